@@ -26,7 +26,7 @@ from measurements.drawing import Scenes, drawn_together
 from measurements.gpu_limit import Limit, RunWork, limit_of
 from measurements.inference import batch_for, fields_of, make, write_vlm
 from proctor.config.base import STRICT_BATCH
-from proctor.runs.effort import read_effort
+from proctor.runs.sessions import read_session_totals
 from proctor.system.platform_info import usable_cores
 
 IMAGES = "--policy.inputs=observation.image,observation.state"
@@ -164,7 +164,7 @@ def one_run(case: Case, workers: int) -> Ran:
         began = time.time()
         run = Path(folder) / "run"
         wall_s, rows = evaluate(run, *case.flags, f"--eval.batch_size={workers}")
-        effort = read_effort(run)
+        effort = read_session_totals(run)
     first = min(row.start_time for row in rows)
     last = max(row.end_time for row in rows)
     span_s = last - first

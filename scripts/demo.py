@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 
 from proctor.cli import main
-from proctor.runs.folder import new_folder
+from proctor.runs.folder import make_new_folder
 
 TASKS = "reach-v3,push-v3,drawer-open-v3,button-press-v3,peg-insert-side-v3"
 
 if __name__ == "__main__":
-    folder = new_folder(Path("outputs", "demo", time.strftime("%Y-%m-%d_%H-%M-%S")))
+    folder = make_new_folder(Path("outputs", "demo", time.strftime("%Y-%m-%d_%H-%M-%S")))
     words = [
         "eval",
         "--policy.type=expert",

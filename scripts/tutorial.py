@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from proctor.cli import main
-from proctor.runs.folder import new_folder
+from proctor.runs.folder import make_new_folder
 
 TASKS = "push-v3,drawer-open-v3,button-press-v3"
 WORLD = ("--env.type=metaworld", f"--env.task={TASKS}")
@@ -47,7 +47,7 @@ def commands(folder: Path) -> list[list[str]]:
 
 def run() -> int:
     """Run the commands one after the other; stop at the first that fails."""
-    folder = new_folder(Path("outputs", "tutorial", time.strftime("%Y-%m-%d_%H-%M-%S")))
+    folder = make_new_folder(Path("outputs", "tutorial", time.strftime("%Y-%m-%d_%H-%M-%S")))
     began = time.monotonic()
     for words in commands(folder):
         print(f"\n$ proctor {shlex.join(words)}", flush=True)

@@ -141,7 +141,7 @@ class RunFolderError(ProctorError):
 
 
 class WriteFailed(RunFolderError):
-    """The disk is full, missing or read-only; ``runs/kept_work`` adds what was kept."""
+    """The disk is full, missing or read-only; ``runs/disk_errors`` adds what was kept."""
 
     default_code = "disk.write-failed"
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import proctor.datasets
-from proctor.report.dataset_facts import read_facts
 from proctor.report.dataset_page import PageLimits, write_dataset_page
 from proctor.report.dataset_site import DatasetSite
+from proctor.report.dataset_summary import read_summary
 from tests.browser.test_report_page import (
     background,
     click,
@@ -41,7 +41,7 @@ HOSTILE = "<img src=x onerror=window.hacked=1>\" onerror=window.hacked=1 '"
 @pytest.fixture
 def served_page(browser: Any) -> Iterator[Any]:
     """The dataset of three episodes in one video, served, at its first episode."""
-    with serving(DatasetSite(read_facts(VIDEO))) as server:
+    with serving(DatasetSite(read_summary(VIDEO))) as server:
         browser.get(server.url)
         until(browser, "document.querySelector('video')?.readyState >= 2")
         yield browser
@@ -62,7 +62,7 @@ def until(browser: Any, condition: str) -> None:
 
 
 def file_page(folder: Path, source: Path = VIDEO, **bounds: bool) -> Path:
-    facts = read_facts(source)
+    facts = read_summary(source)
     episodes = list(range(len(facts.episodes)))
     write_dataset_page(facts, folder / "page.html", episodes, PageLimits(1_000_000, **bounds))
     return folder / "page.html"

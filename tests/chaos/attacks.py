@@ -15,9 +15,9 @@ from pathlib import Path
 
 import psutil
 
-from proctor.runs.effort import SESSIONS_FILE
 from proctor.runs.folder import RUN_FILE
 from proctor.runs.journal import JOURNAL_FILE
+from proctor.runs.sessions import SESSIONS_FILE
 from tests.chaos.scenario import WATCHDOG_S, Attack, Damage, Moment
 
 FILLER = "filler"

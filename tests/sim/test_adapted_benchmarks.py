@@ -19,7 +19,7 @@ from proctor.evaluation.sim_env import SimEnv, SimEnvParts
 from proctor.features import Array, FeatureKind, observed_keys
 from proctor.policies.base import Batch, PolicyPlugin
 from proctor.policies.scripted.random import RandomConfig, RandomPolicy
-from proctor.report.reproduce import episode_base, episode_flag, task_flags
+from proctor.report.reproduce import episode_command_prefix, episode_flag, task_flags
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import read_journal
 from proctor.testing import check_sim
@@ -88,7 +88,7 @@ def test_an_episode_comes_out_the_same_alone(settings: dict[str, Any], tmp_path:
     run = play(tmp_path / "run", settings, batch_size=1, use_async_envs=False)
     row, record = run.rows[-1], RunFolder(run.path).read()
     assert record is not None
-    base = episode_base(record.given, record.resolved)
+    base = episode_command_prefix(record.given, record.resolved)
     which = f"{task_flags(row.suite, row.task_id)} {episode_flag(row.episode_index)}"
     words = shlex.split(f"{base} {which}")
     assert main([*words[1:], f"--output_dir={tmp_path / 'again'}"]) == 0

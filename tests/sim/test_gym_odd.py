@@ -21,7 +21,7 @@ from proctor.evaluation.tracking import wandb_results
 from proctor.features import FILM, REWARD, SUCCESS
 from proctor.report.page_data import page_data
 from proctor.report.run import load_run
-from proctor.stats.anytime import NOT_WATCHED
+from proctor.stats.anytime import NOT_MONITORED
 from proctor.system.gl import choose_backend_on_import
 from proctor.testing import check_sim
 from proctor.types import Outcome
@@ -171,7 +171,7 @@ def test_reports_and_wandb_count_no_successes_where_they_are_unknown(tmp_path: P
     run = play(tmp_path, gym("Ending", success="none"))
     page = page_data(load_run(run.path))
     assert [page["overall"]["k"], *(task["k"] for task in page["tasks"])] == [None, None]
-    results = wandb_results(run.path, None, NOT_WATCHED)
+    results = wandb_results(run.path, None, NOT_MONITORED)
     assert [task["successes"] for task in results.tasks] == [None]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from proctor import evaluate
 from proctor.cli import main
-from proctor.report.reproduce import episode_base, episode_flag, task_flags
+from proctor.report.reproduce import episode_command_prefix, episode_flag, task_flags
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import read_journal
 
@@ -26,7 +26,7 @@ def test_an_episode_of_a_split_comes_out_the_same_alone(policy: str, tmp_path: P
     )
     row, record = run.rows[-1], RunFolder(run.path).read()
     assert record is not None
-    base = episode_base(record.given, record.resolved)
+    base = episode_command_prefix(record.given, record.resolved)
     which = f"{task_flags(row.suite, row.task_id)} {episode_flag(row.episode_index)}"
     words = shlex.split(f"{base} {which}")
     assert main([*words[1:], f"--output_dir={tmp_path / 'again'}"]) == 0

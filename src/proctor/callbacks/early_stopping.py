@@ -36,7 +36,7 @@ class EarlyStopping(Callback):
         while self.decision is None and self._rounds and not self._missing[self._rounds[-1]]:
             episodes = self._ended[self._rounds.pop()]
             for rule in self._rules:
-                rule.round_ended(episodes)
+                rule.on_round_end(episodes)
             self.decision = next((r.decision for r in self._rules if r.decision is not None), None)
 
     def on_episode_end(self, result: EpisodeResult) -> None:

@@ -11,9 +11,9 @@ import msgspec
 
 from proctor.callbacks.base import Callback
 from proctor.errors import RunFolderError, WriteFailed
-from proctor.runs.effort import SESSIONS_FILE
-from proctor.runs.journal import JOURNAL_FILE, row_of
+from proctor.runs.journal import JOURNAL_FILE, make_record
 from proctor.runs.records import RunProgress
+from proctor.runs.sessions import SESSIONS_FILE
 from proctor.system.files import sync
 from proctor.types import EpisodeResult
 
@@ -37,7 +37,7 @@ class JournalWriter(Callback):
         Raises:
             WriteFailed: the disk is full or missing.
         """
-        line = msgspec.json.encode(row_of(result)) + b"\n"
+        line = msgspec.json.encode(make_record(result)) + b"\n"
         size = os.fstat(self._fd).st_size
         try:
             while line:

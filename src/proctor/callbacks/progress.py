@@ -13,9 +13,9 @@ from rich.text import Text
 from proctor.callbacks.base import Callback
 from proctor.callbacks.staged_episodes import Keep
 from proctor.errors import strip_control_codes, summarize_traceback
-from proctor.runs.journal import EpisodeRecord, row_of
+from proctor.runs.journal import EpisodeRecord, make_record
 from proctor.runs.records import RunProgress
-from proctor.stats.anytime import NOT_WATCHED, MonitoredRates
+from proctor.stats.anytime import NOT_MONITORED, MonitoredRates
 from proctor.stats.counts import Counts
 from proctor.types import EpisodeResult, EpisodeSpec
 
@@ -117,7 +117,7 @@ class TaskProgress:
         name, counts = strip_control_codes(self.name), self.counts
         if len(name) > name_width:
             name = f"{name[: name_width - 1]}…"
-        return f"{name:<{name_width}}  {counts.total}/{self.planned}  {counts.rate}"
+        return f"{name:<{name_width}}  {counts.total}/{self.planned}  {counts.rate_text}"
 
 
 class Progress(ProgressCallback):
@@ -128,23 +128,23 @@ class Progress(ProgressCallback):
         plan: Sequence[EpisodeSpec],
         before: Sequence[EpisodeRecord],
         console: Console,
-        watched: MonitoredRates = NOT_WATCHED,
+        monitored: MonitoredRates = NOT_MONITORED,
     ) -> None:
         """Start with the episodes ``before``, which ended in earlier sessions."""
         super().__init__(console)
         self._planned = len(plan)
         self._tasks: dict[tuple[str, int], TaskProgress] = {}
         for spec in plan:
-            fresh = TaskProgress(spec.task.name, counts=Counts(watch=watched.task))
+            fresh = TaskProgress(spec.task.name, counts=Counts(anytime=monitored.task))
             self._tasks.setdefault(spec.task.key, fresh).planned += 1
-        self._counts = Counts(watch=watched.overall)
+        self._counts = Counts(anytime=monitored.overall)
         for row in before:
             self._count(row)
         self._done_before = self._counts.total
 
     def on_episode_end(self, result: EpisodeResult) -> None:
         """Count the episode; print a simulator error at once."""
-        self._count(row_of(result))
+        self._count(make_record(result))
         self._print_error(result)
 
     def _count(self, row: EpisodeRecord) -> None:
@@ -166,7 +166,7 @@ class Progress(ProgressCallback):
     def line(self) -> str:
         """Return the line as text."""
         counts, progress = self._counts, self._progress
-        parts = [f"{counts.total}/{self._planned}", f"success {counts.rate}"]
+        parts = [f"{counts.total}/{self._planned}", f"success {counts.rate_text}"]
         if counts.diverged:
             parts.append(f"{counts.diverged} diverged")
         if counts.errors:

@@ -21,8 +21,8 @@ from proctor.datasets.format.info import Info
 from proctor.datasets.frames.encoder import Codec
 from proctor.errors import DatasetError, RunFolderError
 from proctor.features import ACTION, REWARD, SUCCESS, Array, Feature, FeatureKind, Observation
-from proctor.runs.journal import TAKES_FOLDER, staged_episode_path
-from proctor.runs.kept_work import disk_error_advice
+from proctor.runs.disk_errors import disk_error_advice
+from proctor.runs.journal import STAGING_FOLDER, staged_episode_path
 from proctor.types import EpisodeKey, EpisodeSpec, Outcome, StepResult
 
 if TYPE_CHECKING:
@@ -76,13 +76,13 @@ class RecordingOptions:
         """Remove staged files of earlier sessions, except those of ``keys``."""
         kept = {self.staging_folder(key) for key in keys}
         with explaining_write_errors(self.folder):
-            for take in list(self.folder.glob(f"{TAKES_FOLDER}/*/*")):
+            for take in list(self.folder.glob(f"{STAGING_FOLDER}/*/*")):
                 if take not in kept:
                     shutil.rmtree(take)
 
     def remove_empty_folders(self) -> None:
         """Remove staging folders that are empty."""
-        for folder in (*self.folder.glob(f"{TAKES_FOLDER}/*"), self.folder / TAKES_FOLDER):
+        for folder in (*self.folder.glob(f"{STAGING_FOLDER}/*"), self.folder / STAGING_FOLDER):
             with contextlib.suppress(OSError):
                 folder.rmdir()
 

@@ -106,7 +106,7 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
     from proctor.evaluation.notices import Notices
     from proctor.evaluation.run import prepare
     from proctor.report.run import load_run
-    from proctor.runs.replayed import Replayed
+    from proctor.runs.replay import EpisodeReplay
 
     run = load_run(path)
     record = run.record
@@ -126,7 +126,7 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
     print_notices(Notices(prepared.benchmark.warnings), Console(stderr=True))
     console = Console()
 
-    def show(replay: Replayed) -> None:
+    def show(replay: EpisodeReplay) -> None:
         row, differences = replay.recorded, replay.differences
         verdict = "differs: " + ", ".join(differences) if differences else "same"
         line = strip_control_codes(f"{row.task} episode {row.episode_index}: {verdict}")
@@ -148,7 +148,7 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
 
 def _say_what_is_compared(why_not_exact: str | None, machine: Mapping[str, Any]) -> None:
     """Say where less than all bits is compared, or where they may differ by the machine."""
-    from proctor.runs.replayed import RETURN_TOLERANCE
+    from proctor.runs.replay import RETURN_TOLERANCE
     from proctor.system.platform_info import torch_hardware
 
     if why_not_exact is not None:

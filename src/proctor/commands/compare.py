@@ -104,10 +104,10 @@ def _show(comparisons: Sequence[Comparison], *, gate: bool) -> None:
     from proctor.report.comparison_table import (
         comparison_lines,
         comparison_table,
-        corrected_line,
-        gate_text,
+        correction_note,
+        gate_verdict,
     )
-    from proctor.report.tables import fitted, table_console
+    from proctor.report.tables import fit_table, table_console
 
     console = table_console()
     errors = Console(stderr=True)
@@ -121,16 +121,16 @@ def _show(comparisons: Sequence[Comparison], *, gate: bool) -> None:
             )
         if place:
             console.print()
-        console.print(fitted(comparison_table(comparison), console.width))
+        console.print(fit_table(comparison_table(comparison), console.width))
         console.print()
         for line in comparison_lines(comparison):
             console.print(strip_control_codes(line), markup=False, highlight=False, soft_wrap=True)
         if gate:
             style = "bold red" if comparison.is_worse else "bold"
-            console.print(f"gate: {gate_text(comparison)}", style=style, highlight=False)
+            console.print(f"gate: {gate_verdict(comparison)}", style=style, highlight=False)
     if len(comparisons) > 1:
         console.print()
-        console.print(corrected_line(len(comparisons)), highlight=False, soft_wrap=True)
+        console.print(correction_note(len(comparisons)), highlight=False, soft_wrap=True)
 
 
 def _as_json(comparison: Comparison) -> dict[str, Any]:

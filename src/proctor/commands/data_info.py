@@ -20,15 +20,15 @@ class DataInfoCommand(DatasetCommand):
     def run(self) -> int:
         """Print the tables and return the exit code."""
         root = find_dataset(self.dataset)
-        from proctor.report.dataset_facts import read_facts
-        from proctor.report.dataset_tables import TableSize, facts_tables
+        from proctor.report.dataset_summary import read_summary
+        from proctor.report.dataset_tables import TableSize, summary_tables
         from proctor.report.tables import table_console
 
-        facts = read_facts(root)
+        facts = read_summary(root)
         console = table_console()
         room = TableSize(console.width, _MOST_ROWS if console.is_terminal else None)
         with console.capture() as shown:
-            for number, table in enumerate(facts_tables(facts, room)):
+            for number, table in enumerate(summary_tables(facts, room)):
                 console.print(*([] if number == 0 else [""]), table, sep="\n")
         print("\n".join(line.rstrip() for line in shown.get().splitlines()))
         return 0

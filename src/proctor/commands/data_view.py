@@ -17,7 +17,7 @@ from proctor.config.bounds import between
 from proctor.errors import UsageError
 
 if TYPE_CHECKING:
-    from proctor.report.dataset_facts import DatasetFacts
+    from proctor.report.dataset_summary import DatasetSummary
 
 _FIRST = 3
 _MOST_MB = 2000
@@ -99,9 +99,9 @@ class DataViewCommand(DatasetCommand):
 
     def run(self) -> int:
         """Serve the page or write the file, and return the exit code."""
-        from proctor.report.dataset_facts import read_facts
+        from proctor.report.dataset_summary import read_summary
 
-        facts = read_facts(find_dataset(self.dataset))
+        facts = read_summary(find_dataset(self.dataset))
         if self.html is not None:
             return self._write_html(facts, self.html)
         if self.rerun is not None:
@@ -113,7 +113,7 @@ class DataViewCommand(DatasetCommand):
         server = PageServer(DatasetSite(facts), self.host or LOCAL_HOST, port)
         return serve_until_interrupted(server)
 
-    def _episodes_of(self, facts: DatasetFacts) -> list[int]:
+    def _episodes_of(self, facts: DatasetSummary) -> list[int]:
         """Return the episodes that go into a file.
 
         Raises:
@@ -132,7 +132,7 @@ class DataViewCommand(DatasetCommand):
             )
         return chosen
 
-    def _write_html(self, facts: DatasetFacts, output: Path) -> int:
+    def _write_html(self, facts: DatasetSummary, output: Path) -> int:
         from proctor.report.dataset_page import PageLimits, write_dataset_page
         from proctor.report.dataset_tables import size_text
 
@@ -144,7 +144,7 @@ class DataViewCommand(DatasetCommand):
         print(f"page: {output} ({len(chosen)} of {len(facts.episodes)} episodes, {size})")
         return 0
 
-    def _write_rerun(self, facts: DatasetFacts, output: Path) -> int:
+    def _write_rerun(self, facts: DatasetSummary, output: Path) -> int:
         from proctor.report.dataset_rerun import write_rerun
 
         chosen = self._episodes_of(facts)

@@ -167,7 +167,7 @@ def _show(evaluation: Evaluation, action: ActionSpec, console: Console) -> None:
     from proctor.report.tables import results_table
     from proctor.report.worlds import world_warnings
 
-    console.print(results_table(evaluation.rows, evaluation.watched, console.width))
+    console.print(results_table(evaluation.rows, evaluation.monitored, console.width))
     console.print(f"\nsuccess {evaluation.tally}", style="bold", highlight=False)
     note = out_of_range_note(evaluation.rows, action)
     if note is not None:

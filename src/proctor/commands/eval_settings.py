@@ -11,7 +11,7 @@ from proctor.config.builder import get_setting
 from proctor.config.flags import path_of, read_config_file
 from proctor.config.trust import without_code_trust
 from proctor.errors import UsageError, strip_control_codes
-from proctor.runs.discovery import runs_below
+from proctor.runs.discovery import find_runs
 from proctor.runs.folder import RunFolder, RunRecord
 from proctor.runs.journal import read_journal
 
@@ -65,7 +65,7 @@ def run_to_resume(folder: Path) -> Path:
     Raises:
         UsageError: there is none, or which one is meant cannot be told.
     """
-    runs = runs_below(folder)
+    runs = find_runs(folder)
     if folder in runs or not runs:
         return folder
     begun = [run for run in runs if not _is_complete(run)] if len(runs) > 1 else runs

@@ -196,7 +196,7 @@ def _checked(
     from proctor.config.evaluation import EvalConfig
     from proctor.evaluation.preparing import look_ahead
     from proctor.evaluation.run import default_folder
-    from proctor.runs.folder import RunFolder, new_folder
+    from proctor.runs.folder import RunFolder, make_new_folder
 
     first = variants[0].settings
     if is_resumed(first) and "output_dir" not in first:
@@ -221,7 +221,7 @@ def _checked(
         look_ahead(config)
         asked.append(settings)
     if root is None:
-        root = new_folder(default_folder(config))
+        root = make_new_folder(default_folder(config))
         asked = [{**s, "output_dir": str(root / s["output_dir"])} for s in asked]
     return root, asked, without_secrets(config, given)
 
@@ -246,7 +246,7 @@ def _show_all(done: Mapping[str, Path], seeds: Mapping[str, str], root: Path) ->
             loaded[name] = load_run(path).require_rate()
         except UsageError as error:  # nothing in it to compare, which is no fault of the others
             print(strip_control_codes(f"note: {error}"))
-    runs = [NamedRun(name, run.rows, run.watched) for name, run in loaded.items()]
+    runs = [NamedRun(name, run.rows, run.monitored) for name, run in loaded.items()]
     pooled = len({seeds[name] for name in loaded}) == len(loaded) > 1
     if runs:
         console.print()

@@ -172,8 +172,8 @@ def _text(cell: object) -> Any:
 
 
 def _show(shown: tuple[Table, int]) -> None:
-    from proctor.report.tables import fitted, table_console
+    from proctor.report.tables import fit_table, table_console
 
     table, names = shown
     console = table_console()
-    console.print(fitted(table, console.width, names))
+    console.print(fit_table(table, console.width, names))

@@ -107,7 +107,7 @@ def _show(recorded: RecordingResult, console: Console) -> None:
     """Say of every task what came of it, and where the dataset lies."""
     from rich.table import Table
 
-    from proctor.report.tables import fitted
+    from proctor.report.tables import fit_table
 
     table = Table(box=None, pad_edge=False)
     table.add_column("task", overflow="fold")
@@ -119,7 +119,7 @@ def _show(recorded: RecordingResult, console: Console) -> None:
         table.add_row(
             strip_control_codes(task.name), of_wanted, *map(str, counts), f"{task.frames:,}"
         )
-    console.print(fitted(table, console.width))
+    console.print(fit_table(table, console.width))
     kept = sum(task.kept for task in recorded.tasks)
     frames = sum(task.frames for task in recorded.tasks)
     print(f"\n{kept:,} demonstrations, {frames:,} frames, {recorded.seconds:.1f} s in this session")

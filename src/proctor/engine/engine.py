@@ -46,7 +46,7 @@ from proctor.errors import (
     summarize_traceback,
 )
 from proctor.features import Array
-from proctor.runs.latency import size_of
+from proctor.runs.latency import bucket_of
 from proctor.runs.records import RunProgress
 from proctor.types import EpisodeKey, EpisodeResult
 
@@ -291,7 +291,7 @@ class Engine:
             if asked is None:  # of an engine before this one, which is closed
                 continue
             self._infer_s += answer.seconds / self._inference.capacity
-            self._calls[size_of(answer.seconds)] += 1
+            self._calls[bucket_of(answer.seconds)] += 1
             still = [slot for slot, request in asked.items() if self._turns.get(slot) is request]
             if isinstance(
                 answer.error, EpisodeStateLost

@@ -23,8 +23,8 @@ from proctor.errors import UsageError
 from proctor.fingerprint import PROTOCOL_FORMAT, changed_fields, describe_changes
 from proctor.policies.base import Policy
 from proctor.runs.folder import RunRecord
-from proctor.runs.journal import EpisodeRecord, row_of
-from proctor.runs.replayed import Replayed
+from proctor.runs.journal import EpisodeRecord, make_record
+from proctor.runs.replay import EpisodeReplay
 from proctor.types import EpisodeResult, EpisodeSpec
 
 _WATCHDOG_S = 120.0
@@ -37,10 +37,10 @@ def audit(
     plan: Sequence[EpisodeSpec],
     rows: Sequence[EpisodeRecord],
     n_episodes: int,
-    on_result: Callable[[Replayed], None],
+    on_result: Callable[[EpisodeReplay], None],
     *,
     exact: bool = True,
-) -> list[Replayed]:
+) -> list[EpisodeReplay]:
     """Run ``n_episodes`` of the recorded ones again, each on a simulator of its own.
 
     Which ones is decided by a fixed seed, spread over the tasks. Errored episodes are left out.
@@ -63,7 +63,7 @@ def audit(
             # A policy that broke the simulator may break this process too: it is given another.
             in_process = row.outcome.is_complete
             again = run_alone(settings, inference, specs[row.key], in_process=in_process)
-            replay = Replayed(row, again, exact)
+            replay = EpisodeReplay(row, again, exact)
             on_result(replay)
             replays.append(replay)
     return replays
@@ -105,7 +105,7 @@ def run_alone(
     kept = _Keep()
     with Engine(replace(settings, flags=flags), inference, scheduler, n_workers=1) as engine:
         engine.run([kept])
-    return row_of(kept.results[0])
+    return make_record(kept.results[0])
 
 
 class _Keep(Callback):

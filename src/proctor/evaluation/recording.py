@@ -29,10 +29,10 @@ from proctor.evaluation.preparing import checked, record_of
 from proctor.evaluation.rollout_context import RolloutContext, require_judged
 from proctor.evaluation.session import Session
 from proctor.evaluation.video_replay import VideoReplay
+from proctor.runs.disk_errors import explaining_disk_errors
 from proctor.runs.folder import RUN_FILE, RunFolder
 from proctor.runs.journal import JOURNAL_FILE, EpisodeRecord, read_journal
 from proctor.runs.jsonl import truncate_partial_line
-from proctor.runs.kept_work import explaining_kept_work
 from proctor.system.files import recover_swap
 from proctor.types import EpisodeKey, EpisodeSpec, Outcome, Task
 
@@ -126,8 +126,8 @@ def run_recording(
     """
     config, folder, began = context.config, context.folder, time.monotonic()
     protocol = context.protocol()
-    with folder.locked(), explaining_kept_work(partial(_kept_of, context)):
-        record = folder.joined(record_of(context, protocol, given), resume=config.resume)
+    with folder.locked(), explaining_disk_errors(partial(_kept_of, context)):
+        record = folder.session_record(record_of(context, protocol, given), resume=config.resume)
         rows = {row.key: row for row in read_journal(folder.path).rows}
         attempts = Attempts(context.benchmark, config, rows.values())
         check_planned(attempts.plan(), list(rows.values()), folder.path)

@@ -28,16 +28,20 @@ from proctor.evaluation.tracking import wandb_tracking
 from proctor.evaluation.video_replay import ReplayedVideos, VideoReplay
 from proctor.report.page import write_page
 from proctor.report.results import Results
-from proctor.report.stopped import kind_of_interval, round_warnings, why_ended
+from proctor.report.stopped import end_reason, interval_kind, round_warnings
 from proctor.report.summary import eval_info
 from proctor.report.worlds import world_warnings
-from proctor.runs.effort import read_effort
+from proctor.runs.disk_errors import (
+    explaining_disk_errors,
+    ignoring_later_disk_errors,
+    kept_episodes_text,
+)
 from proctor.runs.folder import EVAL_INFO_FILE, RunFolder, RunRecord, write_json
 from proctor.runs.journal import JOURNAL_FILE, EpisodeRecord, read_journal, videos_in
 from proctor.runs.jsonl import truncate_partial_line
-from proctor.runs.kept_work import after_first_error, explaining_kept_work, kept_episodes
-from proctor.runs.latency import latency_of
-from proctor.runs.videos import read_warnings, remove_unfinished
+from proctor.runs.latency import latency_summary
+from proctor.runs.sessions import read_session_totals
+from proctor.runs.videos import read_video_warnings, remove_unfinished
 from proctor.stats.anytime import monitored_rates
 
 MakeRecorders = Callable[[Sequence[EpisodeRecord]], list[Callback]]
@@ -92,12 +96,12 @@ def run_evaluation(
     early_stopping = make_early_stopping(config, plan, protocol)
     _check_outputs(config, _video_replay(context))
     shown = rollouts(config, context.benchmark, folder.path)
-    kept_of = partial(kept_episodes, folder.path, len(plan))
-    with folder.locked(), _live_page(config, folder), explaining_kept_work(kept_of):
-        record = folder.joined(record_of(context, protocol, given), resume=config.resume)
+    kept_of = partial(kept_episodes_text, folder.path, len(plan))
+    with folder.locked(), _live_page(config, folder), explaining_disk_errors(kept_of):
+        record = folder.session_record(record_of(context, protocol, given), resume=config.resume)
         done = read_journal(folder.path).rows
-        read_effort(folder.path)  # what the end of the run reads must not fail only then
-        read_warnings(folder.path)
+        read_session_totals(folder.path)  # what the end of the run reads must not fail only then
+        read_video_warnings(folder.path)
         if config.wandb.active:
             read_run_id(folder.path)
         check_planned(plan, done, folder.path)
@@ -129,7 +133,7 @@ def run_evaluation(
         planned=len(plan),
         rows=rows,
         stopped=early_stopping.decision,
-        watched=monitored_rates(record.resolved),
+        monitored=monitored_rates(record.resolved),
         filmed=filmed,
         rollouts=config.record,
     )
@@ -176,7 +180,7 @@ def _write_results(
 ) -> list[EpisodeRecord]:
     """Write what the journal adds up to, also when a session ended early; return the episodes."""
     rows: list[EpisodeRecord] = []
-    with after_first_error():
+    with ignoring_later_disk_errors():
         rows = _write_info(folder, planned, record, decision)
         if not isinstance(sys.exception(), RunFolderError):  # a full disk has no room for it
             write_page(folder)
@@ -191,7 +195,7 @@ def _naming_videos(
     try:
         yield
     finally:
-        with after_first_error():
+        with ignoring_later_disk_errors():
             _write_info(folder, planned, record, decision)
 
 
@@ -201,12 +205,12 @@ def _write_info(
     """Write ``eval_info.json`` and return the episodes."""
     rows, how = read_journal(folder).rows, monitored_rates(record.resolved)
     info = eval_info(rows, planned, record.sessions, decision, how, videos_in(folder))
-    effort = read_effort(folder)
+    effort = read_session_totals(folder)
     info["proctor"] |= {"infer_s": effort.infer_s, "mean_batch": effort.mean_batch}
-    info["proctor"]["policy_latency"] = latency_of(effort.calls)
+    info["proctor"]["policy_latency"] = latency_summary(effort.calls)
     info["proctor"]["warnings"] = world_warnings(rows) + round_warnings(rows, record.resolved)
-    info["proctor"]["interval"] = kind_of_interval(record.resolved)
-    info["proctor"] |= {"session": len(record.sessions), "ended": why_ended(sys.exception())}
+    info["proctor"]["interval"] = interval_kind(record.resolved)
+    info["proctor"] |= {"session": len(record.sessions), "ended": end_reason(sys.exception())}
     write_json(folder / EVAL_INFO_FILE, info)
     return rows
 

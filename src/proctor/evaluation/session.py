@@ -24,8 +24,8 @@ from proctor.evaluation.video_replay import (
     record_videos,
 )
 from proctor.report.page import write_page
+from proctor.runs.disk_errors import ignoring_later_disk_errors
 from proctor.runs.journal import EpisodeRecord, videos_in
-from proctor.runs.kept_work import after_first_error
 from proctor.runs.videos import remove_unfinished
 from proctor.types import EpisodeSpec
 
@@ -87,7 +87,7 @@ class Session:
             self._executor.end_workers()  # at once: Ctrl-C does not wait for the report
             raise
         finally:
-            with after_first_error():
+            with ignoring_later_disk_errors():
                 close_all(callbacks)
 
     def add(self, spec: EpisodeSpec) -> None:
@@ -115,7 +115,7 @@ class Session:
                 try:
                     close_all(watching)
                 finally:
-                    with after_first_error():
+                    with ignoring_later_disk_errors():
                         write_page(self._folder)
         videos = videos_in(self._folder)
         filmed.videos = sum(row.video in videos for row in rows)

@@ -61,8 +61,8 @@ def wandb_results(folder: Path, planned: int | None, how: MonitoredRates) -> Wan
     )
 
 
-def _task(rows: Sequence[EpisodeRecord], watch: AnytimeInterval | None) -> dict[str, Any]:
-    added = tally(rows, watch)
+def _task(rows: Sequence[EpisodeRecord], anytime: AnytimeInterval | None) -> dict[str, Any]:
+    added = tally(rows, anytime)
     low, high = added.interval or (None, None)
     return {
         "group": rows[0].suite,

@@ -22,9 +22,9 @@ from proctor.errors import PolicyError, UsageError, WorkerError, summarize_trace
 from proctor.features import Array, FeatureKind
 from proctor.policies.base import Policy
 from proctor.runs.folder import write_json
-from proctor.runs.journal import EpisodeRecord, row_of, video_path
-from proctor.runs.replayed import Replayed
-from proctor.runs.videos import WARNINGS_FILE, read_warnings
+from proctor.runs.journal import EpisodeRecord, make_record, video_path
+from proctor.runs.replay import EpisodeReplay
+from proctor.runs.videos import WARNINGS_FILE, read_video_warnings
 from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome
 
 _MOST_BYTES = 256 * 2**20
@@ -161,7 +161,7 @@ def record_videos(
 
 def _keep_warnings(folder: Path, compared: _Compared) -> None:
     """Write down what is to be warned of, in place of what was of the same episodes."""
-    earlier = read_warnings(folder)
+    earlier = read_video_warnings(folder)
     kept = {video: text for video, text in earlier.items() if video not in compared.filmed}
     kept |= compared.warnings
     if kept != earlier:
@@ -211,11 +211,11 @@ class _Compared(Callback):
             reason = summarize_traceback(result.error)
             self.warnings[video] = f"{result.spec} could not be filmed: {reason}"
             return
-        replay = Replayed(self._rows[result.spec.key], row_of(result))
+        replay = EpisodeReplay(self._rows[result.spec.key], make_record(result))
         if not replay.differences:
             return
         fate = "kept"
-        if replay.again.outcome is not replay.recorded.outcome:
+        if replay.replayed.outcome is not replay.recorded.outcome:
             (self._folder / video).unlink()
             fate = "removed"
         self.warnings[video] = (

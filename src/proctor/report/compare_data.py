@@ -1,4 +1,4 @@
-"""What the comparison page shows, as JSON values: a pure function of runs and their comparisons."""
+"""JSON values of the comparison page. Pure functions of runs and their comparisons."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from proctor.report.comparison import Change, Comparison
-from proctor.report.comparison_table import corrected_line, corrected_p, gate_text, p_text
+from proctor.report.comparison_table import correction_note, gate_verdict, overall_p_text, p_text
 from proctor.report.latency_curve import latency_curves
 from proctor.report.page import REPORT_FILE
 from proctor.report.pairing import paired_episodes
@@ -19,7 +19,7 @@ from proctor.stats.rates import Interval, wilson_interval
 from proctor.types import EpisodeKey, Outcome
 
 _ONLY_A, _ONLY_B, _NEITHER, _BOTH, _ERROR = range(5)
-"""Who solved an episode, in the order in which a reader wants to see them."""
+"""Which run solved an episode, in the order of display."""
 _KINDS = {
     (True, False): _ONLY_A,
     (False, True): _ONLY_B,
@@ -33,11 +33,14 @@ Pair = tuple[EpisodeRecord, EpisodeRecord]
 def compare_data(
     runs: Sequence[Run], comparisons: Sequence[Comparison], start: Path, *, gate: bool
 ) -> dict[str, Any]:
-    """Return all that the page in the folder ``start`` shows of the first run and the others."""
+    """Return the values of the page; links are relative to ``start``, the folder of the page.
+
+    The first run is the reference. ``gate``: include the verdict of --fail-if-worse.
+    """
     reference, *others = runs
     sections = [
         _section(reference, other, comparison, start)
-        | {"gate": gate_text(comparison) if gate else None}
+        | {"gate": gate_verdict(comparison) if gate else None}
         for other, comparison in zip(others, comparisons, strict=True)
     ]
     criteria = comparisons[0].criteria
@@ -48,14 +51,14 @@ def compare_data(
         "alpha": criteria.alpha,
         "level": f"{100 * (1 - criteria.alpha):g}%",
         "paired": criteria.paired,
-        "corrected": corrected_line(len(others)) if len(others) > 1 else None,
+        "corrected": correction_note(len(others)) if len(others) > 1 else None,
         "curves": latency_curves(runs),
         "comparisons": sections,
     }
 
 
 def verdict(comparison: Comparison) -> str:
-    """Say in words whether B differs from A."""
+    """Return one sentence on whether B differs from A."""
     overall = comparison.overall
     assert overall.difference is not None, "runs without a common result are never compared"
     if not comparison.differs:
@@ -65,7 +68,7 @@ def verdict(comparison: Comparison) -> str:
 
 
 def link(path: Path, start: Path) -> str:
-    """Return the address of a file as seen from the folder ``start``, whatever its name holds."""
+    """Return the URL of a file relative to the folder ``start``, with odd characters quoted."""
     return quote(os.fsencode(Path(os.path.relpath(path, start)).as_posix()))
 
 
@@ -75,7 +78,7 @@ def _section(a: Run, b: Run, comparison: Comparison, start: Path) -> dict[str, A
     return {
         "b": _run(b, start),
         "verdict": verdict(comparison),
-        "p_equals": corrected_p(comparison),
+        "p_equals": overall_p_text(comparison),
         "differs": comparison.differs,
         "overall": _change(overall)
         | {
@@ -127,7 +130,7 @@ def _ends(interval: Interval | None) -> list[float] | None:
 
 
 def _pairs(a: Run, b: Run, comparison: Comparison, start: Path) -> dict[str, list[Any]]:
-    """Return the pairs as columns, those that only one run solved first."""
+    """Return the pairs as columns; pairs that only one run solved come first."""
     place = {task.name: number for number, task in enumerate(comparison.tasks)}
     pairs: list[Pair] = []
     task_of: dict[EpisodeKey, int] = {}

@@ -1,4 +1,4 @@
-"""The page of a comparison: what changed from one run to others, with their videos side by side."""
+"""The comparison page: differences between runs, with videos side by side."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def write_compare_page(
     *,
     gate: bool = False,
 ) -> Path:
-    """Write the page of the first run's comparisons with the others and return its path.
+    """Write the page that compares the other runs with the first, and return its path.
 
-    Without ``output`` it lies in the folder of the second run.
+    The default ``output`` is in the folder of the second run.
 
     Raises:
         RunFolderError: the page cannot be written.

@@ -1,6 +1,6 @@
-"""Runs side by side: which episodes they share, what changed, and whether by more than chance.
+"""Compare runs: differences of success rates per task and overall, with tests.
 
-Pure functions of what run folders hold. B is compared with A; A is the reference, of several too.
+Pure functions of loaded runs. A is the reference; every other run B is compared with it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from proctor.errors import UsageError
 from proctor.report.comparison_warnings import comparison_warnings, pairing_warnings
-from proctor.report.pairing import paired_episodes, separate_samples
+from proctor.report.pairing import independent_samples, paired_episodes
 from proctor.report.protocol_differences import changed_policy, require_same_worlds
 from proctor.report.run import Run
 from proctor.report.summary import tally
@@ -33,7 +33,7 @@ from proctor.types import Outcome
 
 @dataclass(frozen=True)
 class Criteria:
-    """What counts as a change: the level of all tests, and by how much B may be worse."""
+    """The significance level of all tests, and the margin by which B may be worse."""
 
     alpha: float = 0.05
     margin: float = 0.0
@@ -42,7 +42,7 @@ class Criteria:
 
 @dataclass(frozen=True)
 class Change:
-    """What became of one task, or of all. None where nothing was measured."""
+    """The difference between A and B on one task, or on all. None: not measured."""
 
     name: str
     successes_a: int
@@ -50,25 +50,25 @@ class Change:
     n_a: int
     n_b: int
     only_a: int | None
-    """Episodes that only A solved; None when the episodes are not paired."""
+    """Episodes that only A solved; None if the episodes are not paired."""
     only_b: int | None
     difference: float | None
     interval: Interval | None
     p_value: float | None
     p_holm: float | None
-    """Corrected for every task of every run that is compared with A; for all tasks together, for
-    the number of runs."""
+    """Holm-corrected. For one task: over the tasks of all runs that are compared with A. For all
+    tasks together: over those runs."""
     probability_b_better: float | None
     errors_a: int
     errors_b: int
     diverged_a: int
     diverged_b: int
-    """Of the failed episodes, those that broke the simulator."""
+    """Failed episodes in which the simulation diverged."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """B against A."""
+    """The comparison of B with A."""
 
     a: Path
     b: Path
@@ -78,37 +78,36 @@ class Comparison:
     macro: AverageRate | None
     """The mean of the tasks' differences, with a standard error clustered by task."""
     p_worse: float
-    """Of "B is worse by at most the margin": small when B is worse by more than that."""
+    """p-value of "B is worse by at most the margin"; small if B is worse by more."""
     p_worse_holm: float
-    """Corrected for the number of runs."""
+    """Holm-corrected over the runs."""
     n_runs: int
-    """How many runs are compared with A at once."""
+    """Number of runs that are compared with A."""
     detectable: float | None
-    """The smallest true difference that this many episodes would show, with 80% power, also where
-    B is but one of several."""
+    """Minimum detectable difference with 80% power, corrected for the number of runs."""
     left_out_a: int
     left_out_b: int
-    """Episodes without a partner in the other run."""
+    """Episodes without a pair in the other run."""
     repeated_a: int
     repeated_b: int
-    """Episodes left out because they start from a world that another one counts for."""
+    """Episodes left out because another episode of the same world is counted."""
     policies: list[str]
-    """In what the policies differ, in words."""
+    """The fields in which the policies differ."""
     warnings: list[str]
 
     @property
     def differs(self) -> bool:
-        """Whether B is shown to be better or worse than A, over all tasks."""
+        """Whether B is significantly better or worse than A over all tasks."""
         p = self.overall.p_holm
         return p is not None and p <= self.criteria.alpha
 
     @property
     def is_worse(self) -> bool:
-        """Whether B is shown to be worse by more than the margin."""
+        """Whether B is significantly worse by more than the margin."""
         return self.p_worse_holm <= self.criteria.alpha
 
     def changed(self, sign: int) -> list[Change]:
-        """Return the tasks that became better (1) or worse (-1) beyond chance."""
+        """Return the tasks on which B is significantly better (1) or worse (-1)."""
         return [
             task
             for task in self.tasks
@@ -122,15 +121,15 @@ class Comparison:
 def compare_all(runs: Sequence[Run], criteria: Criteria) -> list[Comparison]:
     """Compare every other run with the first.
 
-    Of many runs that are all alike one looks better by chance, so p-values are Holm's over all that
-    is tested: the runs, and apart from that all their tasks. That holds however the tests depend
-    on each other, as they do: A is in all of them.
+    Among many equal runs, one looks better by chance. So p-values are Holm-corrected: over the
+    runs, and separately over all tasks of all runs. Holm's correction allows dependent tests,
+    which these are: A is in all of them.
 
     Raises:
-        UsageError: a folder is named twice; runs share no episode or, when they are not to be
-            paired, no task; or they are to be paired, and their seeds name different worlds.
+        UsageError: a folder is named twice; paired runs share no episode, or their seeds stand for
+            different worlds; unpaired runs share no task.
     """
-    _refuse_a_folder_twice(runs)
+    _refuse_duplicates(runs)
     found = [_compared(runs[0], other, criteria, len(runs) - 1) for other in runs[1:]]
     overall = holm([_known(comparison.overall.p_value) for comparison in found])
     worse = holm([comparison.p_worse for comparison in found])
@@ -155,25 +154,25 @@ def _known(p: float | None) -> float:
     return p
 
 
-def _refuse_a_folder_twice(runs: Sequence[Run]) -> None:
-    """Refuse to hold a run against itself, or against A twice."""
-    seen: dict[Path, Path] = {}
+def _refuse_duplicates(runs: Sequence[Run]) -> None:
+    """Refuse a run folder that is named twice, by its path or by a symlink."""
+    named: dict[Path, Path] = {}
     for run in runs:
         folder = run.path.resolve()
-        if folder in seen:
-            names = " and ".join(dict.fromkeys((str(seen[folder]), str(run.path))))
+        if folder in named:
+            names = " and ".join(dict.fromkeys((str(named[folder]), str(run.path))))
             raise UsageError(
                 f"{names}: one folder, named twice; name every run once", code="run.duplicate"
             )
-        seen[folder] = run.path
+        named[folder] = run.path
 
 
 def _compared(a: Run, b: Run, criteria: Criteria, n_runs: int) -> Comparison:
-    """Compare B with A, one of ``n_runs``; what is corrected for them is not yet."""
+    """Compare B with A; p-values are not yet corrected for the ``n_runs`` comparisons."""
     if criteria.paired:
         protocols, what = (a.record.protocol, b.record.protocol), f"{a.path} and {b.path}"
         require_same_worlds(*protocols, what, "add --unpaired to compare them as separate samples")
-    sides = paired_episodes(a, b) if criteria.paired else separate_samples(a, b)
+    sides = paired_episodes(a, b) if criteria.paired else independent_samples(a, b)
     counted = {task: _count(of_a, of_b, criteria) for task, (of_a, of_b) in sides.tasks.items()}
     tasks = [_change(task, counts, sides.tasks[task], criteria) for task, counts in counted.items()]
     everything = _sum(list(counted.values()))
@@ -233,7 +232,7 @@ def _change(
     sides: tuple[list[EpisodeRecord], list[EpisodeRecord]],
     criteria: Criteria,
 ) -> Change:
-    """Describe what became of a task, or of all."""
+    """Describe the difference on one task, or on all."""
     measured = counts.difference is not None
     p = p_value(counts) if measured else None
     a, b, n_a, n_b = _margins(counts)

@@ -1,4 +1,4 @@
-"""A comparison of two runs, for a terminal."""
+"""Tables and sentences of a comparison, for a terminal."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from proctor.errors import strip_control_codes
 from proctor.report.comparison import Change, Comparison
 from proctor.stats.rates import rate_text
 
-_ALWAYS_SAID = "--eval.latency_steps"
-"""Of what tells two policies apart, what is no part of their weights: the page has the rest."""
+_ALWAYS_SHOWN = "--eval.latency_steps"
+"""The policy difference that the terminal shows; the page shows all of them."""
 
 
 def comparison_table(comparison: Comparison) -> Table:
-    """Return the differences per task and overall; a star marks a change beyond chance."""
+    """Return the differences per task and overall; a star marks significant ones."""
     level = 100 * (1 - comparison.criteria.alpha)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("task", overflow="fold")
@@ -37,7 +37,7 @@ def comparison_table(comparison: Comparison) -> Table:
 def _add(table: Table, change: Change, mark: str, p_holm: float | None) -> None:
     chance = change.probability_b_better
     table.add_row(
-        Text(strip_control_codes(change.name) + mark),  # never markup
+        Text(strip_control_codes(change.name) + mark),  # as text, never as markup
         f"{change.successes_a}/{change.n_a}",
         f"{change.successes_b}/{change.n_b}",
         difference_text(change),
@@ -54,11 +54,11 @@ def comparison_lines(comparison: Comparison) -> list[str]:
     lines = [
         f"A {rate_text(overall.successes_a, overall.n_a)}  {comparison.a}",
         f"B {rate_text(overall.successes_b, overall.n_b)}  {comparison.b}",
-        f"B - A {difference_text(overall)} points, {corrected_p(comparison)}",
+        f"B - A {difference_text(overall)} points, {overall_p_text(comparison)}",
     ]
     if not comparison.policies:
         lines.append("the policies of A and B are defined alike")
-    lines += [line for line in comparison.policies if line.startswith(_ALWAYS_SAID)]
+    lines += [line for line in comparison.policies if line.startswith(_ALWAYS_SHOWN)]
     runs = "" if comparison.n_runs == 1 else f" over the tasks of all {comparison.n_runs} runs"
     for word, sign in (("better", 1), ("worse", -1)):
         names = ", ".join(task.name for task in comparison.changed(sign))
@@ -84,16 +84,16 @@ def comparison_lines(comparison: Comparison) -> list[str]:
     return lines
 
 
-def corrected_line(n_runs: int) -> str:
-    """Say what p-values and intervals of several comparisons allow for."""
+def correction_note(n_runs: int) -> str:
+    """Return the note on which values are corrected for several comparisons."""
     return (
         f"{n_runs} runs are compared with A: their p-values are Holm-corrected for that; each "
         "interval and P(B > A) is of its run alone"
     )
 
 
-def corrected_p(comparison: Comparison) -> str:
-    """Return the p-value of all tasks: Holm's over the runs where there are several."""
+def overall_p_text(comparison: Comparison) -> str:
+    """Return the overall p-value as text, Holm-corrected if there are several runs."""
     overall = comparison.overall
     if comparison.n_runs == 1:
         return p_equals(overall.p_value)
@@ -101,8 +101,8 @@ def corrected_p(comparison: Comparison) -> str:
     return f"{p_equals(overall.p_holm)} (Holm over {comparison.n_runs} runs; {alone})"
 
 
-def gate_text(comparison: Comparison) -> str:
-    """Say what the gate does."""
+def gate_verdict(comparison: Comparison) -> str:
+    """Return the verdict of --fail-if-worse."""
     shown = "worse" if comparison.is_worse else "not shown to be worse"
     points = f"{100 * comparison.criteria.margin:g} points"
     over = "" if comparison.n_runs == 1 else f", Holm over {comparison.n_runs} runs"
@@ -110,7 +110,7 @@ def gate_text(comparison: Comparison) -> str:
 
 
 def difference_text(change: Change) -> str:
-    """Return ``+12.0 [+3.1, +20.4]`` in points of a percent, or ``n/a``."""
+    """Return ``+12.0 [+3.1, +20.4]`` in percentage points, or ``n/a``."""
     if change.difference is None or change.interval is None:
         return "n/a"
     low, high = change.interval
@@ -124,7 +124,7 @@ def p_equals(p: float | None) -> str:
 
 
 def p_text(p: float | None) -> str:
-    """Return a p-value as people write it."""
+    """Return a p-value as ``0.012``, ``<0.001`` or ``n/a``."""
     if p is None:
         return "n/a"
     return "<0.001" if p < 0.001 else f"{p:.3f}"

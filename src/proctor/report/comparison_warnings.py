@@ -1,4 +1,4 @@
-"""What must be known of two runs before their difference is believed: a line each, often none."""
+"""Warnings about a comparison of two runs, one line each."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from proctor.types import EpisodeKey, Outcome
 
 
 def comparison_warnings(a: Run, b: Run, *, paired: bool) -> list[str]:
-    """Name what differs besides the policy, and what is missing, unreadable or was never played."""
+    """Return warnings about damaged, unfinished or copied runs and about differing protocols."""
     lines = [line for run in (a, b) for line in _of_one(run)]
     lines += _copies(a, b) + _overlap(a, b, paired=paired)
     return lines + changed_protocol(a.record.protocol, b.record.protocol, seeds=paired)
 
 
 def pairing_warnings(sides: PairedSides) -> list[str]:
-    """Say what was left out of a comparison because of the worlds that episodes start from."""
+    """Return warnings about episodes that were left out because of their worlds."""
     lines = []
-    if sides.unlike:
+    if sides.different_worlds:
         lines.append(
-            f"{sides.unlike} episodes of the same task, seed and init state are left out: the runs "
-            "say that they start from different worlds"
+            f"{sides.different_worlds} episodes of the same task, seed and init state are left "
+            "out: the runs say that they start from different worlds"
         )
     if sides.repeated_a or sides.repeated_b:
         lines.append(
@@ -57,9 +57,9 @@ def _of_one(run: Run) -> list[str]:
 
 
 def _copies(a: Run, b: Run) -> list[str]:
-    """Say that episodes were copied from one folder to the other: no two begin and end alike."""
-    in_a = {_played(row) for row in a.rows if row.end_time}
-    copied = sum(_played(row) in in_a for row in b.rows)
+    """Warn if episodes were copied between the folders: their times are the same."""
+    in_a = {_identity(row) for row in a.rows if row.end_time}
+    copied = sum(_identity(row) in in_a for row in b.rows)
     if not copied:
         return []
     return [
@@ -68,12 +68,12 @@ def _copies(a: Run, b: Run) -> list[str]:
     ]
 
 
-def _played(row: EpisodeRecord) -> tuple[EpisodeKey, float, float, Outcome, str | None]:
+def _identity(row: EpisodeRecord) -> tuple[EpisodeKey, float, float, Outcome, str | None]:
     return (row.key, row.start_time, row.end_time, row.outcome, row.digest)
 
 
 def _overlap(a: Run, b: Run, *, paired: bool) -> list[str]:
-    """Say that the runs' worlds overlap where they should be the same, or all be different."""
+    """Warn if the runs' worlds overlap partly: paired runs should share them, unpaired ones not."""
     of_a, of_b = worlds_of(a, b)
     shared = len(of_a & of_b)
     apart = paired and (of_a <= of_b or of_b <= of_a)

@@ -1,4 +1,4 @@
-"""The numbers that a dataset's page shows: of the whole, and of one episode."""
+"""JSON values of the dataset page: of the whole dataset, and of one episode."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from proctor.datasets.format.info import DEFAULT_FEATURES
 from proctor.datasets.reading.dataset import Dataset
 from proctor.errors import strip_control_codes
 from proctor.features import ACTION, STATE
-from proctor.report.dataset_facts import DatasetFacts
-from proctor.report.dataset_media import PLAYABLE
+from proctor.report.dataset_media import BROWSER_CODECS
+from proctor.report.dataset_summary import DatasetSummary
 from proctor.report.dataset_tables import component_names, duration, size_text
 
 _MOST_POINTS = 2000
-"""Of a plot: more than a screen has columns."""
+"""Points of a plot: more than a screen has columns."""
 _MOST_COMPONENTS = 64
-"""Of a feature that is plotted; more are no picture."""
+"""Components of a feature that is plotted."""
 _STATS = ("min", "q01", "q10", "q50", "q90", "q99", "max", "mean", "std", "count")
 _FIRST = (STATE, ACTION)
 
 
-def dataset_data(facts: DatasetFacts, episodes: Sequence[int] | None = None) -> dict[str, Any]:
-    """Return what the page says of the dataset, with these ``episodes`` (None: all) listed."""
-    info, table = facts.info, facts.episodes
+def dataset_data(summary: DatasetSummary, episodes: Sequence[int] | None = None) -> dict[str, Any]:
+    """Return the values of the page; ``episodes`` are listed (None: all)."""
+    info, table = summary.info, summary.episodes
     rows = np.arange(len(table)) if episodes is None else np.array(episodes, np.int64)
-    known = {task: number for number, (task, _) in enumerate(facts.episodes_by_task())}
+    known = {task: number for number, (task, _) in enumerate(summary.episodes_by_task())}
     return {
-        "title": facts.name,
-        "about": strip_control_codes(str(facts.root)),
+        "title": summary.name,
+        "about": strip_control_codes(str(summary.root)),
         "fps": info.fps,
-        "figures": _figures(facts),
+        "figures": _figures(summary),
         "tasks": list(known),
         "total": len(table),
         "episodes": {
@@ -45,60 +45,60 @@ def dataset_data(facts: DatasetFacts, episodes: Sequence[int] | None = None) -> 
             {
                 "key": camera.key,
                 "size": f"{camera.width}x{camera.height}",
-                "plays": camera.codec in PLAYABLE and not camera.is_depth,
+                "plays": camera.codec in BROWSER_CODECS and not camera.is_depth,
                 "codec": camera.codec,
             }
-            for camera in facts.cameras
+            for camera in summary.cameras
         ],
         "features": [
-            [key, entry["dtype"], "x".join(map(str, entry["shape"])), _names(facts, key)]
+            [key, entry["dtype"], "x".join(map(str, entry["shape"])), _names(summary, key)]
             for key, entry in info.features.items()
         ],
-        "stats": _stats(facts),
+        "stats": _stats(summary),
     }
 
 
-def _figures(facts: DatasetFacts) -> list[list[str]]:
-    info, length = facts.info, facts.episodes.length
+def _figures(summary: DatasetSummary) -> list[list[str]]:
+    info, length = summary.info, summary.episodes.length
     figures = [
         ["Episodes", f"{info.total_episodes:,}"],
         ["Frames", f"{info.total_frames:,}"],
         ["Time", duration(info.total_frames / info.fps)],
         ["Frames a second", str(info.fps)],
-        ["Tasks", f"{len(facts.episodes_by_task()):,}"],
+        ["Tasks", f"{len(summary.episodes_by_task()):,}"],
     ]
     if len(length):
         figures.append(["Frames of an episode", f"{length.min():,} to {length.max():,}"])
-    figures.append(["On disk", size_text(sum(size for _, size in facts.sizes.values()))])
+    figures.append(["On disk", size_text(sum(size for _, size in summary.sizes.values()))])
     figures.append(["Format", info.version])
     if info.robot_type:
         figures.append(["Robot", info.robot_type])
     return figures
 
 
-def _names(facts: DatasetFacts, key: str) -> str:
-    shape = facts.info.entry(key)["shape"]
-    size = math.prod(shape) if key not in facts.info.cameras else 0
-    return ", ".join(component_names(facts, key, size)) if size <= _MOST_COMPONENTS else ""
+def _names(summary: DatasetSummary, key: str) -> str:
+    shape = summary.info.entry(key)["shape"]
+    size = math.prod(shape) if key not in summary.info.cameras else 0
+    return ", ".join(component_names(summary, key, size)) if size <= _MOST_COMPONENTS else ""
 
 
-def _stats(facts: DatasetFacts) -> list[list[Any]]:
+def _stats(summary: DatasetSummary) -> list[list[Any]]:
     """Return a row for each component of each feature: key, component, then ``_STATS``."""
     rows: list[list[Any]] = []
-    for key in facts.info.features:
-        stats = facts.stats.get(key)
+    for key in summary.info.features:
+        stats = summary.stats.get(key)
         if stats is None or key in DEFAULT_FEATURES:
             continue
         flat = {name: value.reshape(-1) for name, value in stats.items()}
         size = max(len(flat.get(name, ())) for name in ("min", "mean"))
-        names = component_names(facts, key, size)
+        names = component_names(summary, key, size)
         for place in range(min(size, _MOST_COMPONENTS)):
             rows.append([key, names[place], *(_entry(flat.get(name), place) for name in _STATS)])
     return rows
 
 
 def _entry(values: Any, place: int) -> float | None:
-    """Return one statistic; there is one count for all components."""
+    """Return one statistic of a component; a single value holds for all components."""
     if values is None or len(values) == 0:
         return None
     return _number(values[min(place, len(values) - 1)])
@@ -108,8 +108,8 @@ def _number(value: Any) -> float | None:
     return float(f"{float(value):.6g}") if math.isfinite(value) else None
 
 
-def plotted(dataset: Dataset) -> list[str]:
-    """Return the features of numbers: state and action first, then in their order."""
+def plotted_features(dataset: Dataset) -> list[str]:
+    """Return the numeric features: state and action first, the others in the dataset's order."""
     info = dataset.info
     keys = [
         key
@@ -121,27 +121,27 @@ def plotted(dataset: Dataset) -> list[str]:
     return sorted(keys, key=lambda key: _FIRST.index(key) if key in _FIRST else len(_FIRST))
 
 
-def episode_data(dataset: Dataset, facts: DatasetFacts) -> dict[str, Any]:
-    """Return the numbers of the only episode that ``dataset`` was opened for.
+def episode_data(dataset: Dataset, summary: DatasetSummary) -> dict[str, Any]:
+    """Return the plotted values of an episode; ``dataset`` was opened for this episode alone.
 
     Raises:
-        DatasetError: they cannot be read.
+        DatasetError: the values cannot be read.
     """
     length = len(dataset)
     every = max(1, math.ceil(length / _MOST_POINTS))
     frames = np.arange(0, length, every)
-    keys = plotted(dataset)
+    keys = plotted_features(dataset)
     found = dataset.batch(frames, keys=keys) if length else {"task": []}
     series = []
     for key in keys if length else ():
         values = np.asarray(found[key], np.float64).reshape(len(frames), -1)
-        names = component_names(facts, key, values.shape[1])
+        names = component_names(summary, key, values.shape[1])
         columns = [[_number(value) for value in column] for column in values.T]
         series.append({"key": key, "names": names, "values": columns})
-    said = found["task"]
-    changes = [i for i in range(len(said)) if i == 0 or said[i] != said[i - 1]]
+    tasks = found["task"]
+    changes = [i for i in range(len(tasks)) if i == 0 or tasks[i] != tasks[i - 1]]
     return {
         "every": every,
         "series": series,
-        "said": [[int(frames[i]), said[i]] for i in changes],
+        "said": [[int(frames[i]), tasks[i]] for i in changes],
     }

@@ -1,4 +1,4 @@
-"""The pictures of an episode for a page: its part of a video, or single pictures."""
+"""The images of an episode for a page: its segment of a video, or single JPEG files."""
 
 from __future__ import annotations
 
@@ -15,33 +15,35 @@ from proctor.datasets.format.info import video_file
 from proctor.datasets.frames.packets import NotAtKeyFrame, extract
 from proctor.datasets.reading.dataset import Dataset
 
-PLAYABLE = ("av1", "h264", "vp8", "vp9")
-"""What browsers play; HEVC only some, and depth none."""
+BROWSER_CODECS = ("av1", "h264", "vp8", "vp9")
+"""Video codecs that every browser plays. Only some play HEVC; depth videos are never played."""
 _QUALITY = 4
-"""Of JPEG, FFmpeg's scale from 1 (best) to 31."""
-Picture = npt.NDArray[np.uint8]
+"""JPEG quality on FFmpeg's scale, from 1 (best) to 31."""
+Image = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
-class OnePart:
-    """One episode in one video: the file, and which of its frames."""
+class VideoSegment:
+    """The frames of one episode in a video file: ``first`` to before ``end``."""
 
     path: Path
     first: int
     end: int
 
 
-def part_of(dataset: Dataset, episode: int, key: str) -> OnePart:
-    """Return where the frames of an episode lie in a camera's videos."""
+def video_segment(dataset: Dataset, episode: int, key: str) -> VideoSegment:
+    """Return the segment of a camera's video that holds an episode."""
     row = dataset.episodes[episode]
     span = row.videos[key]
     path = video_file(dataset.root, dataset.info, key, span.chunk, span.file)
     first = round(span.from_s * dataset.info.fps)
-    return OnePart(path, first, first + row.length)
+    return VideoSegment(path, first, first + row.length)
 
 
-def cut_out(part: OnePart) -> bytes | None:
-    """Return an mp4 of these frames alone, copied; None where they cannot be without encoding.
+def extract_mp4(part: VideoSegment) -> bytes | None:
+    """Return an mp4 of these frames, copied without encoding.
+
+    None if the segment does not start at a keyframe and would have to be encoded.
 
     Raises:
         DatasetError: the video is missing, damaged or too short.
@@ -55,12 +57,12 @@ def cut_out(part: OnePart) -> bytes | None:
         return path.read_bytes()
 
 
-def pictures(
+def jpeg_frames(
     dataset: Dataset, key: str, frames: Sequence[int], longest: int | None = None
 ) -> list[bytes]:
-    """Return frames of the only episode that ``dataset`` was opened for, as JPEG files.
+    """Return frames of an episode as JPEG files; ``dataset`` was opened for this episode alone.
 
-    ``longest`` bounds their longer side. Distances become shades of grey, near is dark.
+    ``longest`` limits the longer side in pixels. Depth becomes shades of grey, near is dark.
 
     Raises:
         DatasetError: a file is missing or damaged.
@@ -69,15 +71,15 @@ def pictures(
     if found.dtype != np.uint8:
         reach = float(found.max()) or 1.0
         found = (found * (255 / reach)).clip(0, 255).astype(np.uint8)
-    return [jpeg(picture, longest) for picture in found]
+    return [jpeg(image, longest) for image in found]
 
 
-def jpeg(picture: Picture, longest: int | None = None) -> bytes:
-    """Return a JPEG file of a picture, uint8 [H, W, C]; ``longest`` bounds its longer side."""
+def jpeg(image: Image, longest: int | None = None) -> bytes:
+    """Encode an image, uint8 [H, W, C], as JPEG; ``longest`` limits its longer side in pixels."""
     import av
 
-    grey = picture.shape[2] == 1
-    plane = picture[:, :, 0] if grey else picture[:, :, :3]
+    grey = image.shape[2] == 1
+    plane = image[:, :, 0] if grey else image[:, :, :3]
     frame: Any = av.VideoFrame.from_ndarray(
         np.ascontiguousarray(plane), format="gray" if grey else "rgb24"
     )

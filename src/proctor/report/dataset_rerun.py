@@ -1,4 +1,4 @@
-"""Episodes of a dataset as a recording for Rerun's viewer (an extra)."""
+"""Export episodes of a dataset as a Rerun recording (needs the extra ``rerun``)."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ import numpy as np
 from proctor.datasets.reader import open as open_dataset
 from proctor.datasets.reading.dataset import Dataset
 from proctor.errors import UsageError
-from proctor.report.dataset_data import plotted
-from proctor.report.dataset_facts import DatasetFacts
-from proctor.report.dataset_media import cut_out, part_of, pictures
+from proctor.report.dataset_data import plotted_features
+from proctor.report.dataset_media import extract_mp4, jpeg_frames, video_segment
+from proctor.report.dataset_summary import DatasetSummary
 from proctor.report.dataset_tables import component_names
 from proctor.system.files import UNFINISHED, publish
 from proctor.system.optional import LOAD_ERRORS, import_failure
 
 _VIDEOS = ("av1", "h264", "hevc")
-"""What Rerun's viewer decodes by itself, or with FFmpeg; other cameras become pictures."""
-_AT_ONCE = 32
+"""Codecs that Rerun's viewer decodes itself or with FFmpeg; other cameras become images."""
+_BATCH_SIZE = 32
+"""Frames that are decoded at a time."""
 
 
-def write_rerun(facts: DatasetFacts, output: Path, episodes: Sequence[int]) -> None:
-    """Write these episodes: numbers as curves, cameras as videos copied out of the dataset's.
+def write_rerun(summary: DatasetSummary, output: Path, episodes: Sequence[int]) -> None:
+    """Write episodes: numeric features as curves, cameras as videos copied without encoding.
 
     Raises:
         MissingExtra: rerun-sdk is not installed.
-        DatasetError: an episode is not there or cannot be read.
+        DatasetError: an episode does not exist or cannot be read.
         UsageError: the file cannot be written.
     """
     try:
@@ -37,14 +38,14 @@ def write_rerun(facts: DatasetFacts, output: Path, episodes: Sequence[int]) -> N
     except LOAD_ERRORS as error:
         raise import_failure(error, "rerun", "rerun", "rerun-sdk") from None
     unfinished = output.with_name(output.name + UNFINISHED)
-    # A name of its own: without one, Rerun asks the machine who its user is.
-    stream = rerun.RecordingStream("proctor_dataset", recording_id=facts.name)
+    # Without a recording id, Rerun asks the system for the user's name.
+    stream = rerun.RecordingStream("proctor_dataset", recording_id=summary.name)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.touch()  # Rerun would say in words of its own that it cannot
+        unfinished.touch()  # fails here with a clear OSError, not inside Rerun
         stream.save(str(unfinished))
         for episode in episodes:
-            _Episode(rerun, stream, facts, episode).write()
+            _Episode(rerun, stream, summary, episode).write()
         stream.flush()
         stream.disconnect()
         publish(unfinished, output)
@@ -58,11 +59,11 @@ def write_rerun(facts: DatasetFacts, output: Path, episodes: Sequence[int]) -> N
 
 
 class _Episode:
-    """One episode: every entity is below its name, times count from its start."""
+    """Writes one episode: its entities are below its name, times start at 0."""
 
-    def __init__(self, rerun: Any, stream: Any, facts: DatasetFacts, episode: int) -> None:
-        self._rerun, self._stream, self._facts, self._episode = rerun, stream, facts, episode
-        self._dataset: Dataset = open_dataset(facts.root, episodes=[episode])
+    def __init__(self, rerun: Any, stream: Any, summary: DatasetSummary, episode: int) -> None:
+        self._rerun, self._stream, self._facts, self._episode = rerun, stream, summary, episode
+        self._dataset: Dataset = open_dataset(summary.root, episodes=[episode])
 
     def write(self) -> None:
         self._numbers()
@@ -70,7 +71,7 @@ class _Episode:
         for camera in self._facts.cameras:
             video = None
             if camera.codec in _VIDEOS and not camera.is_depth:
-                video = cut_out(part_of(self._dataset, self._episode, camera.key))
+                video = extract_mp4(video_segment(self._dataset, self._episode, camera.key))
             if video is not None:
                 self._video(camera.key, video)
             else:
@@ -81,7 +82,7 @@ class _Episode:
         return path
 
     def _times(self, frames: Sequence[int]) -> list[Any]:
-        """Return the two clocks of some frames."""
+        """Return the two timelines of frames: frame number and seconds."""
         seconds = np.asarray(frames) / self._facts.info.fps
         return [
             self._rerun.TimeColumn("frame", sequence=list(frames)),
@@ -90,7 +91,7 @@ class _Episode:
 
     def _numbers(self) -> None:
         frames = range(len(self._dataset))
-        keys = plotted(self._dataset)
+        keys = plotted_features(self._dataset)
         found = self._dataset.batch(list(frames), keys=keys)
         for key in keys:
             values = np.asarray(found[key], np.float64).reshape(len(frames), -1)
@@ -102,9 +103,9 @@ class _Episode:
             self._stream.send_columns(path, self._times(frames), columns)
 
     def _tasks(self) -> None:
-        said = self._dataset.batch(list(range(len(self._dataset))), keys=[])["task"]
-        changes = [i for i in range(len(said)) if i == 0 or said[i] != said[i - 1]]
-        columns = self._rerun.TextLog.columns(text=[said[i] for i in changes])
+        tasks = self._dataset.batch(list(range(len(self._dataset))), keys=[])["task"]
+        changes = [i for i in range(len(tasks)) if i == 0 or tasks[i] != tasks[i - 1]]
+        columns = self._rerun.TextLog.columns(text=[tasks[i] for i in changes])
         self._stream.send_columns(self._path("task"), self._times(changes), columns)
 
     def _video(self, key: str, content: bytes) -> None:
@@ -116,9 +117,9 @@ class _Episode:
         self._stream.send_columns(path, self._times(range(len(shown))), columns)
 
     def _pictures(self, key: str) -> None:
-        for start in range(0, len(self._dataset), _AT_ONCE):
-            frames = range(start, min(start + _AT_ONCE, len(self._dataset)))
-            files = pictures(self._dataset, key, frames)
+        for start in range(0, len(self._dataset), _BATCH_SIZE):
+            frames = range(start, min(start + _BATCH_SIZE, len(self._dataset)))
+            files = jpeg_frames(self._dataset, key, frames)
             columns = self._rerun.EncodedImage.columns(
                 blob=files, media_type=["image/jpeg"] * len(files)
             )

@@ -1,4 +1,4 @@
-"""A dataset in the browser, served: its page, the numbers of an episode, its videos or pictures."""
+"""Serves a dataset to a browser: its page, the values of an episode, videos and images."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from proctor.datasets.reader import open as open_dataset
 from proctor.datasets.reading.dataset import Dataset
 from proctor.errors import DatasetError
 from proctor.report.dataset_data import dataset_data, episode_data
-from proctor.report.dataset_facts import DatasetFacts
-from proctor.report.dataset_media import PLAYABLE, pictures
+from proctor.report.dataset_media import BROWSER_CODECS, jpeg_frames
 from proctor.report.dataset_page import page_html
+from proctor.report.dataset_summary import DatasetSummary
 from proctor.report.site import Answer, Page, Video
 
 _NUMBER = r"([0-9]{1,9})"
-_OPEN = 4
-"""Episodes whose numbers stay in memory."""
+_CACHED_EPISODES = 4
+"""Episodes that stay open in memory."""
 
 
 class DatasetSite:
-    """Serves one dataset. Addresses hold numbers only, so that none can name a file."""
+    """Serves one dataset. URLs contain numbers only, so that they cannot name a file."""
 
-    def __init__(self, facts: DatasetFacts) -> None:
-        self.facts = facts
-        self.root = facts.root.resolve()
-        self._dataset: Callable[[int], Dataset] = lru_cache(_OPEN)(self._opened)
+    def __init__(self, summary: DatasetSummary) -> None:
+        self.summary = summary
+        self.root = summary.root.resolve()
+        self._dataset: Callable[[int], Dataset] = lru_cache(_CACHED_EPISODES)(self._opened)
         self._known: list[tuple[re.Pattern[str], Callable[..., Answer]]] = [
             (re.compile("/"), self._page),
             (re.compile(f"/episode/{_NUMBER}"), self._episode),
@@ -40,27 +40,27 @@ class DatasetSite:
         ]
 
     def answer(self, path: str, target: Path, query: Mapping[str, Sequence[str]]) -> Answer:
-        """Return the page, or a part of what it shows."""
+        """Return the page, the values of an episode, a video or an image."""
         for pattern, make in self._known:
             if found := pattern.fullmatch(path):
                 return make(*map(int, found.groups()))
         return None
 
     def _opened(self, episode: int) -> Dataset:
-        return open_dataset(self.facts.root, episodes=[episode])
+        return open_dataset(self.summary.root, episodes=[episode])
 
     def _page(self) -> Answer:
-        return Page(page_html({**dataset_data(self.facts), "served": True}))
+        return Page(page_html({**dataset_data(self.summary), "served": True}))
 
     def _episode(self, episode: int) -> Answer:
-        if episode >= len(self.facts.episodes):
+        if episode >= len(self.summary.episodes):
             return None
-        row = self.facts.episodes[episode]
-        values: dict[str, Any] = episode_data(self._dataset(episode), self.facts)
+        row = self.summary.episodes[episode]
+        values: dict[str, Any] = episode_data(self._dataset(episode), self.summary)
         values["media"] = []
-        for number, camera in enumerate(self.facts.cameras):
+        for number, camera in enumerate(self.summary.cameras):
             span = row.videos.get(camera.key)
-            played = span is not None and camera.codec in PLAYABLE and not camera.is_depth
+            played = span is not None and camera.codec in BROWSER_CODECS and not camera.is_depth
             values["media"].append(
                 {"url": f"video/{number}/{span.chunk}/{span.file}.mp4", "from_s": span.from_s}
                 if span is not None and played
@@ -69,22 +69,22 @@ class DatasetSite:
         return Page(json.dumps(values, allow_nan=False), "application/json")
 
     def _video(self, camera: int, chunk: int, file: int) -> Answer:
-        """Return a whole file, of which the page plays the part that an episode is."""
-        if camera >= len(self.facts.cameras):
+        """Return a whole video file; the page plays the segment of an episode."""
+        if camera >= len(self.summary.cameras):
             return None
-        key = self.facts.cameras[camera].key
-        spans = self.facts.episodes.videos.get(key)
+        key = self.summary.cameras[camera].key
+        spans = self.summary.episodes.videos.get(key)
         if spans is None or not ((spans.chunk == chunk) & (spans.file == file)).any():
             return None
-        path = video_file(self.facts.root, self.facts.info, key, chunk, file)
+        path = video_file(self.summary.root, self.summary.info, key, chunk, file)
         self._check_inside(path)
         return Video(path) if path.is_file() else None
 
     def _check_inside(self, path: Path) -> None:
-        """Refuse a link that leads out, other than into the blobs of a download from the Hub.
+        """Refuse a symlink out of the dataset, except into the blobs of a Hub download.
 
         Raises:
-            DatasetError: it does.
+            DatasetError: the file is outside.
         """
         real = Path(os.path.realpath(path))
         blobs = self.root.parent.parent / "blobs"
@@ -95,9 +95,9 @@ class DatasetSite:
             )
 
     def _picture(self, camera: int, episode: int, frame: int) -> Answer:
-        if camera >= len(self.facts.cameras) or episode >= len(self.facts.episodes):
+        if camera >= len(self.summary.cameras) or episode >= len(self.summary.episodes):
             return None
-        if frame >= self.facts.episodes[episode].length:
+        if frame >= self.summary.episodes[episode].length:
             return None
-        key = self.facts.cameras[camera].key
-        return Page(pictures(self._dataset(episode), key, [frame])[0], "image/jpeg")
+        key = self.summary.cameras[camera].key
+        return Page(jpeg_frames(self._dataset(episode), key, [frame])[0], "image/jpeg")

@@ -1,4 +1,4 @@
-"""A dataset in a terminal: what it is, its features, cameras and statistics."""
+"""Tables of a dataset for the terminal: overview, features, cameras, tasks and statistics."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from rich.text import Text
 
 from proctor.datasets.format.info import DEFAULT_FEATURES
 from proctor.errors import strip_control_codes
-from proctor.report.dataset_facts import DatasetFacts
+from proctor.report.dataset_summary import DatasetSummary
 
 _SHOWN_STATS = ("min", "q01", "mean", "std", "q99", "max")
 _FEW_STATS = ("min", "mean", "std", "max")
 _WIDE = 90
-"""Columns of a terminal that all statistics fit into."""
+"""Terminal width in columns at which all statistics fit."""
 _NARROWEST = 5
 _NOTHING = 1e-9
-"""LeRobot's quantiles lie this much beside the data, which is no news."""
+"""Values below this are shown as 0: LeRobot's quantiles are off by this much."""
 
 
 @dataclass(frozen=True)
 class TableSize:
-    """What there is room for: columns of a terminal, and rows of a long list (None: all)."""
+    """Terminal width in columns, and the most rows of a long list (None: all)."""
 
     width: int
     most_rows: int | None = None
 
 
-def facts_tables(facts: DatasetFacts, room: TableSize) -> Iterator[Table]:
-    """Yield the tables; of long lists, the first rows and how many more there are."""
-    yield _overview(facts)
-    yield _features(facts, room)
-    if facts.cameras:
-        yield _cameras(facts, room)
-    yield _tasks(facts, room)
-    if facts.stats:
-        yield _statistics(facts, room)
+def summary_tables(summary: DatasetSummary, room: TableSize) -> Iterator[Table]:
+    """Yield the tables; long lists are cut to ``most_rows`` and the number of further rows."""
+    yield _overview(summary)
+    yield _features(summary, room)
+    if summary.cameras:
+        yield _cameras(summary, room)
+    yield _tasks(summary, room)
+    if summary.stats:
+        yield _statistics(summary, room)
 
 
 def _table(
     room: TableSize, heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()
 ) -> Table:
-    """Return a table; where there is no room, its widest columns are cut, but no numbers."""
+    """Return a table; if it is too wide, its widest text columns are cut, never numbers."""
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     cut = [place for place, head in enumerate(heads) if head not in right]
     while sum(widths) + 2 * (len(widths) - 1) > room.width:
@@ -69,13 +69,13 @@ def _add(table: Table, *cells: str) -> None:
     table.add_row(*(Text(strip_control_codes(cell)) for cell in cells))  # text, never markup
 
 
-def _overview(facts: DatasetFacts) -> Table:
-    info, length = facts.info, facts.episodes.length
+def _overview(summary: DatasetSummary) -> Table:
+    info, length = summary.info, summary.episodes.length
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     robot = f", robot {info.robot_type}" if info.robot_type else ""
-    _add(table, "dataset", str(facts.root))
+    _add(table, "dataset", str(summary.root))
     _add(table, "format", f"{info.version}, {info.fps} fps{robot}")
     spread = ""
     if len(length):
@@ -88,30 +88,30 @@ def _overview(facts: DatasetFacts) -> Table:
     _add(table, "frames", f"{info.total_frames:,} ({hours})")
     sizes = [
         f"{name} {size_text(size)} ({files:,} file{'' if files == 1 else 's'})"
-        for name, (files, size) in facts.sizes.items()
+        for name, (files, size) in summary.sizes.items()
         if files
     ]
     _add(table, "on disk", ", ".join(sizes))
     return table
 
 
-def _features(facts: DatasetFacts, room: TableSize) -> Table:
+def _features(summary: DatasetSummary, room: TableSize) -> Table:
     rows = []
-    for key, entry in facts.info.features.items():
+    for key, entry in summary.info.features.items():
         shown = ", ".join(map(str, _flat(entry.get("names") or [])))
         rows.append((key, entry["dtype"], "x".join(map(str, entry["shape"])), shown))
     return _table(room, ("feature", "dtype", "shape", "names"), rows)
 
 
 def _flat(names: Any) -> list[Any]:
-    if isinstance(names, Mapping):  # as in older datasets: {"motors": [...]}
+    if isinstance(names, Mapping):  # older datasets: {"motors": [...]}
         return [name for group in names.values() for name in group]
     return list(names)
 
 
-def _cameras(facts: DatasetFacts, room: TableSize) -> Table:
+def _cameras(summary: DatasetSummary, room: TableSize) -> Table:
     rows = []
-    for camera in facts.cameras:
+    for camera in summary.cameras:
         stored = " ".join(filter(None, (camera.codec, camera.pix_fmt)))
         if camera.files is None or camera.size is None:
             stored, files, size = f"{stored} in the tables", "", ""
@@ -123,11 +123,11 @@ def _cameras(facts: DatasetFacts, room: TableSize) -> Table:
     return _table(room, heads, rows, right=("files", "on disk"))
 
 
-def _tasks(facts: DatasetFacts, room: TableSize) -> Table:
+def _tasks(summary: DatasetSummary, room: TableSize) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("episodes", justify="right", no_wrap=True)
     table.add_column("task", overflow="fold")
-    tasks = facts.episodes_by_task()
+    tasks = summary.episodes_by_task()
     for task, episodes in tasks[: room.most_rows]:
         _add(table, f"{episodes:,}", task)
     if room.most_rows is not None and len(tasks) > room.most_rows:
@@ -135,9 +135,9 @@ def _tasks(facts: DatasetFacts, room: TableSize) -> Table:
     return table
 
 
-def _statistics(facts: DatasetFacts, room: TableSize) -> Table:
+def _statistics(summary: DatasetSummary, room: TableSize) -> Table:
     names = _SHOWN_STATS if room.width >= _WIDE else _FEW_STATS
-    rows = list(_stats_rows(facts, names))
+    rows = list(_stats_rows(summary, names))
     shown = rows[: room.most_rows]
     table = _table(room, ("statistics", "component", *names), shown, right=names)
     if len(rows) > len(shown):
@@ -145,24 +145,24 @@ def _statistics(facts: DatasetFacts, room: TableSize) -> Table:
     return table
 
 
-def _stats_rows(facts: DatasetFacts, shown: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    for key in facts.info.features:
-        stats = facts.stats.get(key)
+def _stats_rows(summary: DatasetSummary, shown: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    for key in summary.info.features:
+        stats = summary.stats.get(key)
         if stats is None or key in DEFAULT_FEATURES:
             continue
         columns = {name: stats[name].reshape(-1) for name in shown if name in stats}
         size = max((len(column) for column in columns.values()), default=0)
-        names = component_names(facts, key, size)
+        names = component_names(summary, key, size)
         for place in range(size):
             cells = (_number(columns.get(name), place) for name in shown)
             yield (key if place == 0 else "", names[place], *cells)
 
 
-def component_names(facts: DatasetFacts, key: str, size: int) -> list[str]:
-    """Return what the components of a feature are called, numbers where nobody has said."""
-    if key in facts.info.cameras:
+def component_names(summary: DatasetSummary, key: str, size: int) -> list[str]:
+    """Return the names of a feature's components; indices if the dataset has no names."""
+    if key in summary.info.cameras:
         return ["red", "green", "blue"] if size == 3 else [str(i) for i in range(size)]
-    names = _flat(facts.info.entry(key).get("names") or [])
+    names = _flat(summary.info.entry(key).get("names") or [])
     if len(names) == size and size > 1:
         return [str(name) for name in names]
     return [""] if size == 1 else [str(i) for i in range(size)]

@@ -28,7 +28,7 @@ def document_html(
     script = _resource("parts.js") + _resource(f"{name}.js")
     parts = {
         "policy": _security_policy(style, script, live=bool(values.get("live")), media=media),
-        "title": markup(str(values["title"])),
+        "title": html_text(str(values["title"])),
         "style": style,
         "body": _resource(f"{name}.html"),
         "values": script_json(values),
@@ -44,7 +44,7 @@ def script_json(values: Any) -> str:
     return re.sub("[<>&]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def markup(text: str) -> str:
+def html_text(text: str) -> str:
     """Return text as HTML that any encoding can hold, even that of an undecodable file name."""
     shown = text.encode("utf-8", "backslashreplace").decode()
     return html.escape(shown).encode("ascii", "xmlcharrefreplace").decode()

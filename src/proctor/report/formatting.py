@@ -11,7 +11,7 @@ from typing import Any
 from proctor.fingerprint import flatten
 
 
-def facts(nested: Mapping[str, Any]) -> list[list[str]]:
+def settings_rows(nested: Mapping[str, Any]) -> list[list[str]]:
     """Return nested settings as lines of dotted name and text; an empty section is one, too."""
     lines = flatten(nested, lambda name, section: bool(section))
     return [
@@ -20,16 +20,16 @@ def facts(nested: Mapping[str, Any]) -> list[list[str]]:
     ]
 
 
-def number(value: float | None, digits: int) -> float | None:
+def rounded(value: float | None, digits: int) -> float | None:
     """Round; what JSON has no number for becomes None."""
     return None if value is None or not math.isfinite(value) else round(value, digits)
 
 
-def significant(value: float | None) -> float | None:
+def round_significant(value: float | None) -> float | None:
     """Keep five digits, wherever the point is: more than a curve can show."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.5g}")
 
 
-def date(seconds: float) -> str:
+def utc_date(seconds: float) -> str:
     """Return a date in UTC: the page must not depend on where it is made."""
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))

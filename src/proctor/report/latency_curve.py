@@ -18,7 +18,7 @@ _OF_FOLDER = re.compile(r"_?latency\d+$")
 """What ``proctor eval`` puts behind a run's name for its latency."""
 
 
-def latency_of(protocol: Mapping[str, Any]) -> int:
+def protocol_latency(protocol: Mapping[str, Any]) -> int:
     """Return how many steps the world went on while the policy thought."""
     played = protocol.get("eval")
     return (played or {}).get("latency_steps") or 0
@@ -56,7 +56,7 @@ def _start(row: EpisodeRecord) -> tuple[str, str, int, int | None]:
 
 
 def _latency(run: Run) -> int:
-    return latency_of(run.record.protocol)
+    return protocol_latency(run.record.protocol)
 
 
 def _name(run: Run) -> str:
@@ -67,7 +67,7 @@ def _name(run: Run) -> str:
 
 def _point(run: Run, shared: Container[tuple[str, str, int, int | None]]) -> dict[str, Any]:
     rows = [row for row in run.rows if row.outcome.counts and _start(row) in shared]
-    added = tally(rows, run.watched.overall)
+    added = tally(rows, run.monitored.overall)
     return {
         "latency": _latency(run),
         "rate": added.rate,

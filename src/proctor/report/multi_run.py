@@ -11,13 +11,13 @@ from rich.text import Text
 
 from proctor.errors import strip_control_codes
 from proctor.report.summary import Tally, by_group, by_task, tally
-from proctor.report.tables import fitted
+from proctor.report.tables import fit_table
 from proctor.runs.journal import EpisodeRecord
-from proctor.stats.anytime import NOT_WATCHED, MonitoredRates
+from proctor.stats.anytime import NOT_MONITORED, MonitoredRates
 
 _MOST_COLUMNS = 6
 """Of tasks or groups beside the rate of all; more are for the comparison's page."""
-TOGETHER = "together"
+POOLED_ROW = "together"
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class NamedRun:
 
     name: str
     rows: Sequence[EpisodeRecord]
-    watched: MonitoredRates = NOT_WATCHED
+    monitored: MonitoredRates = NOT_MONITORED
     """How a rule that could stop it watched its rates."""
 
 
@@ -47,15 +47,15 @@ def runs_table(runs: Sequence[NamedRun], width: int, *, pooled: bool = False) ->
     def add(run: NamedRun, style: str | None = None) -> None:
         added = [] if parts is None else [parts.of(name, run) for name in names]
         cells = [part.brief.partition(" n=")[0] for part in added]
-        overall = tally(run.rows, run.watched.overall).brief
+        overall = tally(run.rows, run.monitored.overall).brief
         table.add_row(Text(strip_control_codes(run.name)), overall, *cells, style=style)
 
     for run in runs:
         add(run)
-    if pooled and all(run.watched == NOT_WATCHED for run in runs):  # else no interval holds
+    if pooled and all(run.monitored == NOT_MONITORED for run in runs):  # else no interval holds
         table.add_section()
-        add(NamedRun(TOGETHER, together), style="bold")
-    return fitted(table, width)
+        add(NamedRun(POOLED_ROW, together), style="bold")
+    return fit_table(table, width)
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class _Parts:
     def of(self, name: str, run: NamedRun) -> Tally:
         """Return what the episodes of one part of a run add up to."""
         if self.are_groups:
-            return tally((row for row in run.rows if row.suite == name), run.watched.group)
-        return tally((row for row in run.rows if row.task == name), run.watched.task)
+            return tally((row for row in run.rows if row.suite == name), run.monitored.group)
+        return tally((row for row in run.rows if row.task == name), run.monitored.task)
 
 
 def _parts(rows: Sequence[EpisodeRecord]) -> _Parts | None:

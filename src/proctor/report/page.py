@@ -10,7 +10,7 @@ from typing import Any
 from proctor.report.document import document_html
 from proctor.report.page_data import page_data
 from proctor.report.run import load_run
-from proctor.report.run_list import files_of
+from proctor.report.run_list import viewable_files
 from proctor.runs.folder import write_run_file
 
 REPORT_FILE = "report.html"
@@ -25,7 +25,7 @@ def write_page(folder: Path, output: Path | None = None) -> Path:
     """
     output = output or folder / REPORT_FILE
     run = page_data(load_run(folder))
-    run |= {"folder": _relative(folder, output.parent), "files": files_of(folder)}
+    run |= {"folder": _relative(folder, output.parent), "files": viewable_files(folder)}
     write_run_file(output, page_html(run))
     return output
 

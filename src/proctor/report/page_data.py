@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from proctor.report.formatting import date, facts, number
+from proctor.report.formatting import rounded, settings_rows, utc_date
 from proctor.report.reproduce import (
-    episode_base,
+    episode_command_prefix,
     episode_flag,
     resume_command,
     run_command,
@@ -17,15 +17,15 @@ from proctor.report.reproduce import (
 from proctor.report.run import Run
 from proctor.report.status import seconds_left, status_of
 from proctor.report.stopped import (
-    kind_of_interval,
+    interval_kind,
     round_warnings,
 )
 from proctor.report.summary import by_group, by_task, tally
-from proctor.report.timeline import Timeline, limit_of, make_timeline, time_spent
+from proctor.report.timeline import Timeline, make_timeline, throughput_limit, time_spent
 from proctor.report.worlds import world_warnings
 from proctor.runs.folder import RunRecord
 from proctor.runs.journal import EpisodeRecord
-from proctor.runs.latency import latency_of
+from proctor.runs.latency import latency_summary
 from proctor.runs.records import RunProgress
 from proctor.stats.anytime import AnytimeInterval
 from proctor.types import Outcome
@@ -46,23 +46,23 @@ def page_data(run: Run, *, running: bool = False) -> dict[str, Any]:
     """Return all that the page shows; ``running``: a process works on the run."""
     record, done, planned = run.record, len(run.rows), run.record.planned_episodes
     timeline = make_timeline(run.rows, record.sessions)
-    tasks, groups, how = _tasks(run), by_group(run.rows), run.watched
+    tasks, groups, how = _tasks(run), by_group(run.rows), run.monitored
     status = status_of(done, planned, running=running, stopped=run.stopped is not None)
     return {
         "title": title(record),
         "status": status.value,
-        "left_s": number(seconds_left(run.rows, planned, record.sessions), 1),
+        "left_s": rounded(seconds_left(run.rows, planned, record.sessions), 1),
         "checkpoint": _policy_path(record),
         "place": str(run.path.absolute()),
         "resume": resume_command(run.path.absolute(), record.resolved),
-        "started": date(record.sessions[0]) if record.sessions else None,
+        "started": utc_date(record.sessions[0]) if record.sessions else None,
         "sessions": len(record.sessions),
         "planned": planned,
         "recorded": done,
         "damaged": run.damaged,
         "stopped": run.stopped,
         "interrupted": run.interrupted,
-        "interval": kind_of_interval(record.resolved),
+        "interval": interval_kind(record.resolved),
         "warnings": world_warnings(run.rows) + round_warnings(run.rows, record.resolved),
         "overall": _tally(run.rows, how.overall) | _bounds(run.rows),
         "groups": [
@@ -74,18 +74,18 @@ def page_data(run: Run, *, running: bool = False) -> dict[str, Any]:
         "episodes": _episodes(run, timeline, [task.key for task in tasks]),
         "errors": _errors(run.rows),
         "film_warnings": run.film_warnings,
-        "time": _time(run.rows, timeline, run.effort),
+        "time": _time(run.rows, timeline, run.session_totals),
         "fingerprint": record.fingerprint,
         "command": run_command(record.given, record.resolved),
         "episode_command": [
-            episode_base(record.given, record.resolved),
+            episode_command_prefix(record.given, record.resolved),
             episode_flag(0).removesuffix("0"),
         ],
         "facts": {
-            "Protocol": facts(record.protocol),
-            "Settings": facts(record.resolved),
-            "Versions": facts(record.versions),
-            "Machine": facts(record.machine),
+            "Protocol": settings_rows(record.protocol),
+            "Settings": settings_rows(record.resolved),
+            "Versions": settings_rows(record.versions),
+            "Machine": settings_rows(record.machine),
         },
     }
 
@@ -128,7 +128,7 @@ def _tasks(run: Run) -> list[_Task]:
     return tasks + [_Task(key, rows[0].task, None, None, rows) for key, rows in ended.items()]
 
 
-def _task(task: _Task, watch: AnytimeInterval | None) -> dict[str, Any]:
+def _task(task: _Task, anytime: AnytimeInterval | None) -> dict[str, Any]:
     return {
         "name": task.name,
         "group": task.key[0],
@@ -136,31 +136,31 @@ def _task(task: _Task, watch: AnytimeInterval | None) -> dict[str, Any]:
         "instruction": task.instruction,
         "planned": task.planned,
         "flags": task_flags(*task.key),
-        **_tally(task.rows, watch),
+        **_tally(task.rows, anytime),
     }
 
 
-def _tally(rows: Sequence[EpisodeRecord], watch: AnytimeInterval | None) -> dict[str, Any]:
-    added = tally(rows, watch)
+def _tally(rows: Sequence[EpisodeRecord], anytime: AnytimeInterval | None) -> dict[str, Any]:
+    added = tally(rows, anytime)
     interval = added.interval
     return {
         "k": added.successes if added.judged else None,
         "n": added.episodes,
         "diverged": added.diverged,
         "worlds": added.worlds.distinct,
-        "worth": number(added.worlds.effective_n, 3),
+        "worth": rounded(added.worlds.effective_n, 3),
         "errors": added.errors,
-        "rate": number(added.rate, 6),
-        "interval": None if interval is None else [number(end, 6) for end in interval],
-        "steps": number(added.mean_steps_to_success, 1),
-        "reward": number(added.avg_sum_reward, 3),
+        "rate": rounded(added.rate, 6),
+        "interval": None if interval is None else [rounded(end, 6) for end in interval],
+        "steps": rounded(added.mean_steps_to_success, 1),
+        "reward": rounded(added.avg_sum_reward, 3),
     }
 
 
 def _bounds(rows: Sequence[EpisodeRecord]) -> dict[str, Any]:
     """Return the rates had all errored episodes failed, or all succeeded."""
     bounds = tally(rows).bounds
-    return {"bounds": None if bounds is None else [number(end, 6) for end in bounds]}
+    return {"bounds": None if bounds is None else [rounded(end, 6) for end in bounds]}
 
 
 def _episodes(run: Run, timeline: Timeline, tasks: list[tuple[str, int]]) -> dict[str, list[Any]]:
@@ -175,24 +175,24 @@ def _episodes(run: Run, timeline: Timeline, tasks: list[tuple[str, int]]) -> dic
         "outcome": lambda row: _ATTENTION[row.outcome],
         "at_end": lambda row: row.success_at_end,
         "steps": lambda row: row.steps,
-        "reward": lambda row: number(row.sum_reward, 3),
-        "best": lambda row: number(row.max_reward, 3),
+        "reward": lambda row: rounded(row.sum_reward, 3),
+        "best": lambda row: rounded(row.max_reward, 3),
         "worker": lambda row: row.worker,
         "attempts": lambda row: row.attempts,
         "renders": lambda row: row.renders,
         "clipped": lambda row: row.clipped_steps,
-        "open": lambda row: number(row.open_s, 4),
-        "simulate": lambda row: number(row.sim_s, 4),
-        "render": lambda row: number(row.render_s, 4),
-        "wait": lambda row: number(row.wait_s, 4),
+        "open": lambda row: rounded(row.open_s, 4),
+        "simulate": lambda row: rounded(row.sim_s, 4),
+        "render": lambda row: rounded(row.render_s, 4),
+        "wait": lambda row: rounded(row.wait_s, 4),
         "digest": lambda row: row.digest,
         "error": lambda row: None if row.error is None else texts[_shortened(row.error)],
         "video": lambda row: row.video if row.key in run.filmed else None,
     }
     episodes = {name: [value(row) for row in run.rows] for name, value in columns.items()}
-    episodes["start"] = [number(span.start_s, 3) for span in timeline.spans]
+    episodes["start"] = [rounded(span.start_s, 3) for span in timeline.spans]
     episodes["duration"] = [
-        None if row.sim_s is None else number(span.duration_s, 4)
+        None if row.sim_s is None else rounded(span.duration_s, 4)
         for row, span in zip(run.rows, timeline.spans, strict=True)
     ]
     return episodes
@@ -213,19 +213,19 @@ def _shortened(error: str) -> str:
 
 def _time(rows: Sequence[EpisodeRecord], timeline: Timeline, effort: RunProgress) -> dict[str, Any]:
     spent = time_spent(rows, timeline)
-    limit = limit_of(spent, timeline, effort.infer_s)
+    limit = throughput_limit(spent, timeline, effort.infer_s)
     return {
-        "total": number(timeline.total_s, 3),
+        "total": rounded(timeline.total_s, 3),
         "workers": sorted({row.worker for row in rows}),
-        "breaks": [number(end, 3) for end in timeline.breaks],
-        "spent": {name: number(seconds, 3) for name, seconds in spent.items()},
-        "infer": number(effort.infer_s, 3),
-        "mean_batch": number(effort.mean_batch, 2),
-        "latency": latency_of(effort.calls),
+        "breaks": [rounded(end, 3) for end in timeline.breaks],
+        "spent": {name: rounded(seconds, 3) for name, seconds in spent.items()},
+        "infer": rounded(effort.infer_s, 3),
+        "mean_batch": rounded(effort.mean_batch, 2),
+        "latency": latency_summary(effort.calls),
         "limit": limit
         and {
-            "fraction": number(limit.fraction, 4),
-            "workers": number(limit.workers, 4),
-            "policy": number(limit.policy, 4),
+            "fraction": rounded(limit.fraction, 4),
+            "workers": rounded(limit.workers, 4),
+            "policy": rounded(limit.policy, 4),
         },
     }

@@ -78,7 +78,7 @@ class PairedSides:
     repeated_a: int = 0
     repeated_b: int = 0
     """Episodes left out because they start from a world that another one counts for."""
-    unlike: int = 0
+    different_worlds: int = 0
     """Pairs left out: one task, seed and init state, but both runs say from which other world."""
 
     @property
@@ -110,7 +110,7 @@ def paired_episodes(a: Run, b: Run) -> PairedSides:
         if partner is None:
             continue
         if _start_unlike(partner, row):
-            sides.unlike += 1
+            sides.different_worlds += 1
             continue
         world = (label(row), row.world)
         if world in worlds:
@@ -137,7 +137,7 @@ def _start_unlike(a: EpisodeRecord, b: EpisodeRecord | EpisodeSpec) -> bool:
     return a.world != b.world and usual not in (a.world, b.world)
 
 
-def separate_samples(a: Run, b: Run) -> PairedSides:
+def independent_samples(a: Run, b: Run) -> PairedSides:
     """Take, of every task in both, as many completed episodes of A as of B, each world once.
 
     Otherwise a run with more episodes of the easy tasks would look better than it is.

@@ -30,7 +30,7 @@ def resume_command(folder: Path, resolved: Settings, verb: str = "eval") -> str:
     return f"proctor {verb} --resume {_word('output_dir', str(folder))}"
 
 
-def episode_base(given: Settings, resolved: Settings) -> str:
+def episode_command_prefix(given: Settings, resolved: Settings) -> str:
     """Return the command of a single episode up to the flags that say which one.
 
     It is looked at, here, and thrown away: so it is played on no cluster and not logged to W&B.

@@ -11,7 +11,7 @@ from typing import Any
 from proctor.errors import UsageError, strip_control_codes
 from proctor.report.summary import Tally, by_group, by_task, tally
 from proctor.runs.journal import EpisodeRecord, videos_in
-from proctor.stats.anytime import NOT_WATCHED, MonitoredRates
+from proctor.stats.anytime import NOT_MONITORED, MonitoredRates
 from proctor.stats.rates import Interval
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\n")
@@ -51,7 +51,7 @@ class Results:
     rows: list[EpisodeRecord]
     stopped: str | None = None
     """Why no further episode is needed, when a stop rule has decided."""
-    watched: MonitoredRates = NOT_WATCHED
+    monitored: MonitoredRates = NOT_MONITORED
     """How a stop rule watched the rates."""
 
     @property
@@ -62,13 +62,13 @@ class Results:
     @property
     def tally(self) -> Tally:
         """What all episodes add up to."""
-        return tally(self.rows, self.watched.overall)
+        return tally(self.rows, self.monitored.overall)
 
     @property
     def per_task(self) -> list[TaskResult]:
         """What the episodes of each task add up to."""
         return [
-            TaskResult(suite, task_id, rows[0].task, tally(rows, self.watched.task))
+            TaskResult(suite, task_id, rows[0].task, tally(rows, self.monitored.task))
             for (suite, task_id), rows in by_task(self.rows).items()
         ]
 
@@ -76,7 +76,7 @@ class Results:
     def per_group(self) -> dict[str, Tally]:
         """What the episodes of each group of tasks add up to."""
         groups = by_group(self.rows)
-        return {suite: tally(rows, self.watched.group) for suite, rows in groups.items()}
+        return {suite: tally(rows, self.monitored.group) for suite, rows in groups.items()}
 
     @property
     def complete(self) -> bool:

@@ -9,12 +9,12 @@ from typing import Any, Self
 
 from proctor.errors import UsageError
 from proctor.report.results import Results
-from proctor.report.stopped import why_interrupted, why_stopped
-from proctor.runs.effort import read_effort
+from proctor.report.stopped import interruption_reason, stop_reason
 from proctor.runs.folder import RunFolder, RunRecord
 from proctor.runs.journal import read_journal, videos_in
 from proctor.runs.records import RunProgress
-from proctor.runs.videos import read_warnings
+from proctor.runs.sessions import read_session_totals
+from proctor.runs.videos import read_video_warnings
 from proctor.stats.anytime import monitored_rates
 from proctor.system.locks import is_locked
 from proctor.types import EpisodeKey
@@ -44,7 +44,7 @@ class Run(Results):
     @cached_property
     def interrupted(self) -> str | None:
         """What ended the last session early, if that session could still write it down."""
-        return why_interrupted(self.path, len(self.record.sessions))
+        return interruption_reason(self.path, len(self.record.sessions))
 
     @cached_property
     def filmed(self) -> frozenset[EpisodeKey]:
@@ -59,16 +59,16 @@ class Run(Results):
         Raises:
             RunFolderError: the file of warnings is damaged.
         """
-        return list(read_warnings(self.path).values())
+        return list(read_video_warnings(self.path).values())
 
     @cached_property
-    def effort(self) -> RunProgress:
+    def session_totals(self) -> RunProgress:
         """Time, steps and policy calls of all sessions.
 
         Raises:
             RunFolderError: the file of sessions cannot be read.
         """
-        return read_effort(self.path)
+        return read_session_totals(self.path)
 
     def require_rate(self) -> Self:
         """Return the run if it has a success rate, so that it can be compared.
@@ -106,8 +106,8 @@ def load_run(folder: str | Path) -> Run:
         path=path,
         planned=len(journal.rows) if planned is None else planned,
         rows=sorted(journal.rows, key=lambda row: row.key),
-        stopped=why_stopped(path, record.resolved),
-        watched=monitored_rates(record.resolved),
+        stopped=stop_reason(path, record.resolved),
+        monitored=monitored_rates(record.resolved),
         record=record,
         damaged=journal.damaged,
         running=running,

@@ -9,12 +9,12 @@ from typing import Any
 from urllib.parse import quote
 
 from proctor.errors import ProctorError, RunFolderError
-from proctor.report.formatting import date, number
+from proctor.report.formatting import rounded, utc_date
 from proctor.report.page_data import title
 from proctor.report.run import load_run
 from proctor.report.status import status_of
 from proctor.report.training_data import TrainingContent, read_training_folder, training_title
-from proctor.runs.discovery import runs_below
+from proctor.runs.discovery import find_runs
 from proctor.runs.folder import EVAL_INFO_FILE, RUN_FILE
 from proctor.runs.journal import JOURNAL_FILE, VIDEO_FOLDER
 from proctor.runs.training import EVALUATIONS, LOG_FILE, RECORD_FILE
@@ -38,14 +38,14 @@ def list_data(root: Path) -> dict[str, Any]:
     """Return all that the list of the runs below ``root`` shows."""
     return {
         "title": f"Runs in {encodable_text(root.name)}",
-        "runs": [row for folder in runs_below(root, RECORDS) for row in _rows(root, folder)],
+        "runs": [row for folder in find_runs(root, RECORDS) for row in _rows(root, folder)],
     }
 
 
 def _rows(root: Path, folder: Path) -> Iterator[dict[str, Any]]:
     """Yield the line of one folder; none where it was removed while we looked."""
     place = folder.relative_to(root).as_posix()
-    line = {"place": encodable_text(place), "href": address(place)}
+    line = {"place": encodable_text(place), "href": url_path(place)}
     try:
         is_run = (folder / RUN_FILE).is_file()
         said = _run(root, folder) if is_run else _training(root, folder)
@@ -66,7 +66,7 @@ def _run(root: Path, folder: Path) -> dict[str, Any]:
     return {
         "kind": "run",
         "what": title(record),
-        "rate": number(added.rate, 6),
+        "rate": rounded(added.rate, 6),
         "result": str(added),
         **_started(record.sessions),
         "done": done,
@@ -84,7 +84,7 @@ def _training(root: Path, folder: Path) -> dict[str, Any]:
     return {
         "kind": "training",
         "what": training_title(training.record),
-        "rate": None if best is None else number((best.pc_success or 0.0) / 100, 6),
+        "rate": None if best is None else rounded((best.pc_success or 0.0) / 100, 6),
         "result": _best_rate(training),
         **_started(training.record.sessions),
         "done": training.step,
@@ -96,7 +96,7 @@ def _training(root: Path, folder: Path) -> dict[str, Any]:
 
 def _started(sessions: list[float]) -> dict[str, Any]:
     first = sessions[0] if sessions else None
-    return {"started": first, "date": None if first is None else date(first)}
+    return {"started": first, "date": None if first is None else utc_date(first)}
 
 
 def _best_rate(training: TrainingContent) -> str:
@@ -107,7 +107,7 @@ def _best_rate(training: TrainingContent) -> str:
     return f"{best.pc_success:.1f}%{ends} n={best.episodes}, best, at step {best.step}"
 
 
-def files_of(folder: Path) -> list[str]:
+def viewable_files(folder: Path) -> list[str]:
     """Return the names of the files of a run that can be looked at and hold something."""
     there = (name for name in FILES if (folder / name).is_file())
     return [name for name in there if (folder / name).stat().st_size]
@@ -115,7 +115,7 @@ def files_of(folder: Path) -> list[str]:
 
 def served_files(folder: Path) -> list[str]:
     """Return those files, and the table of episodes that a server makes of them."""
-    there = files_of(folder)
+    there = viewable_files(folder)
     return [*there, CSV_FILE] if JOURNAL_FILE in there else there
 
 
@@ -124,7 +124,7 @@ def encodable_text(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def address(place: str) -> str:
+def url_path(place: str) -> str:
     """Return the address of a folder below the one that is served."""
     return f"/{quote(os.fsencode(place))}/" if place != "." else "/"
 

@@ -33,9 +33,9 @@ from proctor.system.loopback import LOOPBACK, REFUSAL, is_own_request
 _COOKIE = "proctor_token"
 _RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{0,18})")
 _PART = 256 * 1024
-_SLOWEST_S = 10.0
+_TIMEOUT_S = 10.0
 """For a whole request to come in, and for each part of an answer to be taken."""
-_MOST_GUESTS, _MOST_FIELDS = 64, 64
+_MAX_CLIENTS, _MAX_FIELDS = 64, 64
 _NEVER = math.inf
 
 
@@ -55,10 +55,10 @@ class PageServer(ThreadingHTTPServer):
         self.token = None if host in LOOPBACK else secrets.token_urlsafe(16)
         # A guest takes two descriptors, for the connection and a file; the rest is for reading.
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self.most_guests = max(1, min(_MOST_GUESTS, limit // 4))
+        self.max_clients = max(1, min(_MAX_CLIENTS, limit // 4))
         self._clients: dict[socket.socket, float] = {}
         """Since when each connection is silent; never, while it is answered or sent away."""
-        self._guests_lock = threading.Lock()
+        self._clients_lock = threading.Lock()
         try:
             super().__init__((host, port), _Handler)
         except OSError as error:
@@ -75,36 +75,36 @@ class PageServer(ThreadingHTTPServer):
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Hear a new guest, in place of the one that has been silent for longest."""
-        with self._guests_lock:
-            if len(self._clients) >= 2 * self.most_guests:
+        with self._clients_lock:
+            if len(self._clients) >= 2 * self.max_clients:
                 return False  # those who were sent away have not all gone yet
             self._clients[request] = time.monotonic()
-            if len(self._clients) > self.most_guests:
-                self._send_away(min(self._clients, key=self._clients.__getitem__))
+            if len(self._clients) > self.max_clients:
+                self._disconnect(min(self._clients, key=self._clients.__getitem__))
         return True
 
     def shutdown_request(self, request: Any) -> None:
         """Let a guest go."""
-        with self._guests_lock:
+        with self._clients_lock:
             self._clients.pop(request, None)
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
         """Send guests away whose request is too long in coming; called twice a second."""
         super().service_actions()
-        latest = time.monotonic() - _SLOWEST_S
-        with self._guests_lock:
+        latest = time.monotonic() - _TIMEOUT_S
+        with self._clients_lock:
             for client, since in list(self._clients.items()):
                 if since < latest:
-                    self._send_away(client)
+                    self._disconnect(client)
 
-    def silent_since(self, client: socket.socket, since: float) -> None:
+    def set_waiting_since(self, client: socket.socket, since: float) -> None:
         """Note since when a guest's next request is awaited, or that it has come (``_NEVER``)."""
-        with self._guests_lock:
+        with self._clients_lock:
             if client in self._clients:
                 self._clients[client] = since
 
-    def _send_away(self, client: socket.socket) -> None:
+    def _disconnect(self, client: socket.socket) -> None:
         """Make the thread that waits for this guest hear that nothing more will come."""
         self._clients[client] = _NEVER
         with contextlib.suppress(OSError):  # it went by itself
@@ -124,7 +124,7 @@ class RunServer(PageServer):
         super().__init__(RunSite(root.resolve()), host, port)
 
 
-class _NoAddress(Exception):
+class _BadAddress(Exception):
     """What was asked for cannot be the address of anything."""
 
 
@@ -132,22 +132,22 @@ class _Handler(BaseHTTPRequestHandler):
     server: PageServer
     protocol_version = "HTTP/1.1"
     default_request_version = "HTTP/1.0"  # without a version too, the answer has a status
-    timeout = _SLOWEST_S
+    timeout = _TIMEOUT_S
 
     def handle_one_request(self) -> None:
         """Wait for a request, not for ever, and answer it."""
-        self.server.silent_since(self.connection, time.monotonic())
+        self.server.set_waiting_since(self.connection, time.monotonic())
         super().handle_one_request()
 
     def do_GET(self) -> None:
         """Answer with a page, a version or a video; with 404 to anything else."""
-        self.server.silent_since(self.connection, _NEVER)
+        self.server.set_waiting_since(self.connection, _NEVER)
         try:
             if self._allowed():
                 self._answer()
         except ProctorError as error:
             self._send(HTTPStatus.NOT_FOUND, str(error), "text/plain")
-        except _NoAddress:
+        except _BadAddress:
             self._send(HTTPStatus.BAD_REQUEST, "that is no address", "text/plain")
         except (ConnectionError, TimeoutError):
             self.close_connection = True  # the browser went away
@@ -179,7 +179,7 @@ class _Handler(BaseHTTPRequestHandler):
             target = (self.server.site.root / path.lstrip("/")).resolve()
             target.is_file()
         except (ValueError, OSError, RuntimeError):
-            raise _NoAddress from None
+            raise _BadAddress from None
         return path, target
 
     def _query(self) -> dict[str, list[str]]:
@@ -190,9 +190,9 @@ class _Handler(BaseHTTPRequestHandler):
         """
         try:
             asked = urlsplit(self.path).query
-            return parse_qs(asked, errors="surrogateescape", max_num_fields=_MOST_FIELDS)
+            return parse_qs(asked, errors="surrogateescape", max_num_fields=_MAX_FIELDS)
         except ValueError:
-            raise _NoAddress from None
+            raise _BadAddress from None
 
     def _allowed(self) -> bool:
         """Check the token, or on this machine that no other web site asks."""
@@ -205,7 +205,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             cookie = SimpleCookie(self.headers.get("Cookie", "")).get(_COOKIE)
         except CookieError:
-            raise _NoAddress from None
+            raise _BadAddress from None
         given = self._query().get("token", [""])[0]
         offered = given or (cookie.value if cookie else "")
         token = self.server.token.encode()

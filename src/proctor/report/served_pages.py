@@ -19,12 +19,12 @@ from proctor.report.run_list import (
     CSV_FILE,
     FILES,
     RECORDS,
-    address,
     check_inside,
     check_training_inside,
     encodable_text,
     list_data,
     served_files,
+    url_path,
 )
 from proctor.report.site import Answer, Page, Video
 from proctor.report.training_data import read_training_folder, training_data
@@ -49,7 +49,7 @@ class RunSite:
     def answer(self, path: str, target: Path, query: Mapping[str, Sequence[str]]) -> Answer:
         """Return a page, a version, a file of a run or a video; nothing else is served."""
         if path == _COMPARE and not (self.root / RUN_FILE).exists():
-            return Page(compared_page(self.root, query.get("run", ())))
+            return Page(comparison_page(self.root, query.get("run", ())))
         if not target.is_relative_to(self.root):
             return None
         if path.endswith("/"):
@@ -85,7 +85,7 @@ def list_page(root: Path) -> str:
     return document_html("runs", list_data(root), styles=("page.css", "runs.css"))
 
 
-def compared_page(root: Path, places: Sequence[str]) -> str:
+def comparison_page(root: Path, places: Sequence[str]) -> str:
     """Return the comparison of the runs at ``places``, of which the first is the reference.
 
     Episode by episode where they have episodes in common, else as separate samples.
@@ -102,7 +102,7 @@ def compared_page(root: Path, places: Sequence[str]) -> str:
     sides = [values["a"], *(section["b"] for section in values["comparisons"])]
     for folder, side in zip(folders, sides, strict=True):
         place = folder.relative_to(root).as_posix()
-        side |= {"report": address(place), "path": encodable_text(place)}
+        side |= {"report": url_path(place), "path": encodable_text(place)}
     values["list"] = "/"
     return document_html("compare", values, styles=("page.css", "compare.css"))
 
@@ -154,11 +154,11 @@ def _served(folder: Path, *, listed: bool) -> dict[str, Any]:
 
 
 def _following(version: str, begun_s: float) -> dict[str, Any]:
-    every_s = look_every_s(time.thread_time() - begun_s)
+    every_s = refresh_interval_s(time.thread_time() - begun_s)
     return {"live": version, "look_every_s": every_s}
 
 
-def look_every_s(made_in_s: float) -> float:
+def refresh_interval_s(made_in_s: float) -> float:
     """Return how often a page looks for news that takes so much CPU time to make.
 
     The cores belong to the evaluation, which is to keep nearly all of their time: the page of

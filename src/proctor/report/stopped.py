@@ -11,10 +11,10 @@ from typing import Any
 from proctor.errors import ProctorError, strip_control_codes
 from proctor.runs.folder import EVAL_INFO_FILE
 from proctor.runs.journal import EpisodeRecord
-from proctor.stats.anytime import NOT_WATCHED, monitored_rates
+from proctor.stats.anytime import NOT_MONITORED, monitored_rates
 from proctor.system.files import read_regular_file
 
-FIXED = "Wilson"
+FIXED_SIZE = "Wilson"
 _SIGNALS = {
     signal.SIGINT: "it was interrupted by Ctrl-C (SIGINT)",
     signal.SIGTERM: "it was told to stop (SIGTERM), as by kill or a cluster's time limit",
@@ -23,19 +23,19 @@ _SIGNALS = {
 ANYTIME = "anytime-valid: it holds although the run could stop itself"
 
 
-def why_stopped(folder: Path, resolved: Mapping[str, Any]) -> str | None:
+def stop_reason(folder: Path, resolved: Mapping[str, Any]) -> str | None:
     """Return why a run was stopped before all its episodes had been run.
 
     What an earlier session wrote is no longer true of a run that goes on without a rule.
     """
-    if monitored_rates(resolved) == NOT_WATCHED:
+    if monitored_rates(resolved) == NOT_MONITORED:
         return None
     ours = _ours(folder)
     stopped = None if ours.get("complete", True) else ours.get("stopped")
     return None if stopped is None else str(stopped)
 
 
-def why_ended(error: BaseException | None) -> str | None:
+def end_reason(error: BaseException | None) -> str | None:
     """Say what ends a session early; None where nothing does."""
     if error is None:
         return None
@@ -46,7 +46,7 @@ def why_ended(error: BaseException | None) -> str | None:
     return strip_control_codes(text)
 
 
-def why_interrupted(folder: Path, sessions: int) -> str | None:
+def interruption_reason(folder: Path, sessions: int) -> str | None:
     """Return what ended the last of a run's sessions early, if it was still able to say so."""
     ours = _ours(folder)
     said = ours.get("ended") if ours.get("session") == sessions else None
@@ -62,14 +62,14 @@ def _ours(folder: Path) -> dict[str, Any]:
     return ours if isinstance(ours, dict) else {}
 
 
-def kind_of_interval(resolved: Mapping[str, Any]) -> str:
+def interval_kind(resolved: Mapping[str, Any]) -> str:
     """Say which 95% interval the rates of a run with these settings have."""
-    return FIXED if monitored_rates(resolved) == NOT_WATCHED else ANYTIME
+    return FIXED_SIZE if monitored_rates(resolved) == NOT_MONITORED else ANYTIME
 
 
 def round_warnings(rows: Sequence[EpisodeRecord], resolved: Mapping[str, Any]) -> list[str]:
     """Say that rounds are not whole, where a rule that sees whole rounds may stop the run."""
-    if monitored_rates(resolved) == NOT_WATCHED or not rows:
+    if monitored_rates(resolved) == NOT_MONITORED or not rows:
         return []
     tasks = {(row.suite, row.task_id) for row in rows}
     ended: dict[int, int] = {}

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from proctor.runs.journal import EpisodeRecord
-from proctor.stats.anytime import NOT_WATCHED, AnytimeInterval, MonitoredRates, rate_interval
+from proctor.stats.anytime import NOT_MONITORED, AnytimeInterval, MonitoredRates, rate_interval
 from proctor.stats.rates import (
     AverageRate,
     Interval,
@@ -38,7 +38,7 @@ class Tally:
     """From which the completed episodes started."""
     first: tuple[int, int]
     """Successes and episodes where only the first completed one of every world counts."""
-    watch: AnytimeInterval | None = None
+    anytime: AnytimeInterval | None = None
     """How a rule watched the rate, if one did which could stop the run."""
     judged: bool = True
     """Whether the environment says what a success is; where not, there are rewards only."""
@@ -53,7 +53,7 @@ class Tally:
         """The rate's 95% interval; None without a rate."""
         if not self.judged:
             return None
-        return rate_interval(self.successes, self.episodes, self.worlds, self.first, self.watch)
+        return rate_interval(self.successes, self.episodes, self.worlds, self.first, self.anytime)
 
     @property
     def bounds(self) -> tuple[float, float] | None:
@@ -83,8 +83,8 @@ class Tally:
         return text + diverged + errors
 
 
-def tally(rows: Iterable[EpisodeRecord], watch: AnytimeInterval | None = None) -> Tally:
-    """Add up episodes; ``watch`` says that a rule which could stop the run watched their rate."""
+def tally(rows: Iterable[EpisodeRecord], anytime: AnytimeInterval | None = None) -> Tally:
+    """Add up episodes; ``anytime`` says that a rule which could stop the run watched their rate."""
     rows = sorted(rows, key=lambda row: row.key)
     done = [row for row in rows if row.outcome.counts]
     won = [row for row in done if row.outcome is Outcome.SUCCESS]
@@ -100,7 +100,7 @@ def tally(rows: Iterable[EpisodeRecord], watch: AnytimeInterval | None = None) -
         mean_steps_to_success=_mean(map(_steps_to_success, won)),
         worlds=WorldCounts(row.world_key for row in done),
         first=(sum(ended is Outcome.SUCCESS for ended in first.values()), len(first)),
-        watch=watch,
+        anytime=anytime,
         judged=all(row.outcome is not Outcome.ENDED for row in done),
     )
 
@@ -120,12 +120,12 @@ def eval_info(
     planned: int,
     sessions: Sequence[float],
     stopped: str | None = None,
-    watched: MonitoredRates = NOT_WATCHED,
+    monitored: MonitoredRates = NOT_MONITORED,
     videos: Collection[str] = (),
 ) -> dict[str, Any]:
     """Return the content of ``eval_info.json``: LeRobot's shape, with ours beside it.
 
-    ``stopped`` is why the run needs no further episode although some are planned; ``watched`` how
+    ``stopped`` is why the run needs no further episode although some are planned; ``monitored`` how
     a rule watched it. ``videos`` are those that are there, by their places in the run folder, as
     they stand in the file too: LeRobot writes paths from where it was started, which lead nowhere
     once the folder has moved.
@@ -133,19 +133,19 @@ def eval_info(
     metrics = partial(_metrics, videos=videos)
     rows = sorted(rows, key=lambda row: row.key)
     eval_s = working_seconds(rows, sessions)
-    overall = metrics(rows, watched.overall)
+    overall = metrics(rows, monitored.overall)
     overall |= {"eval_s": eval_s, "eval_ep_s": eval_s / len(rows) if rows else None}
     return {
         "per_task": [
             {
                 "task_group": suite,
                 "task_id": task_id,
-                "metrics": _of_episodes(episodes) | metrics(episodes, watched.task),
+                "metrics": _of_episodes(episodes) | metrics(episodes, monitored.task),
             }
             for (suite, task_id), episodes in by_task(rows).items()
         ],
         "per_group": {
-            suite: metrics(episodes, watched.group) for suite, episodes in by_group(rows).items()
+            suite: metrics(episodes, monitored.group) for suite, episodes in by_group(rows).items()
         },
         "overall": overall,
         "proctor": {**_ours(rows, planned), "stopped": stopped},
@@ -173,9 +173,9 @@ def _of_episodes(rows: list[EpisodeRecord]) -> dict[str, Any]:
 
 
 def _metrics(
-    rows: list[EpisodeRecord], watch: AnytimeInterval | None, videos: Collection[str]
+    rows: list[EpisodeRecord], anytime: AnytimeInterval | None, videos: Collection[str]
 ) -> dict[str, Any]:
-    added = tally(rows, watch)
+    added = tally(rows, anytime)
     interval = None if added.interval is None else [100 * end for end in added.interval]
     return {
         "avg_sum_reward": added.avg_sum_reward,
@@ -186,7 +186,7 @@ def _metrics(
         "n_worlds": added.worlds.distinct,
         "n_errors": added.errors,
         "pc_success_interval95": interval,
-        "pc_success_wilson95": interval if watch is None else None,
+        "pc_success_wilson95": interval if anytime is None else None,
         "pc_success_bounds": None if added.bounds is None else [100 * end for end in added.bounds],
         "video_paths": [row.video for row in rows if row.video in videos],
     }

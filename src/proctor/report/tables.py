@@ -12,7 +12,7 @@ from rich.text import Text
 from proctor.errors import strip_control_codes
 from proctor.report.summary import Tally, by_group, by_task, tally
 from proctor.runs.journal import EpisodeRecord
-from proctor.stats.anytime import NOT_WATCHED, MonitoredRates
+from proctor.stats.anytime import NOT_MONITORED, MonitoredRates
 
 _NOT_CUT = 10_000
 """Columns: wider than any table."""
@@ -27,7 +27,7 @@ def table_console() -> Console:
     return console if console.is_terminal else Console(width=_NOT_CUT)
 
 
-def fitted(table: Table, width: int, names: int = 1) -> RenderableType:
+def fit_table(table: Table, width: int, names: int = 1) -> RenderableType:
     """Return ``table``, or what it says a few lines a row where ``width`` has no room for it.
 
     Its first ``names`` columns say what a row is of: those may be folded.
@@ -70,11 +70,11 @@ def _packed(parts: Sequence[str], width: int) -> Iterator[str]:
 
 
 def results_table(
-    rows: Sequence[EpisodeRecord], watched: MonitoredRates = NOT_WATCHED, width: int = _NOT_CUT
+    rows: Sequence[EpisodeRecord], monitored: MonitoredRates = NOT_MONITORED, width: int = _NOT_CUT
 ) -> RenderableType:
     """Return the results per task, per group where there are several, and overall.
 
-    ``watched`` says how a rule that could stop the run watched its rates.
+    ``monitored`` says how a rule that could stop the run watched its rates.
     ``steps`` is the mean number of steps to success.
     """
     tasks, groups = by_task(rows), by_group(rows)
@@ -94,15 +94,15 @@ def results_table(
         table.add_row(*cells, added.brief, *_means(added), style=style)
 
     for (suite, _), episodes in tasks.items():
-        add((suite, episodes[0].task), tally(episodes, watched.task))
+        add((suite, episodes[0].task), tally(episodes, monitored.task))
     if 1 < len(groups) < len(tasks):
         table.add_section()
         for suite, episodes in groups.items():
-            add((suite, "all"), tally(episodes, watched.group))
+            add((suite, "all"), tally(episodes, monitored.group))
     if len(tasks) > 1:
         table.add_section()
-        add(("all", "all"), tally(rows, watched.overall), style="bold")
-    return fitted(table, width, len(names))
+        add(("all", "all"), tally(rows, monitored.overall), style="bold")
+    return fit_table(table, width, len(names))
 
 
 def _means(added: Tally) -> tuple[str, str]:

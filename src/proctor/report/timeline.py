@@ -62,7 +62,7 @@ def time_spent(rows: Sequence[EpisodeRecord], timeline: Timeline) -> dict[str, f
 
 
 @dataclass(frozen=True)
-class Limit:
+class ThroughputLimit:
     """How near the run came to the fastest that its workers and its policy allow.
 
     With these workers it takes at least as long as they simulate and render, if they never pause;
@@ -80,12 +80,16 @@ class Limit:
         return max(self.workers, self.policy)
 
 
-def limit_of(spent: Mapping[str, float], timeline: Timeline, infer_s: float) -> Limit | None:
+def throughput_limit(
+    spent: Mapping[str, float], timeline: Timeline, infer_s: float
+) -> ThroughputLimit | None:
     """Compare a run with its limit; None when no time has passed."""
     if timeline.total_s <= 0 or timeline.worker_s <= 0:
         return None
     busy_s = spent["simulate"] + spent["render"]
-    return Limit(min(1.0, busy_s / timeline.worker_s), min(1.0, infer_s / timeline.total_s))
+    return ThroughputLimit(
+        min(1.0, busy_s / timeline.worker_s), min(1.0, infer_s / timeline.total_s)
+    )
 
 
 def _by_session(rows: Sequence[EpisodeRecord], sessions: Sequence[float]) -> list[list[int]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from proctor.errors import ProctorError, UsageError
 from proctor.fingerprint import flatten
-from proctor.report.formatting import date, facts, number, significant
+from proctor.report.formatting import round_significant, rounded, settings_rows, utc_date
 from proctor.report.reproduce import resume_command, train_command
 from proctor.report.run import Run, load_run
 from proctor.report.status import status_of
@@ -36,18 +36,18 @@ class TrainingContent:
     """What a training's folder holds."""
 
     record: TrainingRecord
-    trained: list[TrainingLogRow]
-    held_out: list[ValidationLogRow]
-    played: list[EvaluationLogRow]
+    training_rows: list[TrainingLogRow]
+    validation_rows: list[ValidationLogRow]
+    evaluations: list[EvaluationLogRow]
     checkpoints: dict[str, int]
     """The step of each checkpoint that is there by its name, ``best`` and ``last`` too."""
-    pages: dict[int, str]
+    evaluation_runs: dict[int, str]
     """The folders of evaluations that can be looked at, by step."""
 
     @property
     def step(self) -> int:
         """The newest step that is known of."""
-        return max([0, *self.checkpoints.values(), *(line.step for line in self.trained)])
+        return max([0, *self.checkpoints.values(), *(line.step for line in self.training_rows)])
 
     @property
     def planned(self) -> int | None:
@@ -58,7 +58,7 @@ class TrainingContent:
     @property
     def best(self) -> EvaluationLogRow | None:
         """The checkpoint that succeeds most; of equals the newest."""
-        rated = [line for line in self.played if line.pc_success is not None]
+        rated = [line for line in self.evaluations if line.pc_success is not None]
         return max(rated, key=lambda line: (line.pc_success or 0.0, line.step), default=None)
 
 
@@ -79,11 +79,13 @@ def read_training_folder(folder: Path) -> TrainingContent:
     runs = {path.name: path for path in _listed(folder / EVALUATIONS) if path.name.isdecimal()}
     return TrainingContent(
         record=record,
-        trained=[line for line in lines if isinstance(line, TrainingLogRow)],
-        held_out=[line for line in lines if isinstance(line, ValidationLogRow)],
-        played=[played[step] for step in sorted(played)],
+        training_rows=[line for line in lines if isinstance(line, TrainingLogRow)],
+        validation_rows=[line for line in lines if isinstance(line, ValidationLogRow)],
+        evaluations=[played[step] for step in sorted(played)],
         checkpoints=_checkpoints(folder / CHECKPOINTS),
-        pages={int(name): name for name, path in runs.items() if (path / RUN_FILE).is_file()},
+        evaluation_runs={
+            int(name): name for name, path in runs.items() if (path / RUN_FILE).is_file()
+        },
     )
 
 
@@ -121,29 +123,29 @@ def training_data(
     return {
         "title": training_title(record),
         "status": status_of(training.step, training.planned, running=running).value,
-        "left_s": number(_seconds_left(training), 1),
+        "left_s": rounded(_seconds_left(training), 1),
         "place": str(folder.absolute()),
         "resume": resume_command(folder.absolute(), record.resolved, "train"),
-        "started": date(record.sessions[0]) if record.sessions else None,
+        "started": utc_date(record.sessions[0]) if record.sessions else None,
         "sessions": len(record.sessions),
         "step": training.step,
         "planned": training.planned,
         "warnings": trouble,
-        "curves": _curves(training.trained),
+        "curves": _curves(training.training_rows),
         "held_out": {
-            "step": [line.step for line in training.held_out],
-            "loss": [significant(line.loss) for line in training.held_out],
+            "step": [line.step for line in training.validation_rows],
+            "loss": [round_significant(line.loss) for line in training.validation_rows],
         },
         "best": None if training.best is None else training.best.step,
-        "evaluations": [_evaluation(line, training) for line in training.played],
+        "evaluations": [_evaluation(line, training) for line in training.evaluations],
         "films": films,
         "checkpoints": training.checkpoints,
-        "time": _time(training.trained),
+        "time": _time(training.training_rows),
         "command": train_command(record.given, record.resolved),
         "facts": {
-            "Settings": facts(record.resolved),
-            "Versions": facts(record.versions),
-            "Machine": facts(record.machine),
+            "Settings": settings_rows(record.resolved),
+            "Versions": settings_rows(record.versions),
+            "Machine": settings_rows(record.machine),
         },
     }
 
@@ -156,7 +158,7 @@ def _curves(lines: Sequence[TrainingLogRow]) -> dict[str, Any]:
     return {
         "each": each,
         "step": [group[-1].step for group in groups],
-        "lr": [significant(group[-1].lr) for group in groups],
+        "lr": [round_significant(group[-1].lr) for group in groups],
         "loss": [_mean([line.loss for line in group]) for group in groups],
         "grad_norm": [_mean([line.grad_norm for line in group]) for group in groups],
         "samples_per_s": [_mean([line.samples_per_s for line in group]) for group in groups],
@@ -169,15 +171,15 @@ def _curves(lines: Sequence[TrainingLogRow]) -> dict[str, Any]:
 
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
-    return significant(sum(known) / len(known)) if known else None
+    return round_significant(sum(known) / len(known)) if known else None
 
 
 def _evaluation(line: EvaluationLogRow, training: TrainingContent) -> dict[str, Any]:
     rate, ends = line.pc_success, line.interval
     return {
         "step": line.step,
-        "rate": None if rate is None else number(rate / 100, 6),
-        "interval": None if ends is None else [number(end / 100, 6) for end in ends],
+        "rate": None if rate is None else rounded(rate / 100, 6),
+        "interval": None if ends is None else [rounded(end / 100, 6) for end in ends],
         "n": line.episodes,
         "problem": line.problem,
         "run": _run_path(training, line.step),
@@ -186,13 +188,13 @@ def _evaluation(line: EvaluationLogRow, training: TrainingContent) -> dict[str, 
 
 
 def _run_path(training: TrainingContent, step: int) -> str | None:
-    name = training.pages.get(step)
+    name = training.evaluation_runs.get(step)
     return None if name is None else f"{EVALUATIONS}/{name}"
 
 
 def _last_films(training: TrainingContent, folder: Path) -> tuple[dict[str, Any] | None, list[str]]:
     """Return the videos of the newest evaluation that has any, and why some cannot be shown."""
-    for step, name in sorted(training.pages.items(), reverse=True):
+    for step, name in sorted(training.evaluation_runs.items(), reverse=True):
         try:
             run = load_run(folder / EVALUATIONS / name)
         except (ProctorError, OSError) as error:
@@ -218,9 +220,9 @@ def _films(run: Run, place: str) -> list[dict[str, str]]:
 
 def _seconds_left(training: TrainingContent) -> float | None:
     """Return how long the rest takes if every step takes as long as the newest ones."""
-    if training.planned is None or not training.trained:
+    if training.planned is None or not training.training_rows:
         return None
-    return max(0, training.planned - training.step) * training.trained[-1].step_s
+    return max(0, training.planned - training.step) * training.training_rows[-1].step_s
 
 
 def _time(lines: Sequence[TrainingLogRow]) -> dict[str, Any]:
@@ -234,8 +236,8 @@ def _time(lines: Sequence[TrainingLogRow]) -> dict[str, Any]:
         samples += elapsed_s * line.samples_per_s
         before = line.step
     return {
-        "total": number(total_s, 3),
-        "waiting": number(waiting_s, 3),
-        "samples_per_s": significant(samples / total_s) if total_s else None,
-        "memory_gb": significant(max((line.memory_gb for line in lines), default=None)),
+        "total": rounded(total_s, 3),
+        "waiting": rounded(waiting_s, 3),
+        "samples_per_s": round_significant(samples / total_s) if total_s else None,
+        "memory_gb": round_significant(max((line.memory_gb for line in lines), default=None)),
     }

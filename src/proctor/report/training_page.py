@@ -9,7 +9,7 @@ from typing import Any
 
 from proctor.report.document import document_html
 from proctor.report.page import REPORT_FILE
-from proctor.report.run_list import files_of
+from proctor.report.run_list import viewable_files
 from proctor.report.training_data import read_training_folder, training_data
 from proctor.runs.folder import write_run_file
 
@@ -24,7 +24,7 @@ def write_training_page(folder: Path, output: Path | None = None) -> Path:
     output = output or folder / REPORT_FILE
     values = training_data(read_training_folder(folder), folder)
     values["folder"] = Path(os.path.relpath(folder, output.parent)).as_posix()
-    values["files"] = files_of(folder)
+    values["files"] = viewable_files(folder)
     write_run_file(output, training_html(values))
     return output
 

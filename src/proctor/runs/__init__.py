@@ -1,1 +1,1 @@
-"""The run folder: everything about one run, on disk."""
+"""Run folders and training folders: their files, formats, locks and error messages."""

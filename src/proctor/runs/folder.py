@@ -1,4 +1,4 @@
-"""A run: the folder that holds everything about one evaluation, and the rules for using it."""
+"""The folder of one evaluation: ``run.json``, the lock, and the rules for starting and resuming."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import msgspec
 from proctor.errors import RunFolderError, UsageError, WriteFailed
 from proctor.fingerprint import PROTOCOL_FORMAT, changed_fields, describe_changes, flatten
 from proctor.runs.journal import read_journal
-from proctor.runs.obstacles import refuse_what_is_in_the_way
-from proctor.runs.records import RECORD_FORMAT, PlannedTask, Seconds, refuse_newer
+from proctor.runs.path_checks import refuse_blocked_paths
+from proctor.runs.records import RECORD_FORMAT, PlannedTask, Seconds, refuse_newer_format
 from proctor.system import clock
 from proctor.system.files import atomic_write, read_regular_file
 from proctor.system.locks import CLAIM_FILE, LOCK_FILE, acquire_lock
@@ -31,38 +31,39 @@ _LEAST_FREE_BYTES = 16 * 2**20
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What ``run.json`` says: how the run was asked for and what defines its episodes."""
+    """The content of ``run.json``: the settings of the run and what defines its episodes."""
 
     given: dict[str, Any]
     resolved: dict[str, Any]
     protocol: dict[str, Any]
-    """All that defines an episode; the fingerprint is taken over this and nothing else."""
+    """Everything that defines an episode. The fingerprint hashes this and nothing else."""
     versions: dict[str, str]
     machine: dict[str, Any]
     sessions: list[float]
-    """When each process that worked on this run began, in seconds since 1970."""
+    """Start time of each session (process that worked on this run), in seconds since 1970."""
     planned_episodes: int | None = None
-    """How many episodes the whole run has; None in folders from before this was written down."""
+    """Number of episodes of the whole run; None in folders of older versions."""
     bit_reproducible: bool | None = None
-    """Whether an episode gives the same bits whatever the load: on a CPU, or with --eval.strict.
-    None in folders from before this was written down."""
+    """Whether episodes are bit-identical under any load: on a CPU, or with --eval.strict.
+    None in folders of older versions."""
     tasks: list[PlannedTask] | None = None
-    """The tasks of the whole run; None in folders from before this was written down."""
+    """The tasks of the whole run; None in folders of older versions."""
 
     @property
     def fingerprint(self) -> str:
-        """A hash over all that defines the episodes.
+        """The hash of everything that defines the episodes.
 
-        A field that is null says nothing: a Proctor that has one more, left alone, goes on with
-        the runs of one that has not.
+        Fields that are null are left out. So a version with one more field, unset, can resume the
+        runs of a version without it.
         """
-        said = {name: value for name, value in flatten(self.protocol).items() if value is not None}
-        canonical = json.dumps(said, sort_keys=True, separators=(",", ":"))
+        fields = flatten(self.protocol).items()
+        defined = {name: value for name, value in fields if value is not None}
+        canonical = json.dumps(defined, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
-class _WrittenConfig:
+class _ConfigJson:
     given: dict[str, Any]
     resolved: dict[str, Any]
 
@@ -71,10 +72,10 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
 
 
 @dataclass(frozen=True)
-class _Written:
-    """What ``run.json`` must look like, whoever wrote it."""
+class _RunJson:
+    """The schema of ``run.json``."""
 
-    config: _WrittenConfig
+    config: _ConfigJson
     protocol: dict[str, Any]
     versions: dict[str, str]
     machine: dict[str, Any]
@@ -86,32 +87,32 @@ class _Written:
 
 
 class RunFolder:
-    """A run's folder on disk."""
+    """A run's folder on disk: creates, locks, reads and writes it."""
 
     def __init__(self, path: Path, *, or_next: bool = False) -> None:
         self.path = path
         self._or_next = or_next
-        """Whether the name is only a proposal: ``locked`` takes the next one that is free."""
+        """If the path exists, ``locked`` creates NAME-2, NAME-3 ... instead."""
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Make the folder and keep other processes out of it; the lock dies with this process.
+        """Create the folder and lock it; the lock ends with this process.
 
-        A folder that was made for this and got nothing to hold is taken away again.
+        A folder that was created here and stayed empty is removed again.
 
         Raises:
-            RunFolderError: it cannot be written, is nearly full, or another process works in it.
+            RunFolderError: the folder cannot be written, is nearly full or is in use.
         """
         made = self._or_next or not self.path.exists()
         try:
             if self._or_next:
-                self.path, self._or_next = new_folder(self.path), False
+                self.path, self._or_next = make_new_folder(self.path), False
             elif made:
                 self.path.mkdir(parents=True, exist_ok=True)
             elif not self.path.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, "Not a directory")
-            refuse_what_is_in_the_way(self.path)
-            lock = acquire_lock(self.path)  # a folder in use stays: it is the other one's
+            refuse_blocked_paths(self.path)
+            lock = acquire_lock(self.path)  # outside the ``finally``: a folder in use must stay
         except OSError as error:
             raise RunFolderError(
                 f"cannot write to {self.path}: {error.strerror}", code="disk.not-writable"
@@ -125,17 +126,17 @@ class RunFolder:
             lock.release()
 
     def read(self) -> RunRecord | None:
-        """Return what ``run.json`` says; None when this is no run folder.
+        """Return the content of ``run.json``; None if there is no such file.
 
         Raises:
-            RunFolderError: the file is damaged, or of a format that only a newer Proctor knows.
+            RunFolderError: the file is damaged, or was written by a newer Proctor.
         """
         path = self.path / RUN_FILE
         try:
-            # Not msgspec's own reader: a path that is no UTF-8 is written as a lone surrogate.
-            plain = json.loads(read_regular_file(path), parse_constant=_no_number)
+            # Not msgspec's parser: a path that is not UTF-8 is stored as a lone surrogate.
+            plain = json.loads(read_regular_file(path), parse_constant=_refuse_constant)
             _refuse_newer_formats(plain, path)
-            written = msgspec.convert(plain, type=_Written)
+            written = msgspec.convert(plain, type=_RunJson)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -157,7 +158,7 @@ class RunFolder:
         )
 
     def write(self, record: RunRecord) -> None:
-        """Write ``run.json`` in one step."""
+        """Write ``run.json`` atomically."""
         content = {
             "format": RECORD_FORMAT,
             "fingerprint": record.fingerprint,
@@ -172,14 +173,14 @@ class RunFolder:
         }
         write_json(self.path / RUN_FILE, content)
 
-    def joined(self, record: RunRecord, *, resume: bool) -> RunRecord:
-        """Return the record of a session here: of a new run, or a further one of the same run.
+    def session_record(self, record: RunRecord, *, resume: bool) -> RunRecord:
+        """Return ``record`` with one more session, for a new run or a resumed one.
 
-        Writes nothing: what is refused later must not have changed the folder.
+        Writes nothing, so that a run that is refused later leaves the folder unchanged.
 
         Raises:
-            UsageError: it holds a run and ``resume`` was not asked for, holds none and it was, or
-                holds one whose episodes are defined differently.
+            UsageError: the folder has a run and ``resume`` is off; it has none and ``resume`` is
+                on; or its episodes are defined differently.
         """
         earlier = self.read()
         if earlier is None and resume:
@@ -198,11 +199,11 @@ class RunFolder:
         return replace(record, sessions=[*sessions, began])
 
 
-def new_folder(path: Path) -> Path:
-    """Make a folder that did not exist: ``path``, else the first free of NAME-2, NAME-3 ...
+def make_new_folder(path: Path) -> Path:
+    """Create a new folder: ``path``, or the first of NAME-2, NAME-3 ... that does not exist.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the folder cannot be created.
     """
     for number in itertools.count(1):
         candidate = path if number == 1 else path.with_name(f"{path.name}-{number}")
@@ -213,7 +214,7 @@ def new_folder(path: Path) -> Path:
                 raise
         else:
             return candidate
-    raise AssertionError("the numbers have ended")
+    raise AssertionError("unreachable: the numbers are unbounded")
 
 
 def _check_room(folder: Path) -> None:
@@ -231,12 +232,12 @@ def _check_room(folder: Path) -> None:
 
 
 def is_unused(folder: Path) -> bool:
-    """Tell whether a folder holds nothing but what locks leave."""
+    """Tell whether a folder contains nothing but lock files."""
     return {entry.name for entry in folder.iterdir()} <= {LOCK_FILE, CLAIM_FILE}
 
 
 def remove_if_unused(folder: Path) -> None:
-    """Take away a folder that holds nothing but its lock."""
+    """Remove a folder that contains nothing but lock files."""
     with contextlib.suppress(OSError):
         if is_unused(folder):
             for name in (LOCK_FILE, CLAIM_FILE):
@@ -245,23 +246,22 @@ def remove_if_unused(folder: Path) -> None:
 
 
 def _refuse_newer_formats(content: Any, path: Path) -> None:
-    """Look at formats before anything else: what a newer one holds need not look like ours."""
+    """Check the format numbers first: a newer format may have another schema."""
     if isinstance(content, dict):
-        refuse_newer(content.get("format"), RECORD_FORMAT, str(path))
+        refuse_newer_format(content.get("format"), RECORD_FORMAT, str(path))
         if isinstance(protocol := content.get("protocol"), dict):
-            refuse_newer(protocol.get("format"), PROTOCOL_FORMAT, f"the protocol in {path}")
+            refuse_newer_format(protocol.get("format"), PROTOCOL_FORMAT, f"the protocol in {path}")
 
 
-def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
 def _check_same_episodes(path: Path, earlier: RunRecord, now: RunRecord) -> None:
     if earlier.protocol.get("format") != now.protocol.get("format"):
         raise UsageError(
-            f"--resume: {path} was begun by a Proctor that wrote down less of what defines an "
-            "episode, so nobody can tell whether the rest would be of the same policy; choose "
-            "another --output_dir",
+            f"--resume: {path} was started by an older Proctor that recorded less of what defines "
+            "an episode, so the rest may be of another policy; choose another --output_dir",
             code="run.older-protocol",
         )
     changed = changed_fields(earlier.protocol, now.protocol)

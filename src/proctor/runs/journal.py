@@ -1,4 +1,7 @@
-"""The journal: one line per finished episode, on disk before anything else happens with it."""
+"""The journal of a run: ``episodes.jsonl``, one line per finished episode.
+
+An episode's line is written before any other output of it.
+"""
 
 from __future__ import annotations
 
@@ -11,57 +14,63 @@ from pathlib import Path
 import msgspec
 
 from proctor.runs.jsonl import UNREADABLE, read_jsonl
-from proctor.runs.records import RECORD_FORMAT, Number, Seconds, Whole, refuse_newer
+from proctor.runs.records import (
+    RECORD_FORMAT,
+    FiniteFloat,
+    NonNegativeInt,
+    Seconds,
+    refuse_newer_format,
+)
 from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome, WorldKey, default_world
 
 JOURNAL_FILE = "episodes.jsonl"
 VIDEO_FOLDER = "videos"
-TAKES_FOLDER = "takes"
+STAGING_FOLDER = "takes"
 _LONGEST_NAME = 200
-"""Of a suite, where it is part of a file name."""
+"""Characters of a suite's name in a file name."""
 
 
 @dataclass(slots=True)
 class EpisodeRecord:
-    """One line of the journal. What was not measured is None, never zero."""
+    """One line of the journal. Values that were not measured are None, never zero."""
 
     suite: str
     task: str
-    task_id: Whole
-    episode_index: Whole
-    seed: Whole
+    task_id: NonNegativeInt
+    episode_index: NonNegativeInt
+    seed: NonNegativeInt
     outcome: Outcome
     success_once: bool | None
     success_at_end: bool | None
-    steps: Whole | None
-    sum_reward: Number | None
-    max_reward: Number | None
+    steps: NonNegativeInt | None
+    sum_reward: FiniteFloat | None
+    max_reward: FiniteFloat | None
     start_time: Seconds
     end_time: Seconds
-    worker: Whole
-    attempts: Whole
-    renders: Whole | None
-    clipped_steps: Whole | None
+    worker: NonNegativeInt
+    attempts: NonNegativeInt
+    renders: NonNegativeInt | None
+    clipped_steps: NonNegativeInt | None
     open_s: Seconds | None
     sim_s: Seconds | None
     render_s: Seconds | None
     wait_s: Seconds | None
     digest: str | None
     error: str | None
-    init_state: Whole | None = None
+    init_state: NonNegativeInt | None = None
     world: str = ""
-    """As in the spec; journals from before it was written down have what it would have been."""
-    steps_to_success: Whole | None = None
-    """After how many the task was first solved; older journals do not say it."""
-    format: Whole = RECORD_FORMAT
+    """The world of the spec. For a journal of an older version: the default world of the seed."""
+    steps_to_success: NonNegativeInt | None = None
+    """Steps until the task was first solved; None in journals of older versions."""
+    format: NonNegativeInt = RECORD_FORMAT
 
     def __post_init__(self) -> None:
         if not self.world:
             self.world = default_world(self.seed, self.init_state)
 
     def disagreement(self, spec: EpisodeSpec) -> str | None:
-        """Say in what this is no record of ``spec``, which has its key; None where it is one."""
-        usual = default_world(spec.seed, spec.init_state)  # what older journals are taken to say
+        """Say which field differs from ``spec``, which has the same key; None if all agree."""
+        usual = default_world(spec.seed, spec.init_state)  # of journals without this field
         parts = (
             ("task", self.task, (spec.task.name,)),
             ("seed", self.seed, (spec.seed,)),
@@ -75,39 +84,40 @@ class EpisodeRecord:
 
     @property
     def key(self) -> EpisodeKey:
-        """What identifies the episode inside a run."""
+        """The key of the episode inside its run."""
         return (self.suite, self.task_id, self.episode_index)
 
     @property
     def world_key(self) -> WorldKey:
-        """What identifies the starting world inside a run."""
+        """The key of the episode's initial world inside its run."""
         return (self.suite, self.task_id, self.world)
 
     @property
     def video(self) -> str:
-        """Where the episode's video lies in the run folder, if it has one."""
+        """The path of the episode's video, relative to the run folder; the file may not exist."""
         return video_path(self.key)
 
 
 def video_path(key: EpisodeKey) -> str:
-    """Return the one place for an episode's video, relative to the run folder.
+    """Return the path of an episode's video, relative to the run folder.
 
-    That the file is there is all that says so: a failure may be filmed after its line was written.
+    Whether there is a video is known only from the file: a failed episode is replayed for its
+    video after its line was written.
     """
     suite, task_id, index = key
     return f"{VIDEO_FOLDER}/{_file_name(suite)}_{task_id}/episode_{index}.mp4"
 
 
 def staged_episode_path(key: EpisodeKey) -> str:
-    """Return the one place for an episode's take, relative to the run folder."""
+    """Return the folder of a staged episode, relative to the run folder."""
     suite, task_id, index = key
-    return f"{TAKES_FOLDER}/{_file_name(suite)}_{task_id}/episode_{index}"
+    return f"{STAGING_FOLDER}/{_file_name(suite)}_{task_id}/episode_{index}"
 
 
 def _file_name(suite: str) -> str:
-    """Return the suite as a part of a file name: itself, or what is left of it and its hash.
+    """Return a suite's name as part of a file name; a name with odd characters gets a hash.
 
-    No two suites share one; a dot is in none that stands for itself.
+    The result is unique: only names with a hash contain a dot.
     """
     plain = re.sub(r"[^A-Za-z0-9_-]", "_", suite)[:_LONGEST_NAME]
     if plain == suite:
@@ -116,13 +126,13 @@ def _file_name(suite: str) -> str:
 
 
 def videos_in(folder: Path) -> frozenset[str]:
-    """Return the videos of a run as ``video_path`` names them: one look, not one per episode."""
+    """Return the existing videos of a run, as ``video_path`` names them."""
     found = (path for path in folder.glob(f"{VIDEO_FOLDER}/*/*.mp4") if path.is_file())
     return frozenset(path.relative_to(folder).as_posix() for path in found)
 
 
-def row_of(result: EpisodeResult) -> EpisodeRecord:
-    """Turn a result into its journal line."""
+def make_record(result: EpisodeResult) -> EpisodeRecord:
+    """Make the journal record of a result."""
     spec, times = result.spec, result.timings
     ran = result.outcome.counts
     measured = ran and result.measured
@@ -160,28 +170,28 @@ _decode_row = msgspec.json.Decoder(EpisodeRecord).decode
 
 
 class _Formatted(msgspec.Struct):
-    """What a line says of any format."""
+    """The field that a line of any format has."""
 
     format: int = RECORD_FORMAT
 
 
 @dataclass(frozen=True)
 class JournalContent:
-    """What a journal holds: its episodes, each once, and the numbers of lines nobody can read."""
+    """The episodes of a journal, each once, and the numbers of its damaged lines."""
 
     rows: list[EpisodeRecord]
     damaged: list[int]
 
 
 def read_journal(folder: Path) -> JournalContent:
-    """Read the finished episodes of a run; a last line cut short (power loss) is passed over.
+    """Read the finished episodes of a run.
 
-    Of an episode that errored and was run again the later line counts, with the attempts of all.
-    Whoever succeeded or failed has done so: no later line changes that.
+    If an episode errored and was run again, the later line counts, with the attempts of both. A
+    success or failure is final: later lines of the same episode are ignored.
 
     Raises:
-        RunFolderError: the journal is there but is no plain file, cannot be read, or has a line of
-            a format that only a newer Proctor knows.
+        RunFolderError: the journal is not a regular file, cannot be read, or has a line that a
+            newer Proctor wrote.
     """
     path = folder / JOURNAL_FILE
     rows: dict[EpisodeKey, EpisodeRecord] = {}
@@ -190,7 +200,7 @@ def read_journal(folder: Path) -> JournalContent:
         row = line.value
         written = _format_of(line.text) if row is None else row.format
         if written > RECORD_FORMAT:
-            refuse_newer(written, RECORD_FORMAT, f"line {line.number} of {path}")
+            refuse_newer_format(written, RECORD_FORMAT, f"line {line.number} of {path}")
         if row is None:
             damaged.append(line.number)
             continue

@@ -1,7 +1,7 @@
-"""How long calls of the policy took: counts by size, that sessions add up and quantiles come from.
+"""Histogram of the policy's inference latency, with logarithmic buckets.
 
-A size is a power of 1.1 milliseconds: whatever the run's length, a few hundred numbers, and a
-quantile that is off by 5% at most.
+Bucket b holds calls of about 1.1**b milliseconds. A histogram has a few hundred buckets at most,
+adds up over sessions, and its quantiles are off by 5% at most.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ import math
 from collections.abc import Mapping
 
 _RATIO = math.log(1.1)
-_LEAST_S = 1e-6
+_MIN_S = 1e-6
 
 
-def size_of(seconds: float) -> int:
-    """Return the size that a duration is counted under."""
-    return round(math.log(max(seconds, _LEAST_S) * 1000) / _RATIO)
+def bucket_of(seconds: float) -> int:
+    """Return the bucket of a duration."""
+    return round(math.log(max(seconds, _MIN_S) * 1000) / _RATIO)
 
 
 def quantile_ms(calls: Mapping[int, int], share: float) -> float | None:
-    """Return how many milliseconds ``share`` of all calls took at most; None where none were."""
+    """Return the ``share`` quantile in milliseconds of counts by bucket; None without calls."""
     left = math.ceil(share * sum(calls.values()))
-    for size, count in sorted(calls.items()):
+    for bucket, count in sorted(calls.items()):
         left -= count
         if left <= 0 and count:
-            return math.exp(size * _RATIO)
+            return math.exp(bucket * _RATIO)
     return None
 
 
-def latency_of(calls: Mapping[int, int]) -> dict[str, float | int | None] | None:
-    """Return what a report says of calls; None where none were counted."""
+def latency_summary(calls: Mapping[int, int]) -> dict[str, float | int | None] | None:
+    """Return the number of calls and their quantiles for a report; None without calls."""
     total = sum(calls.values())
     if not total:
         return None

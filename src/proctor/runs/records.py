@@ -1,4 +1,4 @@
-"""What files of a run hold besides episodes: their format, bounded numbers, how a session goes."""
+"""Types that the files of a run share: format number, bounded numbers, tasks and progress."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ import msgspec
 from proctor.errors import RunFolderError
 
 RECORD_FORMAT = 1
-"""Of ``run.json`` and of a journal's line: goes up when who knows this one would misread them. A
-record without a number is from before it was written down, and of format 1."""
+"""Format of ``run.json`` and of a journal's line. It goes up when an older version would misread
+them. A record without a number has format 1."""
 
-Number = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
-"""In a file: a million of them still have a sum."""
+FiniteFloat = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
+"""A finite number in a file, bounded so that a million of them have a finite sum."""
 
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
-"""In a file: a duration, or a moment since 1970 while years have four digits."""
+"""A duration in a file, or a time in seconds since 1970 before the year 5138."""
 
 
-Whole = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-"""In a file: a count, a number or a seed, as exact in a browser as here."""
+NonNegativeInt = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+"""A count, an index or a seed in a file; exact in JavaScript too."""
 
 
 _Size = Annotated[int, msgspec.Meta(ge=-1000, le=1000)]
 
 
-def refuse_newer(found: object, known: int, what: str) -> None:
-    """Refuse a record whose format is higher than the one we know; lower ones are read.
+def refuse_newer_format(found: object, known: int, what: str) -> None:
+    """Refuse a record of a newer format; older formats are read.
 
     Raises:
-        RunFolderError: naming both.
+        RunFolderError: naming both formats.
     """
     if isinstance(found, int) and found > known:
         raise RunFolderError(
@@ -44,14 +44,14 @@ def refuse_newer(found: object, known: int, what: str) -> None:
 
 @dataclass(frozen=True)
 class PlannedTask:
-    """A task of a run, and how many of its episodes are to be played."""
+    """A task of a run, and its number of planned episodes."""
 
     suite: str
-    task_id: Whole
+    task_id: NonNegativeInt
     name: str
     instruction: str
-    max_steps: Whole
-    episodes: Whole
+    max_steps: NonNegativeInt
+    episodes: NonNegativeInt
 
 
 @dataclass(frozen=True)
@@ -59,14 +59,14 @@ class RunProgress:
     """How the run goes at this moment."""
 
     elapsed_s: Seconds
-    steps: Whole
+    steps: NonNegativeInt
     """Simulator steps taken so far by all workers of this session."""
-    batches: Whole
-    batched_requests: Whole
+    batches: NonNegativeInt
+    batched_requests: NonNegativeInt
     infer_s: Seconds = 0.0
-    """Seconds the policy has worked."""
-    calls: dict[_Size, Whole] = field(default_factory=dict)
-    """How many of its calls took how long, by ``latency.size_of``."""
+    """Seconds of inference."""
+    calls: dict[_Size, NonNegativeInt] = field(default_factory=dict)
+    """Histogram of its calls by duration; keys are buckets of ``latency.bucket_of``."""
 
     @property
     def steps_per_s(self) -> float:

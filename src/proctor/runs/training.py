@@ -1,4 +1,4 @@
-"""The files of a training that others read: how it was asked for, and how it went."""
+"""The files of a training folder that other packages read: ``train.json`` and ``log.jsonl``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from proctor.errors import UsageError
 from proctor.runs.jsonl import read_jsonl
-from proctor.runs.records import Number, Seconds
+from proctor.runs.records import FiniteFloat, Seconds
 from proctor.system.files import read_regular_file
 
 RECORD_FILE, LOG_FILE = "train.json", "log.jsonl"
@@ -21,64 +21,64 @@ _Step = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
 
 @dataclass(frozen=True)
 class TrainingRecord:
-    """What train.json must look like, whoever wrote it."""
+    """The schema of ``train.json``: the settings and machine of a training."""
 
     given: dict[str, Any]
     resolved: dict[str, Any]
     sessions: list[Seconds]
-    """When each process that worked on it began, in seconds since 1970."""
+    """Start time of each session, in seconds since 1970."""
     versions: dict[str, str]
     machine: dict[str, Any]
     format: int = TRAINING_FORMAT
     frames: _Step | None = None
-    """How many the newest session learns from; None in a record from before this was said."""
+    """Frames that the newest session trains on; None in records of older versions."""
     dataset: dict[str, Any] | None = None
     """The identity of the dataset's contents (``training.same_dataset``); None in older records."""
 
     @property
     def plays_averages(self) -> bool:
-        """Whether the rates of its checkpoints are those of averaged weights."""
+        """Whether its checkpoints are evaluated with EMA weights."""
         ema = self.resolved.get("ema") or {}
         return bool(ema.get("enable") and ema.get("use_for_eval", True))
 
 
 @dataclass(frozen=True)
 class TrainingLogRow:
-    """The steps since the line before: means, but for ``step`` and ``lr``."""
+    """Means over the steps since the previous row; ``step`` and ``lr`` are the latest values."""
 
     step: _Step
-    loss: Number
-    lr: Number
-    samples_per_s: Number
+    loss: FiniteFloat
+    lr: FiniteFloat
+    samples_per_s: FiniteFloat
     step_s: Seconds
-    waiting: Number
-    """Share of the time in which there was no batch to compute with."""
-    memory_gb: Number
-    grad_norm: Number | None = None
-    """None where no update was made."""
-    parts: dict[str, Number] = field(default_factory=dict)
+    waiting: FiniteFloat
+    """Share of the time spent waiting for the data loader."""
+    memory_gb: FiniteFloat
+    grad_norm: FiniteFloat | None = None
+    """None if no update was made."""
+    parts: dict[str, FiniteFloat] = field(default_factory=dict)
     steps: _Step = 0
-    """How many they are; 0 in a log from before this was written down."""
+    """Number of steps in the means; 0 in logs of older versions."""
 
 
 @dataclass(frozen=True)
 class ValidationLogRow:
-    """The loss on episodes that are not trained on."""
+    """The validation loss: on episodes that are not trained on."""
 
     step: _Step
-    loss: Number
+    loss: FiniteFloat
 
 
 @dataclass(frozen=True)
 class EvaluationLogRow:
-    """A checkpoint's evaluation; ``problem`` says why there is no rate."""
+    """The evaluation of a checkpoint; ``problem`` says why there is no rate."""
 
     step: _Step
-    pc_success: Number | None = None
-    interval: tuple[Number, Number] | None = None
+    pc_success: FiniteFloat | None = None
+    interval: tuple[FiniteFloat, FiniteFloat] | None = None
     episodes: _Step = 0
     problem: str | None = None
-    avg_sum_reward: Number | None = None
+    avg_sum_reward: FiniteFloat | None = None
     eval_s: Seconds | None = None
 
     def __str__(self) -> str:
@@ -103,10 +103,10 @@ _KINDS: dict[str, type[LogRow]] = {
 
 
 def read_training(folder: Path) -> TrainingRecord | None:
-    """Return how the training in ``folder`` was asked for; None where it is none of ours.
+    """Return the record of the training in ``folder``; None if there is no ``train.json``.
 
     Raises:
-        UsageError: the record is damaged, or of a newer Proctor.
+        UsageError: the record is damaged, or was written by a newer Proctor.
     """
     file = folder / RECORD_FILE
     try:

@@ -1,4 +1,4 @@
-"""What of a run's videos lies in its folder besides them: warnings, and what was not finished."""
+"""Files beside a run's videos: warnings about them, and unfinished files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WARNINGS_FILE = f"{VIDEO_FOLDER}/warnings.json"
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what a process that was killed while it filmed has left in the run folder."""
+    """Remove the unfinished files of a process that was killed."""
     atomic_writes = f".*{UNFINISHED}"
     for pattern in (
         atomic_writes,
@@ -25,11 +25,11 @@ def remove_unfinished(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def read_warnings(folder: Path) -> dict[str, str]:
-    """Return what is to be known of the run's videos, by their places in the run folder.
+def read_video_warnings(folder: Path) -> dict[str, str]:
+    """Return the warnings about a run's videos, by the videos' paths in the run folder.
 
     Raises:
-        RunFolderError: the file is damaged, or is none.
+        RunFolderError: the file of warnings is damaged or cannot be read.
     """
     path = folder / WARNINGS_FILE
     try:

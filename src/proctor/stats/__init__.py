@@ -1,1 +1,1 @@
-"""Rates, differences and when to stop."""
+"""Statistics: success rates, differences of rates, and stop rules."""

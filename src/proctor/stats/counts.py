@@ -1,4 +1,4 @@
-"""Episodes counted as they end."""
+"""Running counts of episodes by outcome, for progress displays."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from proctor.types import Outcome, WorldKey
 
 @dataclass
 class Counts:
-    """Episodes by how they ended."""
+    """Episodes by outcome, with the success rate and its interval."""
 
     successes: int = 0
     failures: int = 0
-    """Those that diverged included."""
+    """Including diverged episodes."""
     diverged: int = 0
     errors: int = 0
     ended: int = 0
-    """Of which nobody says whether they are successes."""
+    """Episodes of environments that do not define success."""
     worlds: WorldCounts = field(default_factory=WorldCounts)
-    """From which the completed episodes started."""
-    watch: AnytimeInterval | None = None
-    """How a rule watches the rate, if one does which may stop the run."""
+    """Initial worlds of the completed episodes."""
+    anytime: AnytimeInterval | None = None
+    """Set if a stop rule monitors the rate."""
     first_successes: int = 0
-    """Where only the first completed episode of every world counts."""
+    """Successes if only the first completed episode of each world counts."""
 
     @classmethod
     def of(
-        cls, ended: Iterable[tuple[Outcome, WorldKey]] = (), watch: AnytimeInterval | None = None
+        cls, ended: Iterable[tuple[Outcome, WorldKey]] = (), anytime: AnytimeInterval | None = None
     ) -> Self:
-        """Count episodes that have ended before."""
-        counts = cls(watch=watch)
+        """Count episodes that have already ended."""
+        counts = cls(anytime=anytime)
         for outcome, world in ended:
             counts.add(outcome, world)
         return counts
@@ -54,7 +54,7 @@ class Counts:
 
     @property
     def completed(self) -> int:
-        """Episodes that are part of the rate."""
+        """Episodes that count in the rate."""
         return self.successes + self.failures
 
     @property
@@ -63,13 +63,14 @@ class Counts:
         if self.ended:
             return None
         first = self.first_successes, self.worlds.distinct
-        return rate_interval(self.successes, self.completed, self.worlds, first, self.watch)
+        return rate_interval(self.successes, self.completed, self.worlds, first, self.anytime)
 
     @property
-    def rate(self) -> str:
-        """The rate with its interval, as text: one that holds at any moment where a rule watches.
+    def rate_text(self) -> str:
+        """The rate with its interval, as text.
 
-        The same interval that the run's tables have in the end.
+        The interval is the one in the run's final tables: anytime-valid if a stop rule monitors
+        the rate.
         """
         if self.ended:
             return f"not judged n={self.ended + self.failures}"

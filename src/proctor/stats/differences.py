@@ -1,4 +1,4 @@
-"""Statistics of the difference between two success rates, B - A: pure functions of counts."""
+"""Statistics of the difference between two success rates, B - A. Pure functions of counts."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from proctor.features import Array
 from proctor.stats.rates import Interval, clopper_pearson_interval, wilson_interval
 
 _NUISANCE_RISK = 1e-4
-"""The chance, added to p-values, that the nuisance lies outside its interval (Berger, Boos)."""
+"""Error probability of the nuisance parameter's interval, added to p-values (Berger, Boos)."""
 _NUISANCE_POINTS = 101
 
 
 @dataclass(frozen=True)
 class Independent:
-    """Two rates from different episodes."""
+    """Successes and episodes of two rates from independent episodes."""
 
     a: int
     n_a: int
@@ -29,13 +29,13 @@ class Independent:
 
     @property
     def difference(self) -> float | None:
-        """Rate of B minus rate of A; None when either was not measured."""
+        """Rate of B minus rate of A; None if either has no episodes."""
         return self.b / self.n_b - self.a / self.n_a if self.n_a and self.n_b else None
 
 
 @dataclass(frozen=True)
 class Paired:
-    """Two policies on the same episodes, by who solved them."""
+    """Episodes that both policies completed, by which of them succeeded."""
 
     both: int
     only_a: int
@@ -44,12 +44,12 @@ class Paired:
 
     @property
     def n(self) -> int:
-        """How many episodes both completed."""
+        """Number of pairs."""
         return self.both + self.only_a + self.only_b + self.neither
 
     @property
     def difference(self) -> float | None:
-        """Rate of B minus rate of A; None when there is no pair."""
+        """Rate of B minus rate of A; None without pairs."""
         return (self.only_b - self.only_a) / self.n if self.n else None
 
 
@@ -57,10 +57,10 @@ Samples = Independent | Paired
 
 
 def difference_interval(counts: Samples, confidence: float = 0.95) -> Interval | None:
-    """Return Newcombe's hybrid score interval of B - A; None when there is nothing to judge.
+    """Return Newcombe's hybrid score interval of B - A; None without data.
 
-    Independent rates: his method 10 of 1998 (Statistics in Medicine 17, 873-890). Paired: method
-    10 of the companion paper (17, 2635-2650), where pairs that agree make the interval shorter.
+    Independent rates: method 10 of 1998 (Statistics in Medicine 17, 873-890). Paired: method 10 of
+    the companion paper (17, 2635-2650), in which correlated outcomes make the interval shorter.
     """
     match counts:
         case Independent(a, n_a, b, n_b):
@@ -85,7 +85,7 @@ def _length(x: float, y: float, correlation: float) -> float:
 
 
 def _correlation(counts: Paired) -> float:
-    """Return Newcombe's phi: the correlation of the outcomes, corrected where it is positive."""
+    """Return Newcombe's phi: the correlation of the outcomes, corrected if positive."""
     a, b = counts.both + counts.only_a, counts.both + counts.only_b
     margins = a * (counts.n - a) * b * (counts.n - b)
     if margins == 0:
@@ -97,9 +97,9 @@ def _correlation(counts: Paired) -> float:
 
 
 def p_value(counts: Samples) -> float:
-    """Return the exact two-sided p-value of "A and B are equally good"; 1 without evidence.
+    """Return the exact two-sided p-value of "A and B have the same success rate"; 1 without data.
 
-    Paired: McNemar's exact test, a fair coin for every episode that only one of them solved.
+    Paired: McNemar's exact test, a fair coin for every episode that only one policy solved.
     Independent: Fisher's exact test.
     """
     match counts:
@@ -119,16 +119,17 @@ def p_value(counts: Samples) -> float:
 def p_worse(counts: Samples, margin: float) -> float:
     """Return the one-sided p-value of "B is worse than A by at most ``margin``, on average".
 
-    Small: B is worse by more than that. Pairs: as many further pairs as the margin allows for are
-    thought to have been won by B, and McNemar's test is one-sided: does B lose even so? It keeps
-    its level over any mix of tasks, also where they differ in who is better, by enumeration: the
-    hypothesis bounds the mean over all pairs, the imagined ones too, and a mix of sure and unsure
-    pairs varies less than fair coins do.
+    A small value shows that B is worse by more than the margin.
 
-    Independent rates: the exact unconditional test. The probability that B - A comes out as low as
-    it did is taken at a true difference of ``-margin`` and maximised over the rate of A within its
-    99.99% interval; the missing 0.01% is added (Suissa and Shuster 1985, Berger and Boos 1994).
-    Here, too, no mix of tasks is worse than equal ones, by enumeration.
+    Paired: a one-sided McNemar test in which B is given as many extra wins as the margin allows. It
+    keeps its level over any mix of tasks, even if another policy is better on each task. This was
+    checked by enumeration: the hypothesis bounds the mean over all pairs, extra ones included, and
+    a mix of sure and unsure pairs varies less than fair coins do.
+
+    Independent rates: the exact unconditional test. The probability of a B - A as low as the
+    observed one is taken at a true difference of ``-margin``, and maximised over the rate of A
+    within its 99.99% interval. The missing 0.01% is added (Suissa and Shuster 1985, Berger and Boos
+    1994). Here too, no mix of tasks is worse than equal tasks, checked by enumeration.
     """
     match counts:
         case Independent(a, n_a, b, n_b):
@@ -145,7 +146,7 @@ def p_worse(counts: Samples, margin: float) -> float:
 
 
 def _worst(nuisance: Interval | None, least: float, tail: Callable[[float], float]) -> float:
-    """Return the largest tail over the part of the nuisance interval that is possible."""
+    """Return the largest tail over the possible part of the nuisance parameter's interval."""
     assert nuisance is not None
     low, high = max(nuisance[0], least), max(nuisance[1], least)
     points = np.linspace(low, high, _NUISANCE_POINTS)
@@ -156,7 +157,7 @@ def _tail_two(lead: int, n: int, rate_a: float, margin: float) -> float:
     """Return P(B's successes - A's successes <= lead), ``n`` episodes each, B's rate lower."""
     of_a, of_b = _binomial(n, rate_a), _binomial(n, rate_a - margin)
     at_most_b = np.cumsum(of_b)
-    ends = np.clip(np.arange(n + 1) + lead, -1, n)  # B may have this many when A has i
+    ends = np.clip(np.arange(n + 1) + lead, -1, n)  # the most successes of B if A has i
     return _clipped_sum(np.where(ends >= 0, at_most_b[ends], 0.0) * of_a)
 
 
@@ -173,10 +174,10 @@ def _clipped_sum(probabilities: Array) -> float:
 
 
 def probability_b_better(counts: Samples) -> float:
-    """Return P(rate of B > rate of A) given the episodes, under flat priors.
+    """Return the posterior probability P(rate of B > rate of A) under flat priors.
 
-    Independent: Beta(1, 1) for each rate. Paired: Beta(1, 1) for the chance that B is the one that
-    solves an episode which only one of them solves; it exceeds 1/2 exactly when B's rate is higher.
+    Independent: Beta(1, 1) for each rate. Paired: Beta(1, 1) for the probability that B solves an
+    episode that only one policy solves; it exceeds 1/2 exactly when B's rate is higher.
     """
     from scipy.special import betaincc, betaln
 
@@ -194,11 +195,11 @@ def probability_b_better(counts: Samples) -> float:
 def detectable_difference(
     n: int, rate: float, alpha: float = 0.05, power: float = 0.8
 ) -> float | None:
-    """Return the smallest true difference that ``n`` episodes of each policy would show.
+    """Return the minimum detectable difference with ``n`` episodes of each policy.
 
-    "Show": a two-sided test at ``alpha`` finds it with probability ``power`` (normal
-    approximation), one rate being ``rate`` and the other nearer to 1/2, the harder direction.
-    None: not even the largest possible difference.
+    A two-sided test at ``alpha`` detects it with probability ``power`` (normal approximation). One
+    rate is ``rate``, the other is nearer to 1/2, which is the harder direction. None: not even the
+    largest possible difference is detected.
     """
     direction = -1 if rate > 0.5 else 1
     room = rate if direction < 0 else 1 - rate
@@ -214,10 +215,10 @@ def detectable_difference(
 def detectable_difference_paired(
     n: int, disagreement: float, alpha: float = 0.05, power: float = 0.8
 ) -> float | None:
-    """Return the smallest true difference that ``n`` pairs would show; see above.
+    """Return the minimum detectable difference with ``n`` pairs; see ``detectable_difference``.
 
-    ``disagreement`` is the share of pairs that only one of them solves (the difference itself
-    where that is larger). The fewer they are, the smaller the difference that shows.
+    ``disagreement`` is the share of pairs that only one policy solves; at least the difference
+    itself. The lower it is, the smaller the detectable difference.
     """
 
     def spread(difference: float) -> tuple[float, float]:

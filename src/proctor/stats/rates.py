@@ -1,6 +1,6 @@
-"""Statistics of success rates: pure functions of counts. Differences of rates: ``differences``.
+"""Statistics of success rates. Pure functions of counts; ``differences`` compares two rates.
 
-scipy is imported where it is used: everything that only prints a Wilson interval starts without it.
+scipy is imported inside functions, so that printing a Wilson interval does not load it.
 """
 
 from __future__ import annotations
@@ -16,48 +16,48 @@ from proctor.types import WorldKey
 Interval: TypeAlias = tuple[float, float]
 
 LEAST_ALPHA = 1e-9
-"""Of a test: far below, 1 - alpha cannot be told from 1."""
+"""Smallest alpha of a test; far below, 1 - alpha rounds to 1."""
 
 
 class WorldCounts:
-    """Counts the different worlds that episodes started from, and what those episodes are worth.
+    """Counts distinct initial worlds, and the effective sample size of episodes that share them.
 
-    Episodes of one world resemble each other; at worst they are copies. If they are, the rate
-    varies as that of ``effective_n`` independent episodes (Kish 1965): the number of worlds where
-    all were played equally often, a little less where some were played more often than others.
+    Episodes of one world are correlated; at worst they are copies. In that case the rate varies
+    like that of ``effective_n`` independent episodes (Kish 1965). This is the number of worlds if
+    all have equally many episodes, and less otherwise.
     """
 
     def __init__(self, worlds: Iterable[WorldKey] = ()) -> None:
-        self._played: dict[WorldKey, int] = {}
+        self._episodes_of: dict[WorldKey, int] = {}
         self._episodes = self._squares = 0
         for world in worlds:
             self.add(world)
 
     def add(self, world: WorldKey) -> None:
         """Count one episode."""
-        before = self._played.get(world, 0)
-        self._played[world] = before + 1
+        before = self._episodes_of.get(world, 0)
+        self._episodes_of[world] = before + 1
         self._episodes += 1
         self._squares += 2 * before + 1
 
     @property
     def distinct(self) -> int:
-        """How many different worlds there were."""
-        return len(self._played)
+        """Number of distinct worlds."""
+        return len(self._episodes_of)
 
     @property
     def effective_n(self) -> float:
-        """The number of independent episodes that these are worth at least."""
+        """The effective sample size: at least as many independent episodes."""
         return self._episodes**2 / self._squares if self._episodes else 0.0
 
 
 def wilson_interval(
     successes: int, n: int, confidence: float = 0.95, *, effective_n: float | None = None
 ) -> Interval | None:
-    """Return Wilson's score interval of a proportion; None when there is nothing to judge.
+    """Return Wilson's score interval of a proportion; None if ``n`` is 0.
 
     Unlike p +- z*sqrt(p(1-p)/n) it keeps its coverage for small n and for rates near 0 and 1.
-    ``effective_n`` is what the ``n`` episodes are worth, where they repeat worlds.
+    ``effective_n`` is the effective sample size of the ``n`` episodes if they share worlds.
     """
     if n == 0:
         return None
@@ -72,9 +72,9 @@ def wilson_interval(
 
 
 def clopper_pearson_interval(successes: int, n: int, confidence: float = 0.95) -> Interval | None:
-    """Return Clopper and Pearson's exact interval: it never covers less often than it says.
+    """Return Clopper and Pearson's exact interval; None if ``n`` is 0.
 
-    Wider than Wilson's; for when a guarantee matters more than a short interval.
+    Its coverage is never below ``confidence``; it is wider than Wilson's.
     """
     if n == 0:
         return None
@@ -88,15 +88,15 @@ def clopper_pearson_interval(successes: int, n: int, confidence: float = 0.95) -
 
 @dataclass(frozen=True)
 class AverageRate:
-    """A rate averaged over tasks, and its standard error when tasks are what was sampled."""
+    """A rate averaged over tasks, with its standard error if tasks are the sampling unit."""
 
     rate: float
     stderr: float | None
-    """None with one task: the spread between tasks cannot be known."""
+    """None with one task: the variance between tasks is unknown."""
 
 
 def macro_average(tasks: Sequence[tuple[int, int]]) -> AverageRate | None:
-    """Return the mean of the tasks' rates, every task counting the same.
+    """Return the mean of the tasks' rates, with equal weights.
 
     Args:
         tasks: (successes, episodes) of each task; tasks without episodes are left out.
@@ -115,8 +115,8 @@ def mean_over_tasks(values: Sequence[float]) -> AverageRate | None:
 def micro_average(tasks: Sequence[tuple[int, int]]) -> AverageRate | None:
     """Return the rate over all episodes, with a standard error clustered by task.
 
-    Episodes of one task resemble each other, so they tell less than as many independent ones:
-    the error is the sandwich estimate with the factor T / (T - 1) for T tasks (CR1).
+    Episodes of one task are correlated, so the error is the sandwich estimate with the factor
+    T / (T - 1) for T tasks (CR1).
     """
     tasks = [(successes, n) for successes, n in tasks if n]
     total = sum(n for _, n in tasks)
@@ -132,7 +132,7 @@ def micro_average(tasks: Sequence[tuple[int, int]]) -> AverageRate | None:
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return Holm's adjusted p-values, in the order given.
 
-    Flagging those at most alpha raises a false flag anywhere with probability at most alpha.
+    Rejecting those at most alpha makes any false rejection with probability at most alpha.
     """
     adjusted = [0.0] * len(p_values)
     largest = 0.0
@@ -146,10 +146,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def rate_text(
     successes: int, n: int, worlds: WorldCounts | None = None, interval: Interval | None = None
 ) -> str:
-    """Return ``71.3% [67.0, 75.3] n=450``, or ``n/a`` when nothing was measured.
+    """Return ``71.3% [67.0, 75.3] n=450``, or ``n/a`` if ``n`` is 0.
 
-    Where episodes repeat worlds, the interval allows for it: ``n=450 (150 worlds)``. It is Wilson's
-    unless another is given.
+    If episodes share worlds, the text ends with ``n=450 (150 worlds)``. The interval is Wilson's,
+    corrected for shared worlds, unless another is given.
     """
     worth = None if worlds is None else worlds.effective_n
     interval = interval or wilson_interval(successes, n, effective_n=worth)

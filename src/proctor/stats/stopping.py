@@ -1,10 +1,9 @@
-"""Stopping when sure: rules that look at a run while it goes on, and stay valid although they do.
+"""Stop rules: sequential tests that end a run early and stay valid although it stops early.
 
-Two things would bias a run that stops early, and both are taken care of here. Tasks run one after
-the other would leave the first ones over-represented; and among episodes that run at once, the
-successes end sooner, so that counting them as they end favours whoever succeeds. A ``Stopper``
-therefore hears episodes in any order but hands them to its rules in rounds: episode 0 of every
-task, when all of those have ended, then episode 1 of every task, and so on.
+Two effects would bias a run that stops early. If tasks run one after the other, the first tasks are
+over-represented. Among parallel episodes, successes end sooner than failures. Therefore
+``EarlyStopping`` receives episodes in any order and passes them to its rules in rounds: episode 0
+of every task when all of those have ended, then episode 1 of every task, and so on.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ NEVER = "never"
 
 
 class EpisodeOutcome(NamedTuple):
-    """How an episode ended, and where it had begun."""
+    """The outcome of an episode and the world it started from."""
 
     key: EpisodeKey
     world: WorldKey
@@ -31,25 +30,25 @@ class EpisodeOutcome(NamedTuple):
 
 
 Round = Sequence[EpisodeOutcome]
-"""The episodes of one index, of every task."""
+"""The episodes of one index, one of every task."""
 
 
 class StopRule(Protocol):
-    """Decides when a run has shown enough."""
+    """Decides when a run may stop."""
 
-    def round_ended(self, episodes: Round) -> None:
-        """Take the episodes of one index; rounds come in order, each once."""
+    def on_round_end(self, episodes: Round) -> None:
+        """Receive the episodes of one index; rounds come in order, each once."""
 
     @property
     def decision(self) -> str | None:
-        """Why the run may stop, in words; None: go on."""
+        """Why the run may stop; None: continue."""
 
 
 class CIWidth:
-    """Stops when the 95% interval, of all episodes or of every task, is narrow enough.
+    """Stops when the 95% interval of all episodes, or of every task, is narrow enough.
 
-    The interval is one that holds although it is looked at after every round (``anytime``). Another
-    episode of a world may be a copy of the first: each world counts once.
+    The interval is anytime-valid (``anytime``), since it is checked after every round. Each world
+    counts once: another episode of it may be a copy of the first.
     """
 
     def __init__(self, width: float, *, per_task: bool = False) -> None:
@@ -58,7 +57,7 @@ class CIWidth:
         self._counts: dict[tuple[str, int] | None, list[int]] = {}  # [successes, episodes]
         self._worlds: set[WorldKey] = set()
 
-    def round_ended(self, episodes: Round) -> None:
+    def on_round_end(self, episodes: Round) -> None:
         """Count the round."""
         for (suite, task_id, _), world, outcome in episodes:
             cell = (suite, task_id) if self._per_task else None
@@ -70,7 +69,7 @@ class CIWidth:
 
     @property
     def decision(self) -> str | None:
-        """Say how narrow the widest interval is, once it is narrow enough."""
+        """The width of the widest interval, once it is below the limit."""
         intervals = [anytime_interval(k, n, self._width) for k, n in self._counts.values()]
         widest = max((1.0 if i is None else i[1] - i[0] for i in intervals), default=1.0)
         if widest >= self._width:
@@ -81,22 +80,22 @@ class CIWidth:
 
 
 class PairedTest:
-    """Stops when B, which runs now, is shown to be better or worse than A on the same episodes.
+    """Stops when B, the current run, is significantly better or worse than A on the same episodes.
 
-    A bet on B: of a capital of 1, the share s is staked on B whenever only one of the two solves
-    an episode. The capital, averaged over all s in [0, 1], after k wins of B and m of A is
+    It is a betting test. Of a capital of 1, the share s is bet on B whenever only one of the two
+    solves an episode. The capital, averaged over all s in [0, 1], after k wins of B and m of A is
 
         E = integral of (1 + s)^k (1 - s)^m ds = 2^(k+m+1) Beta(k+1, m+1) P(Beta(k+1, m+1) > 1/2)
 
-    Unless B is better, no bet is expected to gain, so E ever reaches 2 / alpha with probability at
-    most alpha / 2 (Ville's inequality), however often one looks. The same is bet on A. It holds
-    at the ends of rounds when tasks differ in who is better but not on average: the expectation of
-    a round is prod_t (1 + s d_t) <= (1 + s mean_t d_t)^T <= 1. Another pair of a world may be a
-    copy of the first: on every world one bet is made.
+    Unless B is better, no bet has a positive expected gain. So E ever reaches 2 / alpha with
+    probability at most alpha / 2 (Ville's inequality), however often it is checked. The same bet
+    is made on A. The test holds at the ends of rounds even if A is better on some tasks and B on
+    others: the expectation of a round is prod_t (1 + s d_t) <= (1 + s mean_t d_t)^T <= 1. Each
+    world gets one bet: another pair of it may be a copy of the first.
     """
 
     def __init__(self, reference: Iterable[EpisodeOutcome], name: str, alpha: float) -> None:
-        self._left: dict[WorldKey, dict[EpisodeKey, Outcome]] = {}  # worlds without a bet
+        self._left: dict[WorldKey, dict[EpisodeKey, Outcome]] = {}  # worlds without a bet yet
         for key, world, outcome in reference:
             self._left.setdefault(world, {})[key] = outcome
         self._name = name
@@ -104,14 +103,14 @@ class PairedTest:
         self._pairs = 0
         self.wins_a = self.wins_b = 0
 
-    def round_ended(self, episodes: Round) -> None:
-        """Count who solved which episode; a pair with an error says nothing."""
+    def on_round_end(self, episodes: Round) -> None:
+        """Count the wins of both; pairs with an error are left out."""
         for key, world, of_b in episodes:
             of_a = self._left.get(world, {}).pop(key, Outcome.ERROR)
-            says = of_a.counts and of_b.counts
-            if says or not self._left.get(world):
+            complete = of_a.counts and of_b.counts
+            if complete or not self._left.get(world):
                 self._left.pop(world, None)
-            if not says:
+            if not complete:
                 continue
             self._pairs += 1
             self.wins_a += of_a is Outcome.SUCCESS and of_b.failed
@@ -119,9 +118,9 @@ class PairedTest:
 
     @property
     def decision(self) -> str | None:
-        """Say better, worse or, when no pair is left, undecided."""
-        better = evidence(self.wins_b, self.wins_a)
-        worse = evidence(self.wins_a, self.wins_b)
+        """Better, worse or, when no pair is left, undecided."""
+        better = e_value(self.wins_b, self.wins_a)
+        worse = e_value(self.wins_a, self.wins_b)
         pairs = f"{self._pairs} pair{'s' * (self._pairs != 1)}"
         score = f"after {pairs}, {self.wins_b} won to {self.wins_a} lost"
         if max(better, worse) >= 2 / self._alpha:
@@ -133,8 +132,8 @@ class PairedTest:
 
 
 @lru_cache(maxsize=10_000)
-def evidence(wins: int, losses: int) -> float:
-    """Return the e-value for "wins are likelier than losses": the capital of ``PairedTest``."""
+def e_value(wins: int, losses: int) -> float:
+    """Return the e-value of "wins are likelier than losses": the capital of ``PairedTest``."""
     from scipy.special import betaincc, betaln
 
     chance = float(betaincc(wins + 1, losses + 1, 0.5))
@@ -148,17 +147,17 @@ _EXAMPLES = "write ci_width<0.05 (all episodes), task_ci_width<0.2 (every task) 
 
 
 def parse_stop_rule(text: str) -> StopRule | None:
-    """Return the rule that ``text`` names, as ``ci_width<0.05``; None for ``never``.
+    """Parse a stop rule such as ``ci_width<0.05``; ``never`` gives None.
 
     Raises:
-        UsageError: with examples.
+        UsageError: the text is not a stop rule; the message has examples.
     """
     if text.strip() == NEVER:
         return None
     parts = re.fullmatch(r"\s*([A-Za-z_]+)\s*<\s*([0-9.eE+-]+)\s*", text)
     if parts is None:
         raise UsageError(
-            f"--eval.stop_when: {text!r} is no stop rule; {_EXAMPLES}", code="flag.invalid-value"
+            f"--eval.stop_when: {text!r} is not a stop rule; {_EXAMPLES}", code="flag.invalid-value"
         )
     name, number = parts.groups()
     if name not in ("ci_width", "task_ci_width"):
@@ -173,7 +172,7 @@ def parse_stop_rule(text: str) -> StopRule | None:
         width = math.nan
     if not 0 < width < 1:
         raise UsageError(
-            f"--eval.stop_when: a width lies between 0 and 1, not {number}; {_EXAMPLES}",
+            f"--eval.stop_when: the width must be between 0 and 1, not {number}; {_EXAMPLES}",
             code="flag.out-of-range",
         )
     return CIWidth(width, per_task=name == "task_ci_width")

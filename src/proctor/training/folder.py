@@ -24,9 +24,9 @@ import msgspec
 from proctor.config.training import TrainConfig
 from proctor.errors import RunFolderError, UsageError, WriteFailed
 from proctor.fingerprint import defining_fields, flatten, short_value, without_secrets
+from proctor.runs.disk_errors import explaining_disk_errors
 from proctor.runs.folder import is_unused, remove_if_unused, write_run_file
 from proctor.runs.jsonl import read_jsonl
-from proctor.runs.kept_work import explaining_kept_work
 from proctor.runs.training import (
     CHECKPOINTS,
     LOG_FILE,
@@ -147,7 +147,7 @@ class TrainingFolder:
         except OSError as error:
             raise RunFolderError(f"cannot write {self.path}: {error.strerror}") from None
         try:
-            with explaining_kept_work(self._kept):
+            with explaining_disk_errors(self._kept):
                 self._write(config, given, data)
                 if (self.path / CHECKPOINTS).is_dir():
                     self.checkpoints().tidy()

@@ -10,7 +10,7 @@ from rich.console import Console
 from proctor.benchmarks.fake import Fake, FakeConfig
 from proctor.callbacks import progress
 from proctor.callbacks.progress import Progress, ProgressLine, VideoProgress
-from proctor.runs.journal import row_of
+from proctor.runs.journal import make_record
 from proctor.runs.records import RunProgress
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome
 
@@ -39,7 +39,9 @@ def test_a_log_says_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_task_that_goes_on_has_a_line_the_newest_first() -> None:
     specs = plan(3, 2)
-    shown = Progress(specs, [row_of(ended(specs[0], Outcome.SUCCESS))], Console(file=io.StringIO()))
+    shown = Progress(
+        specs, [make_record(ended(specs[0], Outcome.SUCCESS))], Console(file=io.StringIO())
+    )
     assert shown.below() == ["  point-0  1/2  100.0% [20.7, 100.0] n=1"]
     shown.on_episode_end(ended(specs[2], Outcome.FAILURE, at=5.0))
     assert [line.split()[:2] for line in shown.below()] == [["point-1", "1/2"], ["point-0", "1/2"]]
@@ -50,7 +52,9 @@ def test_every_task_that_goes_on_has_a_line_the_newest_first() -> None:
 
 def test_a_run_of_one_task_needs_no_second_line() -> None:
     specs = plan(1, 2)
-    shown = Progress(specs, [row_of(ended(specs[0], Outcome.SUCCESS))], Console(file=io.StringIO()))
+    shown = Progress(
+        specs, [make_record(ended(specs[0], Outcome.SUCCESS))], Console(file=io.StringIO())
+    )
     assert shown.below() == []
     assert "tasks" not in shown.line()
 
@@ -58,7 +62,7 @@ def test_a_run_of_one_task_needs_no_second_line() -> None:
 def test_long_names_and_many_tasks_stay_inside_the_screen() -> None:
     specs = plan(40, 1)
     screen = Console(file=io.StringIO(), width=30, height=10)
-    shown = Progress(specs, [row_of(ended(spec, Outcome.SUCCESS)) for spec in specs], screen)
+    shown = Progress(specs, [make_record(ended(spec, Outcome.SUCCESS)) for spec in specs], screen)
     assert len(shown.below()) == 7
 
 

@@ -36,7 +36,7 @@ from proctor.report.run import load_run
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import JOURNAL_FILE, read_journal
 from proctor.runs.records import RunProgress
-from proctor.runs.videos import WARNINGS_FILE, read_warnings
+from proctor.runs.videos import WARNINGS_FILE, read_video_warnings
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Task
 from tests.conftest import digests
 from tests.refusals import refuses
@@ -294,7 +294,7 @@ def test_the_page_keeps_the_warning_until_the_episode_is_filmed_again(run: Run) 
     (other.path / made).unlink()
     again = run(output_dir=str(other.path), resume=True, video__episodes=1, env__endless=True)
     assert again.filmed.warnings == []
-    assert read_warnings(other.path) == {kept: "another"}
+    assert read_video_warnings(other.path) == {kept: "another"}
 
 
 def test_the_camera_takes_over_the_simulators_that_are_open(

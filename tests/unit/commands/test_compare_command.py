@@ -208,7 +208,7 @@ def test_eval_against_takes_the_episodes_of_the_other_run_and_stops_when_sure(
         (["--against=GOOD", "--seed=1"], "has none of the planned episodes"),
         (
             ["--env.type=fake", "--eval.stop_when=soon"],
-            "'soon' is no stop rule; write ci_width<0.05",
+            "write ci_width<0.05",
         ),
     ],
 )

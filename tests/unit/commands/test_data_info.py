@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from proctor.cli import main
-from proctor.report.dataset_facts import read_facts
-from proctor.report.dataset_tables import TableSize, duration, facts_tables, size_text
+from proctor.report.dataset_summary import read_summary
+from proctor.report.dataset_tables import TableSize, duration, size_text, summary_tables
 from tests.unit.datasets.damage import (
     EPISODES,
     INFO,
@@ -60,10 +60,10 @@ def test_a_terminal_is_not_too_narrow_and_lists_are_cut(tmp_path: Path) -> None:
     def longer(said: dict[str, Any]) -> None:
         said["features"]["action"]["names"] = ["a very long name of a joint" * 3, "dy"]
 
-    facts = read_facts(copy_of(VIDEO, tmp_path, json_with(INFO, longer)))
+    facts = read_summary(copy_of(VIDEO, tmp_path, json_with(INFO, longer)))
     console = Console(width=60, force_terminal=True, color_system=None)
     with console.capture() as shown:
-        for table in facts_tables(facts, TableSize(60, 1)):
+        for table in summary_tables(facts, TableSize(60, 1)):
             console.print(table)
     lines = shown.get().splitlines()
     assert max(map(len, lines)) <= 60

@@ -10,8 +10,8 @@ from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
 from proctor.engine.episode import ObservedEpisode, Window
 from proctor.evaluation.run import Evaluation
 from proctor.report.summary import tally
-from proctor.runs.effort import read_effort
-from proctor.runs.journal import row_of
+from proctor.runs.journal import make_record
+from proctor.runs.sessions import read_session_totals
 from proctor.types import EpisodeSpec, Outcome, StepResult
 from tests.run_folders import episode as episode_row
 
@@ -165,7 +165,7 @@ def test_steps_to_success_end_with_the_first_one_where_the_world_goes_on() -> No
         episode = ObservedEpisode(sim, spec, benchmark.action, Window({}, {}, 1), lambda: None)
         episode.begin()
         episode.run(chunk(9))
-        rows.append(row_of(episode.result(0)))
+        rows.append(make_record(episode.result(0)))
     assert [(row.steps, row.steps_to_success) for row in rows] == [(9, 3), (9, None)]
     assert tally(rows).mean_steps_to_success == 3
 
@@ -178,4 +178,4 @@ def test_of_a_journal_from_before_steps_to_success_are_those_of_the_episode() ->
 @pytest.mark.parametrize("scheduler", ["continuous", "lockstep"])
 def test_every_step_of_a_session_is_counted(run: Callable[..., Evaluation], scheduler: str) -> None:
     done = run(eval__scheduler=scheduler, eval__use_async_envs=False)
-    assert read_effort(done.path).steps == sum(row.steps or 0 for row in done.rows)
+    assert read_session_totals(done.path).steps == sum(row.steps or 0 for row in done.rows)

@@ -19,7 +19,7 @@ from proctor.errors import ProctorError, SpecMismatch, UsageError
 from proctor.evaluation.run import Evaluation
 from proctor.policies.base import PolicyPlugin, PolicySpec
 from proctor.policies.scripted.zero import ZeroConfig, ZeroPolicy
-from proctor.runs.folder import new_folder
+from proctor.runs.folder import make_new_folder
 from proctor.runs.journal import JOURNAL_FILE
 from proctor.types import Task
 
@@ -129,11 +129,11 @@ def test_three_evaluations_at_once_all_end_well(tmp_path: Path) -> None:
 
 
 def test_a_new_folder_is_never_one_that_is_there(tmp_path: Path) -> None:
-    made = [new_folder(tmp_path / "a" / "b") for _ in range(3)]
+    made = [make_new_folder(tmp_path / "a" / "b") for _ in range(3)]
     assert [path.name for path in made] == ["b", "b-2", "b-3"]
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="file"):
-        new_folder(tmp_path / "file" / "b")
+        make_new_folder(tmp_path / "file" / "b")
 
 
 @pytest.mark.parametrize(

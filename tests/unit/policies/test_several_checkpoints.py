@@ -15,7 +15,7 @@ from proctor.commands.eval_several import Variant, checkpoints_of, variants_of
 from proctor.errors import EXIT_INTERRUPTED, PolicyError, UsageError
 from proctor.features import ACTION, ENVIRONMENT_STATE, Feature, FeatureKind
 from proctor.report import run as run_module
-from proctor.report.multi_run import TOGETHER
+from proctor.report.multi_run import POOLED_ROW
 from proctor.runs.journal import read_journal
 
 FAKE = ["--env.type=fake", "--eval.use_async_envs=false", "--eval.n_episodes=2", "--live=false"]
@@ -102,7 +102,7 @@ def test_seeds_are_counted_together_too(
     assert sorted(path.name for path in root.iterdir()) == ["seed1", "seed2"]
     assert [row.seed for row in read_journal(root / "seed2").rows] == [2, 3]
     said = capsys.readouterr().out
-    assert f"\n{TOGETHER}  " in said
+    assert f"\n{POOLED_ROW}  " in said
     assert "these seeds share worlds; those --eval.n_episodes apart share none" in said
 
 
@@ -122,7 +122,7 @@ def test_one_without_a_finished_episode_does_not_hide_the_others(
     said = capsys.readouterr().out
     assert "seed1 has no finished episode: its success rate is n/a" in said
     assert "seed2" in said.partition("n/a")[2]
-    assert TOGETHER not in said.partition("n/a")[2]
+    assert POOLED_ROW not in said.partition("n/a")[2]
 
 
 def test_what_one_of_them_is_refused_for_is_said_before_any_begins(

@@ -16,7 +16,7 @@ from proctor.report.comparison_table import comparison_lines
 from proctor.report.pairing import paired_outcomes
 from proctor.report.run import Run
 from proctor.runs.folder import RunRecord
-from proctor.runs.journal import EpisodeRecord, row_of
+from proctor.runs.journal import EpisodeRecord, make_record
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Task
 from tests.refusals import refuses
 
@@ -34,7 +34,7 @@ def rows(task: str, outcomes: str, seed: int = 1000, suite: str = "suite") -> li
     """Return episodes of a task that ended so: by the first letter of each."""
     of_task = Task(suite, sum(map(ord, task)), task, "do it", 10, 10)
     return [
-        row_of(EpisodeResult(EpisodeSpec(of_task, i, seed + i), LETTERS[letter]))
+        make_record(EpisodeResult(EpisodeSpec(of_task, i, seed + i), LETTERS[letter]))
         for i, letter in enumerate(outcomes)
     ]
 

@@ -15,9 +15,9 @@ import pytest
 
 from proctor.cli import main
 from proctor.report.dataset_data import dataset_data
-from proctor.report.dataset_facts import read_facts
 from proctor.report.dataset_page import PageLimits, write_dataset_page
 from proctor.report.dataset_site import DatasetSite
+from proctor.report.dataset_summary import read_summary
 from proctor.report.serve import PageServer
 from tests.served import serving
 from tests.unit.datasets.damage import (
@@ -42,7 +42,7 @@ HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 @pytest.fixture
 def server() -> Iterator[PageServer]:
-    with serving(DatasetSite(read_facts(VIDEO))) as server:
+    with serving(DatasetSite(read_summary(VIDEO))) as server:
         yield server
 
 
@@ -111,7 +111,7 @@ def test_a_video_that_is_a_link_out_of_the_dataset_is_not_served(tmp_path: Path)
     root = copy_of(VIDEO, tmp_path, removed(MOVIE))
     (tmp_path / "secret").write_text("secret")
     (root / MOVIE).symlink_to(tmp_path / "secret")
-    with serving(DatasetSite(read_facts(root))) as server:
+    with serving(DatasetSite(read_summary(root))) as server:
         status, body = get(f"{server.url}video/0/0/0.mp4")
     assert (status, body) == (404, b"file-000.mp4 is a link that leads out of the dataset")
 
@@ -122,13 +122,13 @@ def test_a_download_from_the_hub_is_links_into_its_blobs_and_is_served(tmp_path:
     (home / "blobs").mkdir()
     (root / MOVIE).rename(home / "blobs/abc")
     (root / MOVIE).symlink_to(home / "blobs/abc")
-    with serving(DatasetSite(read_facts(root))) as server:
+    with serving(DatasetSite(read_summary(root))) as server:
         assert get(f"{server.url}video/0/0/0.mp4")[0] == 200
 
 
 def test_an_episode_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     root = copy_of(VIDEO, tmp_path, removed(DATA))
-    with serving(DatasetSite(read_facts(root))) as server:
+    with serving(DatasetSite(read_summary(root))) as server:
         status, body = get(f"{server.url}episode/0")
         assert get(server.url)[0] == 200, "the page itself is made of other files"
     assert (status, b"file-000.parquet" in body) == (404, True)
@@ -136,10 +136,10 @@ def test_an_episode_that_cannot_be_read_says_why(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", ["v2.1", "v2.0"])
 def test_older_versions_are_shown_too(version: str, tmp_path: Path) -> None:
-    facts = read_facts(as_v2(VIDEO, tmp_path / "old", version))
-    mean = dataset_data(facts)["stats"][0][9]
-    assert mean == pytest.approx(dataset_data(read_facts(VIDEO))["stats"][0][9])
-    with serving(DatasetSite(facts)) as server:
+    summary = read_summary(as_v2(VIDEO, tmp_path / "old", version))
+    mean = dataset_data(summary)["stats"][0][9]
+    assert mean == pytest.approx(dataset_data(read_summary(VIDEO))["stats"][0][9])
+    with serving(DatasetSite(summary)) as server:
         said = json.loads(get(f"{server.url}episode/1")[1])
         assert said["media"] == [{"url": "video/0/0/1.mp4", "from_s": 0.0}]
         assert get(server.url + said["media"][0]["url"])[0] == 200
@@ -167,10 +167,10 @@ def test_pictures_stand_for_videos_where_asked_and_where_there_are_none(tmp_path
 
 @pytest.mark.parametrize("room", [0, 3000, 20_000])
 def test_the_file_is_no_larger_than_it_may_be(room: int, tmp_path: Path) -> None:
-    facts = read_facts(IMAGES)
+    summary = read_summary(IMAGES)
     sizes = []
     for bounds in (PageLimits(0, as_pictures=True), PageLimits(room, as_pictures=True)):
-        write_dataset_page(facts, tmp_path / "page.html", [0], bounds)
+        write_dataset_page(summary, tmp_path / "page.html", [0], bounds)
         sizes.append((tmp_path / "page.html").stat().st_size)
     assert sizes[1] - sizes[0] <= room
     kept = values_of((tmp_path / "page.html").read_text())["kept"]["0"]["media"][0]["pictures"]
@@ -186,7 +186,7 @@ def test_text_of_others_is_never_markup(tmp_path: Path) -> None:
         VIDEO, tmp_path, column_with(TASKS, "task", entry(0, HOSTILE)), json_with(INFO, rename),
         column_with(EPISODES, "tasks", entry(0, [HOSTILE])),
     )  # fmt: skip
-    with serving(DatasetSite(read_facts(root))) as server:
+    with serving(DatasetSite(read_summary(root))) as server:
         page = get(server.url)[1].decode()
     assert "<img" not in page
     assert HOSTILE in values_of(page)["tasks"]

@@ -21,10 +21,10 @@ from proctor.errors import PolicyError, RunFolderError, UsageError
 from proctor.evaluation.run import Evaluation
 from proctor.report.page import page_html, write_page
 from proctor.report.page_data import page_data
-from proctor.report.reproduce import episode_base, run_command
+from proctor.report.reproduce import episode_command_prefix, run_command
 from proctor.report.run import load_run
-from proctor.report.stopped import why_ended
-from proctor.report.timeline import limit_of, make_timeline, time_spent
+from proctor.report.stopped import end_reason
+from proctor.report.timeline import make_timeline, throughput_limit, time_spent
 from proctor.runs.journal import JOURNAL_FILE, read_journal, video_path
 from proctor.runs.records import PlannedTask
 from proctor.runs.videos import WARNINGS_FILE
@@ -126,12 +126,12 @@ def test_the_busier_of_workers_and_policy_sets_the_limit() -> None:
     timeline = make_timeline(rows, [BEGAN])
     spent = time_spent(rows, timeline)
     for infer_s, fraction in ((0.0, 7 * 0.9 / timeline.worker_s), (7.0, 7.0 / timeline.total_s)):
-        limit = limit_of(spent, timeline, infer_s)
+        limit = throughput_limit(spent, timeline, infer_s)
         assert limit is not None
         assert limit.fraction == pytest.approx(fraction)
     assert 0.3 < 7 * 0.9 / timeline.worker_s < 7.0 / timeline.total_s < 1
     nothing = make_timeline([], [BEGAN])
-    assert limit_of(time_spent([], nothing), nothing, 0.0) is None
+    assert throughput_limit(time_spent([], nothing), nothing, 0.0) is None
 
 
 def test_what_is_to_be_known_of_videos_is_on_the_page(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_the_page_says_what_stopped_the_last_session_and_no_earlier_one(tmp_path
     ],
 )
 def test_what_ends_a_session_is_one_line(error: BaseException | None, said: str | None) -> None:
-    assert why_ended(error) == said
+    assert end_reason(error) == said
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_a_single_episode_replaces_what_chose_the_others() -> None:
         "env.type": "fake", "env.task": "a,b", "env.task_ids": "0,1", "eval.episodes": "3",
         "wandb.enable": "true",
     }  # fmt: skip
-    assert episode_base(given, {}) == "proctor eval --env.type=fake"
+    assert episode_command_prefix(given, {}) == "proctor eval --env.type=fake"
 
 
 def test_a_dict_that_is_no_section_of_the_config_is_one_flag() -> None:

@@ -19,7 +19,7 @@ from proctor.errors import UsageError
 from proctor.evaluation.run import Evaluation
 from proctor.report.run import load_run
 from proctor.report.serve import RunServer
-from proctor.report.served_pages import look_every_s, version_of
+from proctor.report.served_pages import refresh_interval_s, version_of
 from proctor.runs.folder import RunFolder
 from tests.conftest import evaluating_in
 from tests.refusals import refuses
@@ -273,5 +273,5 @@ def test_view_serves_a_folder_until_ctrl_c(runs: Path) -> None:
 
 
 def test_a_page_that_is_long_in_the_making_is_asked_for_less_often() -> None:
-    assert look_every_s(made_in_s=0.01) == 2.0
-    assert look_every_s(made_in_s=0.4) == pytest.approx(8.0), "a twentieth of the run's time"
+    assert refresh_interval_s(made_in_s=0.01) == 2.0
+    assert refresh_interval_s(made_in_s=0.4) == pytest.approx(8.0), "a twentieth of the run's time"

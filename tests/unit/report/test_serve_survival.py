@@ -60,19 +60,19 @@ def get_in(url: str) -> tuple[int, bytes]:
 
 
 def test_who_connects_and_says_nothing_keeps_nobody_out(server: RunServer) -> None:
-    server.most_guests = 8
+    server.max_clients = 8
     before = psutil.Process().num_fds()
     with ExitStack() as stack:
         for _ in range(100):
             stack.enter_context(connect(server))
         assert get_in(server.url + "first/")[0] == 200
-        assert psutil.Process().num_fds() - before <= 100 + 2 * server.most_guests
+        assert psutil.Process().num_fds() - before <= 100 + 2 * server.max_clients
 
 
 def test_the_silent_are_sent_away_also_when_there_is_room(
     server: RunServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serve, "_SLOWEST_S", 0.3)
+    monkeypatch.setattr(serve, "_TIMEOUT_S", 0.3)
     with connect(server) as silent:
         assert silent.recv(1) == b""
 
@@ -81,7 +81,7 @@ def test_a_request_that_comes_byte_by_byte_is_not_waited_for(
     server: RunServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each byte comes well in time; all of them together would take for ever."""
-    monkeypatch.setattr(serve, "_SLOWEST_S", 0.5)
+    monkeypatch.setattr(serve, "_TIMEOUT_S", 0.5)
     began = time.monotonic()
 
     def say_it_slowly(slow: socket.socket) -> None:
@@ -100,7 +100,7 @@ def test_a_server_with_few_descriptors_hears_fewer_guests(runs: Path) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (200, limits[1]))
     try:
         with served(runs) as server:
-            assert server.most_guests == 50
+            assert server.max_clients == 50
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 

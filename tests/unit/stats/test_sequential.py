@@ -29,7 +29,7 @@ from proctor.stats.stopping import (
     EpisodeOutcome,
     PairedTest,
     StopRule,
-    evidence,
+    e_value,
     parse_stop_rule,
 )
 from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome, Task
@@ -60,7 +60,7 @@ def heard(outcomes: Mapping[EpisodeKey, Outcome], n_worlds: int = 10**6) -> list
 def verdict(test: PairedTest, rounds: Iterator[Sequence[EpisodeOutcome]]) -> str:
     """Look after every round and stop at the first decision."""
     for episodes in rounds:
-        test.round_ended(episodes)
+        test.on_round_end(episodes)
         if test.decision is not None:
             return test.decision.split()[0]
     return "undecided"
@@ -138,26 +138,26 @@ def test_counting_episodes_as_they_end_would_favour_successes_and_rounds_do_not(
 )
 def test_the_evidence_is_the_mean_capital_over_all_stakes(wins: int, losses: int) -> None:
     expected, _ = integrate.quad(lambda s: (1 + s) ** wins * (1 - s) ** losses, 0, 1, limit=200)
-    assert evidence(wins, losses) == pytest.approx(expected, rel=1e-7)
+    assert e_value(wins, losses) == pytest.approx(expected, rel=1e-7)
 
 
 def test_the_evidence_is_a_fair_game() -> None:
     for wins, losses in [(0, 0), (3, 1), (2, 9)]:
-        mean = (evidence(wins + 1, losses) + evidence(wins, losses + 1)) / 2
-        assert mean == pytest.approx(evidence(wins, losses))
+        mean = (e_value(wins + 1, losses) + e_value(wins, losses + 1)) / 2
+        assert mean == pytest.approx(e_value(wins, losses))
 
 
 def test_overwhelming_evidence_does_not_overflow() -> None:
-    assert evidence(5000, 0) > 1e300
-    assert evidence(0, 5000) < 1e-3
+    assert e_value(5000, 0) > 1e300
+    assert e_value(0, 5000) < 1e-3
 
 
 def test_pairs_with_an_error_say_nothing_and_all_pairs_used_up_is_undecided() -> None:
     keys: list[EpisodeKey] = [("suite", 0, i) for i in range(3)]
     test = PairedTest(heard({keys[0]: WON, keys[1]: Outcome.ERROR, keys[2]: WON}), "A", ALPHA)
-    test.round_ended(heard({keys[0]: Outcome.ERROR, keys[1]: LOST}))
+    test.on_round_end(heard({keys[0]: Outcome.ERROR, keys[1]: LOST}))
     assert test.decision is None
-    test.round_ended(heard({keys[2]: WON, ("suite", 0, 3): LOST}))
+    test.on_round_end(heard({keys[2]: WON, ("suite", 0, 3): LOST}))
     assert test.decision == "undecided against A at alpha 0.05 after 1 pair, 0 won to 0 lost"
 
 
@@ -165,7 +165,7 @@ def test_an_episode_that_diverged_is_lost_to_one_that_succeeded() -> None:
     keys: list[EpisodeKey] = [("suite", 0, i) for i in range(3)]
     broke = Outcome.DIVERGED
     test = PairedTest(heard({keys[0]: WON, keys[1]: broke, keys[2]: LOST}), "A", ALPHA)
-    test.round_ended(heard({keys[0]: broke, keys[1]: WON, keys[2]: broke}))
+    test.on_round_end(heard({keys[0]: broke, keys[1]: WON, keys[2]: broke}))
     assert (test.wins_a, test.wins_b) == (1, 1)
     assert test.decision == "undecided against A at alpha 0.05 after 3 pairs, 1 won to 1 lost"
 
@@ -177,7 +177,7 @@ class Rounds:
         self.heard: list[dict[EpisodeKey, Outcome]] = []
         self._enough = enough
 
-    def round_ended(self, episodes: Sequence[EpisodeOutcome]) -> None:
+    def on_round_end(self, episodes: Sequence[EpisodeOutcome]) -> None:
         self.heard.append({one.key: one.outcome for one in episodes})
 
     @property
@@ -207,7 +207,7 @@ def test_rules_hear_whole_rounds_in_order_and_nothing_after_their_decision() -> 
 def feed(rule: StopRule, rounds: range, *tasks: Outcome, n_worlds: int = 10**6) -> None:
     for index in rounds:
         outcomes = {("suite", t, index): ended for t, ended in enumerate(tasks)}
-        rule.round_ended(heard(outcomes, n_worlds))
+        rule.on_round_end(heard(outcomes, n_worlds))
 
 
 def test_ci_width_stops_when_the_interval_of_all_episodes_is_narrow() -> None:
@@ -545,7 +545,7 @@ def test_when_no_new_world_is_left_to_bet_on_it_is_undecided() -> None:
     test = PairedTest(heard(outcomes, 3), "A", ALPHA)
     for one in heard(outcomes, 3)[:3]:
         assert test.decision is None
-        test.round_ended([one])
+        test.on_round_end([one])
     assert str(test.decision).endswith("after 3 pairs, 0 won to 0 lost")
 
 

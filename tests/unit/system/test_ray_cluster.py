@@ -16,7 +16,7 @@ import pytest
 from proctor.cli import main
 from proctor.errors import MissingExtra, UsageError
 from proctor.evaluation.run import Evaluation
-from proctor.report.reproduce import episode_base
+from proctor.report.reproduce import episode_command_prefix
 from tests.refusals import refuses
 
 MakeRun = Callable[..., Evaluation]
@@ -106,6 +106,6 @@ def test_a_run_of_a_cluster_is_resumed_audited_and_shown_without_one(
     assert main(["eval", "--resume", f"--output_dir={folder}", "--cluster=none"]) == 0
     assert main(["audit", str(folder)]) == 0
     assert main(["report", str(folder)]) == 0
-    said = episode_base(**record["config"])
+    said = episode_command_prefix(**record["config"])
     assert "--env.type=fake" in said
     assert "cluster" not in said

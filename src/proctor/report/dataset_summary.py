@@ -1,4 +1,4 @@
-"""What one wants to know of a dataset at a glance: read once, shown by a terminal or a page."""
+"""Summary of a dataset: its metadata, cameras and file sizes, for the terminal and the page."""
 
 from __future__ import annotations
 
@@ -17,59 +17,60 @@ from proctor.errors import DatasetError
 
 
 @dataclass(frozen=True)
-class CameraFacts:
-    """A camera: the size of its pictures, how they are stored, and how much they take."""
+class CameraSummary:
+    """A camera: image size, encoding and size on disk."""
 
     key: str
     height: int
     width: int
     is_depth: bool
     codec: str
-    """``av1``, ``h264`` ... as its first file says; ``png`` in tables; what is wrong with it."""
+    """The codec of its first file (``av1``, ``h264`` ...), ``png`` for images in Parquet files, or
+    why the codec is unknown."""
     pix_fmt: str
     files: int | None
-    """None where pictures lie in the tables of frames."""
+    """Number of video files; None if images are in the Parquet files of frames."""
     size: int | None
 
 
 @dataclass(frozen=True)
-class DatasetFacts:
-    """A dataset's own words about itself, and what its files take."""
+class DatasetSummary:
+    """The metadata of a dataset, and the sizes of its files."""
 
     root: Path
     info: Info
     episodes: Episodes
     tasks: tuple[str, ...]
     stats: Stats
-    cameras: tuple[CameraFacts, ...]
+    cameras: tuple[CameraSummary, ...]
     sizes: dict[str, tuple[int, int]]
-    """Of the folders meta, data and videos: files and bytes."""
+    """Files and bytes of the folders meta, data and videos."""
 
     @property
     def name(self) -> str:
-        """What it is called: its folder, and the one above it, as on the Hub."""
+        """Parent folder and folder, as in a Hub repo id."""
         place = self.root.resolve()
         return f"{place.parent.name}/{place.name}" if place.parent.name else place.name
 
     def episodes_by_task(self) -> list[tuple[str, int]]:
-        """Return every task and in how many episodes it is done, most first."""
+        """Return every task with its number of episodes, most first."""
         done = Counter(task for tasks in self.episodes.tasks for task in set(tasks))
         known = dict.fromkeys((*self.tasks, *done))
         return sorted(((task, done[task]) for task in known), key=lambda pair: -pair[1])
 
 
-def read_facts(root: Path) -> DatasetFacts:
-    """Read what the dataset in ``root`` says of itself.
+def read_summary(root: Path) -> DatasetSummary:
+    """Read the summary of the dataset in ``root``.
 
     Raises:
-        DatasetError: there is none, or its tables cannot be read.
+        DatasetError: there is no dataset, or its metadata cannot be read.
     """
     info = read_info(root)
     episodes = read_episodes(root, info)
     stats = read_stats(root)
     if not stats and (per_episode := read_episode_stats(root, info)):
-        stats = aggregate(per_episode)  # as of v2.1, which keeps no others
-    return DatasetFacts(
+        stats = aggregate(per_episode)  # v2.1 has only statistics per episode
+    return DatasetSummary(
         root,
         info,
         episodes,
@@ -81,26 +82,26 @@ def read_facts(root: Path) -> DatasetFacts:
 
 
 def video_paths(root: Path, info: Info, episodes: Episodes, key: str) -> list[Path]:
-    """Return the files of a camera, in the order of the episodes in them."""
+    """Return the video files of a camera, in the order of their episodes."""
     spans = episodes.videos[key]
     numbers = dict.fromkeys(zip(spans.chunk.tolist(), spans.file.tolist(), strict=True))
     return [video_file(root, info, key, chunk, file) for chunk, file in numbers]
 
 
-def _camera(root: Path, info: Info, episodes: Episodes, key: str) -> CameraFacts:
+def _camera(root: Path, info: Info, episodes: Episodes, key: str) -> CameraSummary:
     height, width, _ = info.shape(key)
     if key in info.image_keys:
-        return CameraFacts(key, height, width, info.is_depth(key), "png", "", None, None)
+        return CameraSummary(key, height, width, info.is_depth(key), "png", "", None, None)
     paths = video_paths(root, info, episodes, key)
     codec, pix_fmt = "no videos", ""
     if paths:
         try:
-            facts = probe(paths[0])
-            codec, pix_fmt = facts.codec, facts.pix_fmt
+            summary = probe(paths[0])
+            codec, pix_fmt = summary.codec, summary.pix_fmt
         except DatasetError:
             codec = "unreadable" if paths[0].exists() else "missing"
     size = sum(path.stat().st_size for path in paths if path.is_file())
-    return CameraFacts(key, height, width, info.is_depth(key), codec, pix_fmt, len(paths), size)
+    return CameraSummary(key, height, width, info.is_depth(key), codec, pix_fmt, len(paths), size)
 
 
 def _size(folder: Path) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""An episode that was run again, beside what the journal says of it."""
+"""Compare an episode that was run again with its journal record."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from proctor.runs.journal import EpisodeRecord
 _COMPARED = ("outcome", "steps", "sum_reward", "max_reward", "success_at_end", "digest")
 _COMPARED_ROUGHLY = ("outcome", "sum_reward", "max_reward")
 RETURN_TOLERANCE = 0.01
-"""By how much of its size a return may differ where bits are not promised: ten times what rounding
-did on a GPU, whose sums of rewards moved by up to 0.1% from batches of 14 to 1 (policies.md)."""
+"""Relative difference of returns that is allowed where bits are not reproducible. Ten times what
+rounding caused on a GPU: sums of rewards moved by up to 0.1% from batch size 14 to 1 (policies.md).
+"""
 
 
 @dataclass(frozen=True)
-class Replayed:
-    """One episode as it was recorded and as it came out now."""
+class EpisodeReplay:
+    """One episode as it was recorded and as it was replayed."""
 
     recorded: EpisodeRecord
-    again: EpisodeRecord
+    replayed: EpisodeRecord
     exact: bool = True
-    """Whether it should be the same bit by bit; else outcome and returns count, these roughly."""
+    """Whether all bits must agree; otherwise only the outcome and, within a tolerance, returns."""
 
     @property
     def differences(self) -> list[str]:
-        """What differs, as ``steps 91 -> 92``; empty when the episodes are the same."""
+        """The differences, such as ``steps 91 -> 92``; empty if the episodes are the same."""
         pairs = {
-            name: (getattr(self.recorded, name), getattr(self.again, name))
+            name: (getattr(self.recorded, name), getattr(self.replayed, name))
             for name in (_COMPARED if self.exact else _COMPARED_ROUGHLY)
         }
         return [

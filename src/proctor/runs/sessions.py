@@ -1,4 +1,4 @@
-"""What a run cost the policy: one line per session in ``sessions.jsonl``."""
+"""Time, steps and policy calls of a run: one line per session in ``sessions.jsonl``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,14 @@ from proctor.runs.records import RunProgress
 SESSIONS_FILE = "sessions.jsonl"
 
 
-def read_effort(folder: Path) -> RunProgress:
-    """Add up the last pulses of a run's sessions; one that was killed has left none."""
+def read_session_totals(folder: Path) -> RunProgress:
+    """Add up the final progress of all sessions of a run.
+
+    A session that was killed has no line.
+
+    Raises:
+        RunFolderError: the file exists and cannot be read.
+    """
     lines = read_jsonl(folder / SESSIONS_FILE, msgspec.json.Decoder(RunProgress).decode)
     sessions = [line.value for line in lines if line.value is not None]
     return RunProgress(

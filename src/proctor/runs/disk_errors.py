@@ -1,4 +1,4 @@
-"""What is kept where the disk takes nothing more, in words."""
+"""Messages for full-disk errors: what was kept, and how to continue."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextlib.contextmanager
-def explaining_kept_work(kept: Callable[[str], str]) -> Iterator[None]:
-    """Say of a file that the disk did not take what is kept, and how to go on.
+def explaining_disk_errors(kept: Callable[[str], str]) -> Iterator[None]:
+    """Add to a ``WriteFailed`` of the block what was kept and how to continue.
 
     Args:
-        kept: returns both, given what is to be done about the disk.
+        kept: returns that text, given the advice about the disk.
 
     Raises:
-        RunFolderError: instead of a ``WriteFailed``.
+        RunFolderError: instead of the ``WriteFailed``.
     """
     try:
         yield
@@ -34,13 +34,13 @@ def explaining_kept_work(kept: Callable[[str], str]) -> Iterator[None]:
 
 
 def disk_error_advice(error: BaseException | None) -> str:
-    """Return what is to be done about a disk that did not take something."""
+    """Return the advice for a write error: make room, or check the disk."""
     full = isinstance(error, OSError) and error.errno in _FULL
     return "make room" if full else "see to the disk"
 
 
-def kept_episodes(folder: Path, planned: int, mend: str) -> str:
-    """Return how many episodes of a run are kept, and how to go on."""
+def kept_episodes_text(folder: Path, planned: int, mend: str) -> str:
+    """Return how many episodes of a run are kept, and how to continue."""
     if not (folder / RUN_FILE).exists():
         gone = "is gone with all that was in it" if not folder.is_dir() else "holds no episodes"
         return f"{folder} {gone}: {mend}, then run again, or choose another --output_dir"
@@ -50,8 +50,8 @@ def kept_episodes(folder: Path, planned: int, mend: str) -> str:
 
 
 @contextlib.contextmanager
-def after_first_error() -> Iterator[None]:
-    """Do what the end of a run does; where the disk ended it, what it does not take is no news."""
+def ignoring_later_disk_errors() -> Iterator[None]:
+    """Suppress disk errors in the block if a disk error is already ending the run."""
     ended = sys.exception()
     try:
         yield

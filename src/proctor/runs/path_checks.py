@@ -1,0 +1,40 @@
+"""Check that nothing in a run folder blocks the paths that a run writes to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from proctor.errors import RunFolderError
+from proctor.runs.journal import VIDEO_FOLDER
+
+WANDB_FOLDER = "wandb"
+_SUFFIXES = (".json", ".jsonl", ".html", ".log", ".mp4", ".part")
+"""Suffixes of the files that a run writes."""
+
+
+def refuse_blocked_paths(folder: Path) -> None:
+    """Refuse a run folder with symlinks, or with a folder in place of a file.
+
+    A write through a symlink would land outside the folder. A folder in place of a file would fail
+    only at the end of the run. W&B's own folder is exempt: it contains symlinks to its logs.
+
+    Raises:
+        RunFolderError: naming the path.
+    """
+    entries = [path for path in folder.iterdir() if path.name != WANDB_FOLDER]
+    if not (folder / VIDEO_FOLDER).is_symlink():
+        entries += (folder / VIDEO_FOLDER).rglob("*")
+    for entry in entries:
+        if entry.is_symlink():
+            raise RunFolderError(
+                f"{entry} is a link; a run writes only inside its own folder", code="run.symlink"
+            )
+        if entry.is_dir() and entry.suffix in _SUFFIXES:
+            raise RunFolderError(
+                f"{entry} is a folder; a run writes a file of this name", code="run.path-blocked"
+            )
+    if (folder / VIDEO_FOLDER).is_file():
+        raise RunFolderError(
+            f"{folder / VIDEO_FOLDER} is a file; a run writes a folder of this name",
+            code="run.path-blocked",
+        )
