@@ -1,7 +1,8 @@
-"""Proctor examines robot policies in simulation.
+"""Proctor records demonstrations, trains robot policies and evaluates them in simulation.
 
-``evaluate`` runs an evaluation from Python, ``load_run`` reads one, ``make_env`` gives gymnasium
-environments; the command line is ``proctor --help``. Importing this package imports nothing heavy.
+``evaluate`` runs an evaluation from Python, ``load_run`` reads its results, and ``make_env``
+creates gymnasium environments. The command line is ``proctor --help``. Importing this package
+imports no heavy dependencies.
 """
 
 from __future__ import annotations

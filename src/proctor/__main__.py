@@ -1,4 +1,4 @@
-"""``python -m proctor``: the command line where its script is not on the path."""
+"""``python -m proctor``: the command line, if the ``proctor`` script is not on the path."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""One vocabulary of what is seen and done: for benchmarks, datasets, policies, robots."""
+"""Features: names, shapes and kinds of observations and actions, shared by all of Proctor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IMAGE = "observation.image"
 
 
 IMAGES = "observation.images."
-"""The keys of a benchmark's only camera, and what those of several begin with."""
+"""``IMAGE`` is the key of a single camera; keys of several cameras begin with ``IMAGES``."""
 
 
 STATE = "observation.state"
@@ -39,8 +39,7 @@ LANGUAGE_TOKENS = "observation.language.tokens"
 
 
 LANGUAGE_MASK = "observation.language.attention_mask"
-"""A task's words as a tokenizer numbers them, int64, and which of the numbers are words, bool: what
-is filled up is none."""
+"""Token ids of the instruction, int64, and the mask that is False for padding, bool."""
 
 
 ACTION = "action"
@@ -50,7 +49,7 @@ ACTION_TOKENS = "action.tokens"
 
 
 ACTION_MASK = "action.token_mask"
-"""Actions as a language model says them, int64, and which of the numbers say something, bool."""
+"""Token ids of actions, int64, and the mask that is False for padding, bool."""
 
 
 REWARD = "next.reward"
@@ -60,28 +59,28 @@ SUCCESS = "next.success"
 
 
 class FeatureKind(Enum):
-    """What a feature means; the values are LeRobot's feature type names, but for the last."""
+    """The kind of a feature; the values are LeRobot's feature types, except FILM."""
 
     STATE = "STATE"
     ENV = "ENV"
-    """All there is to know of the world: privileged."""
+    """The simulator's full state: privileged information."""
     VISUAL = "VISUAL"
     ACTION = "ACTION"
     LANGUAGE = "LANGUAGE"
     REWARD = "REWARD"
     FILM = "FILM"
-    """A picture for people: videos show it instead of the cameras, no policy is given it."""
+    """An image for videos only, shown instead of the cameras; policies never receive it."""
 
 
 @dataclass(frozen=True)
 class Feature:
-    """What one key holds. Images are uint8 [H, W, C]: channels come first inside networks only."""
+    """The shape and dtype of one key. Images are uint8 [H, W, C]; only networks use [C, H, W]."""
 
     kind: FeatureKind
     shape: tuple[int, ...]
     dtype: str
     names: tuple[str, ...] | None = None
-    """What each number is called, where somebody has said so."""
+    """Names of the dimensions, if known."""
 
     @property
     def nbytes(self) -> int:
@@ -90,7 +89,10 @@ class Feature:
 
 
 def observed_keys(features: Mapping[str, Feature]) -> tuple[str, ...]:
-    """Return what an environment shows: cameras and state; without cameras, the world's state."""
+    """Return the keys that an environment shows by default: cameras and state.
+
+    Without cameras the environment state is included.
+    """
     kinds = {FeatureKind.STATE, FeatureKind.VISUAL}
     if all(feature.kind is not FeatureKind.VISUAL for feature in features.values()):
         kinds.add(FeatureKind.ENV)
@@ -99,20 +101,20 @@ def observed_keys(features: Mapping[str, Feature]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """The length of an action and, where the benchmark bounds it, its range.
+    """The size of an action and its range, if the benchmark has one.
 
-    A bound is one number for all dimensions or one for each, infinite where there is none.
+    A bound is one number for all dimensions or one for each; infinite means unbounded.
     """
 
     size: int
     low: float | tuple[float, ...] | None = None
     high: float | tuple[float, ...] | None = None
     clipped: bool = True
-    """Whether the benchmark clips actions to the range; otherwise it plays them as they are."""
+    """Whether the benchmark clips actions to the range; otherwise it executes them unchanged."""
 
     @property
     def bounds(self) -> tuple[Array, Array]:
-        """The range of every dimension, infinite where the benchmark has none."""
+        """Lower and upper bounds of every dimension, infinite if the benchmark has none."""
         low = -np.inf if self.low is None else self.low
         high = np.inf if self.high is None else self.high
         shape = (self.size,)
@@ -122,36 +124,36 @@ class ActionSpec:
         )
 
     def count_out_of_range(self, actions: Array) -> int:
-        """Count the actions (rows of ``actions``) that leave the range anywhere."""
+        """Count the actions (rows of ``actions``) that leave the range in any dimension."""
         low, high = self.bounds
         return int(np.count_nonzero(((actions < low) | (actions > high)).any(axis=-1)))
 
 
 Expert: TypeAlias = Callable[[Observation], Array]
-"""A scripted policy for one task: the privileged observation of one moment -> one action."""
+"""A scripted policy for one task: privileged observation -> action."""
 
 
 @dataclass(frozen=True)
 class ScriptedExperts:
-    """The scripted policies that come with an interface: one for each of its tasks."""
+    """The scripted policies of a benchmark, one for each task."""
 
     inputs: tuple[str, ...]
-    """The observation keys they look at."""
+    """Observation keys that they use."""
     tasks: tuple[Task, ...]
     make: Callable[[Task], Expert]
-    """Raises UsageError for a task that has none."""
+    """Creates the expert of a task; raises UsageError if the task has none."""
 
 
 @dataclass(frozen=True)
 class Interface:
-    """What a benchmark, a dataset or a robot offers: all that a policy is made for."""
+    """Observations and actions of a benchmark, a dataset or a robot: a policy is built for it."""
 
     name: str
     features: Mapping[str, Feature]
-    """What can be observed, key by key."""
+    """Features that can be observed, by key."""
     action: ActionSpec
     fps: int | None = None
-    """Actions a second; None where its tasks differ."""
+    """Actions per second; None if tasks differ."""
     scripts: ScriptedExperts | None = None
 
 
@@ -169,8 +171,10 @@ _AXES = ("height", "width", "channels")
 
 
 def to_info(feature: Feature, stored_as: str = "video") -> dict[str, Any]:
-    """Return the feature as a dataset's meta/info.json states it; images ``stored_as`` video or
-    image."""
+    """Return the feature as an entry of a dataset's meta/info.json.
+
+    Images are ``stored_as`` "video" or "image".
+    """
     if feature.kind in (FeatureKind.VISUAL, FeatureKind.FILM):
         return {"dtype": stored_as, "shape": list(feature.shape), "names": list(_AXES)}
     names = None if feature.names is None else list(feature.names)
@@ -178,10 +182,10 @@ def to_info(feature: Feature, stored_as: str = "video") -> dict[str, Any]:
 
 
 def from_info(key: str, entry: Mapping[str, Any]) -> Feature | None:
-    """Return the feature that meta/info.json states under ``key``.
+    """Return the feature of an entry of meta/info.json.
 
-    None for what counts frames instead of describing them (timestamp, index ...). The third name of
-    an image's axes tells whether its channels come last, as in LeRobot.
+    Return None for bookkeeping columns (timestamp, index, ...). As in LeRobot, the third axis name
+    of an image says whether channels come last.
     """
     shape, names = tuple(entry["shape"]), entry.get("names")
     if entry["dtype"] in ("image", "video"):
@@ -191,7 +195,7 @@ def from_info(key: str, entry: Mapping[str, Any]) -> Feature | None:
     kind_of_key = _kind(key, entry["dtype"])
     if kind_of_key is None:
         return None
-    if isinstance(names, Mapping):  # as in older datasets: {"motors": [...]}
+    if isinstance(names, Mapping):  # older datasets: {"motors": [...]}
         names = [name for group in names.values() for name in group]
     return Feature(kind_of_key, shape, entry["dtype"], None if names is None else tuple(names))
 

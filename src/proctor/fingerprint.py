@@ -1,7 +1,7 @@
-"""What of a config defines an episode: every field, but for those that are marked.
+"""The fingerprint of an episode's definition: all config fields, except those that are marked.
 
-The fingerprint is taken over all of it. A field that nobody thought of is then in it, and costs a
-resume that is refused; left out, it would cost two policies mixed in one rate.
+A new field is therefore included by default. Including one too many only refuses a resume; omitting
+one could mix two policies in one success rate.
 """
 
 from __future__ import annotations
@@ -15,70 +15,71 @@ from pathlib import Path
 from typing import Any
 
 PROTOCOL_FORMAT = 2
-"""Of a protocol: since 2 it names the whole policy (files, config, numerics) and environment. One
-without a number is of format 1, as all records of a run are that have none."""
+"""Format of a protocol. Since format 2 it holds the whole policy (files, config, numerics) and the
+environment. A protocol without a format number has format 1, as all such records of a run."""
 ADDED_LATER = ("packages",)
-"""Sections of a protocol that records of the same format may lack, since they are older."""
+"""Sections that older protocols of the same format may lack."""
 PRESENTATION = {"presentation": True}
-"""Field metadata: how episodes are run or shown, or which of them are run; never what one is. Also
-for a path, where what lies there is hashed, and for what is resolved into another field."""
+"""Field metadata: excluded from the fingerprint. For fields that decide how episodes are run or
+shown, or which ones are run, but never an episode itself. Also for a path whose content is
+hashed, and for a field that is resolved into another one."""
 SECRET = {"secret": True}
-"""Field metadata: a key or a password. It is in no record of a run, nor on its page."""
+"""Field metadata: a key or a password, which no record or page of a run contains."""
 API_KEY_VARIABLE = "PROCTOR_API_KEY"
 
 
 def secret_metadata(variable: str) -> dict[str, Any]:
-    """Return field metadata: a secret that an environment variable may hold.
+    """Return field metadata for a secret that an environment variable may hold.
 
-    A field ``NAME_file`` beside it names a file that may hold it (``config/secrets``).
+    A field ``NAME_file`` beside it may name a file with the secret (``config/secrets``).
     """
     return SECRET | {"variable": variable}
 
 
 NAME_LIST = {"names": True}
-"""Field metadata: a text of names, ``a,b``, which may also be given as a list."""
+"""Field metadata: comma-separated names, which may also be given as a list."""
 
 
 class ConfigUse(Enum):
-    """What a config is for."""
+    """The use of a config: evaluation or training."""
 
     EVALUATION = "evaluation"
     TRAINING = "training"
 
 
 def flag_only_for(use: ConfigUse) -> dict[str, Any]:
-    """Return field metadata: a flag where the config is for ``use``, and elsewhere none."""
+    """Return field metadata: a flag only of configs for ``use``."""
     return {"only": use}
 
 
 def is_flag(metadata: Mapping[str, Any], use: ConfigUse) -> bool:
-    """Whether a field with this metadata is a flag of configs for ``use``."""
+    """Return whether a field with this metadata is a flag of configs for ``use``."""
     return not metadata.get("hidden") and metadata.get("only", use) is use
 
 
-_MOST_NAMED, _LONGEST_VALUE = 6, 80
+_MAX_NAMED, _MAX_VALUE_LENGTH = 6, 80
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 def defining_fields(config: Any) -> dict[str, Any]:
     """Return the fields of a config dataclass that define an episode, as JSON values."""
-    told: dict[str, Any] = to_json(config, lambda owner, field: not is_presentation(owner, field))
-    return told
+    fields: dict[str, Any] = to_json(config, lambda owner, field: not is_presentation(owner, field))
+    return fields
 
 
 def is_presentation(owner: type, field: str) -> bool:
-    """Whether a field is marked so."""
+    """Return whether a field is excluded from the fingerprint."""
     return has_mark(owner, field, "presentation")
 
 
 def has_mark(owner: type, field: str, mark: str) -> bool:
-    """Whether a field has ``mark``: where it was first defined, or where a class did so again."""
+    """Return whether a field's metadata has ``mark``, in its class or in a base class."""
     definitions = (getattr(base, "__dataclass_fields__", {}).get(field) for base in owner.__mro__)
     return any(known is not None and known.metadata.get(mark) for known in definitions)
 
 
 def to_json(value: Any, keep: Callable[[type, str], bool] = lambda owner, field: True) -> Any:
-    """Return a value as JSON has it; of dataclasses the fields that ``keep`` says."""
+    """Return a value as JSON types; of dataclasses, the fields that ``keep`` accepts."""
     if dataclasses.is_dataclass(value):
         owner = value if isinstance(value, type) else type(value)
         names = [field.name for field in dataclasses.fields(owner) if keep(owner, field.name)]
@@ -93,13 +94,13 @@ def to_json(value: Any, keep: Callable[[type, str], bool] = lambda owner, field:
 
 
 def json_round_trip(protocol: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a protocol as a file would give it back."""
+    """Return a protocol as it is after being written to and read from a file."""
     written: dict[str, Any] = json.loads(json.dumps(protocol))
     return written
 
 
 def without_secrets(config: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings of a config, by dotted names or in sections, less what is secret in them."""
+    """Return a config's settings, by dotted names or in sections, without secrets."""
     return _without(settings, set(_secrets(config)), "")
 
 
@@ -120,10 +121,10 @@ def _without(settings: Mapping[str, Any], secret: set[str], section: str) -> dic
 
 
 def changed_fields(before: dict[str, Any], after: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return every field that differs, by its dotted name, as it was and as it is.
+    """Return every field that differs, by dotted name, with its old and new value.
 
-    Of protocols of two formats, the fields that both have: what one does not say is not different.
-    Nor is a section of ``ADDED_LATER`` that one of them does not have.
+    Of protocols with different formats only the fields of both are compared. A section of
+    ``ADDED_LATER`` that only one of them has is not compared.
     """
     was, is_now = (flatten(_without_unshared(*both)) for both in ((before, after), (after, before)))
     names = was.keys() | is_now.keys()
@@ -147,29 +148,29 @@ def _without_unshared(protocol: Mapping[str, Any], other: Mapping[str, Any]) -> 
 
 
 def describe_changes(changed: Mapping[str, tuple[Any, Any]]) -> str:
-    """Say in one line which fields differ, with short values; the first few of many."""
-    said = [
+    """Return one line with the first few fields that differ, and their short values."""
+    changes = [
         f"{field_label(name)} was {short_value(was)}, now {short_value(now)}"
         for name, (was, now) in changed.items()
     ]
-    more = len(said) - _MOST_NAMED
-    return "; ".join(said[:_MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
+    more = len(changes) - _MAX_NAMED
+    return "; ".join(changes[:_MAX_NAMED]) + (f"; and {more} more" if more > 0 else "")
 
 
 _LABELS = tuple(
-    (re.compile(pattern), words)
-    for pattern, words in (
+    (re.compile(pattern), template)
+    for pattern, template in (
         (r"benchmark\.type", "the benchmark (--env.type)"),
         (r"benchmark\.config\.(.+)", r"--env.\1"),
         (r"benchmark\.horizon", "the most steps of an episode"),
         (r"benchmark\.horizons\.(.+)", r"the most steps of an episode of \1"),
         (r"benchmark\.(?:files|code)\.(.+)", r"the benchmark's file \1"),
-        (r"policy\.type", "the kind of policy (--policy.type)"),
+        (r"policy\.type", "the policy type (--policy.type)"),
         (r"policy\.config\.(.+)", r"--policy.\1"),
         (r"policy\.(?:files|code)\.(.+)", r"the policy's file \1"),
-        (r"policy\.inputs", "what the policy looks at"),
-        (r"policy\.replan_steps", "the actions played before the policy looks again"),
-        (r"policy\.n_obs_steps", "the observations that the policy looks at"),
+        (r"policy\.inputs", "the policy's inputs"),
+        (r"policy\.replan_steps", "the actions executed before the next inference"),
+        (r"policy\.n_obs_steps", "the number of observation steps"),
         (r"eval\.(.+)", r"--eval.\1"),
         (r"versions\.(.+)", r"the version of \1"),
         (r"packages\.(.+)", r"the files of the package \1"),
@@ -180,23 +181,23 @@ _LABELS = tuple(
 
 
 def field_label(name: str) -> str:
-    """Return what a field of a protocol is in words, with its name for who looks it up."""
-    for pattern, words in _LABELS:
+    """Return a readable label for a field of a protocol, with its name."""
+    for pattern, template in _LABELS:
         found = pattern.fullmatch(name)
         if found is not None:
-            said = found.expand(words)
-            return said if said.startswith("--") else f"{said}: {name}"
+            label = found.expand(template)
+            return label if label.startswith("--") else f"{label}: {name}"
     return name
 
 
 def short_value(value: Any) -> str:
-    """Return a value as a line can hold it; of a hash, what tells it from others."""
+    """Return a value as short text; of a hash, the first digits."""
     if value is None:
         return "not said"
     if isinstance(value, str) and _HASH.fullmatch(value):
         return value[:12]
     text = repr(value)
-    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
+    return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[: _MAX_VALUE_LENGTH - 3]}..."
 
 
 def flatten(
@@ -206,7 +207,7 @@ def flatten(
 ) -> dict[str, Any]:
     """Turn ``{"a": {"b": 1}}`` into ``{"a.b": 1}``.
 
-    A map for which ``is_section(name, map)`` is false is a value itself, and stays whole.
+    A mapping for which ``is_section(name, mapping)`` is false stays whole, as a value.
     """
     flat: dict[str, Any] = {}
     for key, value in nested.items():

@@ -1,9 +1,9 @@
-"""The contracts as functions: call them on your own benchmark or policy, in a test or a shell.
+"""Contract checks for your own benchmark or policy, for use in a test or a shell.
 
     check_sim(MyBenchmark(config))
     check_policy(MyPolicy(config, interface_of(benchmark)), benchmark)
 
-Each raises AssertionError with the sentence that does not hold.
+Each raises AssertionError with the rule that is broken.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def check_sim(
     n_steps: int = 10,
     keys: Sequence[str] | None = None,
 ) -> None:
-    """Check a benchmark's contract on one task (its first), with episodes of ``n_steps`` steps.
+    """Check a benchmark's contract on one task (by default its first), with ``n_steps`` steps.
 
-    ``keys`` limits what is observed (all features by default; leave images out to save time).
+    ``keys`` limits the observed features (default: all; leave out images to save time).
 
     Raises:
-        AssertionError: saying what does not hold.
+        AssertionError: naming the rule that is broken.
     """
     benchmark = with_defaults(benchmark)
     assert is_text_tuple(benchmark.warnings), "warnings is not a tuple of texts"
@@ -51,55 +51,55 @@ def check_sim(
     assert pickle.loads(pickle.dumps(task)) == task, "the task does not survive pickling"  # noqa: S301
     keys = tuple(benchmark.features() if keys is None else keys)
     spec, other = benchmark.spec(task, 0, 1000), benchmark.spec(task, 1, 1000)
-    assert spec == benchmark.spec(task, 0, 1000), "the same spec asked for twice differs"
+    assert spec == benchmark.spec(task, 0, 1000), "spec() called twice gives different specs"
     assert spec != other, "two episodes of a task have the same spec"
 
     with IsolatedRng().activated():
-        fresh = _trace(benchmark, _opened(benchmark, task), spec, n_steps, keys)
-        sim = _opened(benchmark, task)
+        fresh = _trace(benchmark, _open(benchmark, task), spec, n_steps, keys)
+        sim = _open(benchmark, task)
         different = _play(benchmark, sim, other, n_steps, keys)
         used = _play(benchmark, sim, spec, n_steps, keys)
-        unseen = _play(benchmark, sim, spec, n_steps, ())
+        unobserved = _play(benchmark, sim, spec, n_steps, ())
         sim.close()
     assert used == fresh, "a used simulator gives another episode than a fresh one"
     assert different != fresh, "two specs give the same episode"
-    assert unseen[0] == fresh[0], "observing changes the episode"
+    assert unobserved[0] == fresh[0], "observing changes the episode"
 
 
 def check_policy(
     policy: Policy, benchmark: Benchmark, *, n_queries: int = 3, tolerance: float = 0.0
 ) -> None:
-    """Check a policy's contract: shapes, per-episode state, and rows that ignore each other.
+    """Check a policy's contract: shapes, per-episode state, and independence of batch rows.
 
-    ``tolerance`` allows for kernels that round differently for other batch sizes; 0 asks for the
+    ``tolerance`` allows for kernels that round differently at other batch sizes; 0 requires the
     same bits.
 
     Raises:
-        AssertionError: saying what does not hold.
-        PolicyError: the policy returned no action chunk.
+        AssertionError: naming the rule that is broken.
+        PolicyError: the policy returned an invalid action chunk.
     """
     assert policy.spec.n_obs_steps >= 1, "n_obs_steps must be at least 1"
     length = policy.spec.n_action_steps
     assert length is None or length >= 1, "n_action_steps must be at least 1, or None"
     features = benchmark.features()
     unknown = [key for key in policy.spec.inputs if key not in features]
-    assert not unknown, f"the policy wants {unknown}, which {benchmark.name} does not offer"
+    assert not unknown, f"the policy needs {unknown}, which {benchmark.name} does not offer"
     assert json.dumps(policy.protocol()) is not None
     tasks = benchmark.tasks()
     specs = [benchmark.spec(tasks[i % len(tasks)], i, 1000) for i in range(4)]
-    together = _ask(policy, benchmark, specs, n_queries)
+    together = _query(policy, benchmark, specs, n_queries)
     for row, spec in enumerate(specs):
-        (alone,) = _ask(policy, benchmark, [spec], n_queries)
+        (alone,) = _query(policy, benchmark, [spec], n_queries)
         same_length = len(alone) == len(together[row])
         worst = float(np.abs(alone - together[row]).max()) if same_length else np.inf
         assert worst <= tolerance, (
             f"episode {row} gets other actions in a batch of 4 than alone (difference {worst:g})"
         )
-    again = _ask(policy, benchmark, specs, n_queries)
-    assert all(map(np.array_equal, again, together)), "asking the same again gives other actions"
+    again = _query(policy, benchmark, specs, n_queries)
+    assert all(map(np.array_equal, again, together)), "the same queries repeated give other actions"
 
 
-def _opened(benchmark: Benchmark, task: Task) -> Sim:
+def _open(benchmark: Benchmark, task: Task) -> Sim:
     seed_global_rng(SEED_BEFORE_RESET)
     return benchmark.make_sim(task)
 
@@ -115,14 +115,14 @@ def _trace(
 def _play(
     benchmark: Benchmark, sim: Sim, spec: EpisodeSpec, n_steps: int, keys: Sequence[str]
 ) -> tuple[str, str]:
-    """Play an episode with random actions; return digests of its course and of what was seen."""
+    """Run an episode with random actions; return digests of its physics and of its observations."""
     rng = np.random.default_rng(spec.seed)
     features = benchmark.features()
-    course, seen = hashlib.blake2b(), hashlib.blake2b()
+    physics_digest, observation_digest = hashlib.blake2b(), hashlib.blake2b()
     seed_global_rng(spec.seed)  # as an evaluation does
     sim.reset(spec)
     for _ in range(n_steps):
-        _check_observation(sim.observe(keys), features, keys, seen)
+        _check_observation(sim.observe(keys), features, keys, observation_digest)
         step = sim.step(rng.uniform(-1, 1, benchmark.action.size).astype(np.float32))
         assert np.isfinite(step.reward), "a reward is not finite"
         assert (step.success is not None) == benchmark.judged, (
@@ -130,51 +130,55 @@ def _play(
         )
         physics = sim.physics()
         assert physics.dtype == np.float64, "physics() must be float64"
-        course.update(repr((float(step.reward), step.success, step.terminated)).encode())
-        course.update(physics.tobytes())
+        physics_digest.update(repr((float(step.reward), step.success, step.terminated)).encode())
+        physics_digest.update(physics.tobytes())
         if step.terminated:
             break
-    return course.hexdigest(), seen.hexdigest()
+    return physics_digest.hexdigest(), observation_digest.hexdigest()
 
 
 def _check_observation(
     observation: Observation,
     features: dict[str, Feature],
     keys: Sequence[str],
-    seen: hashlib.blake2b,
+    digest: hashlib.blake2b,
 ) -> None:
-    assert set(observation) == set(keys), f"asked for {list(keys)}, observed {list(observation)}"
+    assert set(observation) == set(keys), f"requested {list(keys)}, observed {list(observation)}"
     for key in keys:
         array, feature = observation[key], features[key]
         assert array.shape == feature.shape, f"{key} has shape {array.shape}, not {feature.shape}"
         assert array.dtype == np.dtype(feature.dtype), (
             f"{key} is {array.dtype}, not {feature.dtype}"
         )
-        seen.update(np.ascontiguousarray(array).tobytes())
+        digest.update(np.ascontiguousarray(array).tobytes())
 
 
-def _ask(
+def _query(
     policy: Policy, benchmark: Benchmark, specs: list[EpisodeSpec], n_queries: int
 ) -> list[Array]:
-    """Ask ``n_queries`` times for all ``specs`` at once; return each episode's actions [T, A]."""
+    """Query the policy for all ``specs`` at once; return each episode's actions [T, A]."""
     states = [policy.new_episode(spec) for spec in specs]
     steps = [0] * len(specs)
-    answers: list[list[Array]] = [[] for _ in specs]
+    chunks_by_episode: list[list[Array]] = [[] for _ in specs]
     for number in range(n_queries):
         queries = [Query(*asked) for asked in zip(specs, steps, states, strict=True)]
-        made = [_made_up(policy, benchmark, spec, number) for spec in specs]
-        observations = {key: np.stack([one[key] for one in made]) for key in policy.spec.inputs}
+        generated = [_random_observation(policy, benchmark, spec, number) for spec in specs]
+        observations = {
+            key: np.stack([window[key] for window in generated]) for key in policy.spec.inputs
+        }
         chunks = checked_chunks(policy, Batch(queries, observations), benchmark.action)
         for row, chunk in enumerate(chunks):
-            answers[row].append(chunk)
+            chunks_by_episode[row].append(chunk)
             steps[row] += len(chunk)
     for state in states:
         policy.end_episode(state)
-    return [np.concatenate(of_episode) for of_episode in answers]
+    return [np.concatenate(chunks) for chunks in chunks_by_episode]
 
 
-def _made_up(policy: Policy, benchmark: Benchmark, spec: EpisodeSpec, query: int) -> Observation:
-    """Invent an observation window that depends on the episode and the query only."""
+def _random_observation(
+    policy: Policy, benchmark: Benchmark, spec: EpisodeSpec, query: int
+) -> Observation:
+    """Generate an observation window that depends only on the episode and the query."""
     rng = np.random.default_rng([spec.seed, spec.index, query])
     window: Observation = {}
     for key in policy.spec.inputs:

@@ -1,6 +1,6 @@
-"""The records that travel through Proctor: tasks, episode specs, results, feature specs.
+"""Records that all of Proctor uses: tasks, episode specs, outcomes and results.
 
-Everything here is small, frozen where it can be, and picklable. It imports nothing of ours.
+Each is small, picklable, and frozen where possible. This module imports nothing else of Proctor.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class Task:
-    """One thing to do: where it belongs, its name, how it is said, how long it may take."""
+    """One task: its suite, name, language instruction, step limit and control frequency."""
 
     suite: str
     task_id: int
@@ -25,40 +25,40 @@ class Task:
 
     @property
     def key(self) -> tuple[str, int]:
-        """What identifies the task inside a run."""
+        """Identifies the task within a run."""
         return (self.suite, self.task_id)
 
 
 MAX_EPISODES = 200_000
-"""Of one run: some 35 MB of specs, and weeks of simulation."""
+"""Largest number of episodes in a run: about 35 MB of specs, and weeks of simulation."""
 
 EpisodeKey: TypeAlias = tuple[str, int, int]
-"""(suite, task_id, episode index): what identifies an episode inside a run."""
+"""(suite, task_id, episode index): identifies an episode within a run."""
 
 
 WorldKey: TypeAlias = tuple[str, int, str]
-"""(suite, task_id, world): what identifies a starting world inside a run."""
+"""(suite, task_id, world): identifies an initial state within a run."""
 
 
 def default_world(seed: int, init_state: int | None) -> str:
-    """Name the world of an episode whose benchmark says no more: its init state, else its seed.
+    """Return the world's name if the benchmark gives none: from its init state, else its seed.
 
-    What a seed may add to an init state is taken for a variation of that world.
+    Episodes with the same init state and other seeds count as variations of one world.
     """
     return f"seed {seed}" if init_state is None else f"init {init_state}"
 
 
 @dataclass(frozen=True)
 class EpisodeSpec:
-    """Everything that determines the starting world of one episode."""
+    """Everything that determines the initial state of one episode."""
 
     task: Task
     index: int
     seed: int
     init_state: int | None = None
     world: str = ""
-    """Identifies the starting world within its task: episodes of a task that share it start alike,
-    and tell less than as many different ones. The benchmark says it; unsaid, ``default_world``."""
+    """Identifies the initial state within its task. Episodes that share it are not independent, so
+    the statistics give them less weight. Set by the benchmark; default: ``default_world``."""
 
     def __post_init__(self) -> None:
         if not self.world:
@@ -66,12 +66,12 @@ class EpisodeSpec:
 
     @property
     def key(self) -> EpisodeKey:
-        """What identifies the episode inside a run."""
+        """Identifies the episode within a run."""
         return (self.task.suite, self.task.task_id, self.index)
 
     @property
     def world_key(self) -> WorldKey:
-        """What identifies the starting world inside a run."""
+        """Identifies the initial state within a run."""
         return (self.task.suite, self.task.task_id, self.world)
 
     def __str__(self) -> str:
@@ -79,45 +79,45 @@ class EpisodeSpec:
 
 
 class Outcome(Enum):
-    """How an episode ended. ``ERROR`` means the machinery broke: it says nothing of the policy."""
+    """How an episode ended. ``ERROR`` is a failure of the system, not of the policy."""
 
     SUCCESS = "success"
     FAILURE = "failure"
     DIVERGED = "diverged"
-    """The policy broke the simulator: the same error at the same step of a second try."""
+    """The policy broke the simulator: a retry had the same error at the same step."""
     ERROR = "error"
     ENDED = "ended"
-    """Played to its end; nobody says whether that is a success (``--env.success=none``)."""
+    """Complete, but without a success criterion (``--env.success=none``)."""
 
     @property
     def counts(self) -> bool:
-        """Whether the episode is part of the rate."""
+        """Whether the episode counts in the success rate."""
         return self is not Outcome.ERROR
 
     @property
     def failed(self) -> bool:
-        """Whether the policy did not solve the task, for whatever reason of its own."""
+        """Whether the policy did not solve the task."""
         return self in (Outcome.FAILURE, Outcome.DIVERGED)
 
     @property
     def is_complete(self) -> bool:
-        """Whether the episode was played to its end, so that there is something to play again."""
+        """Whether the episode ran to its end, so that it can be replayed."""
         return self in (Outcome.SUCCESS, Outcome.FAILURE, Outcome.ENDED)
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """What one simulator step gave."""
+    """The result of one simulator step."""
 
     reward: float
     success: bool | None
-    """None where nobody says, at any step of any episode."""
+    """None if the environment has no success criterion."""
     terminated: bool
 
 
 @dataclass
 class Timings:
-    """Seconds of one episode, by what the worker spent them on."""
+    """Seconds of one episode, by the worker's activity."""
 
     open_s: float = 0.0
     sim_s: float = 0.0
@@ -127,11 +127,10 @@ class Timings:
 
 @dataclass
 class EpisodeResult:
-    """One finished episode, as it stands in the journal.
+    """One finished episode, as the journal stores it.
 
-    ``digest`` is a hash over the world it started in, every reward, the success flags and the world
-    it ended in: two
-    episodes with one digest were, for our purposes, the same episode.
+    ``digest`` is a hash of the initial state, every reward, the success flags and the final state.
+    Two episodes with the same digest are the same episode.
     """
 
     spec: EpisodeSpec
@@ -139,7 +138,7 @@ class EpisodeResult:
     success_at_end: bool | None = False
     steps: int = 0
     steps_to_success: int | None = None
-    """After how many the task was first solved: an environment may go on from there."""
+    """Number of steps until the first success; an environment may continue after it."""
     sum_reward: float = 0.0
     max_reward: float | None = None
     clipped_steps: int = 0
@@ -152,11 +151,11 @@ class EpisodeResult:
     attempts: int = 1
     error: str | None = None
     measured: bool = True
-    """False where a dead worker took everything but the number of steps with it."""
+    """False if a worker died and only the number of steps is known."""
     actions: npt.NDArray[Any] | None = field(default=None, compare=False, repr=False)
-    """All that were played, [steps, action size]; too many for the journal."""
+    """All executed actions, [steps, action size]; too large for the journal."""
 
     @property
     def success_once(self) -> bool | None:
-        """Whether the task was solved at any step; None where nobody says."""
+        """Whether the task was solved at any step; None without a success criterion."""
         return None if self.outcome is Outcome.ENDED else self.outcome is Outcome.SUCCESS
