@@ -16,7 +16,7 @@ from proctor.benchmarks.base import BenchmarkConfig
 from proctor.config.builder import aliased_flags, build, own_flags
 from proctor.config.evaluation import EvalConfig
 from proctor.errors import ProctorNote, ProctorWarning, UsageError, did_you_mean
-from proctor.evaluation.notices import Notices, notices_after, notices_of
+from proctor.evaluation.notices import Notices, end_notices, start_notices
 from proctor.evaluation.run import Evaluation, prepare, run_evaluation
 from proctor.fingerprint import to_json
 from proctor.policies.callable_policy import CallableConfig, policy_name
@@ -64,9 +64,9 @@ def evaluate(
         assert isinstance(config.policy, CallableConfig)
         config = replace(config, policy=replace(config.policy, handed=handed))
     prepared = prepare(config)
-    _warn_of(notices_of(prepared))
+    _warn_of(start_notices(prepared))
     evaluation = run_evaluation(prepared, given)
-    _warn_of(notices_after(evaluation, prepared.benchmark.action))
+    _warn_of(end_notices(evaluation, prepared.benchmark.action))
     return evaluation
 
 

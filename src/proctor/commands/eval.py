@@ -78,7 +78,7 @@ def _evaluate_and_show(
     from proctor.callbacks.progress import Progress, VideoProgress
     from proctor.config.builder import build
     from proctor.config.evaluation import EvalConfig
-    from proctor.evaluation.notices import notices_of
+    from proctor.evaluation.notices import start_notices
     from proctor.evaluation.run import prepare, run_evaluation
     from proctor.report.tables import table_console
     from proctor.stats.anytime import monitored_rates
@@ -86,10 +86,10 @@ def _evaluate_and_show(
     prepared = prepare(build(EvalConfig, settings))
     if name is not None:
         print(strip_control_codes(f"{name}:"), file=sys.stderr)
-    unseen = [notices_of(prepared)]
+    unseen = [start_notices(prepared)]
     _say_what_renders(prepared)
 
-    def make_recorders(before: Sequence[EpisodeRecord]) -> list[Callback]:
+    def make_callbacks(before: Sequence[EpisodeRecord]) -> list[Callback]:
         console = Console(stderr=True)
         headline = _headline(prepared, len(before))
         console.print(headline, highlight=False, soft_wrap=True, markup=False)
@@ -97,11 +97,11 @@ def _evaluate_and_show(
         how = monitored_rates(prepared.config.as_dict())
         return [Progress(prepared.plan, before, console, how), interrupts]
 
-    def film_recorders(episodes: int) -> list[Callback]:
+    def make_video_callbacks(episodes: int) -> list[Callback]:
         return [VideoProgress(episodes, Console(stderr=True)), interrupts]
 
     try:
-        evaluation = run_evaluation(prepared, settings, make_recorders, film_recorders)
+        evaluation = run_evaluation(prepared, settings, make_callbacks, make_video_callbacks)
     except KeyboardInterrupt as stop:
         _say_how_to_resume(prepared)
         _say_where_the_report_is(prepared.folder.path)

@@ -194,7 +194,7 @@ def _checked(
     from proctor.commands.eval_settings import is_resumed, with_run_settings
     from proctor.config.builder import build
     from proctor.config.evaluation import EvalConfig
-    from proctor.evaluation.preparing import look_ahead
+    from proctor.evaluation.preparing import check_ahead_of_time
     from proctor.evaluation.run import default_folder
     from proctor.runs.folder import RunFolder, make_new_folder
 
@@ -218,7 +218,7 @@ def _checked(
             settings["record"] = str(path_of(str(settings["record"])) / variant.name)
         settings = with_run_settings(settings, given)
         config = build(EvalConfig, settings)
-        look_ahead(config)
+        check_ahead_of_time(config)
         asked.append(settings)
     if root is None:
         root = make_new_folder(default_folder(config))

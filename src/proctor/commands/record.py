@@ -52,23 +52,23 @@ def _record_and_show(config: RecordConfig, settings: dict[str, Any], interrupts:
     from rich.console import Console
 
     from proctor.callbacks.progress import RecordingProgress
-    from proctor.evaluation.notices import notices_of
+    from proctor.evaluation.notices import start_notices
     from proctor.evaluation.recording import prepare, run_recording
     from proctor.report.tables import table_console
 
     prepared, shown = prepare(config)
     wanted = config.record.n_episodes * len(prepared.benchmark.tasks())
 
-    def make_recorders(kept: int) -> list[Callback]:
+    def make_callbacks(kept: int) -> list[Callback]:
         console = Console(stderr=True)
         line = _headline(prepared, wanted, kept)
         console.print(line, highlight=False, soft_wrap=True, markup=False)
-        print_notices(notices_of(prepared), console)
+        print_notices(start_notices(prepared), console)
         progress = RecordingProgress(wanted, kept, config.record.kept, console)
         return [progress, interrupts]
 
     try:
-        recorded = run_recording(prepared, shown, settings, make_recorders)
+        recorded = run_recording(prepared, shown, settings, make_callbacks)
     except KeyboardInterrupt as stop:
         _say_how_to_resume(config)
         return exit_code_of(stop)

@@ -1,0 +1,1 @@
+"""The engine: schedules episodes over worker processes and batches their inference requests."""

@@ -1,7 +1,8 @@
-"""What is played while a policy thinks: the chunk it gave before, as on a robot that cannot wait.
+"""The action queue of --eval.latency_steps: the old chunk is executed while the policy computes.
 
-A chunk is timed by the observation that it was asked for with. Asked ``latency`` steps before the
-last one is used up, it comes when its first ``latency`` actions are past: those are never played.
+A real robot cannot wait for inference. A chunk is timed by the observation of its request. If the
+request is made ``latency`` steps before the old chunk ends, the first ``latency`` actions of the
+new chunk lie in the past when it arrives. They are never executed.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from proctor.types import EpisodeSpec
 
 
 class ActionQueue:
-    """The actions of one episode that are still to be played when the policy is asked again.
+    """The actions of one episode that are executed while the next chunk is computed.
 
-    The world stands still for the first chunk only: before it there is nothing to play. Nothing
-    here looks at a clock, so that an episode is the same however long a policy really takes.
+    The simulator waits for the first chunk only: before it there is no action to execute. The queue
+    counts steps and never reads a clock, so inference time does not change an episode.
     """
 
     def __init__(self, spec: EpisodeSpec, latency: int) -> None:
@@ -26,17 +27,18 @@ class ActionQueue:
         self._left: Array | None = None  # [latency, action size]
 
     def next_actions(self, chunk: Array) -> Array:
-        """Return what is played from here to the next question, given the answer to the last.
+        """Return the actions to execute before the next request, given the chunk of the last one.
 
         Raises:
-            PolicyError: the chunk is over by the time it comes.
+            PolicyError: the chunk is not longer than the latency.
         """
         if not self._latency:
             return chunk
         if len(chunk) <= self._latency:
             raise PolicyError(
                 f"a chunk of {len(chunk)} actions is over before it comes on {self._spec}: "
-                f"--eval.latency_steps={self._latency} must be below it"
+                f"--eval.latency_steps={self._latency} must be below it",
+                code="policy.chunk-too-short",
             )
         if self._left is not None:
             chunk = np.concatenate([self._left, chunk[self._latency :]])

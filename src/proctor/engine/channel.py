@@ -1,7 +1,7 @@
-"""The line between engine and a worker: whole messages over a pair of sockets.
+"""The channel between engine and worker: whole messages over a pair of sockets.
 
-The engine's end never waits. A worker that is stopped, or dies in the middle of a message, takes
-and gives nothing for as long as it likes, and only the watchdog of its own slot is concerned.
+The engine's end never blocks. A worker that is stopped, or that dies in the middle of a message,
+delays only its own slot, which the watchdog handles.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _framed(message: object) -> bytes:
 
 
 class EngineEnd:
-    """Posts and collects without waiting; what the line does not take yet is kept."""
+    """The non-blocking end of the engine: it buffers what the socket does not accept yet."""
 
     def __init__(self, line: socket.socket) -> None:
         line.setblocking(False)
@@ -30,16 +30,16 @@ class EngineEnd:
         self._incoming = bytearray()
 
     def fileno(self) -> int:
-        """Return the descriptor, for a selector."""
+        """Return the file descriptor, for a selector."""
         return self._line.fileno()
 
     def post(self, message: object) -> None:
-        """Send ``message``, or what the line takes of it now; ``flush`` sends the rest."""
+        """Send ``message``, or as much as the socket accepts now; ``flush`` sends the rest."""
         self._outgoing += _framed(message)
         self.flush()
 
     def flush(self) -> None:
-        """Send what the line takes of what is kept; a dead worker is noticed by ``collect``."""
+        """Send buffered bytes that the socket accepts now; ``collect`` notices a dead worker."""
         try:
             while self._outgoing:
                 del self._outgoing[: self._line.send(self._outgoing)]
@@ -50,14 +50,15 @@ class EngineEnd:
 
     @property
     def waiting(self) -> bool:
-        """Whether there is more to ``flush`` once the line takes it."""
+        """Whether buffered bytes are left for ``flush``."""
         return bool(self._outgoing)
 
     def collect(self) -> list[Any]:
-        """Return the messages that have arrived whole.
+        """Return the messages that have arrived completely.
 
         Raises:
-            EOFError: the worker has hung up; messages that arrived before are returned first.
+            EOFError: the worker has closed the channel; messages that arrived before are returned
+                first.
         """
         ended = self._read()
         messages = self._take_messages()
@@ -66,11 +67,11 @@ class EngineEnd:
         return messages
 
     def _read(self) -> bool:
-        """Take what has arrived; whether the worker has hung up."""
+        """Read the bytes that have arrived; return whether the worker has closed the channel."""
         try:
             while part := self._line.recv(_READ_BYTES):
                 self._incoming += part
-                if len(part) < _READ_BYTES:  # that was all, and it is cheaper not to ask again
+                if len(part) < _READ_BYTES:  # the socket is empty: spare another system call
                     return False
         except BlockingIOError:
             return False
@@ -85,32 +86,32 @@ class EngineEnd:
             end = start + _LENGTH.size + length
             if len(self._incoming) < end:
                 break
-            # From our own worker; what a simulator says travels in it as text.
+            # From our own worker process; the text of a simulator is a string inside a message.
             messages.append(pickle.loads(self._incoming[start + _LENGTH.size : end]))  # noqa: S301
             start = end
         del self._incoming[:start]
         return messages
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the socket."""
         self._line.close()
 
 
 class WorkerEnd:
-    """Sends and receives, waiting as long as it takes. Picklable while a process is spawned."""
+    """The blocking end of the worker. Picklable while a process is spawned."""
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line
 
     def send(self, message: object) -> None:
-        """Send ``message`` whole."""
+        """Send ``message`` completely."""
         self._line.sendall(_framed(message))
 
     def recv(self) -> Any:
         """Wait for the next message.
 
         Raises:
-            EOFError: the engine has hung up.
+            EOFError: the engine has closed the channel.
         """
         (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
         return pickle.loads(self._read(length))  # noqa: S301  from the process that started us
@@ -126,11 +127,11 @@ class WorkerEnd:
         return content
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the socket."""
         self._line.close()
 
 
 def make_channel() -> tuple[EngineEnd, WorkerEnd]:
-    """Return the two ends of a new line."""
+    """Return the two ends of a new channel."""
     ours, theirs = socket.socketpair()
     return EngineEnd(ours), WorkerEnd(theirs)

@@ -1,4 +1,4 @@
-"""The check every action chunk passes before it reaches a simulator, wherever the policy runs."""
+"""Checks that every action chunk passes before it reaches a simulator."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ from proctor.policies.base import Batch, Policy, Query
 
 
 def checked_chunks(policy: Policy, batch: Batch, action: ActionSpec) -> Array | list[Array]:
-    """Ask the policy and return its actions as float32, a chunk [T, action size] for each query.
+    """Call the policy and return its actions as float32: a chunk [T, action size] per query.
 
     Raises:
-        PolicyError: it raised, or gave a wrong shape or a number that is not finite; names the
-            policy, the task and the step.
+        PolicyError: the policy raised, or returned a wrong shape or a number that is not finite.
+            The text names the policy, the task and the step.
     """
     chunks = shaped_chunks(policy, batch, action)
     if not isinstance(chunks, list) and np.isfinite(chunks).all():
         return chunks
     for query, chunk in zip(batch.queries, chunks, strict=True):
         if not np.isfinite(chunk).all():
-            raise _policy_error(policy, "returned NaN or infinite actions", _place(query))
+            raise _policy_error(
+                policy, "returned NaN or infinite actions", _place(query), "policy.not-finite"
+            )
     return chunks
 
 
 def shaped_chunks(policy: Policy, batch: Batch, action: ActionSpec) -> Array | list[Array]:
-    """Do the same without a look at the numbers.
+    """Call the policy and check shapes only.
 
     Raises:
-        PolicyError: it raised, or gave a wrong shape.
+        PolicyError: the policy raised, or returned a wrong shape.
     """
     first = batch.queries[0]
     with blame_policy(policy, _place(first)):
@@ -47,43 +49,45 @@ def shaped_chunks(policy: Policy, batch: Batch, action: ActionSpec) -> Array | l
     wanted = (len(batch.queries), policy.spec.n_action_steps, action.size)
     if chunks.shape != wanted:
         what = f"returned actions of shape {chunks.shape} instead of {wanted}"
-        raise _policy_error(policy, what, _place(first))
+        raise _policy_error(policy, what, _place(first), "policy.wrong-shape")
     return chunks
 
 
 def _check_each(policy: Policy, batch: Batch, chunks: list[Array], action: ActionSpec) -> None:
-    """Check chunks that have a length each."""
+    """Check chunks of different lengths."""
     if len(chunks) != len(batch.queries):
         what = f"returned {len(chunks)} chunks for {len(batch.queries)} queries"
-        raise _policy_error(policy, what, _place(batch.queries[0]))
+        raise _policy_error(policy, what, _place(batch.queries[0]), "policy.wrong-shape")
     for query, chunk in zip(batch.queries, chunks, strict=True):
         if chunk.ndim != 2 or len(chunk) < 1 or chunk.shape[1] != action.size:
             what = f"returned a chunk of shape {chunk.shape} instead of (1 or more, {action.size})"
-            raise _policy_error(policy, what, _place(query))
+            raise _policy_error(policy, what, _place(query), "policy.wrong-shape")
 
 
 @contextlib.contextmanager
 def blame_policy(policy: Policy, where: str) -> Iterator[None]:
-    """Name the policy and the place in whatever it raises.
+    """Turn what the policy raises into a PolicyError that names the policy and ``where``.
 
     Raises:
-        PolicyError: also where it would end its thread (SystemExit) and the engine wait for ever.
-        EpisodeLost: as it was raised: the engine begins the episode anew.
+        PolicyError: also for SystemExit, which would end the policy's thread and block the engine.
+        EpisodeStateLost: unchanged: the engine restarts the episode.
     """
     try:
         yield
     except EpisodeStateLost:
         raise
-    except (ProtocolError, UsageError) as error:  # of somebody's files or server, not of our code
-        raise PolicyError(f"policy {policy.spec.name!r}: {error} {where}") from None
+    except (ProtocolError, UsageError) as error:  # one line: no traceback needed
+        text = f"policy {policy.spec.name!r}: {error} {where}"
+        raise PolicyError(text, code=error.code) from None
     except (Exception, SystemExit) as error:
-        raise _policy_error(policy, f"raised {type(error).__name__}: {error}", where) from error
+        what = f"raised {type(error).__name__}: {error}"
+        raise _policy_error(policy, what, where, "policy.raised") from error
 
 
 def _place(query: Query) -> str:
     return f"on {query.spec} at step {query.step}"
 
 
-def _policy_error(policy: Policy, what: str, where: str) -> PolicyError:
+def _policy_error(policy: Policy, what: str, where: str, code: str) -> PolicyError:
     what = " ".join(truncate_text(what).split())
-    return PolicyError(f"policy {policy.spec.name!r} {what} {where}")
+    return PolicyError(f"policy {policy.spec.name!r} {what} {where}", code=code)

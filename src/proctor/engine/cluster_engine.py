@@ -1,8 +1,8 @@
-"""The head of engines elsewhere: leases episodes to them and commits what comes back, each once.
+"""The engine of a cluster's head: leases episodes to nodes and commits each result once.
 
-It decides nothing about an episode: what broke and is tried again there, what has diverged, what
-the policy does, all of that is their engine's. What it leases is known by the scheduler's slots;
-an engine that is gone gives its leases back, and somebody else plays the same bits.
+Each node's own engine decides about its episodes: retries, divergence and inference. The head knows
+its leases by the scheduler's slots. The leases of a lost node go to other nodes, which produce the
+same bits.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from proctor.runs.records import RunProgress
 from proctor.types import EpisodeKey, EpisodeSpec
 
 _POLL_S = 0.2
-_LOOK_S = 2.0
-"""Between two looks for nodes."""
+_NODE_CHECK_S = 2.0
+"""Seconds between two checks for new nodes."""
 _PATIENCE_S = 60.0
-"""How long to wait for a node when there is none any more."""
-_MOST_FUTILE = 3
-"""How often an engine may be lost in one seat before its first episode ends."""
-_MOST_AHEAD = 64
-"""Episodes that may wait in a node for each of its simulators: of the quickest, all that it plays
-until it tells again."""
+"""Seconds to wait for a node while there is none."""
+_MAX_FRUITLESS_STARTS = 3
+"""How often a node may be lost before its first episode ends."""
+_MAX_AHEAD = 64
+"""Maximum number of queued episodes per simulator of a node: enough for the fastest simulators
+until the node's next report."""
 _RAISED = {
     kind.__name__: kind
     for kind in (
@@ -57,52 +57,52 @@ _RAISED = {
     )
 }
 
-Say = Callable[[str], None]
+LogLine = Callable[[str], None]
 
 
 @dataclass
 class _NodeState:
     name: str
     number: int
-    """Of all that ever were."""
+    """Number of the node among all that ever joined."""
     first_worker: int = 0
-    """Where its simulators begin among all of the run."""
-    lines: list[int] = field(default_factory=list)
-    """A slot of the scheduler for each simulator: their tasks are those that are played there."""
+    """Number of its first simulator among all of the run."""
+    slots: list[int] = field(default_factory=list)
+    """A slot of the scheduler per simulator; the slot's task is the one the simulator has open."""
     leased: dict[EpisodeKey, int] = field(default_factory=dict)
-    """Slots, also of episodes that wait behind those of the lines."""
-    most_told: int = 0
-    """How many episodes it told of at a time, at most."""
+    """Slots of all leased episodes, including those that are queued on the node."""
+    max_reported: int = 0
+    """Maximum number of episodes in one of its reports."""
     delivered: bool = False
     asked: bool = False
 
 
 class ClusterEngine:
-    """Plays the episodes a scheduler holds, as an engine does, by all engines of a cluster."""
+    """Runs the episodes of a scheduler, like ``Engine``, on all nodes of a cluster."""
 
-    def __init__(self, cluster: Cluster, folder: Path, say: Say = lambda line: None) -> None:
-        """Put the files that episodes leave into ``folder``, and ``say`` who comes and goes."""
+    def __init__(self, cluster: Cluster, folder: Path, say: LogLine = lambda line: None) -> None:
+        """Write the files of episodes into ``folder``, and ``say`` which nodes join and leave."""
         self._cluster, self._folder, self._say = cluster, folder, say
         self._scheduler: Scheduler
         self._environment: Mapping[str, str] = {}
         self._callbacks: Sequence[Callback] = ()
-        self._way = RolloutOptions({})
+        self._options = RolloutOptions({})
         self._actions: Mapping[EpisodeKey, Array] = {}
-        self._seats: dict[str, _NodeState] = {}
-        self._futile: Counter[str] = Counter()
-        self._unfit: dict[str, str] = {}  # seats that are of no use, and why
+        self._nodes: dict[str, _NodeState] = {}
+        self._fruitless_starts: Counter[str] = Counter()
+        self._unfit: dict[str, str] = {}  # nodes that cannot run episodes, and why
         self._slots, self._numbers = itertools.count(), itertools.count()
-        self._workers = 0  # of all seats that ever were
-        self._most_open = 1  # seats at a time
+        self._workers = 0  # of all nodes that ever joined
+        self._most_open = 1  # maximum number of nodes at a time
         self._finished: list[EpisodeDelivery] = []  # not yet committed
-        self._efforts: dict[int, NodeEffort] = {}  # by number of seat
-        self._looked_at = float("-inf")
+        self._efforts: dict[int, NodeEffort] = {}  # by number of node
+        self._checked_at = float("-inf")
         self._alone_since: float | None = None
         self._pulse_at = 0.0
         self._begin_counting()
 
-    def has(self, scheduler: Scheduler, environment: Mapping[str, str]) -> None:
-        """Play what ``scheduler`` holds from now on, by workers with these variables."""
+    def set_scheduler(self, scheduler: Scheduler, environment: Mapping[str, str]) -> None:
+        """Run the episodes of ``scheduler`` from now on, by workers with these variables."""
         self._scheduler, self._environment = scheduler, environment
 
     def run(
@@ -113,24 +113,24 @@ class ClusterEngine:
         actions: Mapping[EpisodeKey, Array] | None = None,
         recording: RecordingOptions | None = None,
     ) -> None:
-        """Run until every episode has ended, or ``should_stop`` and the rounds begun have.
+        """Run until all episodes have ended, or until ``should_stop`` and the begun rounds end.
 
         Raises:
-            PolicyError: the policy returned no usable actions.
-            WorkerError: no node is left, or none can play these episodes.
-            RunFolderError: what an episode left cannot be written.
+            PolicyError: the policy returned invalid actions.
+            WorkerError: no node is left, or none can run these episodes.
+            RunFolderError: the files of an episode cannot be written.
         """
         self._callbacks, self._actions = callbacks, actions or {}
-        self._way = RolloutOptions(dict(self._environment), camera, recording)
+        self._options = RolloutOptions(dict(self._environment), camera, recording)
         self._begin_counting()
         stopping = False
         try:
             while not self._scheduler.done:
-                self._seat_newcomers()
+                self._start_nodes()
                 self._lease()
-                for node_id, told in self._cluster.poll(_POLL_S):
-                    self._hear(node_id, told)
-                self._lease()  # before what takes time: engines do not wait for the disk
+                for node_id, report in self._cluster.poll(_POLL_S):
+                    self._on_report(node_id, report)
+                self._lease()  # before slow work: nodes do not wait for the disk
                 self._commit_finished()
                 if not stopping and should_stop():
                     stopping = True
@@ -141,12 +141,12 @@ class ClusterEngine:
             self._send_progress(force=True)
 
     def close(self) -> None:
-        """End all engines."""
-        self._seats.clear()
+        """End all nodes' engines."""
+        self._nodes.clear()
         self._cluster.close()
 
     def progress(self) -> RunProgress:
-        """Return how the run goes, on all nodes together."""
+        """Return the progress of all nodes together."""
         done = sum(self._efforts.values(), NodeEffort())
         return done.since(self._before, time.monotonic() - self._started_at, self._most_open)
 
@@ -154,142 +154,144 @@ class ClusterEngine:
         self._started_at = time.monotonic()
         self._before = sum(self._efforts.values(), NodeEffort())
 
-    def _seat_newcomers(self) -> None:
-        """Look for nodes now and then; one that comes late, or again, is as good as any."""
+    def _start_nodes(self) -> None:
+        """Check for new nodes from time to time; a node that joins late or again is used."""
         now = time.monotonic()
-        if now - self._looked_at < _LOOK_S:
+        if now - self._checked_at < _NODE_CHECK_S:
             return
-        self._looked_at = now
-        for newcomer in self._cluster.newcomers(besides={*self._seats, *self._unfit}):
-            self._seats[newcomer.node_id] = _NodeState(newcomer.name, next(self._numbers))
-        if self._seats:
+        self._checked_at = now
+        for joined in self._cluster.start_nodes(exclude={*self._nodes, *self._unfit}):
+            self._nodes[joined.node_id] = _NodeState(joined.name, next(self._numbers))
+        if self._nodes:
             self._alone_since = None
             return
         self._alone_since = self._alone_since or now
         if self._unfit:
-            raise WorkerError(f"no node can play this: {next(iter(self._unfit.values()))}")
+            raise WorkerError(f"no node can run these episodes: {next(iter(self._unfit.values()))}")
         if now - self._alone_since > _PATIENCE_S:
             raise WorkerError(
-                f"no node has been there for {_PATIENCE_S:g} s; what has ended is kept: start the "
-                "cluster, then run again with --resume"
+                f"the cluster had no node for {_PATIENCE_S:g} s; finished episodes are kept: start "
+                "the cluster, then run again with --resume"
             )
 
     def _lease(self) -> None:
-        """Give every engine that may be given something its lot, and ask all others for news."""
-        for name, node_id in self._seats.items():
-            if not node_id.asked:
-                node_id.asked = True
-                episode_batch = self._lot_for(node_id)
-                self._cluster.give(name, episode_batch)
+        """Send every node that is due its next batch, or ask it for a report."""
+        for node_id, node in self._nodes.items():
+            if not node.asked:
+                node.asked = True
+                episode_batch = self._batch_for(node)
+                self._cluster.give(node_id, episode_batch)
 
-    def _lot_for(self, node_id: _NodeState) -> EpisodeBatch | None:
-        """Lease what keeps its simulators busy until it tells again; towards the end, its share."""
-        specs = (*self._for_lines(node_id), *self._ahead_for(node_id))
+    def _batch_for(self, node: _NodeState) -> EpisodeBatch | None:
+        """Lease episodes that keep the node busy until its next report; near the end, its share."""
+        specs = (*self._first_episodes(node), *self._queued_ahead(node))
         if not specs:
             return None
         again = {s.key: self._actions[s.key] for s in specs if s.key in self._actions}
-        return EpisodeBatch(specs, self._way, again)
+        return EpisodeBatch(specs, self._options, again)
 
-    def _for_lines(self, node_id: _NodeState) -> Iterator[EpisodeSpec]:
-        """Lease one episode to each simulator that has none, of its task while there are any."""
-        for line in node_id.lines:
-            idle = self._scheduler.running(line) is None
-            if idle and (spec := self._leased(node_id, line)) is not None:
+    def _first_episodes(self, node: _NodeState) -> Iterator[EpisodeSpec]:
+        """Lease one episode to each idle simulator, if possible of the task it has open."""
+        for slot in node.slots:
+            idle = self._scheduler.running(slot) is None
+            if idle and (spec := self._leased(node, slot)) is not None:
                 yield spec
 
-    def _ahead_for(self, node_id: _NodeState) -> Iterator[EpisodeSpec]:
-        """Lease episodes to wait behind those of its lines, of their tasks, in equal measure.
+    def _queued_ahead(self, node: _NodeState) -> Iterator[EpisodeSpec]:
+        """Lease episodes to queue on the node, evenly over the tasks that its simulators have open.
 
-        One of another task would make it open a simulator.
+        An episode of another task would make the node open a simulator.
         """
-        scheduler, simulators = self._scheduler, len(node_id.lines)
-        ahead = min(max(simulators, 2 * node_id.most_told), _MOST_AHEAD * simulators)
-        share = scheduler.queued // (2 * len(self._seats))  # lots shrink towards the end
-        lines = Counter(
-            task for line in node_id.lines if (task := scheduler.held(line)) is not None
+        scheduler, simulators = self._scheduler, len(node.slots)
+        ahead = min(max(simulators, 2 * node.max_reported), _MAX_AHEAD * simulators)
+        share = scheduler.queued // (2 * len(self._nodes))  # batches shrink towards the end
+        simulators_of = Counter(
+            task for slot in node.slots if (task := scheduler.open_task(slot)) is not None
         )
-        has = Counter((suite, task) for suite, task, _ in node_id.leased)
-        for _ in range(simulators + min(ahead, share) - len(node_id.leased)):
-            tasks = [task for task in lines if scheduler.left_of(task)]
-            scarce = min(tasks, key=lambda task: has[task] / lines[task], default=None)
+        leased_of = Counter((suite, task) for suite, task, _ in node.leased)
+        for _ in range(simulators + min(ahead, share) - len(node.leased)):
+            tasks = [task for task in simulators_of if scheduler.queued_of(task)]
+            scarce = min(
+                tasks, key=lambda task: leased_of[task] / simulators_of[task], default=None
+            )
             if scarce is None:
                 return
-            spec = self._leased(node_id, next(self._slots), scarce)
+            spec = self._leased(node, next(self._slots), scarce)
             if spec is None:
                 return
-            has[spec.task.key] += 1
+            leased_of[spec.task.key] += 1
             yield spec
 
-    def _leased(
-        self, node_id: _NodeState, slot: int, of: TaskKey | None = None
-    ) -> EpisodeSpec | None:
+    def _leased(self, node: _NodeState, slot: int, of: TaskKey | None = None) -> EpisodeSpec | None:
         spec = self._scheduler.assign(slot, of)
         if spec is not None:
-            node_id.leased[spec.key] = slot
+            node.leased[spec.key] = slot
         return spec
 
-    def _hear(self, name: str, told: NodeReport | NodeLost) -> None:
-        node_id = self._seats[name]
-        node_id.asked = False
-        if isinstance(told, NodeLost):
-            self._lost(name, told.reason)
+    def _on_report(self, node_id: str, report: NodeReport | NodeLost) -> None:
+        node = self._nodes[node_id]
+        node.asked = False
+        if isinstance(report, NodeLost):
+            self._lost(node_id, report.reason)
             return
-        if told.simulators and not node_id.lines:
-            node_id.lines = [next(self._slots) for _ in range(told.simulators)]
-            node_id.first_worker = self._workers
-            self._workers += told.simulators
-            self._most_open = max(self._most_open, sum(bool(s.lines) for s in self._seats.values()))
-            self._say(f"{node_id.name}: {count_text(told.simulators, 'simulator')}")
-        self._efforts[node_id.number] = told.effort
-        self._keep_log(told.log)
-        self._take(node_id, told.ended)
-        if node_id.delivered:
-            del self._futile[name]
-        if told.failure is not None:
-            self._failed(name, told.failure)
+        if report.simulators and not node.slots:
+            node.slots = [next(self._slots) for _ in range(report.simulators)]
+            node.first_worker = self._workers
+            self._workers += report.simulators
+            opened = sum(bool(other.slots) for other in self._nodes.values())
+            self._most_open = max(self._most_open, opened)
+            self._say(f"{node.name}: {count_text(report.simulators, 'simulator')}")
+        self._efforts[node.number] = report.effort
+        self._keep_log(report.log)
+        self._take(node, report.ended)
+        if node.delivered:
+            del self._fruitless_starts[node_id]
+        if report.failure is not None:
+            self._failed(node_id, report.failure)
 
-    def _take(self, node_id: _NodeState, ended: Sequence[EpisodeDelivery]) -> None:
-        """Take results of what is leased to ``node_id``; anything else was taken before."""
+    def _take(self, node: _NodeState, ended: Sequence[EpisodeDelivery]) -> None:
+        """Accept the results of leased episodes; a result without a lease was accepted before."""
         for delivery in ended:
-            slot = node_id.leased.pop(delivery.result.spec.key, None)
+            slot = node.leased.pop(delivery.result.spec.key, None)
             if slot is None:
                 continue
             spec = self._scheduler.finish(slot)
             delivery.result.attempts += self._scheduler.attempts(spec) - 1
-            delivery.result.worker += node_id.first_worker
-            if slot not in node_id.lines:
+            delivery.result.worker += node.first_worker
+            if slot not in node.slots:
                 self._scheduler.closed(slot)
             self._finished.append(delivery)
-            node_id.delivered = True
-        node_id.most_told = max(node_id.most_told, len(ended))
+            node.delivered = True
+        node.max_reported = max(node.max_reported, len(ended))
 
-    def _failed(self, name: str, failure: NodeFailure) -> None:
-        """Do without an engine that cannot play; one that could and fails ends the run."""
-        node_id = self._seats[name]
-        said = f"{node_id.name}: {failure.message}"
+    def _failed(self, node_id: str, failure: NodeFailure) -> None:
+        """Exclude a node that could not start; a failure after that ends the run."""
+        node = self._nodes[node_id]
+        text = f"{node.name}: {failure.message}"
         if not failure.unfit:
             kind = _RAISED.get(failure.kind, WorkerError)
-            raise kind(said) from WorkerError(failure.cause)
-        self._say(f"left out {said}")
-        self._unfit[name] = said
-        self._give_back(name, failure.message)
+            raise kind(text, code=failure.code) from WorkerError(failure.cause)
+        self._say(f"left out {text}")
+        self._unfit[node_id] = text
+        self._give_back(node_id, failure.message)
 
-    def _lost(self, name: str, reason: str) -> None:
-        node_id = self._seats[name]
-        self._futile[name] += not node_id.delivered
-        back = count_text(len(node_id.leased), "episode")
-        self._say(f"lost {node_id.name} ({reason}); leased to others: {back}")
-        if self._futile[name] >= _MOST_FUTILE:
-            self._unfit[name] = f"{node_id.name}: lost {_MOST_FUTILE} times: {reason}"
-        self._give_back(name, reason)
-        self._looked_at = float("-inf")  # somebody may take its place at once
+    def _lost(self, node_id: str, reason: str) -> None:
+        node = self._nodes[node_id]
+        self._fruitless_starts[node_id] += not node.delivered
+        back = count_text(len(node.leased), "episode")
+        self._say(f"lost {node.name} ({reason}); leased to others: {back}")
+        if self._fruitless_starts[node_id] >= _MAX_FRUITLESS_STARTS:
+            self._unfit[node_id] = f"{node.name}: lost {_MAX_FRUITLESS_STARTS} times: {reason}"
+        self._give_back(node_id, reason)
+        self._checked_at = float("-inf")  # another node may replace it at once
 
-    def _give_back(self, name: str, reason: str) -> None:
-        """Let others have what was leased to a seat; what was lost too often is given up."""
-        node_id = self._seats.pop(name)
-        for line in node_id.lines:
-            self._scheduler.closed(line)
-        for slot in node_id.leased.values():
+    def _give_back(self, node_id: str, reason: str) -> None:
+        """Return the leases of a node to the scheduler; give up episodes that were lost too
+        often."""
+        node = self._nodes.pop(node_id)
+        for slot in node.slots:
+            self._scheduler.closed(slot)
+        for slot in node.leased.values():
             spec, again = self._scheduler.fail(slot)
             if not again:
                 result = errored_result(spec)
@@ -298,7 +300,7 @@ class ClusterEngine:
                 self._finished.append(EpisodeDelivery(result, {}))
 
     def _commit_finished(self) -> None:
-        """Write what episodes left, then tell the recorders, the journal first."""
+        """Write the episodes' files, then call the callbacks, the journal first."""
         while self._finished:
             delivery = self._finished.pop(0)
             with explaining_write_errors(self._folder):
@@ -309,13 +311,13 @@ class ClusterEngine:
             for callback in self._callbacks:
                 callback.on_episode_end(delivery.result)
 
-    def _keep_log(self, said: bytes) -> None:
-        if said:
+    def _keep_log(self, output: bytes) -> None:
+        if output:
             with (
                 explaining_write_errors(self._folder),
                 (self._folder / "workers.log").open("ab") as log,
             ):
-                log.write(said)
+                log.write(output)
 
     def _send_progress(self, *, force: bool = False) -> None:
         now = time.monotonic()
@@ -326,10 +328,10 @@ class ClusterEngine:
 
 
 def node_failure_reason(error: BaseException) -> str:
-    """Return in one line why an engine is gone."""
+    """Return one line that says why a node is lost."""
     return strip_control_codes(str(error).strip().split("\n")[0], 120)
 
 
 def count_text(number: int, what: str) -> str:
-    """Return how many of what there are, in words."""
+    """Return a number with its noun, in the plural unless it is 1."""
     return f"{number} {what}{'s' * (number != 1)}"

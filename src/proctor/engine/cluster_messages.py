@@ -1,6 +1,7 @@
-"""What travels between a head and the engines elsewhere: specs there, results and files back.
+"""Messages between the head of a cluster and its nodes: specs go out, results and files return.
 
-Pictures never do. A lot is answered by news whenever there is something to tell, not lot by lot.
+Images never travel. A node reports whenever something happened, independently of the batches that
+it receives.
 """
 
 from __future__ import annotations
@@ -19,27 +20,27 @@ from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec
 
 @dataclass(frozen=True)
 class RolloutOptions:
-    """How the episodes of a phase are played, wherever."""
+    """How all episodes of one phase are rolled out, on any node."""
 
     environment: Mapping[str, str]
-    """Variables that workers need set."""
+    """Environment variables of worker processes."""
     camera: VideoOptions | None = None
     recording: RecordingOptions | None = None
 
 
 @dataclass(frozen=True)
 class EpisodeBatch:
-    """Head: play these too."""
+    """Head to node: run these episodes too."""
 
     specs: tuple[EpisodeSpec, ...]
-    way: RolloutOptions
+    options: RolloutOptions
     actions: Mapping[EpisodeKey, Array] = field(default_factory=dict)
-    """Of those that are played again, without the policy."""
+    """Recorded actions of episodes that are replayed without the policy."""
 
 
 @dataclass(frozen=True)
 class EpisodeDelivery:
-    """An episode that has ended, and the files it left, by their place in the run folder."""
+    """A finished episode and its files, by their path in the run folder."""
 
     result: EpisodeResult
     files: Mapping[str, bytes]
@@ -47,18 +48,18 @@ class EpisodeDelivery:
 
 @dataclass(frozen=True)
 class NodeEffort:
-    """What engines have done."""
+    """The work that nodes have done."""
 
     steps: int = 0
     batches: int = 0
     batched_requests: int = 0
     infer_s: float = 0.0
     calls: Counter[int] = field(default_factory=Counter)
-    """How many calls of the policy took how long, by ``latency.size_of``."""
+    """Number of inference calls by duration, in the classes of ``latency.size_of``."""
 
     @classmethod
     def of(cls, progress: RunProgress) -> NodeEffort:
-        """Return the totals of a progress report."""
+        """Return the work that ``pulse`` reports."""
         counted = progress.steps, progress.batches, progress.batched_requests, progress.infer_s
         return cls(*counted, Counter(progress.calls))
 
@@ -72,9 +73,10 @@ class NodeEffort:
         )
 
     def since(self, before: NodeEffort, elapsed_s: float, at_once: int = 1) -> RunProgress:
-        """Return how a run goes that began when ``before`` had been done.
+        """Return the progress of a run that began when ``before`` had been done.
 
-        Policies that compute ``at_once``, on so many nodes, take up that much less of its time.
+        ``at_once`` nodes compute in parallel, so their inference takes that much less of the run's
+        time.
         """
         return RunProgress(
             elapsed_s=elapsed_s,
@@ -88,61 +90,64 @@ class NodeEffort:
 
 @dataclass(frozen=True)
 class NodeFailure:
-    """Why an engine plays nothing more."""
+    """Why a node runs no more episodes."""
 
     message: str
     cause: str
     """The traceback."""
     kind: str = ""
-    """The name of the error it was, of ``proctor.errors``."""
+    """Class name of the error, from ``proctor.errors``."""
     unfit: bool = False
-    """Whether it never played: other engines may be better off."""
+    """Whether the node failed before its first episode; other nodes may still work."""
+    code: str = ""
+    """Code of the error."""
 
 
 @dataclass(frozen=True)
 class NodeReport:
-    """Engine: this has happened since I was asked last."""
+    """Node to head: what happened since the last report."""
 
     simulators: int = 0
-    """How many play; 0: it is being opened."""
+    """Number of simulators; 0: the node is starting."""
     ended: tuple[EpisodeDelivery, ...] = ()
     effort: NodeEffort = field(default_factory=NodeEffort)
-    """Since it was opened."""
+    """Work since the node started."""
     log: bytes = b""
-    """What simulators printed."""
+    """New output of the simulators."""
     failure: NodeFailure | None = None
     wants_checkpoint: bool = False
-    """Whether the folder that the policy is read from is not there."""
+    """Whether the node lacks the policy's checkpoint folder."""
 
 
 @dataclass(frozen=True)
 class NodeLost:
-    """Whoever watches over engines: this one is gone, with all it had."""
+    """The cluster lost this node with all its episodes."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class NodeJoined:
-    """An engine that has been started."""
+    """A node that has been started."""
 
     node_id: str
-    """Where; one at a time is there."""
+    """Identifies the node; the head runs at most one engine under an id."""
     name: str
-    """What people call it."""
+    """Name for messages to the user."""
 
 
 class Cluster(Protocol):
-    """Engines elsewhere, each known by its seat."""
+    """Nodes that run an engine each, known by their ids."""
 
-    def newcomers(self, besides: Collection[str]) -> list[NodeJoined]:
-        """Start an engine in every seat that has none, but ``besides``; return those that were."""
+    def start_nodes(self, exclude: Collection[str]) -> list[NodeJoined]:
+        """Start an engine on every node without one, except those in ``exclude``; return the new
+        ones."""
 
     def give(self, node_id: str, episode_batch: EpisodeBatch | None) -> None:
-        """Hand an engine a lot, or nothing; its news come by ``poll``, and then it may be again."""
+        """Send a node a batch, or None to ask for a report only; ``poll`` returns its report."""
 
     def poll(self, timeout_s: float) -> list[tuple[str, NodeReport | NodeLost]]:
-        """Return what engines have to tell, waiting up to ``timeout_s`` for the first."""
+        """Return the nodes' reports, waiting up to ``timeout_s`` seconds for the first."""
 
     def close(self) -> None:
-        """End all engines."""
+        """End all nodes' engines."""

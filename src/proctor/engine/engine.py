@@ -1,4 +1,4 @@
-"""The loop that joins scheduler, workers, policy and recorders."""
+"""The engine: the loop that joins scheduler, workers, policy and callbacks."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ _POLL_S = 0.2
 _MAX_FAILED_STARTS = 3
 
 
-_Breakage = tuple[int, str]
-"""At which action a simulator broke, and how."""
+_FailurePoint = tuple[int, str]
+"""Number of the action at which a simulator failed, and the cause."""
 
 
 class Engine:
-    """Runs the episodes a scheduler holds. Workers and their simulators stay until it is closed."""
+    """Runs the episodes of a scheduler. Workers and their simulators live until ``close``."""
 
     def __init__(
         self,
@@ -78,21 +78,17 @@ class Engine:
         self._not_started = list(range(n_workers))
         buffer = ObservationBuffer(n_workers, settings.features, settings.n_obs_steps)
         self._pool = make_pool(settings, buffer)
-        self.wake = self._pool.wake  # for any thread: there may be more to run
+        self.wake = self._pool.wake  # callable from any thread
         self._inference.attach(self.wake)
         self._inference.warm_up(settings.features, n_workers)
         self._free: set[int] = set()
-        self._finished: list[EpisodeResult] = []  # not yet recorded
-        self._turns: dict[
-            int, ActionRequest
-        ] = {}  # what the episode in each slot asks or asked last
-        self._asked: dict[
-            Ticket, dict[int, ActionRequest]
-        ] = {}  # the batches in flight, slot by slot
+        self._finished: list[EpisodeResult] = []  # not yet passed to the callbacks
+        self._requests: dict[int, ActionRequest] = {}  # latest request of each slot's episode
+        self._in_flight: dict[Ticket, dict[int, ActionRequest]] = {}  # batches, by slot
         self._starting: set[int] = set()
-        self._starts_failed = 0
-        self._beats_before: dict[int, int] = {}  # of the slots' episodes
-        self._broke: dict[EpisodeKey, set[_Breakage]] = {}  # how episodes that go on broke before
+        self._failed_starts = 0
+        self._steps_at_start: dict[int, int] = {}  # step counters when the slots' episodes began
+        self._earlier_failures: dict[EpisodeKey, set[_FailurePoint]] = {}  # of retried episodes
         self._startup_failures = StartupFailures()
         self._pulse_at = 0.0
         self._begin_counting()
@@ -111,17 +107,17 @@ class Engine:
         actions: Mapping[EpisodeKey, Array] | None = None,
         recording: RecordingOptions | None = None,
     ) -> None:
-        """Run until every episode has ended, or ``should_stop`` and the rounds begun have.
+        """Run until all episodes have ended, or until ``should_stop`` and the begun rounds end.
 
-        It may be called again once the scheduler has more. ``camera`` films every episode,
-        ``recording`` makes a take of it. Those whose ``actions`` are known are played again by
-        them, without the policy.
+        May be called again once the scheduler has more episodes. ``camera`` records a video of
+        every episode, ``recording`` records its frames for a dataset. Episodes with known
+        ``actions`` are replayed without the policy.
 
         Raises:
-            PolicyError: the policy returned no usable actions.
-            PluginError: what should be a simulator is none.
+            PolicyError: the policy returned invalid actions.
+            PluginError: the benchmark plug-in breaks its contract.
             WorkerError: no worker can be started, or no simulator of a task can be opened.
-            RunFolderError: a take cannot be written.
+            RunFolderError: a recorded episode cannot be written.
         """
         self._callbacks, self._camera, self._recording = callbacks, camera, recording
         self._actions = {} if actions is None else actions
@@ -131,37 +127,37 @@ class Engine:
             while not self._scheduler.done:
                 self._start_next_worker()
                 for slot, report in self._pool.poll(0 if self._not_started else _POLL_S):
-                    self._hear(slot, report)
+                    self._on_report(slot, report)
                 self._dispatch_answer()
                 self._assign_free_workers()
                 self._ask_policy()
                 self._record_finished()
                 if not stopping and should_stop():
-                    # Only complete what has begun; what breaks is still tried again.
+                    # Complete the rounds that have begun; failed episodes are still retried.
                     stopping = True
                     self._scheduler.finish_rounds()
                 self._send_progress()
-            self._finished += self._startup_failures.rest()
+            self._finished += self._startup_failures.release_all()
         finally:
             self._record_finished()
             self._send_progress(force=True)
 
     def close(self) -> None:
-        """End all workers, and for the policy the episodes that they are in."""
+        """End all workers, and the policy's state of their episodes."""
         try:
-            for slot in list(self._turns):
+            for slot in list(self._requests):
                 self._end_attempt(slot)
         finally:
             self._pool.close()
 
     def progress(self) -> RunProgress:
-        """Return how the run goes."""
+        """Return the progress of the run."""
         steps = int(self._pool.steps().sum()) - self._steps_before
         counted = self._batches, self._batched_requests, self._infer_s, dict(self._calls)
         return RunProgress(time.monotonic() - self._started_at, steps, *counted)
 
     def _begin_counting(self) -> None:
-        """Let pulses tell of what happens from now on."""
+        """Count progress from now on."""
         self._started_at = time.monotonic()
         self._steps_before = int(self._pool.steps().sum())
         self._batches = self._batched_requests = 0
@@ -169,7 +165,7 @@ class Engine:
         self._calls: Counter[int] = Counter()
 
     def _start_next_worker(self) -> None:
-        """Start one of those to come; those that run need not wait until all have been."""
+        """Start one more worker; running workers do not wait until all have started."""
         if self._not_started:
             self._start(self._not_started.pop(0))
 
@@ -177,85 +173,86 @@ class Engine:
         self._starting.add(slot)
         self._pool.start(slot)
 
-    def _hear(self, slot: int, report: Report) -> None:
+    def _on_report(self, slot: int, report: Report) -> None:
         match report:
             case NeedsActions(step):
                 self._needs_actions(slot, step)
             case EpisodeEnded(result):
-                self._ended(slot, result)
+                self._episode_ended(slot, result)
             case WorkerReady():
-                self._starts_failed = 0
+                self._failed_starts = 0
                 self._starting.discard(slot)
                 self._free.add(slot)
             case SimClosed():
                 self._scheduler.closed(slot)
                 self._free.add(slot)
             case WorkerFailed():
-                self._broken(slot, report)
-            case PolicyFailed(message, cause):
-                raise PolicyError(message) from (None if cause is None else WorkerError(cause))
-            case PluginFailed(message):
-                raise PluginError(message)
-            case RecordingFailed(message):
-                raise RunFolderError(message)
+                self._worker_failed(slot, report)
+            case PolicyFailed(message, cause, code):
+                error = PolicyError(message, code=code)
+                raise error from (None if cause is None else WorkerError(cause))
+            case PluginFailed(message, code):
+                raise PluginError(message, code=code)
+            case RecordingFailed(message, code):
+                raise RunFolderError(message, code=code)
 
     def _needs_actions(self, slot: int, step: int) -> None:
         spec = self._scheduler.running(slot)
         assert spec is not None
         self._finished += self._startup_failures.opened(spec.task.key)
-        earlier = self._turns.get(slot)
-        self._turns[slot] = ActionRequest(
+        earlier = self._requests.get(slot)
+        self._requests[slot] = ActionRequest(
             earlier.attempt if earlier else EpisodeAttempt(spec), step
         )
         self._scheduler.request(slot)
 
-    def _ended(self, slot: int, result: EpisodeResult) -> None:
+    def _episode_ended(self, slot: int, result: EpisodeResult) -> None:
         spec = self._scheduler.finish(slot)
         self._finished += self._startup_failures.opened(spec.task.key)
-        self._broke.pop(spec.key, None)
+        self._earlier_failures.pop(spec.key, None)
         result.attempts = self._scheduler.attempts(spec)
         self._end_attempt(slot)
         self._free.add(slot)
         self._finished.append(result)
 
-    def _broken(self, slot: int, broken: WorkerFailed) -> None:
-        """Replace the worker; its episode is tried again, or has ended."""
+    def _worker_failed(self, slot: int, failure: WorkerFailed) -> None:
+        """Replace the worker; its episode is retried or has ended."""
         self._free.discard(slot)
         self._end_attempt(slot)
         if self._scheduler.running(slot) is not None:
-            self._broken_in_episode(slot, broken)
+            self._episode_failed(slot, failure)
         else:
             self._scheduler.closed(slot)
-            self._starts_failed += slot in self._starting  # one that was idle had started
-        if broken.at_start or self._starts_failed > _MAX_FAILED_STARTS:
+            self._failed_starts += slot in self._starting  # an idle worker had started
+        if failure.at_start or self._failed_starts > _MAX_FAILED_STARTS:
             raise WorkerError(
-                f"workers cannot start: {summarize_traceback(broken.reason)}"
-            ) from WorkerError(broken.reason)
+                f"workers cannot start: {summarize_traceback(failure.reason)}"
+            ) from WorkerError(failure.reason)
         self._start(slot)
 
-    def _broken_in_episode(self, slot: int, broken: WorkerFailed) -> None:
-        """Try the episode again; one that breaks twice in the same way is the policy's doing."""
+    def _episode_failed(self, slot: int, failure: WorkerFailed) -> None:
+        """Retry the episode; the same failure twice at the same step is caused by the policy."""
         spec = self._scheduler.running(slot)
         assert spec is not None
-        given = int(self._pool.steps()[slot]) - self._beats_before[slot]
-        if given:
+        n_actions = int(self._pool.steps()[slot]) - self._steps_at_start[slot]
+        if n_actions:
             self._finished += self._startup_failures.opened(spec.task.key)
-        earlier = self._broke.setdefault(spec.key, set())
-        diverged = given > 0 and (given, broken.cause) in earlier
-        if broken.cause is not None:
-            earlier.add((given, broken.cause))
+        earlier = self._earlier_failures.setdefault(spec.key, set())
+        diverged = n_actions > 0 and (n_actions, failure.cause) in earlier
+        if failure.cause is not None:
+            earlier.add((n_actions, failure.cause))
         _, again = self._scheduler.fail(slot, for_good=diverged)
         if again:
             return
-        del self._broke[spec.key]
-        result = diverged_result(spec, given, broken) if diverged else errored_result(spec)
-        result.error, result.worker = broken.reason, slot
+        del self._earlier_failures[spec.key]
+        result = diverged_result(spec, n_actions, failure) if diverged else errored_result(spec)
+        result.error, result.worker = failure.reason, slot
         result.attempts = self._scheduler.attempts(spec)
-        self._finished += [result] if given else self._startup_failures.failed(result)
+        self._finished += [result] if n_actions else self._startup_failures.failed(result)
 
     def _end_attempt(self, slot: int) -> None:
-        """Let the policy forget the episode in ``slot``, if it was asked for it."""
-        request = self._turns.pop(slot, None)
+        """Let the policy drop the state of the episode in ``slot``, if there is one."""
+        request = self._requests.pop(slot, None)
         if request is not None:
             self._inference.end(request.attempt)
 
@@ -264,7 +261,7 @@ class Engine:
             spec = self._scheduler.assign(slot)
             if spec is not None:
                 self._free.discard(slot)
-                self._beats_before[slot] = int(self._pool.steps()[slot])
+                self._steps_at_start[slot] = int(self._pool.steps()[slot])
                 actions = self._actions.get(spec.key)
                 self._pool.send(slot, StartEpisode(spec, self._camera, actions, self._recording))
             elif self._scheduler.must_close(slot):
@@ -272,42 +269,42 @@ class Engine:
                 self._pool.send(slot, CloseSim())
 
     def _ask_policy(self) -> None:
-        """Send whatever requests there are to the policy, as long as it takes more."""
-        while len(self._asked) < self._inference.capacity:
+        """Submit waiting requests to the policy while it accepts more batches."""
+        while len(self._in_flight) < self._inference.capacity:
             slots = self._scheduler.next_batch()
             if not slots:
                 return
-            asked = {slot: self._turns[slot] for slot in slots}
-            batch = ActionRequestBatch(list(asked.values()), self._pool.observations(slots))
-            self._asked[self._inference.submit(batch)] = asked
+            requests = {slot: self._requests[slot] for slot in slots}
+            batch = ActionRequestBatch(list(requests.values()), self._pool.observations(slots))
+            self._in_flight[self._inference.submit(batch)] = requests
             self._batches += 1
             self._batched_requests += len(slots)
 
     def _dispatch_answer(self) -> None:
-        """Send finished chunks to their workers; one that broke meanwhile has no use for its."""
-        while self._asked and (taken := self._inference.take()) is not None:
-            ticket, answer = taken
-            asked = self._asked.pop(ticket, None)
-            if asked is None:  # of an engine before this one, which is closed
+        """Send finished chunks to their workers; skip workers that failed meanwhile."""
+        while self._in_flight and (taken := self._inference.take()) is not None:
+            ticket, reply = taken
+            requests = self._in_flight.pop(ticket, None)
+            if requests is None:  # of an earlier engine, which is closed
                 continue
-            self._infer_s += answer.seconds / self._inference.capacity
-            self._calls[bucket_of(answer.seconds)] += 1
-            still = [slot for slot, request in asked.items() if self._turns.get(slot) is request]
-            if isinstance(
-                answer.error, EpisodeStateLost
-            ):  # as if its simulator had: from the beginning
-                for slot in still:
-                    self._broken(slot, WorkerFailed(str(answer.error)))
+            self._infer_s += reply.seconds / self._inference.capacity
+            self._calls[bucket_of(reply.seconds)] += 1
+            current = [
+                slot for slot, request in requests.items() if self._requests.get(slot) is request
+            ]
+            if isinstance(reply.error, EpisodeStateLost):  # restart the episodes
+                for slot in current:
+                    self._worker_failed(slot, WorkerFailed(str(reply.error)))
                 continue
-            if answer.error is not None:
-                raise answer.error
-            assert answer.chunks is not None
-            for slot, actions in zip(asked, answer.chunks, strict=True):
-                if slot in still:
+            if reply.error is not None:
+                raise reply.error
+            assert reply.chunks is not None
+            for slot, actions in zip(requests, reply.chunks, strict=True):
+                if slot in current:
                     self._pool.send(slot, ExecuteChunk(actions))
 
     def _record_finished(self) -> None:
-        """Hand finished episodes to the recorders, after their workers have been given new ones."""
+        """Pass finished episodes to the callbacks, after their workers got new episodes."""
         while self._finished:
             result = self._finished.pop(0)
             for callback in self._callbacks:

@@ -1,4 +1,5 @@
-"""One episode on one simulator: runs chunks, observes what is consumed next, adds everything up."""
+"""One episode on one simulator: executes chunks, observes what the policy needs next, keeps
+score."""
 
 from __future__ import annotations
 
@@ -19,18 +20,18 @@ from proctor.system.global_rng import seed_global_rng
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome, StepResult, Timings
 
 DIGEST = 2
-"""The definition of the digest. 1 did not see the world that an episode started in, and of the one
-it ended in the joints only; folders from then do not say it."""
+"""Version of the digest. Version 1 did not hash the initial state, and of the final state the
+joints only. Run folders of that version do not name it."""
 
 
 class Episode:
-    """The running tally of one episode. Knows nothing of processes, policies or rendering."""
+    """The score of one running episode. Knows no processes, no policy and no rendering."""
 
     def __init__(self, sim: Sim, spec: EpisodeSpec, action: ActionSpec) -> None:
         self.spec = spec
         self.steps = 0
         self.given = 0
-        """Actions given to the simulator: one more than ``steps`` when it broke in a step."""
+        """Actions given to the simulator: one more than ``steps`` if it failed in a step."""
         self.ended = False
         self.renders = 0
         self.timings = Timings()
@@ -45,19 +46,19 @@ class Episode:
         self._started_at = clock.now()
 
     def reset(self) -> None:
-        """Put the simulator into the spec's starting world.
+        """Reset the simulator to the spec's initial state.
 
         Raises:
-            SimulatorFault: that world is not finite.
+            SimulatorFault: the state is not finite.
         """
         start = time.perf_counter()
-        seed_global_rng(self.spec.seed)  # some simulators draw from them, whatever the spec says
+        seed_global_rng(self.spec.seed)  # some simulators use global RNGs
         self._sim.reset(self.spec)
         self._hash_world()
         self.timings.sim_s += time.perf_counter() - start
 
     def step(self, action: Array) -> StepResult:
-        """Take one step and count it; the horizon or the simulator may end the episode.
+        """Execute one action and count it; the simulator or the step limit may end the episode.
 
         Raises:
             SimulatorFault: the reward is not finite.
@@ -68,8 +69,9 @@ class Episode:
         step = self._sim.step(action)
         self.timings.sim_s += time.perf_counter() - start
         if not math.isfinite(step.reward):
-            said = f"the simulator gave reward {step.reward} at step {self.steps + 1}"
-            raise SimulatorFault(said)
+            raise SimulatorFault(
+                f"the simulator gave reward {step.reward} at step {self.steps + 1}"
+            )
         self.steps += 1
         self._success = step.success
         if step.success and self._solved_after is None:
@@ -83,14 +85,14 @@ class Episode:
 
     @property
     def actions(self) -> Array:
-        """All that were given to the simulator, [given, action size]."""
+        """All actions given to the simulator, [given, action size]."""
         return self._actions[: self.given]
 
     def result(self, worker: int) -> EpisodeResult:
-        """Return the finished episode.
+        """Return the result of the finished episode.
 
         Raises:
-            SimulatorFault: the world it ended in is not finite.
+            SimulatorFault: the final state is not finite.
         """
         self._hash_world()
         result = self._tally(worker, self._outcome)
@@ -102,20 +104,16 @@ class Episode:
     def _outcome(self) -> Outcome:
         if self._success is None:
             return Outcome.ENDED
-        return Outcome.SUCCESS if self._success_once else Outcome.FAILURE
-
-    @property
-    def _success_once(self) -> bool:
-        return self._solved_after is not None
+        return Outcome.FAILURE if self._solved_after is None else Outcome.SUCCESS
 
     def diverged(self, worker: int) -> EpisodeResult:
-        """Return the episode up to where the simulator broke; the action that did it is a step."""
+        """Return the result up to the simulator's failure; the failing action counts as a step."""
         result = self._tally(worker, Outcome.DIVERGED)
         result.steps = self.given
         return result
 
     def _hash_world(self) -> None:
-        """Let the digest see the world as it is now."""
+        """Add the simulator's current state to the digest."""
         world = self._sim.physics()
         if not np.isfinite(world).all():
             raise SimulatorFault(f"the simulator's world is not finite after step {self.steps}")
@@ -138,52 +136,52 @@ class Episode:
 
 
 def check_observation(observation: Observation, features: Mapping[str, Feature]) -> None:
-    """Check that a simulator observed what its benchmark says.
+    """Check that an observation has the shapes the benchmark declares, and finite numbers.
 
-    numpy would stretch a row to fit, and the policy would be blamed for what it makes of NaN.
+    Without this check numpy would broadcast a wrong shape, and the policy would be blamed for NaN.
 
     Raises:
-        SimulatorFault: naming what is wrong.
+        SimulatorFault: naming the feature.
     """
     for key, feature in features.items():
         if key not in observation:
             raise SimulatorFault(f"the simulator was asked for {key} and gave none")
-        seen = observation[key]
-        if np.shape(seen) != feature.shape:
+        value = observation[key]
+        if np.shape(value) != feature.shape:
             raise SimulatorFault(
-                f"the simulator gave {key} of shape {np.shape(seen)}, not {feature.shape}"
+                f"the simulator gave {key} of shape {np.shape(value)}, not {feature.shape}"
             )
-        if feature.kind is not FeatureKind.VISUAL and not np.isfinite(seen).all():
+        if feature.kind is not FeatureKind.VISUAL and not np.isfinite(value).all():
             raise SimulatorFault(f"the simulator gave a {key} that is not finite")
 
 
 @dataclass(frozen=True)
 class Window:
-    """The last ``n_obs_steps`` observations of an episode, kept where the policy reads them."""
+    """The last ``n_obs_steps`` observations of an episode, in the memory that the policy reads."""
 
     arrays: dict[str, Array]  # each [n_obs_steps, ...]
     features: dict[str, Feature]
     n_obs_steps: int
 
     def push(self, observation: Observation, *, first: bool) -> None:
-        """Append an observation; the first of an episode fills the whole window.
+        """Append an observation; the first one of an episode fills the whole window.
 
         Raises:
-            SimulatorFault: it is not what the benchmark says it is.
+            SimulatorFault: the observation does not match the benchmark's features.
         """
         check_observation(observation, self.features)
         for key, array in self.arrays.items():
-            seen = observation[key]
+            value = observation[key]
             if first:
-                array[:] = seen
+                array[:] = value
                 continue
             if self.n_obs_steps > 1:
                 array[:-1] = array[1:]
-            array[-1] = seen
+            array[-1] = value
 
 
 class ObservedEpisode(Episode):
-    """An episode that fills a window, observing only what the policy will look at next."""
+    """An episode that fills an observation window, observing only what the policy reads next."""
 
     def __init__(
         self,
@@ -196,57 +194,57 @@ class ObservedEpisode(Episode):
         super().__init__(sim, spec, action)
         self._window = window
         self._keys = tuple(window.arrays)
-        self._pictures = image_keys(window.features)
+        self._image_keys = image_keys(window.features)
         self._beat = beat
 
     def begin(self) -> None:
-        """Reset, and observe the starting world."""
+        """Reset the simulator and observe the initial state."""
         self.reset()
         self._observe(first=True)
 
     def run(self, chunk: Array) -> None:
         """Execute a chunk until it is used up or the episode ends.
 
-        Observes after its last ``n_obs_steps`` actions only, and not at all when the horizon falls
-        inside the chunk: nobody would look.
+        Observes after the last ``n_obs_steps`` actions only. If the step limit falls inside the
+        chunk, nothing is observed, because no request follows.
         """
         left = self.spec.task.max_steps - self.steps
-        first_seen = len(chunk) - self._window.n_obs_steps if len(chunk) < left else len(chunk)
-        for taken, action in enumerate(chunk[:left], start=1):
-            self._beat()  # before the step: one that kills this process is counted too
+        first_observed = len(chunk) - self._window.n_obs_steps if len(chunk) < left else len(chunk)
+        for executed, action in enumerate(chunk[:left], start=1):
+            self._beat()  # before the step: a step that kills this process counts too
             self.step(action)
             if self.ended:
                 break
-            if taken > first_seen:
+            if executed > first_observed:
                 self._observe(first=False)
 
-    def play_again(self, actions: Array) -> None:
-        """Take the actions of an earlier course of this episode, whatever there is to see.
+    def replay(self, actions: Array) -> None:
+        """Execute the recorded actions of an earlier run of this episode.
 
         Raises:
-            WorkerError: it goes on where it ended then.
+            WorkerError: the episode does not end where it ended then.
         """
         self.run(actions)
         if not self.ended:
             raise WorkerError(f"the episode goes on after its {len(actions)} steps")
 
     def _observe(self, *, first: bool) -> None:
-        self._window.push(self._look(self._keys), first=first)
+        self._window.push(self._observe_keys(self._keys), first=first)
 
-    def _look(self, keys: Sequence[str]) -> Observation:
-        """Observe ``keys``, and count what it cost."""
+    def _observe_keys(self, keys: Sequence[str]) -> Observation:
+        """Observe ``keys`` and count renders and time."""
         start = time.perf_counter()
-        seen = self._sim.observe(keys)
+        observation = self._sim.observe(keys)
         spent = time.perf_counter() - start
-        images = sum(key in self._pictures for key in keys)
+        images = sum(key in self._image_keys for key in keys)
         if images:
             self.renders += images
             self.timings.render_s += spent
         else:
             self.timings.sim_s += spent
-        return seen
+        return observation
 
 
 def image_keys(features: Mapping[str, Feature]) -> frozenset[str]:
-    """Return the keys that are rendered."""
+    """Return the keys of rendered features."""
     return frozenset(key for key, f in features.items() if f.kind is FeatureKind.VISUAL)

@@ -1,4 +1,4 @@
-"""The benchmark's expert beside an episode that another policy plays: asked at every step."""
+"""Labels the states of an episode with the actions of the benchmark's scripted expert (DAgger)."""
 
 from __future__ import annotations
 
@@ -13,32 +13,33 @@ from proctor.types import EpisodeSpec
 
 
 class ExpertLabeler:
-    """Says what the expert would do in each state of one episode, and when it plays itself."""
+    """Computes the expert's action in each state, and decides when the expert acts itself."""
 
-    def __init__(self, benchmark: Benchmark, spec: EpisodeSpec, teaching: ExpertLabeling) -> None:
+    def __init__(self, benchmark: Benchmark, spec: EpisodeSpec, labeling: ExpertLabeling) -> None:
         self.inputs = benchmark.expert_inputs
-        offered = benchmark.features()
-        self.features = {key: offered[key] for key in self.inputs}
+        features = benchmark.features()
+        self.features = {key: features[key] for key in self.inputs}
         self._expert = benchmark.expert(spec.task)
         self._size = benchmark.action.size
-        self._spec, self._teaching = spec, teaching
+        self._spec, self._labeling = spec, labeling
 
-    def advice(self, seen: Observation, step: int) -> Array:
-        """Return what the expert would do, as it says it: the range is not its concern.
+    def expert_action(self, observation: Observation, step: int) -> Array:
+        """Return the expert's action as the expert gives it, without clipping.
 
         Raises:
-            WorkerError: what it is shown, or what it says, is no good.
+            WorkerError: the expert returned a wrong shape, or numbers that are not finite.
+            SimulatorFault: the observation does not match the benchmark's features.
         """
-        check_observation(seen, self.features)
-        # As windows hold it: the expert that plays and the one that advises see the same bits.
-        shown = {key: np.array(seen[key], self.features[key].dtype) for key in self.inputs}
-        said = np.asarray(self._expert(shown), np.float32)
-        if said.shape != (self._size,) or not np.isfinite(said).all():
+        check_observation(observation, self.features)
+        # The same dtype as a window: an expert that acts and one that labels get the same bits.
+        inputs = {key: np.array(observation[key], self.features[key].dtype) for key in self.inputs}
+        action = np.asarray(self._expert(inputs), np.float32)
+        if action.shape != (self._size,) or not np.isfinite(action).all():
             raise WorkerError(
-                f"the expert gave {said!r:.80} at step {step + 1}, not {self._size} numbers"
+                f"the expert gave {action!r:.80} at step {step + 1}, not {self._size} numbers"
             )
-        return said
+        return action
 
-    def plays(self, step: int) -> bool:
-        """Whether the expert plays ``step`` in the policy's place."""
-        return self._teaching.expert_acts(self._spec, step)
+    def expert_acts(self, step: int) -> bool:
+        """Whether the expert's action is executed at ``step`` instead of the policy's."""
+        return self._labeling.expert_acts(self._spec, step)

@@ -1,10 +1,10 @@
-"""A worker that broke: what is reported of it, and whether the policy may have caused it.
+"""Reports of failed workers, and whether the policy may have caused the failure.
 
-A broken simulator is not a failed policy, and a policy that breaks the simulator is. Two things
-decide. Where the error arose: only the simulator's own code counts (``benchmarks/guarded_sim``),
-never recording, encoding, shared memory or an adapter. And a second try: an error that comes back
-at the same step of the same episode is the policy's doing. Some never are: memory, files and
-imports are the machine's, and so is a kill from outside.
+A broken simulator is not a failed policy, but a policy may break the simulator. Two facts decide.
+First, where the error arose: only the simulator's own code counts (``benchmarks/guarded_sim``), not
+recording, encoding, shared memory or an adapter. Second, a retry: an error that repeats at the same
+step of the same episode is caused by the policy. Errors of memory, files and imports, and kills
+from outside, are always the machine's.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from proctor.types import EpisodeResult, EpisodeSpec, Outcome
 
 _MACHINES = (MemoryError, OSError, ImportError)
 _CRASHES = (signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT)
-"""How a simulator's own code ends a process. SIGKILL is the system's (out of memory) or a
-person's, SIGBUS a disk's or a memory's, SIGTERM a person's."""
+"""Signals by which a simulator's own code ends a process. SIGKILL comes from the system (out of
+memory) or a person, SIGBUS from a disk or memory, SIGTERM from a person."""
 _UNKNOWN_EXIT = 255
-"""What multiprocessing says of a process when the fork server that knew has died."""
+"""Exit code that multiprocessing reports if the fork server died and the real code is unknown."""
 
 
 def failure_report(error: BaseException, so_far: EpisodeResult | None) -> WorkerFailed:
@@ -33,38 +33,39 @@ def failure_report(error: BaseException, so_far: EpisodeResult | None) -> Worker
 
 
 def process_death_report(exit_code: int | None, *, in_simulator: bool) -> WorkerFailed:
-    """Return the report of a worker whose process is gone, in the simulator's code or outside."""
+    """Return the report of a worker whose process ended, inside or outside the simulator's code."""
     where = " in the simulator" if in_simulator else ""
     if exit_code is None or exit_code >= 0:
         reason = f"worker process ended{where} (exit code {exit_code})"
-        simulators = in_simulator and exit_code not in (None, _UNKNOWN_EXIT)
-        return WorkerFailed(reason, cause=reason if simulators else None)
+        simulator_exited = in_simulator and exit_code not in (None, _UNKNOWN_EXIT)
+        return WorkerFailed(reason, cause=reason if simulator_exited else None)
     killer = signal.Signals(-exit_code)
     hint = " (out of memory?)" if killer is signal.SIGKILL else ""
     reason = f"worker process was killed by {killer.name}{where}{hint}"
     return WorkerFailed(reason, cause=reason if in_simulator and killer in _CRASHES else None)
 
 
-def broken_by_hang(limit_s: float, *, in_simulator: bool) -> WorkerFailed:
-    """Return the report of a worker that was killed because it took no step for ``limit_s``."""
+def hang_report(limit_s: float, *, in_simulator: bool) -> WorkerFailed:
+    """Return the report of a worker that was killed because it took no step for ``limit_s``
+    seconds."""
     where = " in the simulator" if in_simulator else ""
     reason = f"no sign of life{where} for {limit_s:g} s; killed"
     return WorkerFailed(reason, cause=reason if in_simulator else None)
 
 
 def format_traceback(error: BaseException) -> str:
-    """Return the traceback of ``error`` as text of a length that can be handed around."""
-    return truncate_text("".join(traceback.format_exception(raised_by(error))).strip())
+    """Return the traceback of ``error`` as text of limited length."""
+    return truncate_text("".join(traceback.format_exception(original_error(error))).strip())
 
 
-def raised_by(error: BaseException) -> BaseException:
-    """Return what the simulator raised where ``error`` is a simulator's fault, else ``error``."""
+def original_error(error: BaseException) -> BaseException:
+    """Return the simulator's own exception if ``error`` wraps one, else ``error``."""
     return (error.__cause__ or error) if isinstance(error, SimulatorFault) else error
 
 
 def failure_cause(error: BaseException) -> str | None:
-    """Return a text that is equal when the same error repeats; None if not the simulator's."""
-    raised = raised_by(error)
+    """Return a text that is equal if the same error repeats; None if it is not the simulator's."""
+    raised = original_error(error)
     if not isinstance(error, SimulatorFault) or isinstance(raised, _MACHINES):
         return None
     text = truncate_text("".join(traceback.format_exception_only(raised)))
@@ -72,13 +73,13 @@ def failure_cause(error: BaseException) -> str | None:
 
 
 def errored_result(spec: EpisodeSpec) -> EpisodeResult:
-    """Return an episode that no worker completed, of which only its end is known."""
+    """Return the result of an episode that no worker completed."""
     now = clock.now()
     return EpisodeResult(spec, Outcome.ERROR, started_at=now, ended_at=now)
 
 
-def diverged_result(spec: EpisodeSpec, given: int, broken: WorkerFailed) -> EpisodeResult:
-    """Return what is known of an episode whose simulator the policy broke."""
-    if broken.so_far is not None:
-        return broken.so_far
-    return replace(errored_result(spec), outcome=Outcome.DIVERGED, steps=given, measured=False)
+def diverged_result(spec: EpisodeSpec, n_actions: int, failure: WorkerFailed) -> EpisodeResult:
+    """Return the result of an episode whose simulator failed because of the policy."""
+    if failure.so_far is not None:
+        return failure.so_far
+    return replace(errored_result(spec), outcome=Outcome.DIVERGED, steps=n_actions, measured=False)

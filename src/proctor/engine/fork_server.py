@@ -1,8 +1,7 @@
-"""What the fork server does besides forking: it leaves Ctrl-C and the terminal's end to the parent,
-and tidies up after it.
+"""Runs in the fork server: ignores the terminal's signals, and removes its folder at exit.
 
-Imported by the fork server before anything else. multiprocessing keeps the server's socket in a
-temporary folder that only the parent removes, at its exit: one that is killed would leave it.
+The fork server imports this module first. multiprocessing keeps the server's socket in a temporary
+folder that only the parent removes at its exit. A killed parent would leave it behind.
 """
 
 from __future__ import annotations
@@ -18,24 +17,24 @@ from pathlib import Path
 from proctor.errors import UsageError
 
 SOCKET_FOLDER = "PROCTOR_SOCKET_FOLDER"
-"""The variable by which the parent tells the fork server where its socket is."""
+"""Environment variable by which the parent tells the fork server the folder of its socket."""
 
-PARENTS_SIGNALS = {signal.SIGINT, signal.SIGHUP}
-"""They go to every process of a terminal; the parent alone decides what comes of them."""
+PARENT_SIGNALS = {signal.SIGINT, signal.SIGHUP}
+"""Signals that reach every process of a terminal; only the parent handles them."""
 
 _LONGEST_NAME = 104
-"""Of a Unix socket, in bytes and with the zero at its end, where it is shortest (macOS)."""
+"""Longest path of a Unix socket in bytes with the final zero, on the strictest system (macOS)."""
 _ADDED = len("/pymp-12345678/listener-12345678")
 _SHORT_PLACES = ("/tmp", "/var/tmp")  # noqa: S108  a folder of our own is made there
 
 
 def socket_folder() -> str:
-    """Return multiprocessing's temporary folder, in a place that a socket's name has room for.
+    """Return multiprocessing's temporary folder, at a path short enough for a socket.
 
-    TMPDIR may be long: clusters give each job one. What else is temporary stays there.
+    TMPDIR may be long: clusters give each job one. Other temporary files stay there.
 
     Raises:
-        UsageError: no folder can be written, or none with a name that is short enough.
+        UsageError: no temporary folder is writable, or none has a path that is short enough.
     """
     before = tempfile.tempdir
     try:
@@ -45,17 +44,22 @@ def socket_folder() -> str:
                 tempfile.tempdir = str(Path(place))
                 return util.get_temp_dir()
     except OSError as error:
-        raise UsageError(f"no temporary folder can be made: {error.strerror}") from None
+        raise UsageError(
+            f"no temporary folder can be made: {error.strerror}", code="disk.no-temporary-folder"
+        ) from None
     finally:
         tempfile.tempdir = before
     longest = _LONGEST_NAME - _ADDED - 1
-    raise UsageError(f"TMPDIR={usual} is too long for a socket's name; {longest} bytes fit")
+    raise UsageError(
+        f"TMPDIR={usual} is too long for a socket's name; {longest} bytes fit",
+        code="disk.temporary-path-too-long",
+    )
 
 
-_folder = os.environ.pop(SOCKET_FOLDER, None)  # taken out: it is no business of the workers'
+_folder = os.environ.pop(SOCKET_FOLDER, None)  # removed: workers do not need it
 if _folder is not None:
-    for _signal in PARENTS_SIGNALS:
+    for _signal in PARENT_SIGNALS:
         signal.signal(_signal, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENTS_SIGNALS)
-    # Workers end by os._exit and never come to this.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENT_SIGNALS)
+    # Workers end by os._exit, which skips this handler.
     atexit.register(shutil.rmtree, _folder, ignore_errors=True)

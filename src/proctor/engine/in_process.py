@@ -1,4 +1,4 @@
-"""Workers inside this process: for a debugger, and for an episode alone."""
+"""Workers inside this process: for a debugger, and for a single episode."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from proctor.system.global_rng import IsolatedRng
 
 
 class InProcessPool:
-    """All workers in this process: an order is carried out while it is sent."""
+    """All workers in this process: ``send`` executes an order before it returns."""
 
     def __init__(self, settings: RolloutSettings, buffer: ObservationBuffer) -> None:
         self._settings = settings
@@ -28,24 +28,24 @@ class InProcessPool:
         self._woken = threading.Event()
 
     def start(self, slot: int) -> None:
-        """Make the worker of ``slot`` anew, closing the simulator of the old one."""
+        """Create the worker of ``slot`` anew, closing the simulator of the old one."""
         if slot in self._workers:
-            with contextlib.suppress(Exception):  # it broke, and that has been reported
+            with contextlib.suppress(Exception):  # its failure has been reported
                 self._workers.pop(slot).close_sim()
         self._workers[slot] = Worker(self._settings, self._buffer, slot)
         self._reports.append((slot, WorkerReady()))
 
     def send(self, slot: int, order: Order) -> None:
-        """Carry out ``order`` now; a simulator that raises breaks its worker."""
+        """Execute ``order`` now; an exception of the simulator is a failed worker."""
         try:
             with self._generators[slot].activated():
                 report: Report = self._workers[slot].handle(order)
-        except Exception as error:  # noqa: BLE001  the worker's edge, as in worker_main
-            report = failure_report(error, self._workers[slot].so_far())
+        except Exception as error:  # noqa: BLE001  reported, as in worker_main
+            report = failure_report(error, self._workers[slot].partial_result())
         self._reports.append((slot, report))
 
     def poll(self, timeout_s: float) -> list[tuple[int, Report]]:
-        """Return what was reported since the last call, or wait for the policy."""
+        """Return new reports; if there are none, wait for the policy."""
         if not self._reports:
             self._woken.wait(timeout_s)
         self._woken.clear()
@@ -54,11 +54,11 @@ class InProcessPool:
         return reports
 
     def observations(self, slots: list[int]) -> dict[str, Array]:
-        """Copy the windows of ``slots``."""
+        """Copy the observation windows of ``slots``."""
         return self._buffer.gather(slots)
 
     def steps(self) -> Array:
-        """Return the counters that the workers write."""
+        """Return the step counters that the workers write."""
         return self._buffer.beats
 
     def wake(self) -> None:

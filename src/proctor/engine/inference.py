@@ -1,6 +1,6 @@
-"""Runs the policy: on a thread of its own, so that workers are served while it thinks.
+"""Runs the policy on a thread of its own, so that the engine serves workers during inference.
 
-Every call into a policy is made by that one thread, in the order in which they were asked for.
+One thread makes every call into a policy, in the order of the requests.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from proctor.policies.base import Batch, Policy, Query
 from proctor.types import EpisodeSpec
 
 _CLOSE_S = 1.0
-"""How long a policy may take to close: Ctrl-C does not wait for a forward pass."""
+"""Seconds that a policy may take to close: Ctrl-C does not wait for a forward pass."""
 
 Ticket = Hashable
 
 
 @dataclass(eq=False)
 class EpisodeAttempt:
-    """One try of an episode; what the policy keeps for it, the policy's thread alone touches."""
+    """One attempt at an episode. Only the policy's thread touches ``state``."""
 
     spec: EpisodeSpec
     state: Any = None
@@ -38,7 +38,7 @@ class EpisodeAttempt:
 
 @dataclass(frozen=True, eq=False)
 class ActionRequest:
-    """An episode that needs actions after ``step`` steps."""
+    """A request for actions after ``step`` steps of an episode."""
 
     attempt: EpisodeAttempt
     step: int
@@ -46,7 +46,7 @@ class ActionRequest:
 
 @dataclass(frozen=True)
 class ActionRequestBatch:
-    """What is answered together; ``observations[key]`` has shape [B, n_obs_steps, ...]."""
+    """Requests that one call answers; ``observations[key]`` has shape [B, n_obs_steps, ...]."""
 
     requests: Sequence[ActionRequest]
     observations: dict[str, Array]
@@ -54,7 +54,7 @@ class ActionRequestBatch:
 
 @dataclass(frozen=True)
 class ActionReply:
-    """A chunk [T, action size] for each request, or the error that came instead."""
+    """A chunk [T, action size] for each request, or the error of the call."""
 
     chunks: Array | list[Array] | None
     error: BaseException | None
@@ -62,36 +62,37 @@ class ActionReply:
 
 
 class Inference(Protocol):
-    """Answers batches, ``capacity`` of them at a time."""
+    """Answers batches of requests, up to ``capacity`` at a time."""
 
     @property
     def capacity(self) -> int:
-        """How many batches may be in flight at once."""
+        """Maximum number of batches in flight."""
 
     def attach(self, wake: Callable[[], None]) -> None:
-        """Call ``wake`` whenever there is something to take."""
+        """Call ``wake`` whenever ``take`` has something to return."""
 
     def warm_up(self, features: Mapping[str, Feature], most: int) -> None:
-        """Prepare for batches of up to ``most``, until the first one comes."""
+        """Prepare for batches of up to ``most`` rows, until the first batch arrives."""
 
     def submit(self, batch: ActionRequestBatch) -> Ticket:
         """Start to answer ``batch``."""
 
     def take(self) -> tuple[Ticket, ActionReply] | None:
-        """Return an answer, once, if there is one.
+        """Return a reply that has not been returned yet, or None.
 
         Raises:
             PolicyError: the policy could not end an episode.
         """
 
     def end(self, attempt: EpisodeAttempt) -> None:
-        """Note that an episode has ended or broke: its state is of no more use."""
+        """Tell the policy that an episode ended or failed, so that it can drop the episode's
+        state."""
 
     def close(self) -> None:
-        """Close the policy: no more batches will come."""
+        """Close the policy; no more batches follow."""
 
 
-class _Calls:
+class _PolicyCalls:
     """All calls into one policy."""
 
     def __init__(self, policy: Policy, action: ActionSpec) -> None:
@@ -99,7 +100,7 @@ class _Calls:
         self._action = action
 
     def answer(self, batch: ActionRequestBatch) -> ActionReply:
-        """Ask the policy; its error travels to the engine, which raises it there."""
+        """Call the policy; the engine raises an error that is in the reply."""
         start = time.perf_counter()
         try:
             queries = [self._query(request) for request in batch.requests]
@@ -119,7 +120,7 @@ class _Calls:
     def warm_up(
         self, features: Mapping[str, Feature], most: int, enough: Callable[[], bool]
     ) -> None:
-        # What goes wrong here goes wrong again with the first batch, and is heard of there.
+        # An error here repeats with the first batch, which reports it.
         with contextlib.suppress(Exception):
             for _ in self._policy.warm_up(features, most):
                 if enough():
@@ -137,22 +138,22 @@ class _Calls:
 
 
 class InlineInference:
-    """Answers while ``submit`` is called: then the policy's thread is the engine's."""
+    """Answers inside ``submit``, on the engine's own thread."""
 
     capacity = 1
 
     def __init__(self, policy: Policy, action: ActionSpec) -> None:
-        self._calls = _Calls(policy, action)
+        self._calls = _PolicyCalls(policy, action)
         self._tickets = itertools.count()
         self._answers: deque[tuple[Ticket, ActionReply]] = deque()
-        self._wake: Callable[[], None] = _nobody
+        self._wake: Callable[[], None] = _no_listener
 
     def attach(self, wake: Callable[[], None]) -> None:
-        """Call ``wake`` whenever there is something to take."""
+        """Call ``wake`` whenever ``take`` has something to return."""
         self._wake = wake
 
     def warm_up(self, features: Mapping[str, Feature], most: int) -> None:
-        """There is no time that would be idle otherwise."""
+        """Do nothing: there is no idle time to use."""
 
     def submit(self, batch: ActionRequestBatch) -> Ticket:
         """Answer ``batch`` now."""
@@ -162,7 +163,7 @@ class InlineInference:
         return ticket
 
     def take(self) -> tuple[Ticket, ActionReply] | None:
-        """Return an answer, once."""
+        """Return a reply that has not been returned yet, or None."""
         return self._answers.popleft() if self._answers else None
 
     def end(self, attempt: EpisodeAttempt) -> None:
@@ -180,52 +181,52 @@ class ThreadInference:
     capacity = 1
 
     def __init__(self, policy: Policy, action: ActionSpec) -> None:
-        self._calls = _Calls(policy, action)
+        self._calls = _PolicyCalls(policy, action)
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._tickets = itertools.count()
         self._answers: queue.SimpleQueue[tuple[Ticket, ActionReply]] = queue.SimpleQueue()
         self._failed: Exception | None = None
-        self._wake: Callable[[], None] = _nobody
+        self._wake: Callable[[], None] = _no_listener
         self._thread = threading.Thread(target=self._serve, name="proctor-policy", daemon=True)
         self._thread.start()
 
     def attach(self, wake: Callable[[], None]) -> None:
-        """Call ``wake``, from the policy's thread, whenever there is something to take."""
+        """Call ``wake`` from the policy's thread whenever ``take`` has something to return."""
         self._wake = wake
 
     def warm_up(self, features: Mapping[str, Feature], most: int) -> None:
-        """Have the thread warm the policy up until there is something else to do."""
+        """Warm the policy up on its thread until other work arrives."""
         enough = lambda: not self._work.empty()  # noqa: E731
         self._work.put(partial(self._calls.warm_up, features, most, enough))
 
     def submit(self, batch: ActionRequestBatch) -> Ticket:
-        """Hand ``batch`` to the thread."""
+        """Queue ``batch`` for the thread."""
         ticket = next(self._tickets)
         self._work.put(partial(self._answer, ticket, batch))
         return ticket
 
     def take(self) -> tuple[Ticket, ActionReply] | None:
-        """Return an answer if there is one."""
-        self._raise_what_failed()
+        """Return a reply that has not been returned yet, or None."""
+        self._raise_failure()
         try:
             return self._answers.get_nowait()
         except queue.Empty:
             return None
 
     def end(self, attempt: EpisodeAttempt) -> None:
-        """Have the thread end the episode."""
+        """Queue the episode's end for the thread."""
         self._work.put(partial(self._calls.end, attempt))
 
     def close(self) -> None:
-        """Have the thread close the policy and end, and wait for it, but not for ever.
+        """Close the policy on its thread and end the thread, waiting a limited time.
 
         Raises:
-            PolicyError: the policy could not end an episode, or be closed.
+            PolicyError: the policy could not end an episode or be closed.
         """
         self._work.put(self._calls.close)
         self._work.put(None)
         self._thread.join(_CLOSE_S)
-        self._raise_what_failed()
+        self._raise_failure()
 
     def _serve(self) -> None:
         while (work := self._work.get()) is not None:
@@ -239,14 +240,14 @@ class ThreadInference:
         self._answers.put((ticket, self._calls.answer(batch)))
         self._wake()
 
-    def _raise_what_failed(self) -> None:
+    def _raise_failure(self) -> None:
         failed, self._failed = self._failed, None
         if failed is not None:
             raise failed
 
 
 def infer_and_wait(inference: Inference, batch: ActionRequestBatch) -> ActionReply:
-    """Ask and wait, for loops that have nothing to do meanwhile."""
+    """Submit a batch and wait for its reply, for loops without other work."""
     answered = threading.Event()
     inference.attach(answered.set)
     ticket = inference.submit(batch)
@@ -259,5 +260,5 @@ def infer_and_wait(inference: Inference, batch: ActionRequestBatch) -> ActionRep
             return taken[1]
 
 
-def _nobody() -> None:
-    """Nobody waits yet."""
+def _no_listener() -> None:
+    """Stand in for ``wake`` until ``attach`` is called."""

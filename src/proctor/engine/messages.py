@@ -1,4 +1,4 @@
-"""The small messages between engine and workers. Observations never travel in them."""
+"""Messages between engine and workers. Observations travel through shared memory instead."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from proctor.types import EpisodeResult, EpisodeSpec
 
 @dataclass(frozen=True)
 class StartEpisode:
-    """Engine: start this episode; film it if there is a camera, record it if that is said."""
+    """Engine to worker: start this episode, with video or recording if options are given."""
 
     spec: EpisodeSpec
     camera: VideoOptions | None = None
     actions: Array | None = None
-    """All that it consists of, where it was played before: then the policy is not asked."""
+    """All actions of the episode if it is replayed; the policy is then not called."""
     recording: RecordingOptions | None = None
 
 
 @dataclass(frozen=True)
 class ExecuteChunk:
-    """Engine: execute these actions."""
+    """Engine to worker: execute these actions."""
 
     actions: Array  # [n_action_steps, action size]
 
 
 @dataclass(frozen=True)
 class CloseSim:
-    """Engine: free your simulator, you have nothing to do."""
+    """Engine to worker: close your simulator, there is no episode for you."""
 
 
 Order = StartEpisode | ExecuteChunk | CloseSim
@@ -38,61 +38,65 @@ Order = StartEpisode | ExecuteChunk | CloseSim
 
 @dataclass(frozen=True)
 class WorkerReady:
-    """Worker: I am up and take orders."""
+    """Worker to engine: I am started and accept orders."""
 
 
 @dataclass(frozen=True)
 class NeedsActions:
-    """Worker: my slot holds the observation after ``step`` steps."""
+    """Worker to engine: my slot holds the observation after ``step`` steps."""
 
     step: int
 
 
 @dataclass(frozen=True)
 class EpisodeEnded:
-    """Worker: the episode is over, this is its result."""
+    """Worker to engine: the episode has ended with this result."""
 
     result: EpisodeResult
 
 
 @dataclass(frozen=True)
 class SimClosed:
-    """Worker: my simulator is gone."""
+    """Worker to engine: my simulator is closed."""
 
 
 @dataclass(frozen=True)
 class WorkerFailed:
-    """Worker, or whoever watches it: this worker is of no more use, and why (a traceback)."""
+    """Worker or pool to engine: this worker has failed; ``reason`` is a traceback."""
 
     reason: str
     at_start: bool = False
     cause: str | None = None
-    """What is the same when it breaks so again; None for a fault of the machine."""
+    """Equal for repetitions of one failure; None for a fault of the machine."""
     so_far: EpisodeResult | None = None
-    """The episode up to there, as far as the worker could still tell."""
+    """The episode's result up to the failure, if the worker could still report it."""
 
 
 @dataclass(frozen=True)
 class PolicyFailed:
-    """Worker: the policy returned what cannot be played, or raised beside my simulator."""
+    """Worker to engine: the policy raised in my process, or returned invalid actions."""
 
     message: str
     cause: str | None
-    """The traceback of what it raised; None where the message is ours, and says it all."""
+    """Traceback of the policy's exception; None if the message says everything."""
+    code: str
+    """Code of the error."""
 
 
 @dataclass(frozen=True)
 class PluginFailed:
-    """Worker: what makes simulators made none; trying again is of no use."""
+    """Worker to engine: the benchmark plug-in breaks its contract; a retry is useless."""
 
     message: str
+    code: str
 
 
 @dataclass(frozen=True)
 class RecordingFailed:
-    """Worker: what is recorded cannot be written, which is nobody's fault who plays."""
+    """Worker to engine: the recorded episode cannot be written."""
 
     message: str
+    code: str
 
 
 Failed = PolicyFailed | PluginFailed | RecordingFailed

@@ -1,4 +1,4 @@
-"""Workers as processes. Those of ``in_process`` share one; both speak the language of ``Pool``."""
+"""Worker processes. ``in_process`` has workers without processes; both implement ``Pool``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from proctor.benchmarks.guarded_sim import Phase
 from proctor.engine.channel import EngineEnd, make_channel
-from proctor.engine.failures import broken_by_hang, process_death_report
+from proctor.engine.failures import hang_report, process_death_report
 from proctor.engine.forking import ensure_fork_server, without_main_module
 from proctor.engine.messages import Order, Report, WorkerFailed
 from proctor.engine.rollout_settings import RolloutSettings
@@ -27,26 +27,26 @@ from proctor.system.platform_info import is_process_runnable
 _START_GRACE_S = 60.0
 _MAX_LAUNCHES = 5
 _SERVER_GONE_S = 0.1
-"""Long enough for a fork server that was killed to count as dead."""
+"""Seconds after which a killed fork server counts as dead."""
 
 
 class Pool(Protocol):
-    """``n`` slots, each with a worker that takes orders and reports."""
+    """Slots with one worker each; a worker accepts orders and sends reports."""
 
     def start(self, slot: int) -> None:
-        """Start a fresh worker in ``slot``, in place of the one that was there."""
+        """Start a new worker in ``slot``, replacing the old one."""
 
     def send(self, slot: int, order: Order) -> None:
-        """Give the worker in ``slot`` an order."""
+        """Send an order to the worker in ``slot``."""
 
     def poll(self, timeout_s: float) -> list[tuple[int, Report]]:
-        """Wait until something is reported or ``wake`` is called, and return what there is."""
+        """Wait for a report or a call of ``wake``, and return all reports."""
 
     def observations(self, slots: list[int]) -> dict[str, Array]:
-        """Return what the workers of ``slots`` saw last, in batches [B, n_obs_steps, ...]."""
+        """Return the latest observations of ``slots`` as batches [B, n_obs_steps, ...]."""
 
     def steps(self) -> Array:
-        """Return how many steps the workers of each slot have ever taken, [n]."""
+        """Return the number of steps that the workers of each slot have ever taken, [n]."""
 
     def wake(self) -> None:
         """Make a ``poll`` that waits in another thread return."""
@@ -64,10 +64,11 @@ class _Process:
 
 
 class ProcessPool:
-    """One process per worker, forked from a server that has the simulator stack imported.
+    """One process per worker, forked from a server that has the simulator's modules imported.
 
-    A worker that dies, or shows no sign of life for ``watchdog_s`` while it has an order, is
-    reported as ``WorkerFailed`` and is gone: ``start`` puts a new one into its slot.
+    The pool reports a worker as ``WorkerFailed`` if it dies, or if it has an order and takes no
+    step for ``watchdog_s`` seconds. The worker is then gone, and ``start`` puts a new one into its
+    slot.
     """
 
     def __init__(self, settings: RolloutSettings, buffer: ObservationBuffer) -> None:
@@ -85,10 +86,10 @@ class ProcessPool:
         self._next_check = 0.0
 
     def start(self, slot: int) -> None:
-        """Start a process in ``slot``; the one that was there is killed.
+        """Start a process in ``slot``, killing the one that was there.
 
         Raises:
-            WorkerError: the fork server dies whenever it is asked for one.
+            WorkerError: the fork server dies whenever it is asked for a process.
         """
         self._remove(slot)
         self._buffer.phases[slot] = Phase.PROCTOR
@@ -106,7 +107,7 @@ class ProcessPool:
         self._selector.register(ours, selectors.EVENT_READ, slot)
 
     def _launch(self, process: ForkServerProcess) -> None:
-        """Have ``process`` forked; a server that was killed meanwhile is replaced by a new one."""
+        """Fork ``process``; start a new fork server if the old one was killed."""
         for _ in range(_MAX_LAUNCHES):
             try:
                 ensure_fork_server(self._settings.environment)
@@ -125,21 +126,22 @@ class ProcessPool:
         )
 
     def send(self, slot: int, order: Order) -> None:
-        """Send ``order`` without waiting; a dead worker is noticed by the next poll, not here."""
+        """Send ``order`` without blocking; the next poll notices a dead worker."""
         worker = self._slots[slot]
         worker.busy_since = time.monotonic()
         worker.orders.post(order)
         self._watch(slot)
 
     def _watch(self, slot: int) -> None:
-        """Be told when the worker has reported, and when it takes more of an order."""
+        """Select for reports of the worker, and for room in its channel while bytes are
+        buffered."""
         orders = self._slots[slot].orders
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if orders.waiting else 0)
         if self._selector.get_key(orders).events != events:
             self._selector.modify(orders, events, slot)
 
     def poll(self, timeout_s: float) -> list[tuple[int, Report]]:
-        """Return reports, deaths and hangs, waiting up to ``timeout_s`` for the first."""
+        """Return reports, deaths and hangs, waiting up to ``timeout_s`` seconds for the first."""
         reports: list[tuple[int, Report]] = []
         for key, events in self._selector.select(timeout_s):
             slot = key.data
@@ -158,20 +160,21 @@ class ProcessPool:
         return self._buffer.gather(slots)
 
     def steps(self) -> Array:
-        """Return the counters that the workers write."""
+        """Return the step counters that the workers write."""
         return self._buffer.beats
 
     def wake(self) -> None:
-        """Make ``poll`` return; callable from any thread, also when the pool is closed.
+        """Make ``poll`` return; callable from any thread, also after ``close``.
 
-        The descriptor's number is someone else's by then: a byte must not land in their file.
+        After ``close`` the descriptor's number may belong to another file: nothing may be written
+        to it.
         """
         with self._wake_lock, contextlib.suppress(BlockingIOError):
             if not self._closed:
                 os.write(self._wake_writer, b"w")
 
     def close(self) -> None:
-        """Kill all workers: they hold nothing that is not on disk already."""
+        """Kill all workers: everything they produced is on disk already."""
         with contextlib.ExitStack() as closing:
             closing.callback(self._buffer.close)
             closing.callback(self._close_wake)
@@ -179,7 +182,7 @@ class ProcessPool:
             for slot in self._slots:
                 closing.callback(self._remove, slot)
             for worker in self._slots.values():
-                worker.process.kill()  # all first: they end while we wait for one after the other
+                worker.process.kill()  # all first: they end in parallel while we wait for each
 
     def _close_wake(self) -> None:
         with self._wake_lock:
@@ -207,12 +210,13 @@ class ProcessPool:
         return process_death_report(code, in_simulator=self._in_simulator(slot))
 
     def _hung(self) -> list[tuple[int, Report]]:
-        """Find workers with an order and no step for too long; look a few times per limit only."""
+        """Find workers that have an order and took no step for too long; check a few times per
+        limit."""
         now = time.monotonic()
         if now < self._next_check:
             return []
-        # Stopped (Ctrl-Z) or starved ourselves, we have not looked, and the workers were no better
-        # off: what they did not do meanwhile is no sign of a hang.
+        # If this process was stopped (Ctrl-Z) or starved, so were the workers:
+        # a missing step in that time is no sign of a hang.
         looked_away = now - self._next_check > self._watchdog_s / 2
         self._next_check = now + min(1.0, self._watchdog_s / 4)
         hung: list[tuple[int, Report]] = []
@@ -221,12 +225,12 @@ class ProcessPool:
                 continue
             if worker.beats != self._beats(slot) or looked_away:
                 worker.beats = self._beats(slot)
-                worker.busy_since = max(now, worker.busy_since)  # one that starts keeps its grace
+                worker.busy_since = max(now, worker.busy_since)  # keep a start's grace
             elif now - worker.busy_since > self._watchdog_s:
-                able = is_process_runnable(worker.process.pid)  # else what holds it is the system's
+                able = is_process_runnable(worker.process.pid)  # else the system holds it
                 self._remove(slot)
                 simulators = able and self._in_simulator(slot)
-                hung.append((slot, broken_by_hang(self._watchdog_s, in_simulator=simulators)))
+                hung.append((slot, hang_report(self._watchdog_s, in_simulator=simulators)))
         return hung
 
     def _in_simulator(self, slot: int) -> bool:
@@ -248,7 +252,7 @@ class ProcessPool:
 
 
 def check_importable(settings: RolloutSettings) -> None:
-    """Refuse plug-ins that live in the script that was started: workers do not run that script.
+    """Refuse plug-ins that are defined in the started script: workers do not run that script.
 
     Raises:
         UsageError: naming the class to move.
@@ -258,5 +262,6 @@ def check_importable(settings: RolloutSettings) -> None:
         if getattr(made, "__module__", "") == "__main__":
             raise UsageError(
                 f"{made.__name__} is defined in the script itself; move it into a module of its "
-                "own so that worker processes can import it"
+                "own so that worker processes can import it",
+                code="plugin.in-main-module",
             )

@@ -1,4 +1,4 @@
-"""An episode that is recorded: what was seen before every action, and what was wanted there."""
+"""An episode that is recorded: the observation before every action, and the action's label."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from proctor.types import EpisodeSpec, StepResult
 
 @dataclass(frozen=True)
 class EpisodeRecording:
-    """How one episode is recorded, and who says what should be done in it."""
+    """How one episode is recorded, and which expert labels it."""
 
     recording: RecordingOptions
     labeler: ExpertLabeler | None = None
-    """Who labels every step; None: the policy's own actions do."""
+    """Labels every step; None: the policy's own actions are the labels."""
 
 
 class RecordedEpisode(ObservedEpisode):
-    """Looks at every step at what is recorded, and renders nothing twice.
+    """Observes the recorded features at every step, and renders nothing twice.
 
-    Unless it is disturbed or the expert plays, its world goes as that of any other episode. Its
-    take is complete before the episode is over for anybody else.
+    Unless action noise or the expert changes actions, the simulation is that of any other episode.
+    The recording is complete before the episode's end is reported.
     """
 
     def __init__(
@@ -39,73 +39,74 @@ class RecordedEpisode(ObservedEpisode):
         action: ActionSpec,
         window: Window,
         beat: Callable[[], None],
-        taping: EpisodeRecording,
+        episode_recording: EpisodeRecording,
     ) -> None:
         super().__init__(sim, spec, action, window, beat)
-        recording, self._labeler = taping.recording, taping.labeler
+        recording, self._labeler = episode_recording.recording, episode_recording.labeler
         self._recording = recording
         self._recorded = tuple(recording.observed_features)
-        self._pictures |= image_keys(recording.observed_features)
+        self._image_keys |= image_keys(recording.observed_features)
         if self._labeler is not None:
-            self._pictures |= image_keys(self._labeler.features)
-        self._disturbance = recording.noise.of(spec, action)
+            self._image_keys |= image_keys(self._labeler.features)
+        self._noise = recording.noise.of(spec, action)
         self._low, self._high = action.bounds
-        self._seen: Observation = {}  # what has been observed of this moment
-        self._take: EpisodeRecorder | None = None
+        self._observed_now: Observation = {}  # since the last step
+        self._recorder: EpisodeRecorder | None = None
 
     def begin(self) -> None:
-        """Begin a take, reset, and observe the starting world."""
-        self._take = self._recording.begin(self.spec)
+        """Begin the recording, reset the simulator and observe the initial state."""
+        self._recorder = self._recording.begin(self.spec)
         super().begin()
 
     def step(self, action: Array) -> StepResult:
-        """Take a step and write down what it started from; the last one completes the take.
+        """Execute an action and record the observation before it; the last step ends the recording.
 
         Raises:
-            WorkerError: the simulator gave what its benchmark does not say.
-            PluginError: it does not say whether the task is solved, which is recorded.
-            RunFolderError: the take cannot be written.
+            WorkerError: an observation or an expert's action is invalid.
+            PluginError: the success of a step is recorded, and the simulator does not report it.
+            RunFolderError: the recording cannot be written.
         """
-        assert self._take is not None
-        seen = self._look(self._recorded)
-        check_observation(seen, self._recording.observed_features)
-        seen = {k: v if k in self._pictures else np.array(v) for k, v in seen.items()}
-        played, wanted = self._played_and_wanted(action)
-        step = super().step(played)
+        assert self._recorder is not None
+        observed = self._observe_keys(self._recorded)
+        check_observation(observed, self._recording.observed_features)
+        before = {k: v if k in self._image_keys else np.array(v) for k, v in observed.items()}
+        executed, label = self._executed_and_label(action)
+        step = super().step(executed)
         if step.success is None and SUCCESS in self._recording.info.features:
             raise PluginError(
                 f"the simulator of {self.spec.task.name} does not say whether a step solves it, "
-                f"and {SUCCESS} is recorded; a benchmark that cannot say it sets judged = False"
+                f"and {SUCCESS} is recorded; a benchmark that cannot say it sets judged = False",
+                code="plugin.without-success",
             )
-        self._seen = {}
-        self._take.add(seen, wanted, step)
+        self._observed_now = {}
+        self._recorder.add(before, label, step)
         if self.ended:
-            self._take.end(self._outcome)
+            self._recorder.end(self._outcome)
         return step
 
-    def _played_and_wanted(self, action: Array) -> tuple[Array, Array]:
-        """Return the action that is played, and the one that is written down as right."""
+    def _executed_and_label(self, action: Array) -> tuple[Array, Array]:
+        """Return the action to execute and the action to record as the label."""
         if self._labeler is None:
-            return self._disturbed(action), self._within_range(action)
-        advice = self._labeler.advice(self._look(self._labeler.inputs), self.steps)
-        played = advice if self._labeler.plays(self.steps) else action
-        return self._disturbed(played), self._within_range(advice)
+            return self._with_noise(action), self._clipped(action)
+        label = self._labeler.expert_action(self._observe_keys(self._labeler.inputs), self.steps)
+        executed = label if self._labeler.expert_acts(self.steps) else action
+        return self._with_noise(executed), self._clipped(label)
 
-    def _disturbed(self, action: Array) -> Array:
-        """Return the action as it came, or a disturbed one."""
-        if self._disturbance is None:
+    def _with_noise(self, action: Array) -> Array:
+        """Return the action with noise, or unchanged if noise is off."""
+        if self._noise is None:
             return action
-        pushed = self._within_range(action) + self._disturbance.noise_at(self.steps)
-        return self._within_range(pushed)
+        pushed = self._clipped(action) + self._noise.noise_at(self.steps)
+        return self._clipped(pushed)
 
-    def _within_range(self, action: Array) -> Array:
-        """Return the action as the benchmark takes it."""
+    def _clipped(self, action: Array) -> Array:
+        """Return the action as the benchmark executes it."""
         action = np.asarray(action, np.float32)
         return np.clip(action, self._low, self._high) if self._action.clipped else action
 
-    def _look(self, keys: Sequence[str]) -> Observation:
-        """Observe what of ``keys`` has not been observed of this moment."""
-        missing = [key for key in keys if key not in self._seen]
+    def _observe_keys(self, keys: Sequence[str]) -> Observation:
+        """Observe those of ``keys`` that were not observed since the last step."""
+        missing = [key for key in keys if key not in self._observed_now]
         if missing:
-            self._seen |= super()._look(missing)
-        return {key: self._seen[key] for key in keys}
+            self._observed_now |= super()._observe_keys(missing)
+        return {key: self._observed_now[key] for key in keys}

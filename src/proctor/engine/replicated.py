@@ -1,5 +1,4 @@
-"""Several policies that are the same, or one that takes several calls at once, each on a thread of
-its own: so many batches in flight."""
+"""Several replicas of a policy, or concurrent calls of one policy: several batches in flight."""
 
 from __future__ import annotations
 
@@ -18,10 +17,10 @@ from proctor.features import Feature
 
 
 class ReplicatedInference:
-    """Several inferences whose policies are the same: a batch goes to the one with least to do.
+    """Replicas of one policy: a batch goes to the replica with the fewest batches in flight.
 
-    An episode's state may go from one to another between two queries. It is ended by the one that
-    answered last, after that answer: nothing happens to a state in two places at once.
+    An episode's state may move between replicas from one query to the next. The replica that
+    answered last ends the episode, after that answer, so no two replicas touch a state at once.
     """
 
     def __init__(self, replicas: Sequence[Inference]) -> None:
@@ -31,17 +30,17 @@ class ReplicatedInference:
         self.capacity = sum(replica.capacity for replica in replicas)
 
     def attach(self, wake: Callable[[], None]) -> None:
-        """Call ``wake`` whenever there is something to take from any."""
+        """Call ``wake`` whenever any replica has a reply."""
         for replica in self._replicas:
             replica.attach(wake)
 
     def warm_up(self, features: Mapping[str, Feature], most: int) -> None:
-        """Warm all of them up."""
+        """Warm up all replicas."""
         for replica in self._replicas:
             replica.warm_up(features, most)
 
     def submit(self, batch: ActionRequestBatch) -> Ticket:
-        """Hand ``batch`` to the replica with the fewest in flight."""
+        """Submit ``batch`` to the replica with the fewest batches in flight."""
         chosen = min(range(len(self._replicas)), key=lambda number: self._in_flight[number])
         self._in_flight[chosen] += 1
         for request in batch.requests:
@@ -49,7 +48,7 @@ class ReplicatedInference:
         return chosen, self._replicas[chosen].submit(batch)
 
     def take(self) -> tuple[Ticket, ActionReply] | None:
-        """Return an answer of any replica, if there is one."""
+        """Return a reply of any replica, or None."""
         for number, replica in enumerate(self._replicas):
             taken = replica.take()
             if taken is not None:
@@ -58,13 +57,13 @@ class ReplicatedInference:
         return None
 
     def end(self, attempt: EpisodeAttempt) -> None:
-        """End the episode where it was asked for last."""
+        """End the episode on the replica that answered it last."""
         last = self._last.pop(attempt, None)
         if last is not None:
             self._replicas[last].end(attempt)
 
     def close(self) -> None:
-        """Close all of them at once; whatever fails to close, the rest is closed too."""
+        """Close all replicas in parallel, even if one fails to close."""
         with ThreadPoolExecutor(len(self._replicas)) as threads:
             closing = [threads.submit(replica.close) for replica in self._replicas]
         for closed in closing:

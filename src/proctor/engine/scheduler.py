@@ -1,4 +1,4 @@
-"""Who runs what next, and which requests form the next batch. Pure decisions: no I/O, no clock."""
+"""Decides which worker runs which episode, and which requests form a batch. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -10,43 +10,44 @@ from proctor.engine.task_order import TaskKey, TaskOrder
 from proctor.types import EpisodeKey, EpisodeSpec
 
 _LEAD = 2
-"""How many episodes a task may be ahead of another when they are interleaved."""
+"""Number of episodes by which an interleaved task may be ahead of another."""
 
 
 @dataclass(frozen=True)
 class SchedulerLimits:
-    """The limits a scheduler keeps."""
+    """The limits of a scheduler."""
 
     max_batch: int
     max_parallel_tasks: int = 0  # 0: no bound
     max_attempts: int = 3
     interleave: bool = False
-    """Keep all tasks within a few episodes of each other, at the price of opening simulators more
-    often: for runs that may be stopped early."""
+    """Keep all tasks within a few episodes of each other, for runs that may stop early. Simulators
+    are opened more often."""
     begun: int = -1
-    """The last index that an earlier session has begun. When interleaving, what is left of those
-    rounds ends before another one begins: it may show that none is needed."""
-    fed: bool = False
-    """More may be added of any task: a worker whose task has run dry keeps it open until that has
-    been asked for in vain (``dry``, ``refuse``). To open another takes longer than to ask."""
+    """The last episode index that an earlier session has begun. When interleaving, those rounds are
+    completed before another begins: their results may end the run."""
+    more_may_come: bool = False
+    """Whether more episodes of any task may be added. A worker whose task has no queued episode
+    then keeps its simulator open (``starved_tasks``) until ``release_tasks`` says that no more will
+    come: asking for episodes is faster than opening another simulator."""
 
 
 class Scheduler:
     """One queue of episodes over all tasks, for any number of workers.
 
-    A worker is an integer. It is free, or runs one episode; while it runs, it may be waiting for
-    actions. It may hold a task open (a live simulator), also when it is free.
+    A worker is an integer. It is free, or runs one episode. A running worker may wait for actions.
+    A worker may hold a task open (a live simulator), also while it is free.
     """
 
-    def __init__(self, specs: Iterable[EpisodeSpec], bounds: SchedulerLimits) -> None:
-        self._bounds = bounds
+    def __init__(self, specs: Iterable[EpisodeSpec], limits: SchedulerLimits) -> None:
+        self._limits = limits
         self._queues: dict[TaskKey, deque[EpisodeSpec]] = {}
         self._running: dict[int, EpisodeSpec] = {}
         self._open: dict[int, TaskKey] = {}
-        self._holders: Counter[TaskKey] = Counter()  # how many workers have it open
+        self._holders: Counter[TaskKey] = Counter()  # number of workers that hold the task open
         self._waiting: deque[int] = deque()
         self._attempts: Counter[EpisodeKey] = Counter()
-        self._started: set[int] = set()  # indices of which an episode has been started
+        self._started: set[int] = set()  # indices of started episodes
         self._dry: set[TaskKey] = set()
         self._refused: set[TaskKey] = set()
         self._queued = 0
@@ -54,7 +55,7 @@ class Scheduler:
         self.add(specs)
 
     def add(self, specs: Iterable[EpisodeSpec]) -> None:
-        """Queue episodes; one that has ended before is as good as new."""
+        """Queue episodes; the attempts of an episode that ended before start at zero."""
         tasks: dict[TaskKey, None] = {}  # a set that keeps the order
         for spec in specs:
             self._queues.setdefault(spec.task.key, deque()).append(spec)
@@ -67,12 +68,12 @@ class Scheduler:
         self._refused -= tasks.keys()
 
     @property
-    def dry(self) -> frozenset[TaskKey]:
-        """Tasks that free workers keep open in the hope for more."""
+    def starved_tasks(self) -> frozenset[TaskKey]:
+        """Tasks that free workers keep open in case more episodes come."""
         return frozenset(self._dry)
 
-    def refuse(self, tasks: Iterable[TaskKey]) -> None:
-        """Let go of tasks that have run dry: nothing more of them is to be had."""
+    def release_tasks(self, tasks: Iterable[TaskKey]) -> None:
+        """Stop waiting for more episodes of ``tasks``."""
         self._refused.update(task for task in tasks if not self._queues.get(task))
         self._dry -= self._refused
 
@@ -83,15 +84,15 @@ class Scheduler:
 
     @property
     def queued(self) -> int:
-        """How many episodes nobody has begun."""
+        """Number of episodes that have not been started."""
         return self._queued
 
-    def left_of(self, task: TaskKey) -> int:
-        """Return how many episodes of ``task`` nobody has begun."""
+    def queued_of(self, task: TaskKey) -> int:
+        """Return the number of episodes of ``task`` that have not been started."""
         return len(self._queues[task])
 
-    def held(self, worker: int) -> TaskKey | None:
-        """Return the task that ``worker`` has open."""
+    def open_task(self, worker: int) -> TaskKey | None:
+        """Return the task that ``worker`` holds open."""
         return self._open.get(worker)
 
     def running(self, worker: int) -> EpisodeSpec | None:
@@ -103,9 +104,9 @@ class Scheduler:
         return self._attempts[spec.key]
 
     def assign(self, worker: int, of: TaskKey | None = None) -> EpisodeSpec | None:
-        """Give a free worker its next episode, of its open task if there is one; None: wait.
+        """Give a free worker its next episode, if possible of its open task; None: it waits.
 
-        One that has none open may be one more for a task, ``of`` which others have.
+        A worker without an open task joins the task ``of`` if that is given.
         """
         assert worker not in self._running
         task = self._choose_task(self._open.get(worker, of))
@@ -123,13 +124,13 @@ class Scheduler:
         return spec
 
     def must_close(self, worker: int) -> bool:
-        """Whether a free worker with nothing to do holds up others by keeping its task open."""
-        bounded = self._bounds.max_parallel_tasks > 0
+        """Whether a free, idle worker blocks others by keeping its task open."""
+        bounded = self._limits.max_parallel_tasks > 0
         own = self._open.get(worker)
         return bounded and own is not None and own not in self._dry and self._queued > 0
 
     def closed(self, worker: int) -> None:
-        """Note that ``worker`` has no simulator any more."""
+        """Note that the simulator of ``worker`` is closed."""
         task = self._open.pop(worker, None)
         if task is not None:
             self._holders[task] -= 1
@@ -143,8 +144,8 @@ class Scheduler:
         self._waiting.append(worker)
 
     def next_batch(self) -> list[int]:
-        """Take the workers whose requests are answered next, longest waiting first."""
-        size = min(len(self._waiting), self._bounds.max_batch)
+        """Take the workers whose requests form the next batch, longest waiting first."""
+        size = min(len(self._waiting), self._limits.max_batch)
         return [self._waiting.popleft() for _ in range(size)]
 
     def finish(self, worker: int) -> EpisodeSpec:
@@ -152,16 +153,16 @@ class Scheduler:
         return self._running.pop(worker)
 
     def fail(self, worker: int, *, for_good: bool = False) -> tuple[EpisodeSpec, bool]:
-        """Note that ``worker`` broke, with its simulator; ``for_good``: another try is no use.
+        """Note that ``worker`` and its simulator failed; ``for_good``: do not retry the episode.
 
         Returns:
-            The episode it ran and whether that one will be tried again (else it has ended).
+            The worker's episode, and whether it will be retried (otherwise it has ended).
         """
         spec = self._running.pop(worker)
         self.closed(worker)
         if worker in self._waiting:
             self._waiting.remove(worker)
-        again = not for_good and self._attempts[spec.key] < self._bounds.max_attempts
+        again = not for_good and self._attempts[spec.key] < self._limits.max_attempts
         if again:
             self._queues[spec.task.key].appendleft(spec)
             self._queued += 1
@@ -169,27 +170,27 @@ class Scheduler:
         return spec, again
 
     def finish_rounds(self) -> None:
-        """Start no episode of an index that none has yet: all tasks end with equally many."""
-        last = max(self._started | {self._bounds.begun})
+        """Drop episodes of rounds that have not begun, so that all tasks end with equal counts."""
+        last = max(self._started | {self._limits.begun})
         for task, queue in self._queues.items():
             self._queues[task] = deque(spec for spec in queue if spec.index <= last)
             self._rank(task)
         self._queued = sum(len(queue) for queue in self._queues.values())
 
     def _choose_task(self, own: TaskKey | None) -> TaskKey | None:
-        """Prefer the open task; else the one with most steps left per worker that has it."""
-        if self._bounds.interleave:
+        """Prefer the open task; else choose the task with the most remaining steps per worker."""
+        if self._limits.interleave:
             return self._choose_interleaved(own)
         if own is not None and self._queues[own]:
             return own
-        if own is not None and self._bounds.fed and own not in self._refused:
+        if own is not None and self._limits.more_may_come and own not in self._refused:
             self._dry.add(own)
             return None
         alone = own if own is not None and self._holders[own] == 1 else None
         held = [task for task in self._holders if task != alone]  # by others
         candidates = [task for task in held if self._queues[task]]
-        if len(held) < (self._bounds.max_parallel_tasks or len(self._queues)):
-            unheld = self._task_order.first(besides=set(held))
+        if len(held) < (self._limits.max_parallel_tasks or len(self._queues)):
+            unheld = self._task_order.first(exclude=set(held))
             candidates += [] if unheld is None else [unheld]
 
         def left_per_worker(task: TaskKey) -> tuple[float, int]:
@@ -199,7 +200,7 @@ class Scheduler:
         return max(candidates, key=left_per_worker, default=None)
 
     def _choose_interleaved(self, own: TaskKey | None) -> TaskKey | None:
-        """Prefer the open task while it is not far ahead; else the one that is furthest behind."""
+        """Prefer the open task unless it is far ahead; else choose the task furthest behind."""
         first = self._task_order.first()
         if first is None:
             return None
@@ -211,22 +212,22 @@ class Scheduler:
         return first
 
     def _must_wait(self, index: int) -> bool:
-        """Whether a round that an earlier session has begun is still to be completed before."""
-        begun = self._bounds.begun
+        """Whether a round that an earlier session began must be completed before ``index``."""
+        begun = self._limits.begun
         return index > begun and any(spec.index <= begun for spec in self._running.values())
 
     def _furthest(self, behind: int) -> int:
-        """Return the highest index that may be started while an episode of ``behind`` waits."""
+        """Return the highest index that may start while an episode of ``behind`` waits."""
         ahead = behind + _LEAD
-        return min(ahead, self._bounds.begun) if behind <= self._bounds.begun else ahead
+        return min(ahead, self._limits.begun) if behind <= self._limits.begun else ahead
 
     def _rank(self, task: TaskKey) -> None:
-        """Note that the queue of ``task`` has changed: the lowest rank is chosen first."""
+        """Update the rank of ``task`` after its queue changed; the lowest rank is chosen first."""
         queue = self._queues[task]
-        rank = queue[0].index if queue and self._bounds.interleave else -_steps_in(queue)
+        rank = queue[0].index if queue and self._limits.interleave else -_steps_in(queue)
         self._task_order.put(task, rank if queue else None)
 
 
 def _steps_in(queue: deque[EpisodeSpec]) -> int:
-    """Return how long the episodes of one task may take: what ends last should begin first."""
+    """Return the maximum steps of a task's queued episodes: the longest task should start first."""
     return len(queue) * queue[0].task.max_steps if queue else 0

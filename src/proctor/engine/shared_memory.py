@@ -1,7 +1,7 @@
-"""Shared memory for observations: one slot per worker, read by the engine without a copy message.
+"""Shared memory for observations: one slot per worker, which the engine reads without messages.
 
-The memory has no name (memfd, or an unlinked file), so there is nothing to leak or to remove: it is
-gone with the last process that maps it, however that process ends.
+The memory has no name (memfd, or an unlinked file), so nothing can leak or needs removal. It is
+freed with the last process that maps it, however that process ends.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _ALIGN = 64
 
 
 class ObservationBuffer:
-    """``n_slots`` observation windows, heartbeat counters and phases, visible to all processes.
+    """Observation windows, heartbeat counters and phases of ``n_slots`` workers.
 
-    Picklable while a process is being spawned: the child maps the same memory.
+    Picklable while a process is spawned: the child maps the same memory.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ObservationBuffer:
         return {key: array[slots] for key, array in self.observations.items()}
 
     def close(self) -> None:
-        """Let go of the memory; it is unmapped when the last view of it is out of use."""
+        """Release the memory; it is unmapped when the last array that views it is gone."""
         self.observations.clear()
         os.close(self._fd)
 
@@ -85,11 +85,11 @@ def _aligned(size: int) -> int:
 
 
 def anonymous_file(size: int) -> int:
-    """Return a descriptor of ``size`` bytes that no path leads to."""
+    """Return the descriptor of a file of ``size`` bytes that has no path."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("proctor-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(fd, size)
-        # Whoever shrank it would kill every process that maps it: the next access is a SIGBUS.
+        # Sealed: shrinking it would kill every process that maps it with SIGBUS.
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
     else:
         with tempfile.TemporaryFile() as file:

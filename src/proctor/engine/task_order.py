@@ -1,4 +1,4 @@
-"""Which of many tasks is next, without looking at all of them."""
+"""Finds the next of many tasks without scanning all of them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ TaskKey = tuple[str, int]
 
 
 class TaskOrder:
-    """Tasks by a rank that changes, lowest first; of equals the one that was ranked first ever.
+    """Tasks ordered by a changing rank, lowest first; ties go to the task that was added first.
 
-    A heap that holds at least one entry for every ranked task, never above its rank: ranks mostly
-    rise, so a rise is noted only when the entry comes up, and the heap does not grow with episodes.
+    A heap holds at least one entry per ranked task, never above the task's rank. Ranks mostly rise,
+    so a rise is applied only when its entry reaches the top. The heap does not grow with episodes.
     """
 
     def __init__(self) -> None:
         self._places: dict[TaskKey, int] = {}
         self._ranks: dict[TaskKey, int] = {}
-        self._entries: dict[TaskKey, int] = {}  # the lowest rank a task has in the heap
+        self._entries: dict[TaskKey, int] = {}  # lowest rank of each task in the heap
         self._heap: list[tuple[int, int, TaskKey]] = []
 
     def put(self, task: TaskKey, rank: int | None) -> None:
-        """Rank ``task`` anew; None leaves it out."""
+        """Set the rank of ``task``; None removes it."""
         self._places.setdefault(task, len(self._places))
         if rank is None:
             self._ranks.pop(task, None)
@@ -32,20 +32,21 @@ class TaskOrder:
             self._push(task)
 
     def place(self, task: TaskKey) -> int:
-        """Return which of equals ``task`` is, counted from 0."""
+        """Return the position of ``task`` among equal ranks, from 0."""
         return self._places[task]
 
-    def first(self, besides: Collection[TaskKey] = ()) -> TaskKey | None:
-        """Return the lowest of all tasks but ``besides``, in logarithmic time for each of these."""
+    def first(self, exclude: Collection[TaskKey] = ()) -> TaskKey | None:
+        """Return the lowest task that is not in ``exclude``, in logarithmic time per excluded
+        task."""
         passed: set[TaskKey] = set()
         found = None
         while self._heap and found is None:
             rank, _, task = heapq.heappop(self._heap)
             if task in passed or rank != self._entries.get(task):
-                continue  # a lower entry has taken its place
+                continue  # replaced by a lower entry
             if self._ranks.get(task) == rank:
                 passed.add(task)
-                found = None if task in besides else task
+                found = None if task in exclude else task
             elif task in self._ranks:
                 self._push(task)
             else:

@@ -1,4 +1,4 @@
-"""A simulator with a camera in front of it: the same world, and a video of every episode."""
+"""A simulator that also records a video of every episode."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from proctor.types import EpisodeSpec, StepResult
 
 
 class VideoSim:
-    """Films the start, every n-th step and the end; renders nothing twice."""
+    """Records the initial state, every n-th step and the end; renders nothing twice."""
 
     def __init__(self, sim: Sim, camera: VideoOptions) -> None:
         self._sim = sim
         self._camera = camera
         self._video: VideoFile | None = None
-        self._seen: Observation = {}  # what has been observed of this moment
+        self._observed_now: Observation = {}  # since the last step
         self._steps = 0
 
     def reset(self, spec: EpisodeSpec) -> None:
-        """Reset, and begin a video."""
+        """Reset the simulator and begin a video."""
         self._abandon()
         self._sim.reset(spec)
-        self._spec, self._steps, self._seen = spec, 0, {}
+        self._spec, self._steps, self._observed_now = spec, 0, {}
         self._every = self._camera.frame_interval(spec.task.fps)
         path = self._camera.folder / video_path(spec.key)
         self._video = VideoFile(path, self._camera, spec.task.fps)
         self._film()
 
     def step(self, action: Array) -> StepResult:
-        """Step, and film where it is time; the last step completes the video."""
+        """Step, and add a frame where one is due; the last step completes the video."""
         step = self._sim.step(action)
         self._steps += 1
-        self._seen = {}
+        self._observed_now = {}
         ended = step.terminated or self._steps >= self._spec.task.max_steps
         if ended or self._steps % self._every == 0:
             self._film()
@@ -45,18 +45,18 @@ class VideoSim:
         return step
 
     def observe(self, keys: Sequence[str]) -> Observation:
-        """Return the current observation, rendering only what has not been filmed."""
-        missing = [key for key in keys if key not in self._seen]
+        """Return the current observation, rendering only what the video has not rendered."""
+        missing = [key for key in keys if key not in self._observed_now]
         if missing:
-            self._seen |= self._sim.observe(missing)
-        return {key: self._seen[key] for key in keys}
+            self._observed_now |= self._sim.observe(missing)
+        return {key: self._observed_now[key] for key in keys}
 
     def physics(self) -> Array:
-        """Return where the world is."""
+        """Return the simulator's state."""
         return self._sim.physics()
 
     def close(self) -> None:
-        """Close the simulator; a video that is not complete is given up."""
+        """Close the simulator and discard an incomplete video."""
         try:
             self._abandon()
         finally:
@@ -64,8 +64,8 @@ class VideoSim:
 
     def _film(self) -> None:
         if self._video is not None:
-            pictures = self.observe(self._camera.keys)
-            self._video.add(side_by_side(list(pictures.values())))
+            images = self.observe(self._camera.keys)
+            self._video.add(side_by_side(list(images.values())))
 
     def _abandon(self) -> None:
         if self._video is not None:

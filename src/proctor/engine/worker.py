@@ -1,6 +1,6 @@
-"""The worker: owns at most one simulator, runs whole chunks, answers with small messages.
+"""The worker: owns at most one simulator, executes whole chunks, replies with small messages.
 
-The same object works in a process of its own or inside the parent. It never imports torch, never
+The same class works in a process of its own or inside the parent. It never imports torch, never
 prints, and does not outlive the parent.
 """
 
@@ -55,7 +55,7 @@ from proctor.types import EpisodeResult, Task
 
 
 class Worker:
-    """Takes orders for one slot of the arena."""
+    """Executes the orders for one slot of the observation buffer."""
 
     def __init__(self, settings: RolloutSettings, buffer: ObservationBuffer, slot: int) -> None:
         self._slot = slot
@@ -63,7 +63,7 @@ class Worker:
         self._beats = buffer.beats
         self._window = Window(buffer.slot(slot), buffer.features, buffer.n_obs_steps)
         self._benchmark = settings.make_benchmark()
-        self._policy = _made_policy(settings, self._benchmark)
+        self._policy = _make_policy(settings, self._benchmark)
         self._sim: Sim | None = None
         self._task: Task | None = None
         self._episode: ObservedEpisode | None = None
@@ -71,18 +71,17 @@ class Worker:
         self._asked_at = 0.0
 
     def handle(self, order: Order) -> Report:
-        """Carry out an order and return what came of it."""
+        """Execute an order and return its report."""
         try:
             return self._handle(order)
         except PolicyError as error:
-            raised = error.__cause__ is not None  # else it is ours: our own lines tell nobody more
-            return PolicyFailed(
-                truncate_text(str(error)), format_traceback(error) if raised else None
-            )
+            raised = error.__cause__ is not None  # without a cause the message says everything
+            traceback = format_traceback(error) if raised else None
+            return PolicyFailed(truncate_text(str(error)), traceback, error.code)
         except PluginError as error:
-            return PluginFailed(truncate_text(str(error)))
+            return PluginFailed(truncate_text(str(error)), error.code)
         except RunFolderError as error:
-            return RecordingFailed(truncate_text(str(error)))
+            return RecordingFailed(truncate_text(str(error)), error.code)
 
     def _handle(self, order: Order) -> Report:
         if isinstance(order, StartEpisode):
@@ -99,7 +98,7 @@ class Worker:
         if self._sim is not None:
             self._sim.close()
             self._sim = self._task = self._episode = None
-            _give_memory_back()
+            _trim_memory()
 
     def _begin(self, order: StartEpisode) -> None:
         start, spec = time.perf_counter(), order.spec
@@ -108,24 +107,24 @@ class Worker:
             seed_global_rng(SEED_BEFORE_RESET)
             self._sim = self._make_sim(spec.task)
             self._task = spec.task
-            _give_memory_back()  # compiling a model takes a multiple of what it leaves
+            _trim_memory()  # compiling a model needs far more memory than the model
         open_s = time.perf_counter() - start
         self._episode = self._new_episode(self._sim, order)
         self._episode.timings.open_s = open_s
         self._action_queue = ActionQueue(spec, self._latency)
         self._episode.begin()
         if order.actions is not None:
-            self._episode.play_again(order.actions)
+            self._episode.replay(order.actions)
         elif self._policy is not None:
             self._play(self._policy, self._episode, self._action_queue)
 
     def _make_sim(self, task: Task) -> Sim:
         sim = self._benchmark.make_sim(task)
-        check_contract(sim, Sim)  # before it is ours: what is none need not have a close()
-        return GuardedSim(sim)  # innermost: what is around it is our own code
+        check_contract(sim, Sim)  # first: an object that is no Sim need not have close()
+        return GuardedSim(sim)  # innermost: wrappers around it are Proctor's code
 
     def _new_episode(self, sim: Sim, order: StartEpisode) -> ObservedEpisode:
-        """Return the episode as it is asked for: filmed, recorded, or neither."""
+        """Return the episode as the order asks for it: with video, with recording, or plain."""
         if order.camera is not None:
             sim = VideoSim(sim, order.camera)
         parts = (sim, order.spec, self._benchmark.action, self._window, self._beat)
@@ -144,7 +143,7 @@ class Worker:
         self._episode.run(self._action_queue.next_actions(order.actions))
 
     def _play(self, policy: Policy, episode: ObservedEpisode, action_queue: ActionQueue) -> None:
-        """Play a whole episode with the policy that sits in this worker."""
+        """Run a whole episode with the policy of this worker."""
         with blame_policy(policy, f"at the beginning of {episode.spec}"):
             state = policy.new_episode(episode.spec)
         observations = {key: array[None] for key, array in self._window.arrays.items()}
@@ -164,29 +163,29 @@ class Worker:
         self._asked_at = time.perf_counter()
         return NeedsActions(self._episode.steps)
 
-    def so_far(self) -> EpisodeResult | None:
-        """Return the episode up to where its simulator broke."""
+    def partial_result(self) -> EpisodeResult | None:
+        """Return the episode's result up to the simulator's failure."""
         return None if self._episode is None else self._episode.diverged(self._slot)
 
     def _beat(self) -> None:
         self._beats[self._slot] += 1
 
 
-def _give_memory_back() -> None:
-    """Return freed memory to the system where the C library can.
+def _trim_memory() -> None:
+    """Return freed memory to the system, if the C library can.
 
-    A closed model leaves holes that the next one does not fit: over Meta-World's 50 tasks a worker
-    grows to 220-260 MB without this, and stays at 140 MB with it.
+    A closed model leaves holes in the heap that the next model does not fit. Over Meta-World's 50
+    tasks a worker grows to 220-260 MB without this, and stays at 140 MB with it.
     """
     with contextlib.suppress(AttributeError):  # only glibc has it
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _made_policy(settings: RolloutSettings, benchmark: Benchmark) -> Policy | None:
-    """Make the policy that runs beside the simulator.
+def _make_policy(settings: RolloutSettings, benchmark: Benchmark) -> Policy | None:
+    """Make the policy that runs in this worker.
 
     Raises:
-        PolicyError: it is not the one of the run's record: a file that it is read from changed.
+        PolicyError: its protocol differs from the run's record, because a file of it changed.
     """
     if settings.make_policy is None:
         return None
@@ -195,7 +194,8 @@ def _made_policy(settings: RolloutSettings, benchmark: Benchmark) -> Policy | No
         changed = changed_fields(settings.policy_protocol, json_round_trip(policy.protocol()))
         if changed:
             raise PolicyError(
-                f"the policy changed while the run lasted ({describe_changes(changed)})"
+                f"the policy changed while the run lasted ({describe_changes(changed)})",
+                code="policy.changed",
             )
     return policy
 
@@ -203,13 +203,13 @@ def _made_policy(settings: RolloutSettings, benchmark: Benchmark) -> Policy | No
 def worker_main(
     orders: WorkerEnd, settings: RolloutSettings, buffer: ObservationBuffer, slot: int
 ) -> None:
-    """Run a worker in this process until the parent hangs up."""
-    _leave_the_terminal_alone(settings.log_file)
-    die_with_the_parent()
+    """Run a worker in this process until the parent closes the channel."""
+    _detach_from_terminal(settings.log_file)
+    exit_with_parent()
     os.environ.update(settings.environment)
     share_phase(buffer.phases[slot : slot + 1])
     clock.use_offset(settings.clock_offset)
-    gc.freeze()  # what was imported before the fork stays: no need to look through it again
+    gc.freeze()  # imported modules stay: exclude them from collection
     worker: Worker | None = None
     try:
         worker = Worker(settings, buffer, slot)
@@ -217,17 +217,17 @@ def worker_main(
         while True:
             orders.send(worker.handle(orders.recv()))
     except (EOFError, BrokenPipeError, ConnectionResetError):
-        pass  # the parent closed the connection: it needs us no more
-    except BaseException as error:  # noqa: BLE001  the worker's edge: the engine hears of all
-        so_far = None if worker is None else worker.so_far()
+        pass  # the parent closed the channel
+    except BaseException as error:  # noqa: BLE001  reported to the engine
+        so_far = None if worker is None else worker.partial_result()
         orders.send(replace(failure_report(error, so_far), at_start=worker is None))
     finally:
-        # No interpreter shutdown: GL drivers are known to hang there, and nothing is left to save.
+        # Skip the interpreter's shutdown: GL drivers may hang there, and nothing is left to save.
         os._exit(0)
 
 
-def _leave_the_terminal_alone(log_file: Path | None) -> None:
-    """Send what libraries print to the log, and leave Ctrl-C to the parent."""
+def _detach_from_terminal(log_file: Path | None) -> None:
+    """Redirect output to the log, and leave Ctrl-C to the parent."""
     target = os.open(log_file or os.devnull, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     os.dup2(target, 1)
     os.dup2(target, 2)
@@ -237,14 +237,14 @@ def _leave_the_terminal_alone(log_file: Path | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def die_with_the_parent() -> None:
-    """Make sure that no worker outlives the evaluation, however it ends.
+def exit_with_parent() -> None:
+    """Ensure that this process does not outlive its parent, however the parent ends.
 
     A thread waits for the parent's end. A simulator that hangs inside a C call may hold the
-    interpreter and block that thread, so on Linux the kernel is asked as well: the fork server
-    exits with the parent, and each worker is killed with the fork server.
+    interpreter lock and block that thread. On Linux the kernel is therefore asked as well: the fork
+    server exits with the parent, and each worker is killed with the fork server.
     """
-    _let_the_fork_server_end()
+    _close_fork_server_pipe()
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
@@ -259,11 +259,12 @@ def die_with_the_parent() -> None:
     threading.Thread(target=wait_and_exit, args=(parent.sentinel,), daemon=True).start()
 
 
-def _let_the_fork_server_end() -> None:
+def _close_fork_server_pipe() -> None:
     """Close this process's end of the pipe that keeps the fork server alive.
 
-    multiprocessing hands it to every child, so that children may have children. A worker that is
-    stopped, or hangs with the interpreter held, would keep the server alive, and thereby itself.
+    multiprocessing passes it to every child, so that children may have children. A worker that is
+    stopped, or that hangs with the interpreter locked, would keep the server alive, and thereby
+    itself.
     """
     from multiprocessing import forkserver
 

@@ -1,7 +1,7 @@
 """The audit: runs a sample of finished episodes again, alone and in this process, and compares.
 
-An episode's outcome must depend on its spec and the policy only. This checks it on the user's own
-configuration instead of asking them to believe it.
+An episode's outcome must depend on its spec and the policy only. The audit tests this on the user's
+own configuration.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from proctor.runs.replay import EpisodeReplay
 from proctor.types import EpisodeResult, EpisodeSpec
 
 _WATCHDOG_S = 120.0
-"""Of an audit, whatever the run's own limit was."""
+"""Watchdog limit of an audit in seconds, independent of the run's flag."""
 
 
 def audit(
@@ -41,10 +41,10 @@ def audit(
     *,
     exact: bool = True,
 ) -> list[EpisodeReplay]:
-    """Run ``n_episodes`` of the recorded ones again, each on a simulator of its own.
+    """Run ``n_episodes`` of the recorded episodes again, each on a new simulator.
 
-    Which ones is decided by a fixed seed, spread over the tasks. Errored episodes are left out.
-    ``exact`` asks for the same bits, else for the same outcome and nearly the same returns.
+    A fixed seed chooses them, spread over the tasks. Errored episodes are left out. ``exact``
+    requires the same bits; otherwise the same outcome and nearly the same returns are enough.
 
     Raises:
         UsageError: the journal holds episodes that are not planned.
@@ -52,15 +52,21 @@ def audit(
     specs = {spec.key: spec for spec in plan}
     for row in rows:
         if row.key not in specs:
-            raise UsageError(f"the run's journal has {row.key}, which its run.json does not plan")
+            raise UsageError(
+                f"the run's journal has {row.key}, which its run.json does not plan",
+                code="run.unplanned-episode",
+            )
         if (found := row.disagreement(specs[row.key])) is not None:
-            raise UsageError(f"the run's journal has {row.key} of another episode: {found}")
+            raise UsageError(
+                f"the run's journal has {row.key} of another episode: {found}",
+                code="run.episode-mismatch",
+            )
     sound = [row for row in rows if row.outcome.counts]
     replays = []
     inference = ThreadInference(policy, settings.action)
     with contextlib.closing(inference):
         for row in _sample(sound, n_episodes):
-            # A policy that broke the simulator may break this process too: it is given another.
+            # A policy that broke the simulator could break this process too: use a worker process.
             in_process = row.outcome.is_complete
             again = run_alone(settings, inference, specs[row.key], in_process=in_process)
             replay = EpisodeReplay(row, again, exact)
@@ -70,27 +76,28 @@ def audit(
 
 
 def require_unchanged(record: RunRecord, protocol: dict[str, Any], path: Path) -> None:
-    """Refuse to audit a run whose policy, benchmark or versions are not what they were.
+    """Refuse to audit a run whose policy, benchmark or versions have changed.
 
     Raises:
-        UsageError: naming what has changed.
+        UsageError: naming the changes.
     """
     changed = changed_fields(record.protocol, protocol)
-    changed.pop("digest", None)  # that changes what can be compared, and no episode
+    changed.pop("digest", None)  # changes what can be compared, not the episodes
     if changed:
         raise UsageError(
-            f"{path} cannot be audited: what defines its episodes has changed since "
-            f"({describe_changes(changed)})"
+            f"{path} cannot be audited: the definition of its episodes has changed "
+            f"({describe_changes(changed)})",
+            code="run.changed",
         )
 
 
 def why_not_exact(record: RunRecord, *, bit_exact: bool) -> str | None:
-    """Return why an episode need not be the same bit by bit; None where it must be."""
+    """Return why an episode may differ in its bits; None if it must not."""
     if record.protocol.get("format") != PROTOCOL_FORMAT:
-        return "another version of Proctor made them, in another way"
+        return "the run's protocol has another format than this version of Proctor writes"
     definition = record.protocol.get("digest", 1)
     if definition != DIGEST:
-        return f"those of the run are of definition {definition}, ours of {DIGEST}"
+        return f"the run has digests of version {definition}, this Proctor of version {DIGEST}"
     if not (record.bit_reproducible and bit_exact):
         return "bits depend on the load when a policy is on an accelerator with --eval.strict=false"
     return None
@@ -99,7 +106,8 @@ def why_not_exact(record: RunRecord, *, bit_exact: bool) -> str | None:
 def run_alone(
     settings: RolloutSettings, inference: Inference, spec: EpisodeSpec, *, in_process: bool
 ) -> EpisodeRecord:
-    """Run one episode on a fresh simulator, a second time if it breaks: that tells who did it."""
+    """Run one episode on a new simulator; retry a failure once, to see whether the policy caused
+    it."""
     flags = replace(settings.flags, use_async_envs=not in_process, watchdog_s=_WATCHDOG_S)
     scheduler = Scheduler([spec], SchedulerLimits(max_batch=1, max_attempts=2))
     kept = _Keep()
@@ -109,7 +117,7 @@ def run_alone(
 
 
 class _Keep(Callback):
-    """A recorder that keeps results in memory."""
+    """Keeps results in memory."""
 
     def __init__(self) -> None:
         self.results: list[EpisodeResult] = []
@@ -119,13 +127,13 @@ class _Keep(Callback):
 
 
 def _sample(rows: Sequence[EpisodeRecord], n: int) -> list[EpisodeRecord]:
-    """Choose rows at random but repeatably, a round over all tasks before a second of any."""
+    """Choose rows at random with a fixed seed: one of every task before a second of any."""
     shuffled = sorted(rows, key=lambda row: row.key)
     random.Random(0).shuffle(shuffled)  # noqa: S311  repeatable, not secret
-    seen: dict[tuple[str, int], int] = {}
+    chosen_of: dict[tuple[str, int], int] = {}
     rounds: list[tuple[int, int, EpisodeRecord]] = []
     for row in shuffled:
         task = (row.suite, row.task_id)
-        rounds.append((seen.get(task, 0), len(rounds), row))
-        seen[task] = seen.get(task, 0) + 1
+        rounds.append((chosen_of.get(task, 0), len(rounds), row))
+        chosen_of[task] = chosen_of.get(task, 0) + 1
     return [row for *_, row in sorted(rounds, key=lambda entry: entry[:2])[:n]]

@@ -1,4 +1,4 @@
-"""What a run waits for and nobody need wait for: begun while the policy is loaded."""
+"""Slow set-up that starts in the background while the policy is loaded."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from proctor.errors import ProctorError
 
 
 def start_background_setup(benchmark: Benchmark, *, in_workers: bool, images: bool) -> None:
-    """Have the simulator's modules imported and, for ``images``, see what can render here.
+    """Start to import the simulator's modules and, for ``images``, to probe the GL backends.
 
-    Returns at once. Both go on in other processes; what comes of them is asked for later, by those
-    who need it.
+    Returns at once. Both run in other processes; the code that needs the results waits for them.
 
     Raises:
         MissingExtra: the simulator is not installed.
@@ -27,6 +26,8 @@ def start_background_setup(benchmark: Benchmark, *, in_workers: bool, images: bo
 
 
 def _find_graphics(benchmark: Benchmark) -> None:
-    """Fill the cache that the next ``preflight`` asks."""
-    with contextlib.suppress(ProctorError):  # whoever needs it asks again, and hears
+    """Fill the cache that the next ``preflight`` reads."""
+    with contextlib.suppress(
+        ProctorError
+    ):  # the caller that needs it asks again and gets the error
         benchmark.preflight(display_keys(benchmark.features()))

@@ -1,7 +1,7 @@
-"""A cluster by Ray: it finds nodes, starts an engine on each, and says which are gone.
+"""A Ray cluster: finds nodes, starts an engine on each, and reports lost nodes.
 
-An engine that is gone is never restarted behind our back, for it would hold other leases than we
-believe: Ray is asked for another one, as for a node that has just come.
+Ray never restarts an engine by itself, because the new one would not hold the leases that the head
+assumes. Instead the head starts another engine, as on a node that has just joined.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def make_executor(
     folder: Path,
     protocol: Callable[[], dict[str, Any]],
 ) -> Executor:
-    """Return where the episodes of the run in ``folder`` are played: here, or on a cluster."""
+    """Return the executor of the run in ``folder``: this process's engine, or a cluster."""
     address = config.cluster
     if address is None:
         return LocalExecutor(settings, policy)
@@ -60,16 +60,16 @@ def _say(line: str) -> None:
 
 
 class _Actor(Node):
-    """A node in a process of its own, which is killed once it is closed."""
+    """A node in a process of its own, which Ray kills after ``close``."""
 
     def close(self) -> None:
-        """End the engine and everything of it."""
+        """End the engine and all its processes."""
         super().close()
         end_fork_server()
 
 
 class RayCluster:
-    """An engine on every node, or one on each of its GPUs."""
+    """One engine on every node, or on each of its GPUs."""
 
     def __init__(
         self, address: str, order: NodeSetup, policy: PolicyConfig, *, on_gpus: bool
@@ -78,19 +78,20 @@ class RayCluster:
         self._on_gpus = on_gpus
         self._policy = policy
         self._actors: dict[str, Any] = {}
-        self._calls: dict[Any, str] = {}  # the one call in flight of every seat
-        self._names: dict[str, int] = {}  # nodes in the order in which they came
+        self._calls: dict[Any, str] = {}  # the one call in flight of every node
+        self._names: dict[str, int] = {}  # nodes in the order of joining
         self._wanting: set[str] = set()
         self._checkpoint: Any = None
         self._leave = join_cluster(address)
         self._sent = self._ray.put(order)
         nodes = self._nodes()
         cores, gpus = (sum(int(n["Resources"].get(k, 0)) for n in nodes) for k in ("CPU", "GPU"))
-        there = (len(nodes), "node"), (cores, "core"), (gpus, "GPU")
-        _say(f"{address}: {', '.join(count_text(*some) for some in there)}")
+        counts = (len(nodes), "node"), (cores, "core"), (gpus, "GPU")
+        _say(f"{address}: {', '.join(count_text(*count) for count in counts)}")
 
-    def newcomers(self, besides: Collection[str]) -> list[NodeJoined]:
-        """Start an engine in every seat that has none, but ``besides``; return those that were."""
+    def start_nodes(self, exclude: Collection[str]) -> list[NodeJoined]:
+        """Start an engine on every node without one, except those in ``exclude``; return the new
+        ones."""
         started = []
         for node in self._nodes():
             number = self._names.setdefault(node["NodeID"], len(self._names) + 1)
@@ -98,7 +99,7 @@ class RayCluster:
             cores = int(node["Resources"].get("CPU", 0)) // max(1, gpus)
             for gpu in range(gpus if cores else 0):
                 node_id = f"{node['NodeID']}/{gpu}"
-                if node_id not in besides and node_id not in self._actors:
+                if node_id not in exclude and node_id not in self._actors:
                     self._actors[node_id] = self._start(node["NodeID"], cores)
                     of_gpu = f", GPU {gpu}" if self._on_gpus else ""
                     name = f"node {number} ({node['NodeManagerHostname']}{of_gpu})"
@@ -111,24 +112,24 @@ class RayCluster:
     def _start(self, node: str, cores: int) -> Any:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        there = NodeAffinitySchedulingStrategy(node, soft=False)
+        on_node = NodeAffinitySchedulingStrategy(node, soft=False)
         actor = self._ray.remote(_Actor).options(
             num_cpus=cores,
             num_gpus=1 if self._on_gpus else 0,
             max_restarts=0,
-            max_concurrency=2,  # one that waits for news does not keep it from being closed
-            scheduling_strategy=there,
+            max_concurrency=2,  # a call that waits for a report does not block close()
+            scheduling_strategy=on_node,
         )
         return actor.remote(self._sent, cores)
 
     def give(self, node_id: str, episode_batch: EpisodeBatch | None) -> None:
-        """Hand an engine a lot, and the policy's checkpoint where it has none."""
+        """Send a node a batch, and the policy's checkpoint if the node asked for it."""
         checkpoint = self._checkpoint_ref() if node_id in self._wanting else None
         self._wanting.discard(node_id)
         self._calls[self._actors[node_id].exchange.remote(episode_batch, checkpoint)] = node_id
 
     def _checkpoint_ref(self) -> Any:
-        """Put the checkpoint's files where every node fetches them from, once."""
+        """Put the checkpoint's files into Ray's object store, once."""
         if self._checkpoint is None:
             read_from = plugins.find_policy(self._policy.type).read_from
             assert read_from is not None
@@ -136,33 +137,31 @@ class RayCluster:
         return self._checkpoint
 
     def poll(self, timeout_s: float) -> list[tuple[str, NodeReport | NodeLost]]:
-        """Return what engines have to tell, waiting up to ``timeout_s`` for the first."""
+        """Return the nodes' reports, waiting up to ``timeout_s`` seconds for the first."""
         ray, calls = self._ray, list(self._calls)
         if calls:
             ray.wait(calls, num_returns=1, timeout=timeout_s)
             calls, _ = ray.wait(calls, num_returns=len(calls), timeout=0)
         else:
             time.sleep(timeout_s)
-        return [(node_id, self._told(node_id, call)) for call, node_id in self._taken(calls)]
+        finished = [(self._calls.pop(call), call) for call in calls]
+        return [(node_id, self._report_of(node_id, call)) for node_id, call in finished]
 
-    def _taken(self, calls: Collection[Any]) -> list[tuple[Any, str]]:
-        return [(call, self._calls.pop(call)) for call in calls]
-
-    def _told(self, node_id: str, call: Any) -> NodeReport | NodeLost:
+    def _report_of(self, node_id: str, call: Any) -> NodeReport | NodeLost:
         try:
-            news: NodeReport = self._ray.get(call)
+            report: NodeReport = self._ray.get(call)
         except self._ray.exceptions.RayError as error:
             with contextlib.suppress(self._ray.exceptions.RayError):
                 self._ray.kill(self._actors.pop(node_id))
             return NodeLost(node_failure_reason(error))
-        if news.wants_checkpoint:
+        if report.wants_checkpoint:
             self._wanting.add(node_id)
-        if news.failure is not None:
+        if report.failure is not None:
             self._ray.kill(self._actors.pop(node_id))
-        return news
+        return report
 
     def close(self) -> None:
-        """End all engines and leave the cluster, whatever comes of the engines."""
+        """End all engines and leave the cluster, even if an engine fails to end."""
         with contextlib.ExitStack() as closing:
             closing.callback(self._leave)
             actors, self._actors = list(self._actors.values()), {}

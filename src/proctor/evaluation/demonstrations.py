@@ -1,4 +1,4 @@
-"""What is recorded of a benchmark, and the dataset that it goes to."""
+"""What is recorded of a benchmark, and the dataset that receives it."""
 
 from __future__ import annotations
 
@@ -45,37 +45,37 @@ from proctor.version import __version__
 
 @dataclass(frozen=True)
 class Demonstrations:
-    """What is recorded and where it goes, checked; nothing is written before ``open``."""
+    """The checked recording options and their dataset; nothing is written before ``open``."""
 
     settings: RecordSettings
     name: str
-    """As on the Hub."""
+    """Name on the Hub."""
     root: Path
     codec: str
     benchmark: Benchmark
     observed: dict[str, Feature]
-    """What is seen at every step."""
+    """Features observed at every step."""
     fps: int
-    pictures_as: str = "video"
-    """Or "image": PNG in the tables."""
+    image_dtype: str = "video"
+    """"video", or "image" for PNG images inside the tables."""
 
     def environment(self, inputs: Iterable[str]) -> dict[str, str]:
-        """Check that all can be observed here; return variables that workers need set.
+        """Check that all features can be observed here; return the workers' environment variables.
 
         Raises:
-            UsageError: nothing here can render.
+            UsageError: a camera is recorded and nothing here can render.
         """
-        asked = () if self.settings.label is None else self.benchmark.expert_inputs
-        return self.benchmark.preflight((*inputs, *self.observed, *asked))
+        expert = () if self.settings.label is None else self.benchmark.expert_inputs
+        return self.benchmark.preflight((*inputs, *self.observed, *expert))
 
     def open(self, folder: Path, protocol: Mapping[str, Any]) -> OpenDataset:
-        """Make the dataset, or go on with it; takes will lie in ``folder`` until they are in it.
+        """Create or resume the dataset; ``folder`` holds recorded episodes until they are appended.
 
-        A new one has a card that says how it is made: all of ``protocol``.
+        A new dataset gets a card that holds the whole ``protocol``.
 
         Raises:
-            DatasetError: what lies there is no dataset, or one of something else.
-            RunFolderError: it was changed since, or cannot be written.
+            DatasetError: the folder holds no dataset, or one with other features.
+            RunFolderError: the dataset was changed since, or cannot be written.
         """
         from proctor.datasets.writer import DatasetWriter
         from proctor.datasets.writing.layout import FileLayout
@@ -103,44 +103,48 @@ class Demonstrations:
             observed_features=self.observed,
             keep=self.settings.kept,
             noise=self._noise(),
-            expert_labeling=self._teaching(),
+            expert_labeling=self._expert_labeling(),
         )
         return OpenDataset(writer, recording, ledger)
 
     def _check_features(self, info: Info) -> None:
-        """Refuse a dataset whose frames are others: no episode could be written into it.
+        """Refuse a dataset with other features than the recorded ones.
 
         Raises:
             DatasetError: naming the feature.
         """
         recorded = self._features()
         for key in dict.fromkeys([*recorded, *own_features(info)]):
-            asked, found = (_kind(known.get(key)) for known in (recorded, info.features))
-            if asked != found:
+            now, found = (_feature_text(known.get(key)) for known in (recorded, info.features))
+            if now != found:
                 raise DatasetError(
-                    f"{self.root}: its {key} is {found}, and {asked} is recorded: it was edited "
-                    "since; record into another dataset"
+                    f"{self.root}: its {key} is {found}, and {now} is recorded: it was edited "
+                    "since; record into another dataset",
+                    code="dataset.changed",
                 )
 
     def _write_card(self, protocol: Mapping[str, Any]) -> None:
-        """Leave a page for the Hub, unless there is one; counts of it would not outlive an edit."""
+        """Write a dataset card for the Hub, unless there is one.
+
+        It holds no counts, because edits of the dataset would change them.
+        """
         path = self.root / CARD_FILE
         if path.exists():
             return
-        told = json.dumps(protocol, indent=2, sort_keys=True)
+        protocol_text = json.dumps(protocol, indent=2, sort_keys=True)
         text = f"""\
 {card_head(self.name)}
 Recorded by Proctor {__version__}: {protocol["policy"]["type"]} on {self.benchmark.name}, as
-LeRobotDataset {VERSION}.{self._whose_actions()} What defines its episodes:
+LeRobotDataset {VERSION}.{self._label_note()} What defines its episodes:
 
 ```json
-{told}
+{protocol_text}
 ```
 """
         atomic_write(path, text.encode())
 
-    def _whose_actions(self) -> str:
-        """Say on the card what actions are, where they are not what was played."""
+    def _label_note(self) -> str:
+        """Return the card's sentence on action labels, if they are not the executed actions."""
         if self.settings.label is None:
             return ""
         return (
@@ -156,15 +160,15 @@ LeRobotDataset {VERSION}.{self._whose_actions()} What defines its episodes:
             dims=None if dims is None else tuple(dims),
         )
 
-    def _teaching(self) -> ExpertLabeling | None:
+    def _expert_labeling(self) -> ExpertLabeling | None:
         if self.settings.label is None:
             return None
         return ExpertLabeling(self.settings.expert_share or 0.0)
 
     def _features(self) -> dict[str, dict[str, Any]]:
-        """Return the features of the dataset, as meta/info.json states them."""
+        """Return the dataset's features as in meta/info.json."""
         features = {
-            key: to_info(stored_feature(feature), self.pictures_as)
+            key: to_info(stored_feature(feature), self.image_dtype)
             for key, feature in self.observed.items()
         }
         size = self.benchmark.action.size
@@ -175,11 +179,11 @@ LeRobotDataset {VERSION}.{self._whose_actions()} What defines its episodes:
         return features
 
 
-def _kind(entry: Mapping[str, Any] | None) -> str:
-    """Return what a feature is in words; pictures may lie in videos or in tables."""
+def _feature_text(entry: Mapping[str, Any] | None) -> str:
+    """Return a feature's type and shape as text; images may be in videos or in tables."""
     if entry is None:
-        return "not there"
-    dtype = "pictures" if entry["dtype"] in ("image", "video") else entry["dtype"]
+        return "missing"
+    dtype = "images" if entry["dtype"] in ("image", "video") else entry["dtype"]
     return f"{dtype} {list(entry['shape'])}"
 
 
@@ -189,10 +193,10 @@ def pending_episodes(
     rows: Mapping[EpisodeKey, EpisodeRecord],
     room: Mapping[tuple[str, int], int] | None = None,
 ) -> tuple[AppendOrder, list[EpisodeSpec]]:
-    """Return who of ``plan`` is still to come into the dataset, and who has to be played.
+    """Return which episodes of ``plan`` must still be appended, and which must be run.
 
-    An episode that is kept by its row and has a complete take is not played again. What the run
-    folder holds of others is removed.
+    An episode that is kept and completely recorded is not run again. All other recorded episodes in
+    the run folder are removed.
     """
     recording, known = dataset.recording, set(dataset.ledger.keys)
     coming, missing, waiting = [], [], set()
@@ -222,10 +226,10 @@ def _is_complete(folder: Path) -> bool:
     return True
 
 
-def demonstrations(
+def check_recording(
     benchmark: Benchmark, dataset: RecordDatasetSettings, settings: RecordSettings, folder: Path
 ) -> Demonstrations:
-    """Check that what is asked for can be recorded of ``benchmark``, in the run ``folder``.
+    """Check that ``benchmark`` can be recorded as asked, in the run ``folder``.
 
     Raises:
         UsageError: with one line that says what to change.
@@ -239,7 +243,8 @@ def demonstrations(
     if fps is None:
         raise UsageError(
             f"the tasks of {benchmark.name} differ in fps, a dataset has one; choose with "
-            "--env.task"
+            "--env.task",
+            code="record.mixed-fps",
         )
     _check_noise(benchmark.action, settings)
     if settings.label is not None:
@@ -247,7 +252,8 @@ def demonstrations(
     if SUCCESS in settings.extra and not benchmark.judged:
         raise UsageError(
             f"--record.extra: --env.success=none says of no episode whether it is a success; "
-            f"leave {SUCCESS} out, or say what a success is"
+            f"leave {SUCCESS} out, or say what a success is",
+            code="env.without-success",
         )
     codec_named(dataset.codec)
     return Demonstrations(
@@ -258,65 +264,77 @@ def demonstrations(
         benchmark=benchmark,
         observed=_observed(benchmark, settings),
         fps=fps,
-        pictures_as="image" if dataset.video is False else "video",
+        image_dtype="image" if dataset.video is False else "video",
     )
 
 
 def _observed(benchmark: Benchmark, settings: RecordSettings) -> dict[str, Feature]:
-    """Return what is seen at every step: cameras, the robot's state, and what was asked for."""
+    """Return the features to observe at every step: cameras, robot state and requested extras."""
     features = benchmark.features()
-    pictures = [key for key, f in features.items() if f.kind is FeatureKind.VISUAL]
+    images = [key for key, f in features.items() if f.kind is FeatureKind.VISUAL]
     if settings.cameras is not None:
-        pictures = _cameras(settings.cameras, pictures, benchmark.name)
-    chosen = set(pictures if settings.images else ())
+        images = _cameras(settings.cameras, images, benchmark.name)
+    chosen = set(images if settings.images else ())
     chosen |= {key for key, feature in features.items() if feature.kind is FeatureKind.STATE}
     if {"environment_state", ENVIRONMENT_STATE} & set(settings.extra):
         if ENVIRONMENT_STATE not in features:
-            raise UsageError(f"--record.extra: {benchmark.name} has no environment_state")
+            raise UsageError(
+                f"--record.extra: {benchmark.name} has no environment_state",
+                code="record.missing-feature",
+            )
         chosen.add(ENVIRONMENT_STATE)
     if not chosen:
-        raise UsageError(f"nothing of {benchmark.name} would be recorded but actions")
+        raise UsageError(
+            f"nothing of {benchmark.name} would be recorded but actions",
+            code="record.no-observations",
+        )
     return {key: feature for key, feature in features.items() if key in chosen}
 
 
-def _cameras(asked: Collection[str], there: Collection[str], benchmark: str) -> list[str]:
-    """Return the keys of the cameras asked for, by their keys or the last word of these."""
-    names = {key.removeprefix(IMAGES): key for key in there}
+def _cameras(requested: Collection[str], available: Collection[str], benchmark: str) -> list[str]:
+    """Return the keys of the requested cameras, given as keys or as short names."""
+    names = {key.removeprefix(IMAGES): key for key in available}
     found = []
-    for name in asked:
-        key = name if name in there else names.get(name)
+    for name in requested:
+        key = name if name in available else names.get(name)
         if key is None:
-            choices = f"choose from {', '.join(there)}" if there else "it has none"
+            choices = f"choose from {', '.join(available)}" if available else "it has none"
             raise UsageError(
                 f"--record.cameras: {benchmark} has no camera {name!r}"
-                f"{did_you_mean(name, [*there, *names])} ({choices})"
+                f"{did_you_mean(name, [*available, *names])} ({choices})",
+                code="record.unknown-camera",
             )
         found.append(key)
     return found
 
 
 def _check_expert(benchmark: Benchmark) -> None:
-    """Refuse labels that nobody can give."""
+    """Refuse expert labels if the benchmark has no scripted expert for a task."""
     scripts = interface_of(benchmark).scripts
     if scripts is None:
-        raise UsageError(f"--record.label=expert: {benchmark.name} has no scripted expert")
+        raise UsageError(
+            f"--record.label=expert: {benchmark.name} has no scripted expert",
+            code="record.no-expert",
+        )
     for task in scripts.tasks:
         try:
             scripts.make(task)
         except UsageError as error:
-            raise UsageError(f"--record.label=expert: {error}") from None
+            raise UsageError(f"--record.label=expert: {error}", code="record.no-expert") from None
 
 
 def _check_noise(action: ActionSpec, settings: RecordSettings) -> None:
-    """Refuse noise that has no measure."""
+    """Refuse noise on dimensions that do not exist, and noise without a range to scale by."""
     for number in settings.noise_dims or ():
         if number >= action.size:
             raise UsageError(
                 f"--record.noise_dims: an action has no number {number} "
-                f"(choose 0-{action.size - 1})"
+                f"(choose 0-{action.size - 1})",
+                code="flag.out-of-range",
             )
     low, high = action.bounds
     if settings.noise and not (np.isfinite(low).all() and np.isfinite(high).all()):
         raise UsageError(
-            "--record.noise is in halves of the action's range, and the benchmark gives none"
+            "--record.noise is in halves of the action's range, and the benchmark gives none",
+            code="record.no-action-range",
         )

@@ -1,7 +1,7 @@
-"""Where episodes are played: by an engine in this process, or by those of a cluster.
+"""Where episodes run: on an engine in this process, or on the engines of a cluster.
 
-An engine stays for as long as its workers can play what comes, so that simulators which are open
-stay open for the camera.
+An engine is kept while its workers fit the next phase, so that open simulators are reused for
+videos.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from proctor.engine.cluster_engine import ClusterEngine, Say
+from proctor.engine.cluster_engine import ClusterEngine, LogLine
 from proctor.engine.cluster_messages import Cluster
 from proctor.engine.engine import Engine
 from proctor.engine.inference import Inference, InlineInference, ThreadInference
@@ -24,24 +24,25 @@ from proctor.policies.base import Policy
 from proctor.types import EpisodeSpec
 
 _MOST_LEASES = 10
-"""How often an episode may be lost with the node that plays it."""
+"""How often an episode may be lost with its node."""
 
 
 class Executor(Protocol):
-    """Where episodes are played."""
+    """Runs episodes, in this process or on a cluster."""
 
     scheduler: Scheduler
 
     def engine_for(
         self, specs: Sequence[EpisodeSpec], environment: Mapping[str, str], begun: int = -1
     ) -> Engine | ClusterEngine:
-        """Return what has ``specs`` to run, by workers that have these variables set."""
+        """Return an engine that has ``specs`` queued, with workers that have these variables
+        set."""
 
     def end_workers(self) -> None:
-        """End all workers, at once."""
+        """End all workers at once."""
 
     def close(self) -> None:
-        """End everything: nothing more will be played."""
+        """End everything; no more episodes follow."""
 
 
 class LocalExecutor:
@@ -57,14 +58,15 @@ class LocalExecutor:
     def engine_for(
         self, specs: Sequence[EpisodeSpec], environment: Mapping[str, str], begun: int = -1
     ) -> Engine:
-        """Return an engine that has ``specs`` to run: the one there is, if its workers can."""
+        """Return an engine with ``specs`` queued: the current one, if its environment is the
+        same."""
         if self._engine is not None and environment == self._environment:
             self.scheduler.add(specs)
             return self._engine
         self.end_workers()
         settings = replace(self._settings, environment=dict(environment))
         workers = self.n_workers(len(specs))
-        inference = self.policy_thread(workers)
+        inference = self.inference(workers)
         batch = max_batch(self.policy.spec, workers)
         limits = replace(settings.limits, max_batch=batch, begun=begun)
         self.scheduler, self._environment = Scheduler(specs, limits), environment
@@ -72,16 +74,16 @@ class LocalExecutor:
         return self._engine
 
     def n_workers(self, n_episodes: int) -> int:
-        """Return how many simulators roll out so many episodes."""
+        """Return the number of simulators for so many episodes."""
         return n_workers(self._settings, self.policy.spec, n_episodes)
 
-    def policy_thread(self, n_workers: int = 1) -> Inference:
-        """Return what all calls into the policy go through, from the first to its end."""
+    def inference(self, n_workers: int = 1) -> Inference:
+        """Return the inference that all policy calls of this executor go through."""
         if self._inference is None:
-            self._inference = self._made_inference(n_workers)
+            self._inference = self._make_inference(n_workers)
         return self._inference
 
-    def _made_inference(self, n_workers: int) -> Inference:
+    def _make_inference(self, n_workers: int) -> Inference:
         policy, action = self.policy, self._settings.action
         if not self._settings.flags.use_async_envs:
             return InlineInference(policy, action)
@@ -91,19 +93,19 @@ class LocalExecutor:
         return ReplicatedInference([ThreadInference(policy, action) for _ in range(threads)])
 
     def wake(self) -> None:
-        """Have the engine, if there is one, look at once whether there is more to run."""
+        """Make the engine check at once whether there are more episodes."""
         engine = self._engine
         if engine is not None:
             engine.wake()
 
     def end_workers(self) -> None:
-        """End the engine, if there is one."""
-        engine, self._engine = self._engine, None  # closed once, also when that fails
+        """Close the engine, if there is one."""
+        engine, self._engine = self._engine, None  # closed once, even if closing fails
         if engine is not None:
             engine.close()
 
     def close(self) -> None:
-        """End the engine and close the policy."""
+        """Close the engine and the policy."""
         with contextlib.ExitStack() as closing:
             if self._inference is not None:
                 closing.callback(self._inference.close)
@@ -111,32 +113,32 @@ class LocalExecutor:
 
 
 class ClusterExecutor:
-    """The engines of a cluster, which is joined when the first episode is to be played."""
+    """The engines of a cluster, which is joined before the first episode."""
 
     def __init__(
-        self, join: Callable[[], Cluster], limits: SchedulerLimits, folder: Path, say: Say
+        self, join: Callable[[], Cluster], limits: SchedulerLimits, folder: Path, say: LogLine
     ) -> None:
         self._join, self._limits, self._folder, self._say = join, limits, folder, say
-        self._fleet: ClusterEngine | None = None
+        self._cluster_engine: ClusterEngine | None = None
         self.scheduler = Scheduler((), SchedulerLimits(max_batch=1))
 
     def engine_for(
         self, specs: Sequence[EpisodeSpec], environment: Mapping[str, str], begun: int = -1
     ) -> ClusterEngine:
-        """Return the fleet, which has ``specs`` to run."""
+        """Return the cluster's engine with ``specs`` queued."""
         limits = replace(self._limits, max_parallel_tasks=0, max_attempts=_MOST_LEASES, begun=begun)
         self.scheduler = Scheduler(specs, limits)
-        if self._fleet is None:
-            self._fleet = ClusterEngine(self._join(), self._folder, self._say)
-        self._fleet.has(self.scheduler, environment)
-        return self._fleet
+        if self._cluster_engine is None:
+            self._cluster_engine = ClusterEngine(self._join(), self._folder, self._say)
+        self._cluster_engine.set_scheduler(self.scheduler, environment)
+        return self._cluster_engine
 
     def end_workers(self) -> None:
-        """End all engines of the cluster, and leave it."""
-        fleet, self._fleet = self._fleet, None
-        if fleet is not None:
-            fleet.close()
+        """End all engines of the cluster and leave it."""
+        cluster_engine, self._cluster_engine = self._cluster_engine, None
+        if cluster_engine is not None:
+            cluster_engine.close()
 
     def close(self) -> None:
-        """End all engines of the cluster, and leave it."""
+        """End all engines of the cluster and leave it."""
         self.end_workers()

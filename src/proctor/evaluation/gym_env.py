@@ -1,4 +1,4 @@
-"""One task as the environment that libraries for reinforcement learning expect."""
+"""One task as a ``gymnasium.Env`` for reinforcement-learning libraries."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from proctor.features import Array
 
 
 class GymEnv(SimEnv):
-    """A ``gymnasium.Env`` in this process; its observation is a Dict of arrays, with no Dict in it.
+    """A ``gymnasium.Env`` in this process whose observation is a flat Dict of arrays.
 
-    Several cameras are ``pixels.NAME`` each. Its simulator opens at the first reset.
+    Several cameras are named ``pixels.NAME``. The simulator opens at the first reset.
     """
 
     def __init__(self, parts: SimEnvParts) -> None:
@@ -25,7 +25,7 @@ class GymEnv(SimEnv):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Start an episode: of ``seed``, or of the next seed of this environment."""
+        """Start an episode with ``seed``, or with the next seed of this environment."""
         observation, info = super().reset(seed=seed, options=options)
         return _flat(observation), info
 
@@ -42,7 +42,7 @@ class GymEnv(SimEnv):
 
 
 def _flat(nested: dict[str, Any]) -> dict[str, Any]:
-    """Return a mapping without mappings in it, their names joined by a dot."""
+    """Return a mapping without nested mappings, joining names by dots."""
     flat: dict[str, Any] = {}
     for name, value in nested.items():
         if isinstance(value, dict | spaces.Dict):

@@ -1,4 +1,4 @@
-"""Observations under the names that LeRobot's environments give them, and their spaces."""
+"""Observations and their spaces under the names of LeRobot's environments."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _RAW_NAMES = {
 
 
 def to_lerobot_names(observation: Observation) -> dict[str, Any]:
-    """Rename policy keys to LeRobot's raw ones; named cameras go into a ``pixels`` dict."""
+    """Rename policy keys to LeRobot's raw names; named cameras go into a ``pixels`` dict."""
     raw: dict[str, Any] = {}
     for key, value in observation.items():
         _put_raw(raw, key, value)
@@ -34,7 +34,7 @@ def to_lerobot_names(observation: Observation) -> dict[str, Any]:
 
 
 def from_lerobot_names(raw: dict[str, Any], keys: Sequence[str]) -> Observation:
-    """Undo ``to_lerobot_names`` for ``keys``."""
+    """Invert ``to_lerobot_names`` for ``keys``."""
     return {
         key: raw["pixels"][key.removeprefix(IMAGES)]
         if key.startswith(IMAGES)
@@ -55,7 +55,7 @@ def _raw_name(key: str) -> str:
 
 
 def observation_space(features: dict[str, Feature]) -> spaces.Dict:
-    """Return the space of such observations."""
+    """Return the gymnasium space of such observations."""
     nested: dict[str, Any] = {}
     for key, feature in features.items():
         _put_raw(nested, key, _box(feature))

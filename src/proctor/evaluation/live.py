@@ -1,7 +1,7 @@
-"""The page of a run that goes on, served by a process of its own.
+"""Serves the page of a running evaluation from a process of its own.
 
-What browsers, or whoever connects, take of descriptors, memory and time is not the evaluation's.
-The page is made from the run folder, so the two have nothing to tell each other.
+Browsers and other clients then take no descriptors, memory or time of the evaluation. The page is
+made from the run folder, so the two processes exchange nothing else.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from proctor.engine.fork_server import PARENTS_SIGNALS
+from proctor.engine.fork_server import PARENT_SIGNALS
 from proctor.engine.forking import without_main_module
 from proctor.errors import UsageError
 from proctor.report.serve import RunServer
@@ -24,16 +24,16 @@ _START_S, _END_S = 60.0, 5.0
 
 @contextmanager
 def live_page(root: Path, host: str, port: int) -> Iterator[str]:
-    """Serve the run in ``root`` while the block runs, and give the address to open.
+    """Serve the run in ``root`` during the block; yield the page's address.
 
     Raises:
-        UsageError: the port is taken, or the address is none of this machine's.
+        UsageError: the port is in use, or the address is not one of this machine.
     """
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(
         target=_serve, args=(root.absolute(), host, port, theirs), name="proctor-live", daemon=True
     )
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, PARENT_SIGNALS)
     try:
         with without_main_module():
             process.start()
@@ -43,7 +43,7 @@ def live_page(root: Path, host: str, port: int) -> Iterator[str]:
     try:
         yield _address_from(ours)
     finally:
-        ours.close()  # by which it hears that it may go
+        ours.close()  # tells the server to end
         process.join(_END_S)
         process.kill()
         process.join()
@@ -57,14 +57,16 @@ def _address_from(server: Connection) -> str:
         answer = None
     if isinstance(answer, str):
         return answer
-    raise answer or UsageError("--live: the process that serves the page did not start")
+    raise answer or UsageError(
+        "--live: the process that serves the page did not start", code="live.not-started"
+    )
 
 
 def _serve(root: Path, host: str, port: int, evaluation: Connection) -> None:
-    """Serve ``root`` until the evaluation hangs up or is gone."""
-    for signum in PARENTS_SIGNALS:
+    """Serve ``root`` until the evaluation closes the connection or ends."""
+    for signum in PARENT_SIGNALS:
         signal.signal(signum, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENTS_SIGNALS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENT_SIGNALS)
     try:
         server = RunServer(root, host, port)
     except UsageError as error:
@@ -72,4 +74,4 @@ def _serve(root: Path, host: str, port: int, evaluation: Connection) -> None:
         return
     evaluation.send(server.url)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    evaluation.poll(None)  # nothing is ever sent: readable is what a closed end is
+    evaluation.poll(None)  # nothing is ever sent: readable means closed

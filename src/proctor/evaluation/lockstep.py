@@ -1,7 +1,7 @@
-"""The classic loop: all simulators of one task step together until the last has ended.
+"""The classic loop: all simulators of one task step together until the last one has ended.
 
-This is what other harnesses do. We keep it as the reference that the engine is tested and timed
-against: both give the same episodes, bit for bit.
+Other harnesses work this way. It is the reference that the engine is tested and timed against: both
+give the same episodes, bit for bit.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from proctor.types import EpisodeResult, EpisodeSpec
 
 @dataclass
 class _Row:
-    """One sub-environment's episode: its policy state, observation history and queued actions."""
+    """One sub-environment's episode: policy state, observation history and queued actions."""
 
     attempt: EpisodeAttempt
     history: deque[Observation]
@@ -73,9 +73,9 @@ class Lockstep:
         """Run ``specs``; the environment of one task is closed before the next one opens.
 
         Raises:
-            PolicyError: the policy returned no usable actions.
-            EpisodeLost: what it remembered is gone; this loop begins no episode anew.
-            WorkerError: a simulator broke; this loop has no way to replace it.
+            PolicyError: the policy returned invalid actions.
+            EpisodeStateLost: a policy server lost the state; this loop restarts no episode.
+            WorkerError: a simulator failed; this loop cannot replace it.
         """
         benchmark = self.settings.make_benchmark()
         self._action = benchmark.action
@@ -87,7 +87,7 @@ class Lockstep:
             env = LazyVectorEnv(parts, n_envs, use_async_envs=self.settings.flags.use_async_envs)
             try:
                 with warnings.catch_warnings():
-                    # gymnasium says in red, and at length, what it is about to raise
+                    # gymnasium prints at length what it is about to raise
                     warnings.filterwarnings("ignore", ".*ERROR: ")
                     for start in range(0, len(episodes), n_envs):
                         self._roll_out(env, episodes[start : start + n_envs])
@@ -95,9 +95,9 @@ class Lockstep:
                 raise
             except Exception as error:
                 raise WorkerError(
-                    f"a simulator of {task.name} broke in lockstep: "
+                    f"a simulator of {task.name} failed in lockstep: "
                     f"{summarize_traceback(str(error))}; "
-                    "--eval.scheduler=continuous replaces broken simulators"
+                    "--eval.scheduler=continuous replaces failed simulators"
                 ) from error
             finally:
                 env.kill()
@@ -116,7 +116,7 @@ class Lockstep:
         try:
             while rows:
                 self._step(env, rows)
-        finally:  # what broke them has the policy forget them too
+        finally:  # after a failure the policy drops their state too
             for row in rows.values():
                 self.inference.end(row.attempt)
 
@@ -137,7 +137,7 @@ class Lockstep:
         self._send_progress()
 
     def _refill(self, rows: dict[int, _Row]) -> None:
-        """Ask the policy for every episode whose chunk is used up: as a rule, all or none."""
+        """Request chunks for all episodes with an empty queue: usually all of them or none."""
         empty = [row for row in rows.values() if not row.queue]
         if not empty:
             return
@@ -172,9 +172,9 @@ class Lockstep:
 
 
 def _cheapest(benchmark: Benchmark) -> tuple[str, ...]:
-    """Name an observation that costs nothing, for policies that look at none.
+    """Return the cheapest observation key, for policies without inputs.
 
-    gymnasium's AsyncVectorEnv loses track of its resets when the observation space is empty.
+    gymnasium's AsyncVectorEnv loses track of its resets if the observation space is empty.
     """
     features = benchmark.features()
     costly = (FeatureKind.VISUAL, FeatureKind.FILM)

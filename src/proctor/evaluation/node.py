@@ -1,7 +1,7 @@
-"""An engine elsewhere: what a head leases to a node is played there, simulators, policy and all.
+"""A node of a cluster: runs leased episodes with its own engine, simulators and policy.
 
-It is made from the head's config, and refuses to play anything else than the head's episodes. The
-files that an episode leaves (a take, a video) lie in its own folder until they are handed over.
+The node is made from the head's config, and refuses to run other episodes than the head's. Files of
+an episode (a recording, a video) lie in the node's own folder until they are delivered.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from proctor.engine.cluster_messages import (
 )
 from proctor.engine.failures import format_traceback
 from proctor.engine.task_order import TaskKey
-from proctor.errors import UsageError
+from proctor.errors import ProctorError, UsageError
 from proctor.evaluation.executor import LocalExecutor
 from proctor.evaluation.plan import n_workers
-from proctor.evaluation.preparing import checked
+from proctor.evaluation.preparing import prepare_context
 from proctor.features import Array
 from proctor.fingerprint import changed_fields, describe_changes
 from proctor.runs.folder import RunFolder
@@ -43,8 +43,8 @@ from proctor.runs.records import RunProgress
 from proctor.system.locks import Lock, try_lock
 from proctor.types import MAX_EPISODES, EpisodeKey, EpisodeResult
 
-TELL_S = 1.0
-"""Between two news, unless simulators are about to have nothing to do: a head has many to hear."""
+REPORT_INTERVAL_S = 1.0
+"""Seconds between two reports, unless simulators are about to run out of episodes."""
 _CLOSE_S = 2.0
 _MOST_LOG = 2**16
 _SCRATCH, _ABANDONED_S = "proctor-node-", 60.0
@@ -52,87 +52,91 @@ _SCRATCH, _ABANDONED_S = "proctor-node-", 60.0
 
 @dataclass(frozen=True)
 class NodeSetup:
-    """What an engine elsewhere is made from; picklable."""
+    """What a node is made from; picklable."""
 
     config: type[RunConfig]
     settings: dict[str, Any]
-    """What the config is built from: plug-ins are found by name, as on the head."""
+    """The config's settings. The node makes its own ``RolloutSettings`` from them: it finds plug-
+    ins by name and may have its checkpoint in another folder."""
     protocol: dict[str, Any]
-    """What an episode of the head is."""
+    """The definition of the head's episodes."""
     folder: Path
-    """Where the head was started: relative paths begin there, where that is on this machine too."""
+    """The head's working directory: relative paths start there, if this machine has it too."""
     torch_threads: int | None
-    """By which torch rounds on the head."""
+    """Number of torch threads on the head, on which the rounding of results depends."""
 
 
 class NodeClosed(Exception):
-    """Nobody wants anything more."""
+    """The head has closed this node."""
 
 
 class NodeMailbox(Callback):
-    """Between the engine's thread and whoever asks for news: lots in, deliveries out."""
+    """Connects the engine's thread and the head's calls: batches in, deliveries out."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._changed = threading.Condition()
         self._episode_batches: deque[EpisodeBatch] = deque()
-        self._held = 0  # episodes that were taken in and have not ended
-        self._news = NodeReport()
+        self._unfinished = 0  # accepted episodes that have not ended
+        self._report = NodeReport()
         self._effort, self._before = NodeEffort(), NodeEffort()
         self._is_new = self._is_closed = False
-        self._dry: frozenset[TaskKey] = frozenset()  # tasks that workers wait for
-        self._asked_for: frozenset[TaskKey] = frozenset()  # of these, when news was told last
+        self._starved: frozenset[TaskKey] = frozenset()  # tasks whose workers wait for episodes
+        self._asked_for: frozenset[TaskKey] = (
+            frozenset()
+        )  # those named to the head by the last report
         self._refused: set[TaskKey] = set()
-        self._told_at = time.monotonic()
+        self._reported_at = time.monotonic()
         self._log_read = 0
         self.executor: LocalExecutor | None = None
         self.actions: dict[EpisodeKey, Array] = {}
-        """Of what is played again."""
+        """Actions of replayed episodes."""
 
     def put(self, episode_batch: EpisodeBatch | None) -> None:
-        """Take in what the head answers to the last news: nothing is left of what is not in it."""
+        """Accept the head's answer to the last report; tasks it gives no episodes for are
+        exhausted."""
         with self._changed:
             specs = () if episode_batch is None else episode_batch.specs
             self._refused |= self._asked_for - {spec.task.key for spec in specs}
-            self._dry -= self._asked_for  # until the engine, too, has seen the answer
+            self._starved -= self._asked_for  # until the engine has seen the answer too
             self._asked_for = frozenset()
             if episode_batch is not None:
                 self._episode_batches.append(episode_batch)
-                self._held += len(specs)
+                self._unfinished += len(specs)
                 self._changed.notify_all()
         if self.executor is not None:
             self.executor.wake()
 
-    def news(self) -> NodeReport:
-        """Wait until there is something to tell at once, or for a while, and tell it."""
+    def next_report(self) -> NodeReport:
+        """Wait until a report is due and return it."""
         with self._changed:
-            while (wait_s := self._telling_in()) > 0:
+            while (wait_s := self._seconds_to_report()) > 0:
                 self._changed.wait(wait_s)
-            told = replace(self._news, effort=self._before + self._effort, log=self._said())
-            self._news = replace(self._news, ended=())
-            self._is_new, self._told_at = False, time.monotonic()
-            self._asked_for = self._dry
-            return told
+            report = replace(self._report, effort=self._before + self._effort, log=self._new_log())
+            self._report = replace(self._report, ended=())
+            self._is_new, self._reported_at = False, time.monotonic()
+            self._asked_for = self._starved
+            return report
 
-    def _telling_in(self) -> float:
-        """Return in how many seconds to tell what there is."""
-        hurry = self._news.ended and self._held <= self._news.simulators
-        if self._is_new or hurry or self._dry:
+    def _seconds_to_report(self) -> float:
+        """Return the seconds until the next report."""
+        hurry = self._report.ended and self._unfinished <= self._report.simulators
+        if self._is_new or hurry or self._starved:
             return 0.0
-        return self._told_at + TELL_S - time.monotonic()
+        return self._reported_at + REPORT_INTERVAL_S - time.monotonic()
 
-    def say(self, **what: Any) -> None:
-        """Have something told at once."""
+    def update_report(self, **what: Any) -> None:
+        """Change the next report and make it due at once."""
         with self._changed:
-            self._news = replace(self._news, **what)
+            self._report = replace(self._report, **what)
             self._is_new = True
             self._changed.notify_all()
 
-    def next_lot(self) -> EpisodeBatch:
-        """Wait for a lot.
+    def next_batch(self) -> EpisodeBatch:
+        """Wait for a batch.
 
         Raises:
-            Closed: none will come.
+            NodeClosed: no more batches follow.
         """
         with self._changed:
             self._before, self._effort = self._before + self._effort, NodeEffort()
@@ -150,22 +154,22 @@ class NodeMailbox(Callback):
             self._changed.notify_all()
 
     def on_episode_end(self, result: EpisodeResult) -> None:
-        """Put it with its files on the desk."""
-        delivery = EpisodeDelivery(result, dict(_files_of(result.spec.key, self._folder)))
+        """Add the result and the episode's files to the next report."""
+        delivery = EpisodeDelivery(result, dict(_take_files(result.spec.key, self._folder)))
         with self._changed:
-            self._held -= 1
-            self._news = replace(self._news, ended=(*self._news.ended, delivery))
+            self._unfinished -= 1
+            self._report = replace(self._report, ended=(*self._report.ended, delivery))
             self._changed.notify_all()
 
     def on_progress(self, progress: RunProgress) -> None:
-        """Note what has been done."""
+        """Note the work done."""
         self._effort = NodeEffort.of(progress)
 
-    def take_more(self) -> bool:
-        """Have the engine play what has come meanwhile; return False: it does not stop.
+    def add_batches(self) -> bool:
+        """Queue batches that arrived meanwhile; return False, since the engine must not stop.
 
         Raises:
-            Closed: nobody wants that.
+            NodeClosed: the head has closed this node.
         """
         assert self.executor is not None
         scheduler = self.executor.scheduler
@@ -176,41 +180,44 @@ class NodeMailbox(Callback):
                 episode_batch = self._episode_batches.popleft()
                 self.actions |= episode_batch.actions
                 scheduler.add(episode_batch.specs)
-            scheduler.refuse(self._refused)
+            scheduler.release_tasks(self._refused)
             self._refused.clear()
-            self._dry = scheduler.dry
-            if self._dry:
+            self._starved = scheduler.starved_tasks
+            if self._starved:
                 self._changed.notify_all()
         return False
 
-    def _said(self) -> bytes:
+    def _new_log(self) -> bytes:
         log = self._folder / "workers.log"
         if not log.exists():
             return b""
         with log.open("rb") as file:
             file.seek(self._log_read)
-            said = file.read(_MOST_LOG)
-        self._log_read += len(said)
-        return said
+            output = file.read(_MOST_LOG)
+        self._log_read += len(output)
+        return output
 
 
-def _files_of(key: EpisodeKey, folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield what an episode has left in ``folder``, which it leaves by that."""
-    take, video = folder / staged_episode_path(key), folder / video_path(key)
-    files = [path for path in take.rglob("*") if path.is_file()] if take.exists() else []
+def _take_files(key: EpisodeKey, folder: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the files of an episode in ``folder``, removing them."""
+    recording_folder, video = folder / staged_episode_path(key), folder / video_path(key)
+    has_recording = recording_folder.exists()
+    files = (
+        [path for path in recording_folder.rglob("*") if path.is_file()] if has_recording else []
+    )
     for path in (*files, *([video] if video.exists() else ())):
         yield path.relative_to(folder).as_posix(), path.read_bytes()
         path.unlink()
-    if take.exists():
-        shutil.rmtree(take)
+    if has_recording:
+        shutil.rmtree(recording_folder)
 
 
 class Node:
-    """Plays lots in a thread of its own, from the moment it is made until it is closed."""
+    """Runs batches in a thread of its own, from its creation until ``close``."""
 
     def __init__(self, order: NodeSetup, cores: int) -> None:
         self._order, self._cores = order, cores
-        self._folder, self._lock = _scratch()
+        self._folder, self._lock = _make_scratch_folder()
         self._mailbox = NodeMailbox(self._folder)
         self._checkpoint: Mapping[str, bytes] | None = None
         self._has_checkpoint = threading.Event()
@@ -220,16 +227,16 @@ class Node:
     def exchange(
         self, episode_batch: EpisodeBatch | None, checkpoint: Mapping[str, bytes] | None = None
     ) -> NodeReport:
-        """Take a lot in, and return what has happened since the last call, once something has."""
+        """Accept a batch and return the next report, once one is due."""
         if checkpoint is not None:
             self._checkpoint = checkpoint
-            self._mailbox.say(wants_checkpoint=False)
+            self._mailbox.update_report(wants_checkpoint=False)
             self._has_checkpoint.set()
         self._mailbox.put(episode_batch)
-        return self._mailbox.news()
+        return self._mailbox.next_report()
 
     def close(self) -> None:
-        """End the engine and leave nothing on this machine."""
+        """End the engine and remove all files of this node."""
         self._mailbox.end()
         self._thread.join(_CLOSE_S)
         self._lock.release()
@@ -237,55 +244,59 @@ class Node:
 
     def _serve(self) -> None:
         try:
-            executor = self._opened()
-        except Exception as error:  # noqa: BLE001  told to the head
-            self._mailbox.say(failure=_failure_of(error, unfit=True))
+            executor = self._make_executor()
+        except Exception as error:  # noqa: BLE001  reported to the head
+            self._mailbox.update_report(failure=_node_failure(error, unfit=True))
             return
         try:
             while True:
-                self._play(executor, self._mailbox.next_lot())
+                self._run_batch(executor, self._mailbox.next_batch())
         except NodeClosed:
             pass
-        except Exception as error:  # noqa: BLE001  told to the head
-            self._mailbox.say(failure=_failure_of(error, unfit=False))
+        except Exception as error:  # noqa: BLE001  reported to the head
+            self._mailbox.update_report(failure=_node_failure(error, unfit=False))
         finally:
             executor.close()
 
-    def _opened(self) -> LocalExecutor:
-        """Make policy and simulators, and see that they are the head's.
+    def _make_executor(self) -> LocalExecutor:
+        """Make policy and simulators, and check that they match the head's.
 
         Raises:
-            UsageError: something is missing here, or is another than the head's.
+            UsageError: something is missing here or differs from the head.
         """
         order = self._order
         if order.folder.is_dir():
             os.chdir(order.folder)
         config = self._with_checkpoint(build(order.config, order.settings))
-        context = checked(config, RunFolder(self._folder), range(1))
-        torch = sys.modules.get("torch")  # where no policy here computes with it, nothing is to do
+        context = prepare_context(config, RunFolder(self._folder), range(1))
+        torch = sys.modules.get("torch")  # not imported: no policy here uses it
         if torch is not None and order.torch_threads is not None:
             torch.set_num_threads(order.torch_threads)
         changed = changed_fields(order.protocol, context.protocol())
         if changed:
-            raise UsageError(f"it would play other episodes: {describe_changes(changed)}")
+            raise UsageError(
+                f"it would run other episodes: {describe_changes(changed)}",
+                code="cluster.node-mismatch",
+            )
         settings = replace(context.settings(), cores=self._cores)
         simulators = n_workers(settings, context.policy.spec, MAX_EPISODES)
         settings = replace(
             settings,
             flags=replace(settings.flags, batch_size=simulators),
-            limits=replace(settings.limits, fed=True),
+            limits=replace(settings.limits, more_may_come=True),
         )
         self._mailbox.executor = executor = LocalExecutor(settings, context.policy)
-        self._mailbox.say(simulators=simulators)
+        self._mailbox.update_report(simulators=simulators)
         return executor
 
     def _with_checkpoint(self, config: RunConfig) -> RunConfig:
-        """Return the config with a policy that can be read here: from its folder, or one sent."""
+        """Return the config with a readable checkpoint: its own folder, or the files the head
+        sends."""
         policy: Any = config.policy
         read_from = plugins.find_policy(policy.type).read_from
         if read_from is None or Path(policy.path).expanduser().is_dir():
             return config
-        self._mailbox.say(wants_checkpoint=True)
+        self._mailbox.update_report(wants_checkpoint=True)
         self._has_checkpoint.wait()
         assert self._checkpoint is not None
         place = self._folder / "checkpoint"
@@ -295,24 +306,27 @@ class Node:
         self._checkpoint = None
         return replace(config, policy=replace(policy, path=str(place), revision=None))
 
-    def _play(self, executor: LocalExecutor, episode_batch: EpisodeBatch) -> None:
-        way, mailbox = episode_batch.way, self._mailbox
+    def _run_batch(self, executor: LocalExecutor, episode_batch: EpisodeBatch) -> None:
+        way, mailbox = episode_batch.options, self._mailbox
         mailbox.actions = dict(episode_batch.actions)
         camera = None if way.camera is None else replace(way.camera, folder=self._folder)
         recording = None if way.recording is None else replace(way.recording, folder=self._folder)
         engine = executor.engine_for(episode_batch.specs, dict(way.environment))
-        engine.run([mailbox], mailbox.take_more, camera, mailbox.actions, recording)
+        engine.run([mailbox], mailbox.add_batches, camera, mailbox.actions, recording)
 
 
-def _failure_of(error: Exception, *, unfit: bool) -> NodeFailure:
-    cause = error.__cause__ or error
+def _node_failure(error: Exception, *, unfit: bool) -> NodeFailure:
     return NodeFailure(
-        str(error) or repr(error), format_traceback(cause), type(error).__name__, unfit
+        message=str(error) or repr(error),
+        cause=format_traceback(error.__cause__ or error),
+        kind=type(error).__name__,
+        unfit=unfit,
+        code=error.code if isinstance(error, ProctorError) else "",
     )
 
 
-def _scratch() -> tuple[Path, Lock]:
-    """Make a folder of our own, and remove those of engines that were killed."""
+def _make_scratch_folder() -> tuple[Path, Lock]:
+    """Make a folder for this node, and remove those of killed nodes."""
     temporary = Path(tempfile.gettempdir())
     for left in temporary.glob(f"{_SCRATCH}*"):
         try:
@@ -320,7 +334,7 @@ def _scratch() -> tuple[Path, Lock]:
                 continue
             lock = try_lock(left / ".lock")
         except OSError:
-            continue  # somebody else's, or gone meanwhile
+            continue  # another user's, or gone meanwhile
         if lock is not None:
             shutil.rmtree(left, ignore_errors=True)
             lock.release()

@@ -1,4 +1,4 @@
-"""What a user should know of a run: shown by the command line and by the Python API alike."""
+"""Warnings and notes on a run, for the command line and the Python API."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ class Notices:
     """Lines for the user."""
 
     warnings: tuple[str, ...] = ()
-    """What changes how results are to be read."""
+    """What changes the meaning of the results."""
     notes: tuple[str, ...] = ()
-    """What should be seen once: flags that change nothing, what a checkpoint's reader noticed."""
+    """What the user should see once: flags without effect, notes on a checkpoint."""
 
 
-def notices_of(context: RolloutContext[RunConfig]) -> Notices:
-    """Return what is to be shown before a run starts, be it an evaluation or a recording."""
+def start_notices(context: RolloutContext[RunConfig]) -> Notices:
+    """Return the notices to show before an evaluation or recording starts."""
     config, benchmark = context.config, context.benchmark
     notes = (*config.notes, *unused_in_run(config), *benchmark.notes, *context.policy.spec.notes)
     warnings = (*_of_comparison(context), *benchmark.warnings, *_of_plan(context))
     return Notices((*warnings, *_of_texts(context)), notes)
 
 
-def notices_after(evaluation: Evaluation, action: ActionSpec) -> Notices:
-    """Return what is to be shown once an evaluation has ended."""
+def end_notices(evaluation: Evaluation, action: ActionSpec) -> Notices:
+    """Return the notices to show after an evaluation."""
     notes = (out_of_range_note(evaluation.rows, action), evaluation.filmed.note)
     return Notices(
         (*world_warnings(evaluation.rows), *evaluation.filmed.warnings),
@@ -46,25 +46,26 @@ def notices_after(evaluation: Evaluation, action: ActionSpec) -> Notices:
 
 
 def out_of_range_note(rows: Sequence[EpisodeRecord], action: ActionSpec) -> str | None:
-    """Say in how many episodes actions were out of the benchmark's range, if in any."""
+    """Return how many episodes had actions outside the benchmark's range; None if no episode
+    had."""
     left = sum(bool(row.clipped_steps) for row in rows)
     if not left:
         return None
-    fate = "are clipped" if action.clipped else "are not clipped but played as they are"
+    fate = "are clipped" if action.clipped else "are not clipped but executed as they are"
     where = f"in {left} episode{'s' * (left != 1)}"
     return f"{where} the policy left the action range; such actions {fate}"
 
 
 def _of_texts(context: RolloutContext[RunConfig]) -> Iterator[str]:
-    """Name two tasks' texts that differ, where the policy reads them as one."""
+    """Name two different instructions that the policy cannot tell apart."""
     policy = context.policy
     pair = policy.read_alike(spec.task for spec in context.plan)
     if pair is not None:
-        yield f"{read_alike_text(policy.spec.name, pair)}, so it plays these tasks as one"
+        yield f"{read_alike_text(policy.spec.name, pair)}, so it cannot tell these tasks apart"
 
 
 def _of_comparison(context: RolloutContext[RunConfig]) -> Iterator[str]:
-    """Name what differs, besides the policy, from the run to compare with."""
+    """Name protocol differences, besides the policy, from the run of --against."""
     config = context.config
     against = config.against if isinstance(config, EvalConfig) else None
     reference = None if against is None else RunFolder(against).read()
@@ -73,7 +74,7 @@ def _of_comparison(context: RolloutContext[RunConfig]) -> Iterator[str]:
 
 
 def _of_plan(context: RolloutContext[RunConfig]) -> Iterator[str]:
-    """Say that an evaluation plays worlds more than once."""
+    """Warn if an evaluation runs an initial state more than once."""
     repeats = planned_repeats(context.plan) if isinstance(context.config, EvalConfig) else None
     if repeats is not None:
         yield repeats

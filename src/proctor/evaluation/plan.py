@@ -1,4 +1,4 @@
-"""From a benchmark and a number of episodes to the list of episodes, and what of it is left."""
+"""The list of planned episodes, the remaining ones, and the number of simulators to run them."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ def make_plan(benchmark: Benchmark, indices: Collection[int], seed: int) -> list
     """List the episodes with these indices of every task, task by task. Creates no simulator.
 
     Raises:
-        UsageError: there would be more of them than a run can hold.
+        UsageError: there are more episodes than a run can hold.
     """
     tasks = benchmark.tasks()
     if len(tasks) * len(indices) > MAX_EPISODES:
         raise UsageError(
             f"{len(tasks)} tasks with {len(indices)} episodes each are more than a run holds "
-            f"({MAX_EPISODES:,}); ask for fewer, or for fewer tasks with --env.task"
+            f"({MAX_EPISODES:,}); ask for fewer, or for fewer tasks with --env.task",
+            code="run.too-many-episodes",
         )
     indices = sorted(set(indices))
     return [benchmark.spec(task, index, seed) for task in tasks for index in indices]
 
 
 def planned_tasks(plan: Sequence[EpisodeSpec]) -> list[PlannedTask]:
-    """Return the tasks of a plan in its order, each with the number of its episodes."""
+    """Return the tasks of a plan in its order, each with its number of episodes."""
     episodes = Counter(spec.task for spec in plan)
     return [
         PlannedTask(task.suite, task.task_id, task.name, task.instruction, task.max_steps, n)
@@ -43,8 +44,8 @@ def planned_tasks(plan: Sequence[EpisodeSpec]) -> list[PlannedTask]:
     ]
 
 
-class InferencePlace(Enum):
-    """Where the actions of a run are found, which decides how many simulators suit it."""
+class InferencePlacement(Enum):
+    """Where inference runs, which decides how many simulators suit it."""
 
     BESIDE = "in the workers"
     LIGHT = "in the engine, by next to no work"
@@ -53,41 +54,41 @@ class InferencePlace(Enum):
 
 
 _PER_CORE = {
-    # Nobody else needs a core: the engine hears of whole episodes only.
-    InferencePlace.BESIDE: 1.0,
-    # The engine's own core is busy with requests when simulators are quick; they wait then.
-    InferencePlace.LIGHT: 1.0,
-    # Simulators wait while the network computes with all cores, and the other way round.
-    InferencePlace.CPU: 1.0,
-    # Most of them wait, for the accelerator to draw or to think: 24 on 16 cores fill its batches.
-    InferencePlace.ACCELERATOR: 1.5,
+    # The engine needs no core: it receives whole episodes only.
+    InferencePlacement.BESIDE: 1.0,
+    # The engine's core is busy with requests if simulators are fast; they wait then.
+    InferencePlacement.LIGHT: 1.0,
+    # Simulators wait while the network uses all cores, and the network waits for simulators.
+    InferencePlacement.CPU: 1.0,
+    # Most simulators wait for the accelerator: 24 on 16 cores fill its batches.
+    InferencePlacement.ACCELERATOR: 1.5,
 }
 _MOST = 64
-"""Past the point where one parent keeps up with simulators that render."""
+"""More simulators that render than one engine can serve."""
 
 
 @dataclass(frozen=True)
 class WorkerLoad:
-    """What decides how many simulators are best."""
+    """What decides the best number of simulators."""
 
-    thinking: InferencePlace
+    placement: InferencePlacement
     cores: int
     memory_bytes: int
 
 
 def best_simulators(load: WorkerLoad) -> int:
-    """Return how many simulators keep this machine busy without being in each other's way.
+    """Return how many simulators keep this machine busy without competing for it.
 
-    Two at least where the engine thinks, so that one moves while the other is thought for.
-    ``python -m measurements engine workers`` compares it with fixed numbers.
+    At least two if inference runs in the engine: one steps while the other waits for actions.
+    ``python -m measurements engine workers`` compares the number with fixed ones.
     """
-    least = 1 if load.thinking is InferencePlace.BESIDE else 2
+    least = 1 if load.placement is InferencePlacement.BESIDE else 2
     fitting = load.memory_bytes // (WORKER_MB * 2**20)
-    return max(1, min(max(least, round(_PER_CORE[load.thinking] * load.cores)), fitting, _MOST))
+    return max(1, min(max(least, round(_PER_CORE[load.placement] * load.cores)), fitting, _MOST))
 
 
 def workers_for(batch_size: int, n_episodes: int, load: WorkerLoad) -> int:
-    """Return how many simulators to run at once: as asked, or the best number when 0.
+    """Return the number of simulators: ``batch_size``, or the best number if that is 0.
 
     Never more than there are episodes, never fewer than one.
     """
@@ -101,12 +102,12 @@ def n_workers(settings: RolloutSettings, policy: PolicySpec, n_episodes: int) ->
     return workers_for(settings.flags.batch_size, n_episodes, load)
 
 
-def _inference_place(policy: PolicySpec) -> InferencePlace:
+def _inference_place(policy: PolicySpec) -> InferencePlacement:
     if policy.placement is Placement.WORKER:
-        return InferencePlace.BESIDE
+        return InferencePlacement.BESIDE
     if policy.computes_on is None:
-        return InferencePlace.LIGHT
-    return InferencePlace.CPU if policy.computes_on == "cpu" else InferencePlace.ACCELERATOR
+        return InferencePlacement.LIGHT
+    return InferencePlacement.CPU if policy.computes_on == "cpu" else InferencePlacement.ACCELERATOR
 
 
 def max_batch(policy: PolicySpec, n_workers: int) -> int:
@@ -121,29 +122,29 @@ _FOR_THE_REST = 64
 
 
 def descriptors_for(workers: int) -> int:
-    """Return how many descriptors a run with so many workers takes, with some to spare."""
+    """Return how many file descriptors a run with ``workers`` workers needs, with a margin."""
     return _FOR_THE_REST + _FOR_EACH_WORKER * workers
 
 
 def workers_within(descriptors: int) -> int:
-    """Return how many workers so many descriptors allow."""
+    """Return how many workers so many file descriptors allow."""
     return max(0, (descriptors - _FOR_THE_REST) // _FOR_EACH_WORKER)
 
 
 @dataclass(frozen=True)
 class RemainingEpisodes:
-    """What is left to run of a plan."""
+    """The remaining episodes of a plan."""
 
     specs: list[EpisodeSpec]
     begun: int
-    """The last index of which an earlier session has ended an episode; -1: none."""
+    """The last index of which an earlier session ended an episode; -1: none."""
 
 
 def check_planned(plan: list[EpisodeSpec], done: Sequence[EpisodeRecord], path: Path) -> None:
-    """Refuse to go on with a folder that holds other episodes than those planned.
+    """Refuse to resume a folder that holds other episodes than the planned ones.
 
     Raises:
-        UsageError: naming the first.
+        UsageError: naming the first one.
     """
     planned = {spec.key: spec for spec in plan}
     extra = [row for row in done if row.key not in planned]
@@ -152,24 +153,26 @@ def check_planned(plan: list[EpisodeSpec], done: Sequence[EpisodeRecord], path: 
         raise UsageError(
             f"--resume: {path} holds {len(extra)} episodes that are not planned now, as episode "
             f"{first.episode_index} of {first.task} in {first.suite}; tasks are added to those of "
-            "the run: name them too, and at least as many --eval.n_episodes"
+            "the run: name them too, and at least as many --eval.n_episodes",
+            code="run.unplanned-episode",
         )
     for row in done:
         found = row.disagreement(planned[row.key])
         if found is not None:
             raise UsageError(
                 f"--resume: {row.key} in {path} is another episode than the one planned now "
-                f"({found}); its journal was changed or mixed up: choose another --output_dir"
+                f"({found}); its journal was changed or mixed up: choose another --output_dir",
+                code="run.episode-mismatch",
             )
 
 
 def remaining_episodes(
     plan: list[EpisodeSpec], done: Sequence[EpisodeRecord], *, decided: bool
 ) -> RemainingEpisodes:
-    """Return the episodes to run: once a rule has decided, only those of rounds that have begun.
+    """Return the episodes to run; once a stop rule has decided, only those of begun rounds.
 
-    An earlier session that ended amid its rounds has left the quick episodes of them, which are
-    the successes. What errored is tried again: the cause may be mended.
+    An earlier session that was interrupted in a round holds its quick episodes only, which are
+    mostly successes. Errored episodes run again: their cause may be fixed.
     """
     sound = {row.key for row in done if row.outcome.counts}
     begun = max((row.episode_index for row in done), default=-1)

@@ -1,11 +1,11 @@
-"""From a config to parts that fit together: everything is checked, nothing is started."""
+"""Makes a checked ``RolloutContext`` from a config. Checks everything and starts no simulator."""
 
 from __future__ import annotations
 
 import copy
 import platform
 from collections.abc import Callable, Collection
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from proctor import plugins
@@ -45,10 +45,12 @@ from proctor.system.ray_cluster import check_cluster
 Config = TypeVar("Config", bound=RunConfig)
 
 
-def checked(config: Config, folder: RunFolder, indices: Collection[int]) -> RolloutContext[Config]:
-    """Check that everything ``config`` names exists and fits together, for these episodes a task.
+def prepare_context(
+    config: Config, folder: RunFolder, indices: Collection[int]
+) -> RolloutContext[Config]:
+    """Check that everything ``config`` names exists and matches; plan these episodes per task.
 
-    Runs no simulator and writes nothing; what will take time is begun (see ``head_start``).
+    Runs no simulator and writes nothing. Slow set-up starts here (see ``background_setup``).
 
     Raises:
         UsageError: with one line that says what to change.
@@ -56,11 +58,11 @@ def checked(config: Config, folder: RunFolder, indices: Collection[int]) -> Roll
     if config.cluster is not None:
         check_cluster(config.cluster)
     with plugins.blame_plugin("benchmarks", config.env.type):
-        context = _fitted(config, folder, indices)
+        context = _make_context(config, folder, indices)
     settings = context.settings()
     check_importable(settings)
     if config.cluster is not None:
-        return context  # every node sees to its own memory
+        return context  # every node checks its own memory
     workers = n_workers(settings, context.policy.spec, len(context.plan))
     _check_memory(settings, workers)
     if config.eval.use_async_envs:
@@ -68,21 +70,22 @@ def checked(config: Config, folder: RunFolder, indices: Collection[int]) -> Roll
     return context
 
 
-def _pinned(config: Config) -> Config:
-    """Return the config with the one checkpoint that its policy is read from, links followed."""
+def _with_pinned_checkpoint(config: Config) -> Config:
+    """Return the config with the path of its checkpoint resolved, so that links are followed
+    once."""
     pin = plugins.find_policy(config.policy.type).pinned
     if pin is None:
         return config
-    same = copy.copy(config)  # with its notes
+    same = copy.copy(config)  # keeps its notes
     same.policy = pin(config.policy)
     return same
 
 
-def look(config: RunConfig) -> PolicyPlugin:
-    """Refuse what can be told of a policy without making it; return how it is made.
+def check_policy_settings(config: RunConfig) -> PolicyPlugin:
+    """Check a policy's settings without making the policy; return its plug-in.
 
     Raises:
-        UsageError: its files are not there, or no chunk lasts for the latency.
+        UsageError: its files are missing, or no chunk is longer than the latency.
     """
     plugin = plugins.find_policy(config.policy.type)
     if plugin.look is not None:
@@ -90,37 +93,45 @@ def look(config: RunConfig) -> PolicyPlugin:
     return plugin
 
 
-def look_ahead(config: RunConfig) -> None:
-    """Refuse at once what would be refused when the turn of one of several runs has come.
+def check_ahead_of_time(config: RunConfig) -> None:
+    """Check one of several runs before the first one starts.
 
-    A policy without a network is made for it: a script in no time, a server's is asked.
+    For the latency check a policy without a network is made: a script takes no time, and a remote
+    policy's server is asked.
 
     Raises:
-        UsageError: as ``look``.
+        UsageError: as ``check_policy_settings``.
     """
-    plugin = look(config)
+    plugin = check_policy_settings(config)
     if config.eval.latency and not plugin.has_network:
-        policy = _made_policy(config, interface_of(_made_benchmark(config)[1]))
+        policy = _make_policy(config, interface_of(_make_benchmark(config)[1]))
         try:
             _check_latency(config, policy.spec)
         finally:
             policy.close()
 
 
-def _fitted(config: Config, folder: RunFolder, indices: Collection[int]) -> RolloutContext[Config]:
-    """Make benchmark and policy, and see that they fit."""
-    config = _pinned(config)
-    plugin = look(config)
-    make_benchmark, benchmark = _made_benchmark(config)
-    if config.eval.use_async_envs:  # first: what workers are forked from has the limit it finds
+def _make_context(
+    config: Config, folder: RunFolder, indices: Collection[int]
+) -> RolloutContext[Config]:
+    """Make benchmark and policy, and check that they match."""
+    config = _with_pinned_checkpoint(config)
+    plugin = check_policy_settings(config)
+    make_benchmark, benchmark = _make_benchmark(config)
+    if config.eval.use_async_envs:  # first: the fork server inherits the limit
         raise_descriptor_limit(descriptors_for(config.eval.batch_size))
     in_workers = config.eval.use_async_envs and config.cluster is None
     start_background_setup(benchmark, in_workers=in_workers, images=plugin.has_network)
     interface = interface_of(benchmark)
-    with ThreadPoolExecutor(1) as thread:  # the first time it takes a second: as long as a policy
+    with ThreadPoolExecutor(1) as thread:  # hashing takes up to a second
         hashes = thread.submit(package_hashes, benchmark.distributions)
-        policy = _made_policy(config, interface)
-        packages = _result(hashes)
+        policy = _make_policy(config, interface)
+        try:
+            packages = hashes.result()
+        except OSError as error:
+            raise UsageError(
+                f"cannot read {error.filename}: {error.strerror}", code="plugin.unreadable"
+            ) from None
     check_offered(policy.spec.inputs, interface, f"policy {policy.spec.name!r}")
     _check_instructions(policy.spec, benchmark)
     _check_latency(config, policy.spec)
@@ -137,15 +148,8 @@ def _fitted(config: Config, folder: RunFolder, indices: Collection[int]) -> Roll
     )
 
 
-def _result(hashes: Future[dict[str, str]]) -> dict[str, str]:
-    try:
-        return hashes.result()
-    except OSError as error:
-        raise UsageError(f"cannot read {error.filename}: {error.strerror}") from None
-
-
-def _made_benchmark(config: RunConfig) -> tuple[Callable[[], Benchmark], Benchmark]:
-    """Return the benchmark and how workers make it; one of somebody else's is looked at first."""
+def _make_benchmark(config: RunConfig) -> tuple[Callable[[], Benchmark], Benchmark]:
+    """Return the benchmark and its factory for workers; a third-party plug-in is checked."""
     make_benchmark = plugins.find_benchmark(config.env.type).maker(config.env)
     benchmark = make_benchmark()
     if plugins.plugin_module("benchmarks", config.env.type) is not None:
@@ -153,50 +157,55 @@ def _made_benchmark(config: RunConfig) -> tuple[Callable[[], Benchmark], Benchma
     return make_benchmark, benchmark
 
 
-def _made_policy(config: RunConfig, interface: Interface) -> Policy:
-    """Return the policy; one of somebody else's is looked at first."""
+def _make_policy(config: RunConfig, interface: Interface) -> Policy:
+    """Return the policy; a third-party plug-in is checked."""
     kind = config.policy.type
     with plugins.blame_plugin("policies", kind):
         policy = plugins.find_policy(kind).make(config.played_policy, interface)
         if not isinstance(policy, Policy):
-            made = type(policy).__name__
-            raise UsageError(f"--policy.type={kind} makes a {made}, which is no policy")
+            kind_of_object = type(policy).__name__
+            raise UsageError(
+                f"--policy.type={kind} makes a {kind_of_object}, not a Policy",
+                code="plugin.not-a-policy",
+            )
         if plugins.plugin_module("policies", kind) is not None:
             check_policy(policy)
     return policy
 
 
 def _check_instructions(policy: PolicySpec, benchmark: Benchmark) -> None:
-    """Refuse tasks without an instruction where the policy needs one, and words for no task."""
+    """Refuse tasks without an instruction if the policy needs one, and instructions for no task."""
     if policy.language_conditioned:
         check_instructions(policy.name, benchmark.name, benchmark.tasks())
     names = [task.name for task in benchmark.tasks()]
     for name in policy.worded:
         if name not in names:
             raise UsageError(
-                f"--policy.instructions: {benchmark.name} plays no task {name!r}"
-                f"{did_you_mean(name, names)}"
+                f"--policy.instructions: {benchmark.name} has no task {name!r}"
+                f"{did_you_mean(name, names)}",
+                code="policy.unknown-task",
             )
 
 
 def _check_latency(config: RunConfig, policy: PolicySpec) -> None:
-    if policy.n_action_steps is not None:  # a chunk of any length is looked at when it comes
+    if policy.n_action_steps is not None:  # None: each chunk is checked when it arrives
         check_latency(config.eval.latency, policy.name, policy.n_action_steps)
 
 
 def _check_memory(settings: RolloutSettings, workers: int) -> None:
-    """Refuse observations that this machine cannot hold, before anything is reserved for them."""
+    """Refuse observations that do not fit this machine's memory, before any is allocated."""
     one = sum(feature.nbytes for feature in settings.features.values())
-    needed, there = workers * settings.n_obs_steps * one, usable_memory_bytes()
-    if needed > there // 2:
+    needed, available = workers * settings.n_obs_steps * one, usable_memory_bytes()
+    if needed > available // 2:
         raise UsageError(
             f"the observations of {workers} simulators take {needed / 2**30:.1f} GiB of this "
-            f"machine's {there / 2**30:.1f}; lower --eval.batch_size or the size of the images"
+            f"machine's {available / 2**30:.1f}; lower --eval.batch_size or the size of the images",
+            code="system.too-little-memory",
         )
 
 
 def _check_descriptors(workers: int) -> None:
-    """Refuse more workers than this process may have open files for."""
+    """Refuse more workers than the limit of open files allows."""
     needed = descriptors_for(workers)
     allowed = raise_descriptor_limit(needed)
     if allowed < needed:
@@ -204,14 +213,15 @@ def _check_descriptors(workers: int) -> None:
         way_out = f"--eval.batch_size={fits} fits" if fits else "allow more"
         raise UsageError(
             f"{workers} simulators take {needed} open files and {allowed} are allowed here "
-            f"(ulimit -n); {way_out}"
+            f"(ulimit -n); {way_out}",
+            code="system.too-few-descriptors",
         )
 
 
-def record_of(
+def make_run_record(
     context: RolloutContext[Config], protocol: dict[str, Any], given: dict[str, Any]
 ) -> RunRecord:
-    """Return what ``run.json`` of a first session says; ``RunFolder.joined`` adds when it began."""
+    """Return the ``run.json`` of a first session; ``RunFolder.session_record`` adds its start."""
     kept = {key: value for key, value in given.items() if key not in ("resume", "output_dir")}
     return RunRecord(
         given=without_secrets(context.config, kept),

@@ -1,7 +1,7 @@
-"""One recording from config to dataset: plays until enough demonstrations are kept of every task.
+"""One recording, from config to dataset: runs episodes until every task has enough demonstrations.
 
-Every task is played n times, and once more for each episode that is not kept: which episodes are
-played depends on how they end and on nothing else, so neither does what the dataset holds.
+Every task is run n times, and once more for each episode that is not kept. Which episodes run
+depends only on how episodes end, and so does the content of the dataset.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from proctor.config.recording import RecordConfig
 from proctor.config.sections import VideoSettings
 from proctor.errors import UsageError
 from proctor.evaluation.cluster import make_executor
-from proctor.evaluation.demonstrations import Demonstrations, demonstrations, pending_episodes
+from proctor.evaluation.demonstrations import Demonstrations, check_recording, pending_episodes
 from proctor.evaluation.plan import RemainingEpisodes, check_planned
-from proctor.evaluation.preparing import checked, record_of
+from proctor.evaluation.preparing import make_run_record, prepare_context
 from proctor.evaluation.rollout_context import RolloutContext, require_judged
 from proctor.evaluation.session import Session
 from proctor.evaluation.video_replay import VideoReplay
@@ -37,13 +37,13 @@ from proctor.system.files import recover_swap
 from proctor.types import EpisodeKey, EpisodeSpec, Outcome, Task
 
 _TaskKey = tuple[str, int]
-MakeRecorders = Callable[[int], list[Callback]]
-"""Makes what watches a session, given how many demonstrations there are already."""
+MakeRecordingCallbacks = Callable[[int], list[Callback]]
+"""Makes the callbacks of a session, given the number of demonstrations already recorded."""
 
 
 @dataclass(frozen=True)
 class TaskRecord:
-    """What came of one task."""
+    """The counts of one recorded task."""
 
     name: str
     kept: int
@@ -55,27 +55,27 @@ class TaskRecord:
 
 @dataclass(frozen=True)
 class RecordingResult:
-    """A dataset after a session on it."""
+    """A dataset after a recording session."""
 
     root: Path
     wanted: int
-    """Of every task."""
+    """Demonstrations to keep per task."""
     tasks: list[TaskRecord]
     seconds: float
-    """Of this session."""
+    """Duration of this session."""
     log: Path
-    """What simulators said."""
+    """Output of the simulators."""
     note: str | None = None
-    """Why the dataset's files are not put together, where they are not."""
+    """Why the dataset's files were not merged; None if they were."""
 
     @property
     def complete(self) -> bool:
-        """Whether there are as many demonstrations of every task as asked for."""
+        """Whether every task has enough demonstrations."""
         return all(task.kept >= self.wanted for task in self.tasks)
 
 
 def prepare(config: RecordConfig) -> tuple[RolloutContext[RecordConfig], Demonstrations]:
-    """Check that everything ``config`` names exists, fits together and can be recorded.
+    """Check that everything ``config`` names exists, matches and can be recorded.
 
     Runs no simulator and writes nothing.
 
@@ -83,41 +83,45 @@ def prepare(config: RecordConfig) -> tuple[RolloutContext[RecordConfig], Demonst
         UsageError: with one line that says what to change.
     """
     folder = RunFolder(config.run_folder)
-    _check_place(config, folder)
-    context = checked(config, folder, range(config.record.n_episodes))
+    _check_destination(config, folder)
+    context = prepare_context(config, folder, range(config.record.n_episodes))
     if config.record.kept is Keep.SUCCESS:
         require_judged(context.benchmark, "successes are kept (or --record.keep=all)")
-    shown = demonstrations(context.benchmark, config.dataset, config.record, folder.path)
-    shown.environment(context.policy.spec.inputs)
-    return context, shown
+    demonstrations = check_recording(context.benchmark, config.dataset, config.record, folder.path)
+    demonstrations.environment(context.policy.spec.inputs)
+    return context, demonstrations
 
 
-def _check_place(config: RecordConfig, folder: RunFolder) -> None:
-    """Refuse a dataset that exists, or one to go on with that does not."""
+def _check_destination(config: RecordConfig, folder: RunFolder) -> None:
+    """Refuse a dataset that exists, or a dataset to resume that does not."""
     root = config.dataset.folder
     if config.resume:
         recover_swap(root)
-    there = root.exists()
-    if there and not config.resume:
+    exists = root.exists()
+    if exists and not config.resume:
         raise UsageError(
             f"{root} exists; add --resume to record what is missing in it, or choose another "
-            "--dataset.root"
+            "--dataset.root",
+            code="dataset.exists",
         )
     if config.resume and folder.read() is None:
-        raise UsageError(f"--resume: {folder.path} holds no recording to go on with")
-    if config.resume and not there and read_journal(folder.path).rows:
         raise UsageError(
-            f"--resume: the dataset {root} is gone; remove {folder.path} to record it anew"
+            f"--resume: {folder.path} holds no recording to go on with", code="run.missing"
+        )
+    if config.resume and not exists and read_journal(folder.path).rows:
+        raise UsageError(
+            f"--resume: the dataset {root} is gone; remove {folder.path} to record it anew",
+            code="dataset.missing",
         )
 
 
 def run_recording(
     context: RolloutContext[RecordConfig],
-    shown: Demonstrations,
+    demonstrations: Demonstrations,
     given: dict[str, Any],
-    make_recorders: MakeRecorders = lambda kept: [],
+    make_callbacks: MakeRecordingCallbacks = lambda kept: [],
 ) -> RecordingResult:
-    """Play what is missing, and append what is kept to the dataset.
+    """Run the missing episodes, and append the kept ones to the dataset.
 
     Raises:
         UsageError: the folder holds another recording.
@@ -126,18 +130,21 @@ def run_recording(
     """
     config, folder, began = context.config, context.folder, time.monotonic()
     protocol = context.protocol()
-    with folder.locked(), explaining_disk_errors(partial(_kept_of, context)):
-        record = folder.session_record(record_of(context, protocol, given), resume=config.resume)
+    with folder.locked(), explaining_disk_errors(partial(_kept_text, context)):
+        record = folder.session_record(
+            make_run_record(context, protocol, given), resume=config.resume
+        )
         rows = {row.key: row for row in read_journal(folder.path).rows}
         attempts = Attempts(context.benchmark, config, rows.values())
         check_planned(attempts.plan(), list(rows.values()), folder.path)
         folder.write(record)  # nothing is refused from here on
         truncate_partial_line(folder.path / JOURNAL_FILE)
-        with shown.open(folder.path, protocol) as dataset:
-            note = _play(_Stage(context, shown, dataset), attempts, rows, make_recorders)
+        with demonstrations.open(folder.path, protocol) as dataset:
+            recording = _RecordingSession(context, demonstrations, dataset)
+            note = _play(recording, attempts, rows, make_callbacks)
             recorded = _task_records(context, dataset.ledger.keys)
     return RecordingResult(
-        root=shown.root,
+        root=demonstrations.root,
         wanted=config.record.n_episodes,
         tasks=recorded,
         seconds=time.monotonic() - began,
@@ -146,37 +153,37 @@ def run_recording(
     )
 
 
-def _kept_of(context: RolloutContext[RecordConfig], mend: str) -> str:
-    """Say what is kept of a recording that the disk ended, and how to go on."""
+def _kept_text(context: RolloutContext[RecordConfig], mend: str) -> str:
+    """Return what is kept of a recording that a full disk ended, and how to go on."""
     if not (context.folder.path / RUN_FILE).exists():
         return f"nothing was recorded: {mend}, then run again"
-    kept = f"what is in {context.config.dataset.folder} is kept"
-    return f"{kept}, and what was played: {mend}, then run again with --resume"
+    kept = f"the dataset {context.config.dataset.folder} is kept"
+    return f"{kept}, and finished episodes: {mend}, then run again with --resume"
 
 
 class Attempts:
-    """Which episodes are played: n of every task, and one more for each that is not kept."""
+    """Plans the episodes to run: n of every task, and one more for each that is not kept."""
 
     def __init__(
         self, benchmark: Benchmark, config: RecordConfig, rows: Collection[EpisodeRecord]
     ) -> None:
-        """Go on after ``rows``; errored episodes of earlier sessions are tried again."""
+        """Continue after ``rows``; errored episodes of earlier sessions run again."""
         self._benchmark, self._seed = benchmark, config.seed
         self._most, keep = config.record.attempts, config.record.kept
         lost: Counter[_TaskKey] = Counter()
-        played: dict[_TaskKey, int] = {}
+        n_run: dict[_TaskKey, int] = {}
         for row in rows:
             task = row.key[:2]
             lost[task] += row.outcome.counts and not keep.keeps(row.outcome)
-            played[task] = max(played.get(task, 0), row.episode_index + 1)
+            n_run[task] = max(n_run.get(task, 0), row.episode_index + 1)
         wanted = config.record.n_episodes
         self._next = {
-            task.key: max(min(wanted + lost[task.key], self._most), played.get(task.key, 0))
+            task.key: max(min(wanted + lost[task.key], self._most), n_run.get(task.key, 0))
             for task in benchmark.tasks()
         }
 
     def plan(self) -> list[EpisodeSpec]:
-        """List what is planned so far, task by task."""
+        """List the episodes planned so far, task by task."""
         return [
             self._benchmark.spec(task, index, self._seed)
             for task in self._benchmark.tasks()
@@ -184,7 +191,7 @@ class Attempts:
         ]
 
     def another(self, task: Task) -> EpisodeSpec | None:
-        """Plan one more episode of ``task``; None where there have been enough."""
+        """Plan one more episode of ``task``; None if it had the maximum number of attempts."""
         index = self._next[task.key]
         if index >= self._most:
             return None
@@ -193,17 +200,17 @@ class Attempts:
 
 
 @dataclass(frozen=True)
-class _Stage:
-    """Who plays, what is recorded of it, and where that goes."""
+class _RecordingSession:
+    """The context of a recording, its options and its open dataset."""
 
     context: RolloutContext[RecordConfig]
-    shown: Demonstrations
+    demonstrations: Demonstrations
     dataset: OpenDataset
 
     def session(self) -> Session:
-        """Return what plays episodes and records them."""
+        """Return the session that runs and records episodes."""
         context, config = self.context, self.context.config
-        environment = self.shown.environment(context.policy.spec.inputs)
+        environment = self.demonstrations.environment(context.policy.spec.inputs)
         settings = replace(context.settings(), environment=environment)
         video_replay = VideoReplay(
             settings=VideoSettings(episodes=0),
@@ -217,23 +224,23 @@ class _Stage:
         return Session(settings, executor, video_replay, self.dataset.recording)
 
     def room(self) -> dict[_TaskKey, int]:
-        """Return how many demonstrations of each task the dataset still lacks."""
+        """Return the number of demonstrations that the dataset still lacks of each task."""
         kept = Counter(key[:2] for key in self.dataset.ledger.keys)
         wanted = self.context.config.record.n_episodes
         return {task.key: wanted - kept[task.key] for task in self.context.benchmark.tasks()}
 
 
 def _play(
-    executor: _Stage,
+    recording: _RecordingSession,
     attempts: Attempts,
     rows: Mapping[EpisodeKey, EpisodeRecord],
-    make_recorders: MakeRecorders,
+    make_callbacks: MakeRecordingCallbacks,
 ) -> str | None:
-    """Play what is missing and complete the dataset; return what is to be said of its files."""
-    dataset, room = executor.dataset, executor.room()
+    """Run the missing episodes and complete the dataset; return a note on its files, if any."""
+    dataset, room = recording.dataset, recording.room()
     plan = [spec for spec in attempts.plan() if room[spec.task.key] > 0]
     line, missing = pending_episodes(dataset, plan, rows, room)
-    with executor.session() as session:
+    with recording.session() as session:
 
         def another(task: Task) -> EpisodeSpec | None:
             spec = attempts.another(task)
@@ -244,9 +251,9 @@ def _play(
         callback = DatasetCallback(dataset, line, another)
         callback.append_ready()
         if missing:
-            watching = make_recorders(len(dataset.ledger.keys))
+            callbacks = make_callbacks(len(dataset.ledger.keys))
             session.run(
-                RemainingEpisodes(missing, -1), [callback, *watching], EarlyStopping((), ())
+                RemainingEpisodes(missing, -1), [callback, *callbacks], EarlyStopping((), ())
             )
         return callback.finish()
 
@@ -254,7 +261,7 @@ def _play(
 def _task_records(
     context: RolloutContext[RecordConfig], in_dataset: Collection[EpisodeKey]
 ) -> list[TaskRecord]:
-    """Say of every task what came of it in all sessions."""
+    """Return the counts of every task over all sessions."""
     known = set(in_dataset)
     of_task: dict[_TaskKey, list[EpisodeRecord]] = {}
     for row in read_journal(context.folder.path).rows:

@@ -41,7 +41,7 @@ class RolloutContext(Generic[Config]):
     plan: list[EpisodeSpec]
     environment: dict[str, str]
     packages: dict[str, str]
-    """The hashes of the packages that define the benchmark's episodes, by name."""
+    """Hashes of the packages that define the benchmark's episodes, by name."""
     folder: RunFolder
 
     def settings(self) -> RolloutSettings:
@@ -74,14 +74,16 @@ class RolloutContext(Generic[Config]):
         )
 
     def protocol(self) -> dict[str, Any]:
-        """Return all that defines an episode of this run, as JSON values.
+        """Return everything that defines an episode of this run, as JSON values.
 
-        That is every field of the config that is not marked as presentation, and what a policy and
-        a benchmark say of themselves: one whose config is resolved further (by a checkpoint's) says
-        its own ``config``.
+        That is every field of the config that is not marked as presentation, and the protocols of
+        policy and benchmark. A policy whose config is completed by its checkpoint reports its own
+        ``config``.
         """
-        told = {name: value for name, value in defining_fields(self.config).items() if value != {}}
-        env, policy = told.pop("env"), told.pop("policy")
+        fields = {
+            name: value for name, value in defining_fields(self.config).items() if value != {}
+        }
+        env, policy = fields.pop("env"), fields.pop("policy")
         defined = {
             "format": PROTOCOL_FORMAT,
             "benchmark": {
@@ -103,16 +105,19 @@ class RolloutContext(Generic[Config]):
             "environment": self.environment,
             "versions": self._versions(),
             "packages": self.packages,
-            **told,
+            **fields,
         }
         as_written = json_round_trip(defined)
         for name, value in flatten(as_written).items():
             if not _is_finite(value):
-                raise UsageError(f"{name} is {value}: what defines a run must be finite numbers")
+                raise UsageError(
+                    f"{name} is {value}: what defines a run must be finite numbers",
+                    code="run.not-finite",
+                )
         return as_written
 
     def _versions(self) -> dict[str, str]:
-        """Return the versions of what runs; the policy's libraries stand in what it says itself."""
+        """Return the versions of the benchmark's packages; the policy's protocol has its own."""
         names = {*self.benchmark.distributions, "numpy", "proctor"}
         known = installed_versions((*self.benchmark.distributions, "numpy"))
         python = ".".join(known["python"].split(".")[:2])
@@ -120,17 +125,20 @@ class RolloutContext(Generic[Config]):
 
 
 def require_judged(benchmark: Benchmark, why: str) -> None:
-    """Refuse a benchmark that does not say what a success is, where one is needed.
+    """Refuse a benchmark without a success rule where success is needed.
 
     Raises:
-        UsageError: saying ``why``.
+        UsageError: naming ``why``.
     """
     if not benchmark.judged:
-        raise UsageError(f"{why}; --env.success=none gives rewards only: say what a success is")
+        raise UsageError(
+            f"{why}; --env.success=none gives rewards only: say what a success is",
+            code="env.without-success",
+        )
 
 
 def _is_finite(value: Any) -> bool:
-    """Whether JSON can say a value."""
+    """Whether a value can be written as JSON."""
     try:
         json.dumps(value, allow_nan=False)
     except ValueError:

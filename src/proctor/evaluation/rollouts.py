@@ -1,4 +1,4 @@
-"""``proctor eval --record``: the episodes of an evaluation are kept as a dataset, all of them."""
+"""``proctor eval --record``: records all episodes of an evaluation into a dataset."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from proctor.callbacks.staged_episodes import Keep
 from proctor.config.evaluation import EvalConfig
 from proctor.config.recording import RecordDatasetSettings, RecordSettings
 from proctor.errors import UsageError
-from proctor.evaluation.demonstrations import Demonstrations, demonstrations, pending_episodes
+from proctor.evaluation.demonstrations import Demonstrations, check_recording, pending_episodes
 from proctor.features import REWARD, SUCCESS
 from proctor.runs.journal import EpisodeRecord
 from proctor.types import EpisodeSpec
 
 
-def rollouts(config: EvalConfig, benchmark: Benchmark, folder: Path) -> Demonstrations | None:
-    """Check that the episodes can be recorded as asked; None where they are not to be.
-
-    ``folder`` is the run folder.
+def check_rollout_recording(
+    config: EvalConfig, benchmark: Benchmark, folder: Path
+) -> Demonstrations | None:
+    """Check that the run in ``folder`` can be recorded as asked; None if --record is not set.
 
     Raises:
         UsageError: with one line that says what to change.
@@ -30,16 +30,18 @@ def rollouts(config: EvalConfig, benchmark: Benchmark, folder: Path) -> Demonstr
     if config.record is None:
         return None
     if config.record.exists() and not config.resume:
-        raise UsageError(f"--record: {config.record} exists; choose another folder")
+        raise UsageError(
+            f"--record: {config.record} exists; choose another folder", code="dataset.exists"
+        )
     extra = [REWARD, SUCCESS] if benchmark.judged else [REWARD]
     settings = RecordSettings(keep=Keep.ALL, images=config.record_images, extra=extra)
     dataset = RecordDatasetSettings(root=config.record)
     dataset.validate()
-    return demonstrations(benchmark, dataset, settings, folder)
+    return check_recording(benchmark, dataset, settings, folder)
 
 
-class RecordedRollouts:
-    """What keeps the episodes of a run; empty where they are not kept."""
+class RolloutRecording:
+    """The recording of a run's episodes; empty if they are not recorded."""
 
     def __init__(self, dataset: OpenDataset | None = None, line: AppendOrder | None = None) -> None:
         self.recording = None if dataset is None else dataset.recording
@@ -48,35 +50,36 @@ class RecordedRollouts:
             self.callbacks = [DatasetCallback(dataset, line)]
 
     def finish(self) -> None:
-        """Every episode has ended that will."""
+        """Complete the dataset, after the last episode."""
         for callback in self.callbacks:
             callback.finish()
 
 
 @contextmanager
 def recording_rollouts(
-    shown: Demonstrations | None,
+    demonstrations: Demonstrations | None,
     plan: Sequence[EpisodeSpec],
     done: Collection[EpisodeRecord],
     folder: Path,
     protocol: Mapping[str, Any],
-) -> Iterator[RecordedRollouts]:
-    """Keep what is run of ``plan`` in the dataset, with what earlier sessions left waiting.
+) -> Iterator[RolloutRecording]:
+    """Record the episodes of ``plan`` into the dataset, with those that earlier sessions left.
 
     Raises:
-        UsageError: episodes of the run were not recorded when they were run.
+        UsageError: finished episodes of the run were not recorded.
         RunFolderError: the dataset was changed since, or cannot be written.
     """
-    if shown is None:
-        yield RecordedRollouts()
+    if demonstrations is None:
+        yield RolloutRecording()
         return
     rows = {row.key: row for row in done}
-    with shown.open(folder, protocol) as dataset:
+    with demonstrations.open(folder, protocol) as dataset:
         line, missing = pending_episodes(dataset, plan, rows)
         lacking = [s for s in missing if s.key in rows and rows[s.key].outcome.counts]
         if lacking:
             raise UsageError(
                 f"--record: {len(lacking)} episodes of {folder} were run without it, as "
-                f"{lacking[0]}; leave --record out, or choose another --output_dir"
+                f"{lacking[0]}; leave --record out, or choose another --output_dir",
+                code="run.not-recorded",
             )
-        yield RecordedRollouts(dataset, line)
+        yield RolloutRecording(dataset, line)

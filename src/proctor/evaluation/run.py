@@ -1,4 +1,4 @@
-"""One evaluation from config to results: checks everything, then runs what is missing."""
+"""One evaluation, from config to results: checks everything, then runs the missing episodes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from proctor.errors import RunFolderError
 from proctor.evaluation.cluster import make_executor
 from proctor.evaluation.demonstrations import Demonstrations
 from proctor.evaluation.plan import check_planned, remaining_episodes
-from proctor.evaluation.preparing import checked, record_of
+from proctor.evaluation.preparing import make_run_record, prepare_context
 from proctor.evaluation.rollout_context import RolloutContext, require_judged
-from proctor.evaluation.rollouts import recording_rollouts, rollouts
-from proctor.evaluation.session import FilmRecorders, Session
+from proctor.evaluation.rollouts import check_rollout_recording, recording_rollouts
+from proctor.evaluation.session import MakeVideoCallbacks, Session
 from proctor.evaluation.stop_rules import make_early_stopping
 from proctor.evaluation.tracking import wandb_tracking
 from proctor.evaluation.video_replay import ReplayedVideos, VideoReplay
@@ -44,34 +44,34 @@ from proctor.runs.sessions import read_session_totals
 from proctor.runs.videos import read_video_warnings, remove_unfinished
 from proctor.stats.anytime import monitored_rates
 
-MakeRecorders = Callable[[Sequence[EpisodeRecord]], list[Callback]]
-"""Makes the outputs of a session besides the journal, given the episodes that stay as they are."""
+MakeCallbacks = Callable[[Sequence[EpisodeRecord]], list[Callback]]
+"""Makes the callbacks of a session besides the journal, given the episodes already finished."""
 
 
 @dataclass(frozen=True)
 class Evaluation(Results):
-    """A run after a session on it."""
+    """A run after an evaluation session."""
 
     filmed: ReplayedVideos = field(default_factory=ReplayedVideos)
     rollouts: Path | None = None
-    """The dataset that its episodes are kept in."""
+    """The dataset of its recorded episodes."""
 
 
 def prepare(config: EvalConfig) -> RolloutContext[EvalConfig]:
-    """Check that everything ``config`` names exists and fits together.
+    """Check that everything ``config`` names exists and matches.
 
-    Runs no simulator and writes nothing; what will take time is begun (see ``head_start``).
+    Runs no simulator and writes nothing. Slow set-up starts here (see ``background_setup``).
 
     Raises:
         UsageError: with one line that says what to change.
     """
     default = config.output_dir is None
     folder = RunFolder(config.output_dir or default_folder(config), or_next=default)
-    return checked(config, folder, config.eval.indices)
+    return prepare_context(config, folder, config.eval.indices)
 
 
 def default_folder(config: EvalConfig) -> Path:
-    """Return ``outputs/eval/DATE/TIME_ENV_POLICY``; where that is taken, a number comes after."""
+    """Return ``outputs/eval/DATE/TIME_ENV_POLICY``; a number is appended if that exists."""
     job = config.job_name or f"{config.env.type}_{config.policy.type}"
     name = f"{time.strftime('%H-%M-%S')}_{job}".replace(":", "-").replace("/", "-")
     return Path("outputs", "eval", time.strftime("%Y-%m-%d"), name)
@@ -80,14 +80,14 @@ def default_folder(config: EvalConfig) -> Path:
 def run_evaluation(
     context: RolloutContext[EvalConfig],
     given: dict[str, Any],
-    make_recorders: MakeRecorders | None = None,
-    film_recorders: FilmRecorders = lambda episodes: [],
+    make_callbacks: MakeCallbacks | None = None,
+    make_video_callbacks: MakeVideoCallbacks = lambda episodes: [],
 ) -> Evaluation:
-    """Run the episodes of ``context`` that its folder does not hold yet, then film some of them.
+    """Run the episodes of ``context`` that its folder does not hold yet, then record videos.
 
     Raises:
-        UsageError: the folder holds another run, or the run to compare with cannot be, or videos
-            or W&B were asked for and cannot be had here.
+        UsageError: the folder holds another run, the run of --against cannot be compared, or videos
+            or W&B were requested and are not available here.
         RunFolderError: the folder is in use or cannot be written.
         KeyboardInterrupt: passed on, after everything finished is on disk.
     """
@@ -95,12 +95,14 @@ def run_evaluation(
     protocol = context.protocol()
     early_stopping = make_early_stopping(config, plan, protocol)
     _check_outputs(config, _video_replay(context))
-    shown = rollouts(config, context.benchmark, folder.path)
+    demonstrations = check_rollout_recording(config, context.benchmark, folder.path)
     kept_of = partial(kept_episodes_text, folder.path, len(plan))
     with folder.locked(), _live_page(config, folder), explaining_disk_errors(kept_of):
-        record = folder.session_record(record_of(context, protocol, given), resume=config.resume)
+        record = folder.session_record(
+            make_run_record(context, protocol, given), resume=config.resume
+        )
         done = read_journal(folder.path).rows
-        read_session_totals(folder.path)  # what the end of the run reads must not fail only then
+        read_session_totals(folder.path)  # fail now, not at the end of the run, if it is damaged
         read_video_warnings(folder.path)
         if config.wandb.active:
             read_run_id(folder.path)
@@ -113,19 +115,19 @@ def run_evaluation(
             early_stopping.add(row.key, row.outcome)
         rest = remaining_episodes(plan, done, decided=early_stopping.decided)
         with (
-            recording_rollouts(shown, plan, done, folder.path, protocol) as kept,
+            recording_rollouts(demonstrations, plan, done, folder.path, protocol) as kept,
             wandb_tracking(config.wandb, folder.path, record, before) as trackers,
-            _session(context, shown, kept.recording) as session,
+            _session(context, demonstrations, kept.recording) as session,
         ):
             try:
                 if rest.specs:
-                    outputs = [] if make_recorders is None else make_recorders(before)
+                    outputs = [] if make_callbacks is None else make_callbacks(before)
                     session.run(rest, [*kept.callbacks, *outputs, *trackers], early_stopping)
             finally:
                 rows = _write_results(folder.path, len(plan), record, early_stopping.decision)
             kept.finish()
             with _naming_videos(folder.path, len(plan), record, early_stopping.decision):
-                filmed = session.film(rows, film_recorders)
+                filmed = session.film(rows, make_video_callbacks)
     order = {spec.key: place for place, spec in enumerate(plan)}
     rows.sort(key=lambda row: order[row.key])
     return Evaluation(
@@ -141,13 +143,14 @@ def run_evaluation(
 
 def _session(
     context: RolloutContext[EvalConfig],
-    shown: Demonstrations | None,
+    demonstrations: Demonstrations | None,
     recording: RecordingOptions | None,
 ) -> Session:
-    """Return what plays episodes: where they are recorded, by workers that can draw all of it."""
+    """Return the session; if episodes are recorded, its workers can render every recorded
+    camera."""
     settings = context.settings()
-    if shown is not None:
-        environment = shown.environment(context.policy.spec.inputs)
+    if demonstrations is not None:
+        environment = demonstrations.environment(context.policy.spec.inputs)
         settings = replace(settings, environment=environment)
     executor = make_executor(
         context.config, settings, context.policy, context.folder.path, context.protocol
@@ -166,7 +169,7 @@ def _video_replay(context: RolloutContext[EvalConfig]) -> VideoReplay:
 
 
 def _check_outputs(config: EvalConfig, video_replay: VideoReplay) -> None:
-    """Refuse before anything starts what was asked for and cannot be had here."""
+    """Refuse requested outputs that are not available here, before anything starts."""
     if config.may_stop:
         require_judged(video_replay.benchmark, "--against and --eval.stop_when watch a rate")
     if config.video.asked and config.video.per_task:
@@ -178,11 +181,12 @@ def _check_outputs(config: EvalConfig, video_replay: VideoReplay) -> None:
 def _write_results(
     folder: Path, planned: int, record: RunRecord, decision: str | None
 ) -> list[EpisodeRecord]:
-    """Write what the journal adds up to, also when a session ended early; return the episodes."""
+    """Write the summary and page of the journal, also after an interrupted session; return its
+    rows."""
     rows: list[EpisodeRecord] = []
     with ignoring_later_disk_errors():
         rows = _write_info(folder, planned, record, decision)
-        if not isinstance(sys.exception(), RunFolderError):  # a full disk has no room for it
+        if not isinstance(sys.exception(), RunFolderError):  # a full disk has no room for the page
             write_page(folder)
     return rows
 
@@ -191,7 +195,7 @@ def _write_results(
 def _naming_videos(
     folder: Path, planned: int, record: RunRecord, decision: str | None
 ) -> Iterator[None]:
-    """Write ``eval_info.json`` again after filming, which may end early: it names the videos."""
+    """Write ``eval_info.json`` again after the videos, even if recording them failed."""
     try:
         yield
     finally:
@@ -202,7 +206,7 @@ def _naming_videos(
 def _write_info(
     folder: Path, planned: int, record: RunRecord, decision: str | None
 ) -> list[EpisodeRecord]:
-    """Write ``eval_info.json`` and return the episodes."""
+    """Write ``eval_info.json`` and return the rows."""
     rows, how = read_journal(folder).rows, monitored_rates(record.resolved)
     info = eval_info(rows, planned, record.sessions, decision, how, videos_in(folder))
     effort = read_session_totals(folder)
@@ -217,7 +221,7 @@ def _write_info(
 
 @contextmanager
 def _live_page(config: EvalConfig, folder: RunFolder) -> Iterator[None]:
-    """Serve the run's page while it goes on, if that was asked for."""
+    """Serve the run's page during the block, if --live is set."""
     if not config.live:
         yield
         return

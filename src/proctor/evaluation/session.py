@@ -1,6 +1,6 @@
-"""What one process does for a run: the episodes that are missing, then the videos.
+"""The session of one process on a run: runs the missing episodes, then records videos.
 
-Both are played by one engine, so that simulators which are open stay open for the camera.
+One engine does both, so that open simulators are reused for the videos.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from proctor.runs.journal import EpisodeRecord, videos_in
 from proctor.runs.videos import remove_unfinished
 from proctor.types import EpisodeSpec
 
-FilmRecorders = Callable[[int], list[Callback]]
-"""Makes what watches the filming of so many episodes."""
+MakeVideoCallbacks = Callable[[int], list[Callback]]
+"""Makes the callbacks of a video phase with so many episodes."""
 
 
 class Session:
@@ -48,7 +48,7 @@ class Session:
         self._recording = recording
         self._folder = video_replay.folder
         self._executor = executor
-        self._remembered = ActionHistory(video_replay.settings)
+        self._action_history = ActionHistory(video_replay.settings)
 
     def __enter__(self) -> Self:
         return self
@@ -67,12 +67,12 @@ class Session:
     def run(
         self, rest: RemainingEpisodes, outputs: Sequence[Callback], early_stopping: EarlyStopping
     ) -> None:
-        """Run ``rest``; every one that ends is in the journal before anything else hears of it."""
+        """Run ``rest``; the journal receives every finished episode before other callbacks do."""
         callbacks: list[Callback] = [
             JournalWriter(self._folder),
             early_stopping,
             EffortLog(self._folder),
-            self._remembered,
+            self._action_history,
             *outputs,
         ]
         try:
@@ -81,24 +81,26 @@ class Session:
             else:
                 environment = self._settings.environment
                 engine = self._executor.engine_for(rest.specs, environment, rest.begun)
-                while not self._executor.scheduler.done:  # what a recorder asks for in the end too
+                while not self._executor.scheduler.done:  # callbacks may add episodes at the end
                     engine.run(callbacks, lambda: early_stopping.decided, recording=self._recording)
         except BaseException:
-            self._executor.end_workers()  # at once: Ctrl-C does not wait for the report
+            self._executor.end_workers()  # at once: Ctrl-C does not wait for the page
             raise
         finally:
             with ignoring_later_disk_errors():
                 close_all(callbacks)
 
     def add(self, spec: EpisodeSpec) -> None:
-        """Play one more episode, in the run that goes on."""
+        """Add one more episode to the running session."""
         self._executor.scheduler.add([spec])
 
-    def film(self, rows: Sequence[EpisodeRecord], film_recorders: FilmRecorders) -> ReplayedVideos:
-        """Film the chosen episodes that have no video yet, and show them on the page."""
+    def film(
+        self, rows: Sequence[EpisodeRecord], make_video_callbacks: MakeVideoCallbacks
+    ) -> ReplayedVideos:
+        """Record videos of the selected episodes without one, and update the page."""
         specs, filmed = self._video_replay.missing(rows), ReplayedVideos()
         if specs:
-            if not self._video_replay.worth_it:
+            if not self._video_replay.enabled:
                 note = "no videos: the policy sees no images; --video.episodes=1 films it"
                 return ReplayedVideos(note=note)
             try:
@@ -106,10 +108,14 @@ class Session:
             except UsageError as error:
                 return ReplayedVideos(note=f"no videos: {error}")
             engine = self._executor.engine_for(specs, environment)
-            watching = film_recorders(len(specs))
+            watching = make_video_callbacks(len(specs))
             try:
                 filmed.warnings = record_videos(
-                    engine, self._video_replay.camera(), rows, watching, self._remembered.actions
+                    engine,
+                    self._video_replay.camera(),
+                    rows,
+                    watching,
+                    self._action_history.actions,
                 )
             finally:
                 try:
@@ -120,7 +126,7 @@ class Session:
         videos = videos_in(self._folder)
         filmed.videos = sum(row.video in videos for row in rows)
         if not filmed.videos and not filmed.warnings:
-            filmed.note = self._video_replay.why_nothing(rows)
+            filmed.note = self._video_replay.empty_note(rows)
         return filmed
 
     def _run_lockstep(self, specs: Sequence[EpisodeSpec], callbacks: Sequence[Callback]) -> None:
@@ -131,7 +137,7 @@ class Session:
         Lockstep(
             settings=settings,
             policy=executor.policy.spec,
-            inference=executor.policy_thread(),
+            inference=executor.inference(),
             n_envs=executor.n_workers(len(specs)),
             callbacks=callbacks,
         ).run(specs)

@@ -1,4 +1,4 @@
-"""One simulator as a gymnasium environment, with the names LeRobot's environments use."""
+"""One simulator as a gymnasium environment, with the names of LeRobot's environments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gymnasium import spaces
 from proctor.benchmarks.base import Benchmark, Sim, display_keys
 from proctor.benchmarks.guarded_sim import GuardedSim
 from proctor.engine.episode import Episode, check_observation
-from proctor.engine.failures import failure_cause, format_traceback, raised_by
+from proctor.engine.failures import failure_cause, format_traceback, original_error
 from proctor.errors import WorkerError, printable_text
 from proctor.evaluation.lerobot_names import observation_space, to_lerobot_names
 from proctor.features import Array, FeatureKind
@@ -35,15 +35,15 @@ class SimEnvParts:
 class SimEnv(gymnasium.Env[Any, Any]):
     """A benchmark's task as a gymnasium environment; the simulator opens at the first reset.
 
-    ``reset(options={"specs": [...]})`` takes the spec at this environment's position and plays that
-    one episode: the reset that a vector environment does by itself afterwards parks the
-    environment, which then neither steps nor renders until it is given another spec.
+    ``reset(options={"specs": [...]})`` takes the spec at this environment's position and runs that
+    episode only. The automatic reset of a vector environment then parks the environment: it neither
+    steps nor renders until it receives another spec.
     """
 
     def __init__(self, parts: SimEnvParts, position: int = 0, *, alone: bool = False) -> None:
-        """``alone`` says that nothing else is in this process."""
+        """``alone`` says that this process runs nothing else."""
         self._parts = parts
-        self._generators: IsolatedRng | None = None if alone else IsolatedRng()
+        self._rng: IsolatedRng | None = None if alone else IsolatedRng()
         self._position = position
         self._benchmark = parts.make_benchmark()
         features = self._benchmark.features()
@@ -70,10 +70,10 @@ class SimEnv(gymnasium.Env[Any, Any]):
         spec = self._next_spec(seed, options or {})
         if spec is None:
             self._episode = None
-            return self._nothing(), self._unsolved()
-        with self._plainly(), self._own_generators():
+            return self._blank_observation(), self._failure_info()
+        with self._readable_errors(), self._isolated_rng():
             self._begin(spec)
-            return self._observe(), self._unsolved()
+            return self._observe(), self._failure_info()
 
     def _begin(self, spec: EpisodeSpec) -> None:
         if self._sim is None:
@@ -85,8 +85,8 @@ class SimEnv(gymnasium.Env[Any, Any]):
     def step(self, action: Array) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """Take one step and observe everything, as gymnasium environments do."""
         if self._episode is None:
-            return self._nothing(), 0.0, False, False, self._unsolved()
-        with self._plainly(), self._own_generators():
+            return self._blank_observation(), 0.0, False, False, self._failure_info()
+        with self._readable_errors(), self._isolated_rng():
             return self._step_or_diverge(self._episode, action)
 
     def _step_or_diverge(
@@ -95,12 +95,18 @@ class SimEnv(gymnasium.Env[Any, Any]):
         try:
             return self._step(episode, action)
         except Exception as error:
-            if not (self._only_given_specs and self._breaks_again(episode, error)):
+            if not (self._only_given_specs and self._fails_again(episode, error)):
                 raise
             result = episode.diverged(self._position)
             result.error, result.attempts = format_traceback(error), 2
             self._discard()
-            return self._nothing(), 0.0, True, False, {**self._unsolved(), "result": result}
+            return (
+                self._blank_observation(),
+                0.0,
+                True,
+                False,
+                {**self._failure_info(), "result": result},
+            )
 
     def _step(
         self, episode: Episode, action: Array
@@ -116,15 +122,15 @@ class SimEnv(gymnasium.Env[Any, Any]):
         truncated = episode.ended and not terminated
         return observation, float(step.reward), terminated, truncated, info
 
-    def _unsolved(self) -> dict[str, Any]:
-        """Return the info of a step that solves nothing; empty where successes are unknown."""
+    def _failure_info(self) -> dict[str, Any]:
+        """Return the info of a step without success; empty if success is unknown."""
         return {"is_success": False} if self._benchmark.judged else {}
 
-    def _breaks_again(self, broken: Episode, error: Exception) -> bool:
-        """Play the episode on a new simulator; whether that one breaks there in the same way.
+    def _fails_again(self, broken: Episode, error: Exception) -> bool:
+        """Replay the episode on a new simulator; return whether it fails there in the same way.
 
-        Then the policy did it (see ``engine.breakage``). Else the error stands: nothing here can
-        replace a simulator in the middle of an episode.
+        If so, the policy caused the failure (see ``engine.failures``). Otherwise the error stands:
+        this environment cannot replace a simulator in the middle of an episode.
         """
         cause = failure_cause(error)
         if cause is None:
@@ -135,17 +141,17 @@ class SimEnv(gymnasium.Env[Any, Any]):
         try:
             for action in broken.actions:
                 self._step(self._episode, action)
-        except Exception as second:  # noqa: BLE001  what it is decides, and the first is reported
+        except Exception as second:  # noqa: BLE001  compared; the first error is reported
             return (self._episode.given, failure_cause(second)) == (broken.given, cause)
         return False
 
     def render(self) -> Array | None:
-        """Return what a video shows, or the first camera; None without either."""
+        """Return a video frame, or the first camera's image; None without either."""
         if self._camera is None:
             return None
         if self._sim is None:
             return np.zeros(self._benchmark.features()[self._camera].shape, np.uint8)
-        with self._own_generators():
+        with self._isolated_rng():
             return self._sim.observe([self._camera])[self._camera]
 
     def close(self) -> None:
@@ -155,32 +161,30 @@ class SimEnv(gymnasium.Env[Any, Any]):
         self._sim = self._episode = None
 
     def _discard(self) -> None:
-        """Let go of a simulator that broke."""
-        with contextlib.suppress(Exception):  # it broke, and that has been reported
+        """Drop a simulator that failed."""
+        with contextlib.suppress(Exception):  # its failure has been reported
             self.close()
         self._sim = self._episode = None
 
     @contextlib.contextmanager
-    def _plainly(self) -> Iterator[None]:
-        """Make errors fit for a terminal where specs are given, and a run waits for the episode.
+    def _readable_errors(self) -> Iterator[None]:
+        """Make errors printable if a run waits for the episode; else raise the simulator's own.
 
-        gymnasium prints what a sub-environment raises, of whatever length and content.
+        gymnasium prints the error of a sub-environment, whatever its length and content.
         """
         try:
             yield
         except Exception as error:
             if self._only_given_specs:
                 raise WorkerError(printable_text(format_traceback(error))) from None
-            raised = raised_by(error)  # whoever uses the environment knows its own exceptions
+            raised = original_error(error)  # users of the environment expect its own exceptions
             if raised is error:
                 raise
             raise raised from None
 
-    def _own_generators(self) -> contextlib.AbstractContextManager[None]:
-        """Leave the generators of whoever else is in this process alone."""
-        return (
-            contextlib.nullcontext() if self._generators is None else self._generators.activated()
-        )
+    def _isolated_rng(self) -> contextlib.AbstractContextManager[None]:
+        """Keep this process's global random generators unchanged."""
+        return contextlib.nullcontext() if self._rng is None else self._rng.activated()
 
     def _next_spec(self, seed: int | None, options: dict[str, Any]) -> EpisodeSpec | None:
         if "specs" in options:
@@ -202,5 +206,5 @@ class SimEnv(gymnasium.Env[Any, Any]):
         check_observation(observation, self._features)
         return to_lerobot_names(observation)
 
-    def _nothing(self) -> dict[str, Any]:
+    def _blank_observation(self) -> dict[str, Any]:
         return to_lerobot_names({k: np.zeros(f.shape, f.dtype) for k, f in self._features.items()})

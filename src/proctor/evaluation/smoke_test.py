@@ -1,8 +1,8 @@
-"""Opens a benchmark as an evaluation would: its imports, one reset, one step, one picture.
+"""Opens a benchmark like an evaluation would: imports, one reset, one step, one image.
 
     python -m proctor.evaluation.smoke_test metaworld
 
-Each is tried in a process of its own, so that a crash or a hang is a finding and not the end.
+Each benchmark runs in a process of its own, so that a crash or hang is a finding.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from proctor.system.platform_info import (
 )
 
 LIMIT_S = 180.0
-"""Imports from a cold disk are slow."""
+"""Seconds until a benchmark counts as hanging; imports from a cold disk are slow."""
 _MARK = "proctor-trial: "
 _PIXELS = 64
-_LEFT_OUT = ("fake", "hub")  # a toy; and what cannot be opened without a repository's name
+_LEFT_OUT = ("fake", "hub")  # a toy, and a plug-in that needs a repository's name
 _FIELDS: dict[str, dict[str, Any]] = {"gym": {"id": "CartPole-v1", "success": "terminated"}}
 
 
-class SmokeTestOutput(Enum):
-    """What came of a trial."""
+class SmokeTestStatus(Enum):
+    """The result of opening a benchmark."""
 
     OPENED = "opened"
     NOT_INSTALLED = "not installed"
@@ -49,22 +49,22 @@ class SmokeTestOutput(Enum):
 
 @dataclass(frozen=True)
 class SmokeTestResult:
-    """What trying one benchmark has shown."""
+    """The result of one benchmark."""
 
     name: str
-    found: SmokeTestOutput
+    found: SmokeTestStatus
     text: str
     fix: str = ""
-    """The command that mends it, or shows more."""
+    """The command that repairs it, or that shows more."""
 
 
 def smoke_test_benchmarks(environment: Mapping[str, str]) -> Iterator[DoctorFinding]:
-    """Try every benchmark, as many at once as there are cores, and say what was found."""
+    """Test every benchmark, as many at once as there are cores, and yield the findings."""
     yield from map(smoke_test_finding, smoke_test_all(environment, usable_cores()))
 
 
 def smoke_test_all(environment: Mapping[str, str], at_once: int) -> Iterator[SmokeTestResult]:
-    """Try every benchmark there is, so many at once; ``environment`` is set beside our own."""
+    """Test every benchmark, ``at_once`` in parallel; ``environment`` is added to our own."""
     names = [name for name in plugins.known_plugins("benchmarks") if name not in _LEFT_OUT]
     with ThreadPoolExecutor(max(1, min(at_once, len(names)))) as threads:
         yield from threads.map(lambda name: smoke_test_one(name, environment), names)
@@ -73,7 +73,7 @@ def smoke_test_all(environment: Mapping[str, str], at_once: int) -> Iterator[Smo
 def smoke_test_one(
     name: str, environment: Mapping[str, str], limit_s: float = LIMIT_S
 ) -> SmokeTestResult:
-    """Try one benchmark in a process of its own."""
+    """Test one benchmark in a process of its own."""
     process = subprocess.Popen(  # noqa: S603  our own words
         [sys.executable, "-m", "proctor.evaluation.smoke_test", name],
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
@@ -82,7 +82,7 @@ def smoke_test_one(
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        start_new_session=True,  # what it starts (a try of GL) ends with it
+        start_new_session=True,  # its children (a GL probe) end with it
     )
     try:
         stdout, stderr = process.communicate(timeout=limit_s)
@@ -90,14 +90,14 @@ def smoke_test_one(
         return _broken(name, f"is not open after {limit_s:g} s")
     finally:
         _end(process)
-    told = [line for line in stdout.splitlines() if line.startswith(_MARK)]
-    if told and process.returncode == 0:
-        return msgspec.json.decode(told[-1].removeprefix(_MARK), type=SmokeTestResult)
+    lines = [line for line in stdout.splitlines() if line.startswith(_MARK)]
+    if lines and process.returncode == 0:
+        return msgspec.json.decode(lines[-1].removeprefix(_MARK), type=SmokeTestResult)
     return _broken(name, _cause_of_death(process.returncode, stderr))
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End the process and what it has started."""
+    """End the process and its children."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
@@ -110,8 +110,8 @@ def _cause_of_death(code: int, stderr: str) -> str:
 
 
 def _broken(name: str, text: str) -> SmokeTestResult:
-    """Return what is broken, with the command that mends it or else shows where it breaks."""
-    told, _, command = text.partition("; run: ")
+    """Return a failed result with the command that repairs it or shows where it fails."""
+    summary, _, command = text.partition("; run: ")
     if (
         not command
         and "No module named" in text
@@ -120,18 +120,18 @@ def _broken(name: str, text: str) -> SmokeTestResult:
         command = f"pip install --upgrade 'proctor[{name}]'"
     return SmokeTestResult(
         name,
-        SmokeTestOutput.BROKEN,
-        told,
+        SmokeTestStatus.BROKEN,
+        summary,
         command or f"python -m proctor.evaluation.smoke_test {name}",
     )
 
 
-def attempt(name: str) -> SmokeTestResult:
-    """Open the benchmark here. What a simulator raises is passed on."""
+def open_benchmark(name: str) -> SmokeTestResult:
+    """Open the benchmark in this process. Errors of the simulator are passed on."""
     try:
         return _opened(name)
     except MissingExtra as error:
-        return SmokeTestResult(name, SmokeTestOutput.NOT_INSTALLED, str(error))
+        return SmokeTestResult(name, SmokeTestStatus.NOT_INSTALLED, str(error))
     except UsageError as error:
         return _broken(name, str(error))
 
@@ -141,24 +141,24 @@ def _opened(name: str) -> SmokeTestResult:
     benchmark = _make(name)
     lacking = benchmark.lacking()
     if lacking is not None:
-        told, _, command = str(lacking).partition("; run: ")
-        return SmokeTestResult(name, SmokeTestOutput.LACKING, told, command)
+        summary, _, command = str(lacking).partition("; run: ")
+        return SmokeTestResult(name, SmokeTestStatus.LACKING, summary, command)
     keys, note = display_keys(benchmark.features())[:1], ""
     try:
         environment = benchmark.preflight(keys)
     except NoGraphics:
-        keys, note = (), "; no picture, since nothing here renders"
+        keys, note = (), "; no image, since nothing here renders"
         environment = benchmark.preflight(keys)
     os.environ.update(environment)
     task = _play(benchmark, keys)
-    done = "opens, resets, steps" + (", draws" if keys else "")
+    done = "opens, resets, steps" + (", renders" if keys else "")
     return SmokeTestResult(
-        name, SmokeTestOutput.OPENED, f"{done} ({task}, {time.perf_counter() - start:.1f} s){note}"
+        name, SmokeTestStatus.OPENED, f"{done} ({task}, {time.perf_counter() - start:.1f} s){note}"
     )
 
 
 def _make(name: str) -> Benchmark:
-    """Make the benchmark with small pictures."""
+    """Make the benchmark with small images."""
     plugin = plugins.find_benchmark(name)
     known = {field.name for field in dataclasses.fields(plugin.config)}
     small = dict.fromkeys(known & {"observation_height", "observation_width"}, _PIXELS)
@@ -167,7 +167,7 @@ def _make(name: str) -> Benchmark:
 
 
 def _play(benchmark: Benchmark, keys: Sequence[str]) -> str:
-    """Reset, step and draw once in the first task; return its name."""
+    """Reset, step and render once in the first task; return its name."""
     import numpy as np
 
     task = benchmark.tasks()[0]
@@ -181,10 +181,10 @@ def _play(benchmark: Benchmark, keys: Sequence[str]) -> str:
 
 
 def main() -> None:
-    """Try the benchmark that is named, and say in one line what came of it."""
-    trial = attempt(sys.argv[1])
+    """Test the named benchmark and print the result as one line."""
+    trial = open_benchmark(sys.argv[1])
     print(_MARK + msgspec.json.encode(trial).decode(), flush=True)
-    os._exit(0)  # GL drivers are known to hang in an interpreter that shuts down
+    os._exit(0)  # GL drivers may hang when the interpreter shuts down
 
 
 if __name__ == "__main__":
@@ -192,6 +192,6 @@ if __name__ == "__main__":
 
 
 def smoke_test_finding(trial: SmokeTestResult) -> DoctorFinding:
-    """Say whether a benchmark opens; one that is not installed is nothing to mend."""
-    levels = {SmokeTestOutput.LACKING: DoctorLevel.WARN, SmokeTestOutput.BROKEN: DoctorLevel.FAIL}
+    """Return the doctor's finding; a benchmark that is not installed is no problem."""
+    levels = {SmokeTestStatus.LACKING: DoctorLevel.WARN, SmokeTestStatus.BROKEN: DoctorLevel.FAIL}
     return DoctorFinding(levels.get(trial.found, DoctorLevel.OK), trial.name, trial.text, trial.fix)

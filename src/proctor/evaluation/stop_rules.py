@@ -1,4 +1,4 @@
-"""When a run may end before its plan does: its stop rule, and the run it is held against."""
+"""The stop rules of a run: --eval.stop_when, and the paired test of --against."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from proctor.types import EpisodeSpec
 def make_early_stopping(
     config: EvalConfig, plan: list[EpisodeSpec], protocol: dict[str, Any]
 ) -> EarlyStopping:
-    """Return what decides when the run of ``plan`` stops.
+    """Return the callback that decides when the run of ``plan`` stops.
 
     Raises:
-        UsageError: the run to compare with cannot be, or has none of the planned episodes.
+        UsageError: the run of --against cannot be compared, or has none of the planned episodes.
     """
     rule = parse_stop_rule(config.eval.stop_when)
     rules: list[StopRule] = [] if rule is None else [rule]
@@ -38,10 +38,10 @@ def make_early_stopping(
 
 
 def _whole_rounds(plan: list[EpisodeSpec], reference: Run) -> list[EpisodeOutcome]:
-    """Return how the reference did in the rounds it holds of every planned task, up to a gap.
+    """Return the reference's outcomes in the rounds that it holds of all tasks, up to a gap.
 
-    A round of some tasks only would bet on those alone; and past the first gap, a run that was
-    interrupted holds what had ended quickly.
+    A round with some tasks only would test those tasks alone. After the first gap, an interrupted
+    reference holds only episodes that ended quickly.
 
     Raises:
         UsageError: there is no such round.
@@ -58,13 +58,15 @@ def _whole_rounds(plan: list[EpisodeSpec], reference: Run) -> list[EpisodeOutcom
     if not outcomes:
         raise UsageError(
             f"--against: {reference.path} has none of the planned episodes "
-            "(task, seed, init state); leave out --seed and --env.task to run its own"
+            "(task, seed, init state); leave out --seed and --env.task to run its own",
+            code="compare.no-shared-episodes",
         )
     if not whole:
         n_tasks = len({spec.task.key for spec in plan})
         raise UsageError(
             f"--against: {reference.path} does not hold episode {min(rounds)} of all {n_tasks} "
             "planned tasks, so no round can be compared: complete it with --resume, or choose its "
-            "tasks with --env.task"
+            "tasks with --env.task",
+            code="compare.no-complete-round",
         )
     return whole

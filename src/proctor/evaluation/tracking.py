@@ -1,4 +1,4 @@
-"""Joins a run to Weights & Biases, from its first episode to its last video."""
+"""Reports a run to Weights & Biases, from its first episode to its last video."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from proctor.stats.counts import Counts
 def wandb_tracking(
     config: WandbConfig, folder: Path, record: RunRecord, before: Sequence[EpisodeRecord]
 ) -> Iterator[list[Callback]]:
-    """Give the recorders that tell W&B of the run, if that was asked for; then the results."""
+    """Yield the W&B callback, if W&B is enabled, and upload the results at the end."""
     if not config.active:
         yield []
         return
@@ -38,7 +38,7 @@ def wandb_tracking(
 
 
 def wandb_results(folder: Path, planned: int | None, how: MonitoredRates) -> WandbResults:
-    """Read from a run folder what W&B is told at the end."""
+    """Read the final results for W&B from a run folder."""
     rows = sorted(read_journal(folder).rows, key=lambda row: row.key)
     overall, filmed, videos = tally(rows, how.overall), videos_in(folder), {}
     tasks = list(by_task(rows).values())

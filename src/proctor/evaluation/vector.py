@@ -1,7 +1,7 @@
-"""The public gymnasium API: ``make_env`` gives one lazy vector environment per task.
+"""The public gymnasium API: ``make_env`` returns one lazy vector environment per task.
 
-Spaces, metadata and task descriptions are known at once; simulators and their processes appear at
-the first ``reset`` and are gone with ``close``.
+Spaces, metadata and task descriptions are available at once. Simulators and their processes start
+at the first ``reset`` and end with ``close``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from proctor import plugins
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.config.builder import benchmark_config_from
 from proctor.engine.forking import start_fork_server, without_main_module
-from proctor.engine.worker import die_with_the_parent
+from proctor.engine.worker import exit_with_parent
 from proctor.errors import ProctorWarning, UsageError
 from proctor.evaluation.gym_env import GymEnv
 from proctor.evaluation.sim_env import SimEnv, SimEnvParts
@@ -59,15 +59,17 @@ def make_env(
     """Return ``{suite: {task_id: environment}}`` for every configured task.
 
     ``config`` is a benchmark config or its settings, ``{"type": "metaworld", "task": "easy"}``.
-    Observations have the names LeRobot's environments use: ``pixels``, ``agent_pos``. They are
-    vector environments of ``n_envs``; with ``vector=False`` plain ones, as stable-baselines3 and
-    gymnasium's wrappers take them: one in this process, a flat Dict of arrays.
+    Observations have the names of LeRobot's environments: ``pixels``, ``agent_pos``. They are
+    vector environments of ``n_envs``. With ``vector=False`` each is a single ``gymnasium.Env`` in
+    this process with a flat Dict of arrays, as stable-baselines3 and gymnasium's wrappers expect.
 
     Raises:
         UsageError: the config names something that does not exist.
     """
     if not vector and n_envs != 1:
-        raise UsageError(f"make_env(vector=False) is one environment, not {n_envs}")
+        raise UsageError(
+            f"make_env(vector=False) is one environment, not {n_envs}", code="flag.conflict"
+        )
     if not isinstance(config, BenchmarkConfig):
         config = benchmark_config_from(config)
     make_benchmark = plugins.find_benchmark(config.type).maker(config)
@@ -88,7 +90,7 @@ def make_env(
 
 
 class LazyVectorEnv(VectorEnv[Any, Any, Any]):
-    """A vector environment of one task whose workers appear at the first ``reset``."""
+    """A vector environment of one task whose workers start at the first ``reset``."""
 
     def __init__(self, parts: SimEnvParts, n_envs: int, *, use_async_envs: bool) -> None:
         self._parts = parts
@@ -120,7 +122,8 @@ class LazyVectorEnv(VectorEnv[Any, Any, Any]):
         return self._opened().render()
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Call or read ``name`` of every sub-environment; before the first reset, of none alive."""
+        """Call or read ``name`` of every sub-environment; before the first reset, of a
+        prototype."""
         if self._inner is not None:
             return tuple(self._inner.call(name, *args, **kwargs))
         value = getattr(self._prototype, name)
@@ -143,13 +146,13 @@ class LazyVectorEnv(VectorEnv[Any, Any, Any]):
             self._inner = None
 
     def kill(self) -> None:
-        """Close at once: what the workers are doing is nobody's any more, and one may be dead."""
+        """Close at once, without waiting for workers that are busy or dead."""
         if not isinstance(self._inner, AsyncVectorEnv):
             self.close()
             return
         for process in self._inner.processes:
-            process.kill()  # being terminated means nothing to one that is stopped
-        self._inner._state = AsyncState.DEFAULT  # else it waits for the answers of the dead
+            process.kill()  # SIGTERM does not end a stopped process
+        self._inner._state = AsyncState.DEFAULT  # else it waits for replies of dead workers
         self.close(terminate=True)
 
     def _opened(self) -> SyncVectorEnv | AsyncVectorEnv:
@@ -168,9 +171,9 @@ class LazyVectorEnv(VectorEnv[Any, Any, Any]):
 
 
 def _make_sub_env(parts: SimEnvParts, position: int, parent: int) -> SimEnv:
-    alone = os.getpid() != parent  # gymnasium makes one in the parent too, to look at its spaces
+    alone = os.getpid() != parent  # gymnasium also makes one in the parent to read its spaces
     if alone:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
-        die_with_the_parent()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+        exit_with_parent()
         os.environ.update(parts.environment)
     return SimEnv(parts, position, alone=alone)

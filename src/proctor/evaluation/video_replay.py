@@ -1,8 +1,8 @@
-"""The second phase of a run: plays chosen episodes again for the camera.
+"""The video phase of a run: replays selected episodes and records videos of them.
 
-Simulators are reproducible, so the camera need not guess beforehand which episodes will fail, and
-those that are not shown pay nothing. The actions are those of the run, if it has just ended; else
-the policy is asked again. Every episode is compared with what the journal says of it.
+Simulators are reproducible, so videos of failures need no recording during the run, and episodes
+without a video cost nothing. The recorded actions are replayed if the run has just ended; otherwise
+the policy computes them again. Every replay is compared with the journal.
 """
 
 from __future__ import annotations
@@ -28,24 +28,25 @@ from proctor.runs.videos import WARNINGS_FILE, read_video_warnings
 from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome
 
 _MOST_BYTES = 256 * 2**20
-"""Of actions that are kept for the camera: some 10,000 episodes; the policy plays the rest."""
+"""Maximum size of actions kept for videos: some 10,000 episodes; beyond it the policy runs
+again."""
 
 
 @dataclass
 class ReplayedVideos:
-    """What came of filming."""
+    """The result of the video phase."""
 
     videos: int = 0
-    """How many videos the run folder holds of its episodes."""
+    """Number of videos in the run folder."""
     note: str | None = None
-    """Why there is none."""
+    """Why there is no video."""
     warnings: list[str] = field(default_factory=list)
-    """Episodes that could not be filmed, or came out differently for the camera."""
+    """Episodes that could not be replayed, or whose replay differed."""
 
 
 @dataclass(frozen=True)
 class VideoReplay:
-    """What the second phase is made from."""
+    """What the video phase is made from."""
 
     settings: VideoSettings
     benchmark: Benchmark
@@ -54,24 +55,24 @@ class VideoReplay:
     folder: Path
 
     def missing(self, rows: Sequence[EpisodeRecord]) -> list[EpisodeSpec]:
-        """Return the episodes that are to be shown and have no video yet."""
+        """Return the selected episodes that have no video yet."""
         keys = set(choose_episodes(rows, self.settings))
         keys = {key for key in keys if not (self.folder / video_path(key)).exists()}
         return [spec for spec in self.plan if spec.key in keys]
 
     @property
-    def worth_it(self) -> bool:
-        """Whether to film at all: when asked to, or when the policy looks at images.
+    def enabled(self) -> bool:
+        """Whether to record videos: if requested, or if the policy has image inputs.
 
-        Filming one that does not may take longer than its run: software renders 5 to 10 frames a
-        second, a scripted policy plays hundreds of steps.
+        For other policies videos may take longer than the run: software renders 5 to 10 frames a
+        second, and a scripted policy takes hundreds of steps a second.
         """
         features = self.benchmark.features()
         sees = any(features[key].kind is FeatureKind.VISUAL for key in self.policy.spec.inputs)
         return self.settings.asked or sees
 
-    def why_nothing(self, rows: Sequence[EpisodeRecord]) -> str | None:
-        """Return why no episode is shown although some were asked for; None where none were."""
+    def empty_note(self, rows: Sequence[EpisodeRecord]) -> str | None:
+        """Return why no episode is selected although videos were requested; None otherwise."""
         settings = self.settings
         if (
             not settings.per_task
@@ -80,23 +81,27 @@ class VideoReplay:
         ):
             return None
         if any(row.outcome.failed for row in rows):
-            return "no videos: what failed broke its simulator; --video.which=first films others"
-        return "no videos: no episode failed; --video.which=first films the first ones"
+            return (
+                "no videos: every failure broke its simulator; --video.which=first records others"
+            )
+        return "no videos: no episode failed; --video.which=first records the first ones"
 
     def environment(self) -> dict[str, str]:
-        """Check that the benchmark can be filmed here; return variables that workers need set.
+        """Check that the benchmark can render here; return the workers' environment variables.
 
         Raises:
-            UsageError: it has no camera, the encoder is missing or nothing here can render.
+            UsageError: there is no camera, the encoder is missing or nothing here can render.
         """
         require_encoder()
         keys = display_keys(self.benchmark.features())
         if not keys:
-            raise UsageError(f"{self.benchmark.name} has no camera to film with")
+            raise UsageError(
+                f"{self.benchmark.name} has no camera for videos", code="video.no-camera"
+            )
         return self.benchmark.preflight(keys)
 
     def camera(self) -> VideoOptions:
-        """Return the camera that shows all images of the benchmark."""
+        """Return the options of videos that show all images of the benchmark."""
         keys, settings = display_keys(self.benchmark.features()), self.settings
         policy = self.policy.spec
         return VideoOptions(
@@ -113,23 +118,23 @@ class VideoReplay:
 
 
 def choose_episodes(rows: Sequence[EpisodeRecord], settings: VideoSettings) -> list[EpisodeKey]:
-    """Return the episodes to show: of each task the first failures, the first, or all."""
-    shown: list[EpisodeKey] = []
+    """Return the episodes to record: of each task the first failures, the first, or all."""
+    chosen: list[EpisodeKey] = []
     of_task: Counter[tuple[str, int]] = Counter()
     for row in sorted(rows, key=lambda row: row.key):
-        if not _to_be_shown(row.outcome, settings):
+        if not _is_selected(row.outcome, settings):
             continue
         of_task[row.suite, row.task_id] += 1
         if (
             settings.which is VideoSelection.ALL
             or of_task[row.suite, row.task_id] <= settings.per_task
         ):
-            shown.append(row.key)
-    return shown
+            chosen.append(row.key)
+    return chosen
 
 
-def _to_be_shown(outcome: Outcome, settings: VideoSettings) -> bool:
-    """Whether episodes that ended so are filmed, as far as there is need of them."""
+def _is_selected(outcome: Outcome, settings: VideoSettings) -> bool:
+    """Whether episodes with this outcome are candidates for a video."""
     if not outcome.is_complete or not settings.per_task:
         return False
     shown_anyway = settings.which is not VideoSelection.FAILURES or outcome is Outcome.ENDED
@@ -140,37 +145,37 @@ def record_videos(
     engine: Engine | ClusterEngine,
     camera: VideoOptions,
     rows: Sequence[EpisodeRecord],
-    watching: Sequence[Callback],
+    callbacks: Sequence[Callback],
     actions: Mapping[EpisodeKey, Array],
 ) -> list[str]:
-    """Play what ``engine`` has to run for ``camera`` and return what must be warned of.
+    """Run the engine's episodes with ``camera`` and return warnings.
 
-    Where the ``actions`` are known they are played, else the policy is asked. The warnings stay
-    with the videos. What goes wrong here costs videos, never the run: its episodes are on disk.
+    Known ``actions`` are replayed; otherwise the policy is called. The warnings are stored with the
+    videos. An error here costs videos only: the run's episodes are on disk.
     """
-    compared = _Compared(rows, camera.folder)
+    check = _ReplayCheck(rows, camera.folder)
     ended_early = []
     try:
-        engine.run([compared, *watching], camera=camera, actions=actions)
+        engine.run([check, *callbacks], camera=camera, actions=actions)
     except (PolicyError, WorkerError) as error:
         ended_early = [f"filming ended early: {error}"]
     finally:
-        _keep_warnings(camera.folder, compared)
-    return [*compared.warnings.values(), *ended_early]
+        _keep_warnings(camera.folder, check)
+    return [*check.warnings.values(), *ended_early]
 
 
-def _keep_warnings(folder: Path, compared: _Compared) -> None:
-    """Write down what is to be warned of, in place of what was of the same episodes."""
+def _keep_warnings(folder: Path, check: _ReplayCheck) -> None:
+    """Store the warnings, replacing earlier ones of the same episodes."""
     earlier = read_video_warnings(folder)
-    kept = {video: text for video, text in earlier.items() if video not in compared.filmed}
-    kept |= compared.warnings
+    kept = {video: text for video, text in earlier.items() if video not in check.filmed}
+    kept |= check.warnings
     if kept != earlier:
         (folder / WARNINGS_FILE).parent.mkdir(exist_ok=True)
         write_json(folder / WARNINGS_FILE, kept)
 
 
 class ActionHistory(Callback):
-    """A recorder that keeps the actions of the episodes that will be filmed if the run ends so."""
+    """Keeps the actions of episodes that are candidates for a video."""
 
     def __init__(self, settings: VideoSettings) -> None:
         self.actions: dict[EpisodeKey, Array] = {}
@@ -178,8 +183,8 @@ class ActionHistory(Callback):
         self._bytes = 0
 
     def on_episode_end(self, result: EpisodeResult) -> None:
-        """Keep the actions, and let go of those that this one comes before."""
-        if result.actions is None or not _to_be_shown(result.outcome, self._settings):
+        """Keep the actions, and drop those of episodes that are no longer candidates."""
+        if result.actions is None or not _is_selected(result.outcome, self._settings):
             return
         self._keep(result.spec.key, result.actions)
         if self._settings.which is not VideoSelection.ALL:
@@ -193,18 +198,18 @@ class ActionHistory(Callback):
             self._bytes += actions.nbytes
 
 
-class _Compared(Callback):
-    """A recorder that holds each filmed episode against its line in the journal."""
+class _ReplayCheck(Callback):
+    """Compares each replayed episode with its row in the journal."""
 
     def __init__(self, rows: Sequence[EpisodeRecord], folder: Path) -> None:
         self.filmed: set[str] = set()
         self.warnings: dict[str, str] = {}
-        """By the video's place in the run folder."""
+        """By the video's path in the run folder."""
         self._rows = {row.key: row for row in rows}
         self._folder = folder
 
     def on_episode_end(self, result: EpisodeResult) -> None:
-        """Warn of any difference; a video whose outcome is not the journal's is no evidence."""
+        """Warn of any difference; remove a video whose outcome differs from the journal's."""
         video = video_path(result.spec.key)
         self.filmed.add(video)
         if result.error is not None:
@@ -214,11 +219,11 @@ class _Compared(Callback):
         replay = EpisodeReplay(self._rows[result.spec.key], make_record(result))
         if not replay.differences:
             return
-        fate = "kept"
+        kept_or_removed = "kept"
         if replay.replayed.outcome is not replay.recorded.outcome:
             (self._folder / video).unlink()
-            fate = "removed"
+            kept_or_removed = "removed"
         self.warnings[video] = (
             f"{result.spec} came out differently for the camera "
-            f"({', '.join(replay.differences)}); its video is {fate}"
+            f"({', '.join(replay.differences)}); its video is {kept_or_removed}"
         )

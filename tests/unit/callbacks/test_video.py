@@ -406,7 +406,7 @@ def test_a_failure_of_each_task_is_filmed_by_default_where_the_policy_sees_image
 
 def test_why_there_is_no_video_of_a_run_without_failures_is_said(run: Run) -> None:
     asked: dict[str, Any] = {"video__episodes": 1, "policy__type": "expert", "eval__n_episodes": 1}
-    told = "no videos: no episode failed; --video.which=first films the first ones"
+    told = "no videos: no episode failed; --video.which=first records the first ones"
     assert run(**asked).filmed.note == told
     assert run(**{**asked, "video__episodes": None}).filmed.note is None, "nobody asked"
     assert run(**{**asked, "video__episodes": 0}).filmed.note is None

@@ -1,4 +1,4 @@
-"""The head of a cluster: what it leases comes back once, whoever plays it and whatever is lost."""
+"""The head of a cluster: every leased episode is committed once, whichever nodes are lost."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from proctor.engine.scheduler import Scheduler, SchedulerLimits
 from proctor.errors import PolicyError, WorkerError
 from proctor.runs.records import RunProgress
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Task
+from tests.refusals import refuses
 
 SHORT = Task("short", 0, "short", "", max_steps=10, fps=10)
 LONG = Task("long", 0, "long", "", max_steps=500, fps=10)
@@ -35,8 +36,8 @@ def specs(n: int, *tasks: Task) -> list[EpisodeSpec]:
     return [EpisodeSpec(task, index, index) for task in tasks or (SHORT,) for index in range(n)]
 
 
-class Played:
-    """One engine that plays an episode whenever it is asked for news."""
+class FakeNode:
+    """A node that finishes all its episodes whenever the head asks for a report."""
 
     def __init__(self, simulators: int = 2) -> None:
         self.simulators = simulators
@@ -54,25 +55,25 @@ class Played:
         return NodeReport(self.simulators, tuple(ended), NodeEffort(steps=self.steps))
 
 
-class Engines:
-    """A cluster of engines that are made when a seat is free; ``strike`` may change their news."""
+class FakeCluster:
+    """A cluster of fake nodes, started on request; ``strike`` may change their reports."""
 
     def __init__(
         self,
         *seats: str,
-        make: Callable[[], Played] = Played,
+        make: Callable[[], FakeNode] = FakeNode,
         strike: Callable[
             [str, NodeReport | NodeLost], NodeReport | NodeLost
         ] = lambda node_id, told: told,
     ) -> None:
         self.seats, self._make, self._strike = list(seats), make, strike
-        self.engines: dict[str, Played] = {}
+        self.engines: dict[str, FakeNode] = {}
         self.made: Counter[str] = Counter()
         self._asked: list[str] = []
         self.is_closed = False
 
-    def newcomers(self, besides: Collection[str]) -> list[NodeJoined]:
-        started = [s for s in self.seats if s not in besides and s not in self.engines]
+    def start_nodes(self, exclude: Collection[str]) -> list[NodeJoined]:
+        started = [s for s in self.seats if s not in exclude and s not in self.engines]
         for node_id in started:
             self.engines[node_id] = self._make()
             self.made[node_id] += 1
@@ -97,7 +98,7 @@ class Engines:
         self.is_closed = True
 
 
-class Heard(Callback):
+class ResultCollector(Callback):
     def __init__(self) -> None:
         self.results: list[EpisodeResult] = []
         self.last: RunProgress | None = None
@@ -110,23 +111,25 @@ class Heard(Callback):
 
 
 def play(
-    cluster: Engines, plan: list[EpisodeSpec], folder: Path, most_attempts: int = 10
-) -> tuple[Heard, list[str]]:
-    heard, said = Heard(), []
+    cluster: FakeCluster, plan: list[EpisodeSpec], folder: Path, most_attempts: int = 10
+) -> tuple[ResultCollector, list[str]]:
+    heard, said = ResultCollector(), []
     engine = ClusterEngine(cluster, folder, said.append)
-    engine.has(Scheduler(plan, SchedulerLimits(max_batch=1, max_attempts=most_attempts)), {})
+    engine.set_scheduler(
+        Scheduler(plan, SchedulerLimits(max_batch=1, max_attempts=most_attempts)), {}
+    )
     engine.run([heard])
     return heard, said
 
 
 @pytest.fixture(autouse=True)
-def always_looking(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_engine, "_LOOK_S", 0.0)
+def check_for_nodes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_engine, "_NODE_CHECK_S", 0.0)
 
 
 def test_every_episode_is_committed_once_however_often_engines_are_lost(tmp_path: Path) -> None:
     rng = random.Random(0)
-    cluster = Engines(
+    cluster = FakeCluster(
         "a", "b", "c", strike=lambda _, told: NodeLost("killed") if rng.random() < 0.4 else told
     )
     plan = specs(150, SHORT, LONG)
@@ -137,7 +140,7 @@ def test_every_episode_is_committed_once_however_often_engines_are_lost(tmp_path
 
 
 def test_an_engine_that_says_a_result_again_is_not_heard_again(tmp_path: Path) -> None:
-    class Repeating(Played):
+    class Repeating(FakeNode):
         last: tuple[EpisodeDelivery, ...] = ()
 
         def news(self) -> NodeReport | NodeLost:
@@ -147,7 +150,7 @@ def test_an_engine_that_says_a_result_again_is_not_heard_again(tmp_path: Path) -
             self.last = told.ended
             return again
 
-    heard, _ = play(Engines("a", make=Repeating), specs(20), tmp_path)
+    heard, _ = play(FakeCluster("a", make=Repeating), specs(20), tmp_path)
     assert Counter(r.spec.key for r in heard.results).most_common(1)[0][1] == 1
     assert len(heard.results) == 20
 
@@ -155,13 +158,13 @@ def test_an_engine_that_says_a_result_again_is_not_heard_again(tmp_path: Path) -
 def test_an_episode_that_takes_its_node_along_every_time_is_given_up(tmp_path: Path) -> None:
     plan = specs(5)
 
-    class Fragile(Played):
+    class Fragile(FakeNode):
         def news(self) -> NodeReport | NodeLost:
             if any(spec is plan[2] for spec in self.held):
                 return NodeLost("out of memory")
             return super().news()
 
-    heard, _ = play(Engines("a", make=lambda: Fragile(1)), plan, tmp_path, most_attempts=2)
+    heard, _ = play(FakeCluster("a", make=lambda: Fragile(1)), plan, tmp_path, most_attempts=2)
     outcomes = {r.spec.index: r for r in heard.results}
     assert outcomes[2].outcome is Outcome.ERROR
     assert "out of memory" in (outcomes[2].error or "")
@@ -169,7 +172,7 @@ def test_an_episode_that_takes_its_node_along_every_time_is_given_up(tmp_path: P
 
 
 def test_a_seat_whose_engines_never_play_is_left_alone_and_others_go_on(tmp_path: Path) -> None:
-    cluster = Engines(
+    cluster = FakeCluster(
         "good",
         "bad",
         strike=lambda node_id, told: NodeLost("segfault") if node_id == "bad" else told,
@@ -180,14 +183,16 @@ def test_a_seat_whose_engines_never_play_is_left_alone_and_others_go_on(tmp_path
 
 
 def test_without_any_engine_that_plays_the_run_ends_and_says_why(tmp_path: Path) -> None:
-    cluster = Engines("bad", strike=lambda node_id, told: NodeLost("segfault"))
-    with pytest.raises(WorkerError, match="node bad: lost 3 times: segfault"):
+    cluster = FakeCluster("bad", strike=lambda node_id, told: NodeLost("segfault"))
+    with refuses(WorkerError, "worker.failed") as refused:
         play(cluster, specs(4), tmp_path)
+    assert "node bad" in str(refused.value)
+    assert "segfault" in str(refused.value)
 
 
 def test_a_node_that_would_play_something_else_is_left_out(tmp_path: Path) -> None:
     unfit = NodeReport(failure=NodeFailure("mujoco is another", "", "UsageError", unfit=True))
-    cluster = Engines(
+    cluster = FakeCluster(
         "old", "new", strike=lambda node_id, told: unfit if node_id == "old" else told
     )
     heard, said = play(cluster, specs(30), tmp_path)
@@ -197,27 +202,30 @@ def test_a_node_that_would_play_something_else_is_left_out(tmp_path: Path) -> No
 
 
 def test_what_a_policy_does_wrong_ends_the_run_as_here(tmp_path: Path) -> None:
-    failed = NodeReport(2, failure=NodeFailure("NaN in row 3", "traceback", "PolicyError"))
-    cluster = Engines("a", strike=lambda node_id, told: failed)
-    with pytest.raises(PolicyError, match="node a: NaN in row 3"):
+    failed = NodeReport(
+        2, failure=NodeFailure("NaN in row 3", "", "PolicyError", code="policy.not-finite")
+    )
+    cluster = FakeCluster("a", strike=lambda node_id, told: failed)
+    with refuses(PolicyError, "policy.not-finite") as refused:
         play(cluster, specs(4), tmp_path)
+    assert "node a: NaN in row 3" in str(refused.value)
 
 
 def test_a_node_that_comes_late_is_given_its_share(tmp_path: Path) -> None:
-    cluster = Engines("first")
+    cluster = FakeCluster("first")
 
     class Grow(Callback):
         def on_episode_end(self, result: EpisodeResult) -> None:
             cluster.seats = ["first", "second"]
 
     engine = ClusterEngine(cluster, tmp_path)
-    engine.has(Scheduler(specs(100), SchedulerLimits(max_batch=1)), {})
+    engine.set_scheduler(Scheduler(specs(100), SchedulerLimits(max_batch=1)), {})
     engine.run([Grow()])
     assert sum(map(len, cluster.engines["second"].given)) > 20
 
 
 def test_the_longest_task_is_leased_first_and_the_last_lots_are_small(tmp_path: Path) -> None:
-    cluster = Engines("a", "b")
+    cluster = FakeCluster("a", "b")
     play(cluster, specs(60, SHORT, LONG), tmp_path)
     given = cluster.engines["a"].given
     assert given[0][0].task is LONG
@@ -226,11 +234,11 @@ def test_the_longest_task_is_leased_first_and_the_last_lots_are_small(tmp_path: 
 
 def test_a_node_has_episodes_of_no_more_tasks_than_it_has_simulators(tmp_path: Path) -> None:
     tasks = [Task(f"task {i}", i, "many", "", max_steps=10, fps=10) for i in range(5)]
-    cluster = Engines("a")
+    cluster = FakeCluster("a")
     play(cluster, specs(40, *tasks), tmp_path)
     given = cluster.engines["a"].given
     assert max(map(len, given)) > 10, "some lots are large"
-    changes = 2  # lots in which one of its simulators goes over to the next task
+    changes = 2  # batches in which a simulator changes to the next task
     assert (
         sum(len({spec.task.task_id for spec in episode_batch}) > 2 for episode_batch in given)
         <= changes
@@ -240,7 +248,7 @@ def test_a_node_has_episodes_of_no_more_tasks_than_it_has_simulators(tmp_path: P
 def test_files_of_an_episode_lie_in_the_run_folder_before_anybody_hears_of_it(
     tmp_path: Path,
 ) -> None:
-    class Filming(Played):
+    class Filming(FakeNode):
         def news(self) -> NodeReport | NodeLost:
             told = super().news()
             assert isinstance(told, NodeReport)
@@ -251,22 +259,24 @@ def test_files_of_an_episode_lie_in_the_run_folder_before_anybody_hears_of_it(
         def on_episode_end(self, result: EpisodeResult) -> None:
             assert (tmp_path / "videos/s_0/e.mp4").read_bytes() == b"film"
 
-    engine = ClusterEngine(Engines("a", make=Filming), tmp_path)
-    engine.has(Scheduler(specs(3), SchedulerLimits(max_batch=1)), {})
+    engine = ClusterEngine(FakeCluster("a", make=Filming), tmp_path)
+    engine.set_scheduler(Scheduler(specs(3), SchedulerLimits(max_batch=1)), {})
     engine.run([Looks()])
     assert b"said" in (tmp_path / "workers.log").read_bytes()
 
 
 def test_steps_of_all_nodes_are_one_number_also_of_those_that_are_lost(tmp_path: Path) -> None:
     lost = iter([False] * 6 + [True] + [False] * 1000)
-    cluster = Engines("a", "b", strike=lambda _, told: NodeLost("killed") if next(lost) else told)
+    cluster = FakeCluster(
+        "a", "b", strike=lambda _, told: NodeLost("killed") if next(lost) else told
+    )
     heard, _ = play(cluster, specs(50), tmp_path)
     assert heard.last is not None
     assert heard.last.steps == 10 * len(heard.results)
 
 
-class Thinking(Played):
-    """One whose policy takes a second for an episode."""
+class SlowNode(FakeNode):
+    """A node whose policy takes a second per episode."""
 
     def news(self) -> NodeReport | NodeLost:
         told = super().news()
@@ -275,6 +285,6 @@ class Thinking(Played):
 
 
 def test_policies_that_compute_at_once_take_that_much_less_of_the_time(tmp_path: Path) -> None:
-    heard, _ = play(Engines("a", "b", make=Thinking), specs(8), tmp_path)
+    heard, _ = play(FakeCluster("a", "b", make=SlowNode), specs(8), tmp_path)
     assert heard.last is not None
     assert (heard.last.steps, heard.last.infer_s) == (80, 4.0)

@@ -1,4 +1,4 @@
-"""A broken simulator is not a failed policy, and a policy that breaks the simulator is."""
+"""A broken simulator is an error; a simulator that the policy breaks is a failure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BROKEN = ("point", 0, 1)
 
 
 def the_broken(evaluation: Evaluation) -> EpisodeRecord:
-    """Return the episode that was made to break; all others are whole."""
+    """Return the episode that was made to fail; all others are complete."""
     rows = {row.key: row for row in evaluation.rows}
     broken = rows.pop(BROKEN)
     assert all(row.outcome.is_complete for row in rows.values())
@@ -81,7 +81,7 @@ def test_without_a_retry_nobody_can_tell_whose_doing_it_was(
 
 
 class Drifting(FakeSim):
-    """Breaks in the second episode, each time a step later than the time before."""
+    """Fails in the second episode, each time a step later than the time before."""
 
     def __init__(self, config: FakeConfig, task: Task) -> None:
         super().__init__(config, task)

@@ -1,3 +1,5 @@
+"""One episode: observations, digests and how it ends."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -17,7 +19,7 @@ from tests.run_folders import episode as episode_row
 
 
 class CountingSim(FakeSim):
-    """A fake simulator that remembers after which step it was observed."""
+    """A fake simulator that records after which steps it was observed."""
 
     def reset(self, spec: EpisodeSpec) -> None:
         self.observed_at: list[int] = []
@@ -148,7 +150,7 @@ def test_the_digest_sees_the_world_an_episode_started_in(monkeypatch: pytest.Mon
 
 
 class GoesOn(FakeSim):
-    """A simulator that is solved after steps 3 and 4, and goes on as if it were not."""
+    """A simulator that succeeds at steps 3 and 4 and does not end the episode."""
 
     def step(self, action: Any) -> StepResult:
         super().step(action)

@@ -1,4 +1,4 @@
-"""Where an error arises decides: the simulator's own count as failures, ours never do."""
+"""The origin of an error decides: errors of the simulator's code are failures, ours never are."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HERE = "tests.unit.engine.test_error_origin"
 
 
 def fail(how: str) -> None:
-    """Break in one of the ways in which code breaks."""
+    """Raise, exit or crash in the given way."""
     match how:
         case "raise":
             raise ValueError("this code is wrong")
@@ -48,14 +48,14 @@ def fail(how: str) -> None:
 
 @dataclass
 class BreakingConfig(FakeConfig):
-    """How the second episode breaks at its third step, and in which code."""
+    """How the second episode fails at its third step, and in which code."""
 
     how: str = field(default="", metadata={"help": "how it breaks"})
     where: str = field(default="", metadata={"help": "in which code"})
 
 
 class BreakingSim(FakeSim):
-    """Breaks in its own code, or in code of ours that it calls, as an adapter does."""
+    """Fails in its own code, or in Proctor's code that it calls, as an adapter does."""
 
     def __init__(self, config: BreakingConfig, task: Task) -> None:
         super().__init__(config, task)
@@ -83,12 +83,10 @@ class BreakingSim(FakeSim):
 
 
 class BreakingBenchmark(Fake):
-    """The fake benchmark with that simulator; it may break the recorder of its worker instead."""
+    """The fake benchmark with that simulator; it may break the recording of its worker instead."""
 
     _config: BreakingConfig
-    preload = (
-        "proctor.datasets.writing.staged_episode",
-    )  # else a busy machine takes its import for a hang
+    preload = ("proctor.datasets.writing.staged_episode",)  # else a slow import counts as a hang
 
     def make_sim(self, task: Task) -> FakeSim:
         if self._config.where == "recorder":
@@ -97,7 +95,7 @@ class BreakingBenchmark(Fake):
 
 
 def _break_the_recorder(how: str) -> None:
-    """Have the recording of every second episode in this process break at its third frame."""
+    """Make the recording of every second episode in this process fail at its third frame."""
 
     def begin(self: RecordingOptions, spec: EpisodeSpec) -> EpisodeRecorder:
         self.discard(spec.key)
@@ -124,7 +122,7 @@ BREAKING = BenchmarkPlugin(BreakingConfig, BreakingBenchmark, "breaks as it is t
 
 
 def broken(run: MakeRun, where: str, how: str, **flags: Any) -> EpisodeRecord:
-    """Return the episode that broke; all others are whole."""
+    """Return the episode that failed; all others are complete."""
     evaluation = run(
         env__type=f"{HERE}:BREAKING",
         env__endless=True,

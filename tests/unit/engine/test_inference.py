@@ -1,4 +1,4 @@
-"""The policy's thread: all that is ever asked of a policy is asked there, one call at a time."""
+"""The policy's thread makes every call into a policy, one at a time."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ from proctor.policies.base import Batch, Policy, PolicyConfig, PolicyPlugin, Pol
 from proctor.policies.scripted.random import RandomConfig, RandomPolicy
 from proctor.types import EpisodeResult, EpisodeSpec
 from tests.conftest import digests
+from tests.refusals import refuses
 
 BENCHMARK = Fake(FakeConfig())
 
 
-class Told(Policy):
-    """Warms up as it is told to."""
+class RecordingPolicy(Policy):
+    """Records its calls; the test sets its warm-up."""
 
     spec = PolicySpec("told")
 
@@ -60,12 +61,12 @@ class Told(Policy):
             raise ValueError("no luck")
 
 
-class Asked:
-    """A thread with a policy, and one batch for it."""
+class PolicyThread:
+    """An inference thread with a policy, and one batch for it."""
 
     def __init__(self) -> None:
         self.answered = threading.Event()
-        self.policy = Told()
+        self.policy = RecordingPolicy()
         self.thread = ThreadInference(self.policy, BENCHMARK.action)
         self.thread.attach(self.answered.set)
 
@@ -84,13 +85,13 @@ class Asked:
 
 
 @pytest.fixture
-def asked() -> Iterator[Asked]:
-    asked = Asked()
+def asked() -> Iterator[PolicyThread]:
+    asked = PolicyThread()
     yield asked
     asked.thread.close()
 
 
-def test_warming_up_goes_on_until_somebody_asks(asked: Asked) -> None:
+def test_warming_up_goes_on_until_somebody_asks(asked: PolicyThread) -> None:
     done, first = [], threading.Event()
 
     def pieces() -> Iterator[None]:
@@ -110,7 +111,9 @@ def test_warming_up_goes_on_until_somebody_asks(asked: Asked) -> None:
     assert len(done) == so_far, "what is left is left"
 
 
-def test_warming_up_that_fails_leaves_the_error_to_the_batch_that_meets_it(asked: Asked) -> None:
+def test_warming_up_that_fails_leaves_the_error_to_the_batch_that_meets_it(
+    asked: PolicyThread,
+) -> None:
     def pieces() -> Iterator[None]:
         yield
         raise RuntimeError("no memory left")
@@ -120,7 +123,7 @@ def test_warming_up_that_fails_leaves_the_error_to_the_batch_that_meets_it(asked
     assert asked.answer().error is None
 
 
-def test_an_episode_is_ended_once_and_only_if_the_policy_knows_it(asked: Asked) -> None:
+def test_an_episode_is_ended_once_and_only_if_the_policy_knows_it(asked: PolicyThread) -> None:
     known, unknown = asked.attempt(3), asked.attempt(4)
     asked.answer(known)
     for attempt in (known, known, unknown):
@@ -131,26 +134,27 @@ def test_an_episode_is_ended_once_and_only_if_the_policy_knows_it(asked: Asked) 
 
 
 def test_a_policy_that_cannot_end_an_episode_is_heard_of() -> None:
-    asked = Asked()
+    asked = PolicyThread()
     attempt = asked.attempt(13)
     asked.answer(attempt)
     asked.thread.end(attempt)
-    with pytest.raises(PolicyError, match="raised ValueError: no luck at the end of point-0"):
+    with refuses(PolicyError, "policy.raised") as refused:
         asked.thread.close()
+    assert "ValueError: no luck" in str(refused.value)
+    assert "point-0" in str(refused.value)
 
 
 def test_what_a_policy_refuses_is_one_line_and_what_breaks_it_has_a_traceback() -> None:
-    for raised in (UsageError("words are another model's"), IndexError("out of range")):
-        with (
-            pytest.raises(PolicyError, match=str(raised)) as said,
-            blame_policy(Told(), "at step 0"),
-        ):
+    vocabulary = UsageError("tokens are another model's", code="policy.vocabulary")
+    for raised, code in ((vocabulary, "policy.vocabulary"), (IndexError("3"), "policy.raised")):
+        with refuses(PolicyError, code) as refused, blame_policy(RecordingPolicy(), "at step 0"):
             raise raised
-        assert (said.value.__cause__ is None) == isinstance(raised, UsageError)
+        assert str(raised) in str(refused.value)
+        assert (refused.value.__cause__ is None) == isinstance(raised, UsageError)
 
 
-class Watching(RandomPolicy):
-    """Notes which thread calls it, and whether two calls overlap."""
+class ThreadCheckingPolicy(RandomPolicy):
+    """Records which thread calls it, and whether two calls overlap."""
 
     seen: list[tuple[str, int]]
     overlaps = 0
@@ -183,7 +187,7 @@ class Watching(RandomPolicy):
         self._note("close")
 
 
-WATCHING = PolicyPlugin(RandomConfig, Watching, "notes its callers")
+WATCHING = PolicyPlugin(RandomConfig, ThreadCheckingPolicy, "notes its callers")
 HOOKS = {"new_episode", "act", "end_episode", "close"}
 
 
@@ -194,7 +198,7 @@ HOOKS = {"new_episode", "act", "end_episode", "close"}
 def test_all_calls_into_a_policy_come_from_one_thread_and_never_overlap(
     run: Callable[..., Evaluation], scheduler: str, faults: dict[str, str], tmp_path: Any
 ) -> None:
-    Watching.seen, Watching.overlaps = [], 0
+    ThreadCheckingPolicy.seen, ThreadCheckingPolicy.overlaps = [], 0
     run(
         policy__type="tests.unit.engine.test_inference:WATCHING",
         eval__n_episodes=20,
@@ -203,17 +207,17 @@ def test_all_calls_into_a_policy_come_from_one_thread_and_never_overlap(
         env__faults=faults,
         env__break_once_in=str(tmp_path),
     )
-    names = [name for name, _ in Watching.seen]
+    names = [name for name, _ in ThreadCheckingPolicy.seen]
     assert set(names) - {"warm_up"} == HOOKS
-    assert len({thread for _, thread in Watching.seen}) == 1
-    assert Watching.overlaps == 0
+    assert len({thread for _, thread in ThreadCheckingPolicy.seen}) == 1
+    assert ThreadCheckingPolicy.overlaps == 0
     assert names.count("new_episode") == names.count("end_episode") == 20 + len(faults)
     assert names.count("close") == 1
     assert names[-1] == "close"
 
 
 class Uneven(Policy):
-    """Chunks of one to four actions, by episode and step."""
+    """Returns chunks of one to four actions, by episode and step."""
 
     spec = PolicySpec("uneven", n_action_steps=None)
 
@@ -226,7 +230,7 @@ class Uneven(Policy):
 
 
 class Empty(Uneven):
-    """One of its chunks has no action."""
+    """Returns one chunk without an action."""
 
     def act(self, batch: Batch) -> list[Array]:
         return [chunk[batch.queries[0].step :] for chunk in super().act(batch)]
@@ -244,8 +248,9 @@ def test_every_row_may_have_a_chunk_of_its_own_length(run: Callable[..., Evaluat
 
 
 def test_a_chunk_without_an_action_is_refused(run: Callable[..., Evaluation]) -> None:
-    with pytest.raises(PolicyError, match=r"returned a chunk of shape \(0, 2\) instead of"):
+    with refuses(PolicyError, "policy.wrong-shape") as refused:
         run(policy__type="tests.unit.engine.test_inference:EMPTY", eval__n_episodes=4)
+    assert "(0, 2)" in str(refused.value)
 
 
 class Kept(Callback):
@@ -261,7 +266,7 @@ class Kept(Callback):
 def test_two_batches_are_in_flight_at_once_where_there_are_two_policies() -> None:
     both = threading.Barrier(2, timeout=20)
 
-    class Meeting(Told):
+    class Meeting(RecordingPolicy):
         def act(self, batch: Batch) -> Array:
             both.wait()
             return super().act(batch)
@@ -311,7 +316,7 @@ def small_policies(kind: str) -> tuple[Fake, list[Policy]]:
 
 
 def played(benchmark: Fake, policies: list[Policy]) -> dict[Any, str | None]:
-    """Play with a batch in flight for each policy; return the digests."""
+    """Run with one batch in flight per policy; return the digests."""
     config = benchmark._config
     inference = ReplicatedInference([ThreadInference(p, benchmark.action) for p in policies])
     spec, features = policies[0].spec, benchmark.features()

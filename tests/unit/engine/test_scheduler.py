@@ -1,3 +1,5 @@
+"""The scheduler: every episode runs once, within the limits."""
+
 from __future__ import annotations
 
 from collections import Counter
@@ -21,11 +23,11 @@ def specs(counts: list[int]) -> list[EpisodeSpec]:
 
 
 class Simulation:
-    """Drives a scheduler with workers that do whatever the drawn choices say."""
+    """Drives a scheduler with workers that act by random choices."""
 
-    def __init__(self, scheduler: Scheduler, n_workers: int, bounds: SchedulerLimits) -> None:
+    def __init__(self, scheduler: Scheduler, n_workers: int, limits: SchedulerLimits) -> None:
         self.scheduler = scheduler
-        self.bounds = bounds
+        self.limits = limits
         self.free = set(range(n_workers))
         self.simulating: set[int] = set()
         self.waiting: set[int] = set()
@@ -45,11 +47,11 @@ class Simulation:
             elif self.scheduler.must_close(worker):
                 self.scheduler.closed(worker)
                 del self.open[worker]
-            limit = self.bounds.max_parallel_tasks
+            limit = self.limits.max_parallel_tasks
             assert not limit or len(set(self.open.values())) <= limit, held
 
     def act(self, choice: int) -> None:
-        """Let one worker finish, break or ask, or let the policy answer."""
+        """Let one worker finish, fail or request, or let the policy reply."""
         busy = sorted(self.simulating)
         kind = choice % 4
         if kind == 3 or not busy:
@@ -76,7 +78,7 @@ class Simulation:
 
     def answer(self) -> None:
         batch = self.scheduler.next_batch()
-        assert len(batch) <= self.bounds.max_batch
+        assert len(batch) <= self.limits.max_batch
         assert set(batch) <= self.waiting
         self.waiting -= set(batch)
         self.simulating |= set(batch)
@@ -99,14 +101,14 @@ def test_every_episode_ends_exactly_once_in_any_order_of_events(
     max_attempts: int,
     choices: list[int],
 ) -> None:
-    bounds = SchedulerLimits(max_batch, max_parallel_tasks, max_attempts)
+    limits = SchedulerLimits(max_batch, max_parallel_tasks, max_attempts)
     plan = specs(counts)
-    world = Simulation(Scheduler(plan, bounds), n_workers, bounds)
+    world = Simulation(Scheduler(plan, limits), n_workers, limits)
     for choice in choices:
         world.assign_all()
         world.act(choice)
     budget = 10 * len(plan) * max_attempts + 20
-    while not world.scheduler.done:  # from here on everything works: it must come to an end
+    while not world.scheduler.done:  # from here on nothing fails: the run must end
         budget -= 1
         assert budget > 0, "starved"
         world.assign_all()
@@ -197,45 +199,45 @@ def test_an_episode_that_is_added_again_is_as_good_as_new() -> None:
 
 
 def test_a_worker_that_is_fed_keeps_its_task_until_nothing_more_of_it_is_to_be_had() -> None:
-    scheduler = Scheduler(specs([1, 3]), SchedulerLimits(max_batch=1, fed=True))
+    scheduler = Scheduler(specs([1, 3]), SchedulerLimits(max_batch=1, more_may_come=True))
     spec = scheduler.assign(0, of=("suite", 0))
     assert spec is not None
     scheduler.finish(0)
     assert scheduler.assign(0) is None
-    assert scheduler.dry == {spec.task.key}
+    assert scheduler.starved_tasks == {spec.task.key}
     scheduler.add([replace(spec, index=1)])
-    assert not scheduler.dry
+    assert not scheduler.starved_tasks
     again = scheduler.assign(0)
     assert again is not None
     assert again.task == spec.task
     scheduler.finish(0)
     assert scheduler.assign(0) is None
-    scheduler.refuse(scheduler.dry)
+    scheduler.release_tasks(scheduler.starved_tasks)
     other = scheduler.assign(0)
     assert other is not None
     assert other.task != spec.task
 
 
 def test_nothing_is_refused_that_has_come_meanwhile() -> None:
-    scheduler = Scheduler(specs([1, 1]), SchedulerLimits(max_batch=1, fed=True))
+    scheduler = Scheduler(specs([1, 1]), SchedulerLimits(max_batch=1, more_may_come=True))
     spec = scheduler.assign(0)
     assert spec is not None
     scheduler.finish(0)
     assert scheduler.assign(0) is None
     scheduler.add([replace(spec, index=1)])
-    scheduler.refuse([spec.task.key])
+    scheduler.release_tasks([spec.task.key])
     assert scheduler.assign(0) == replace(spec, index=1)
     scheduler.finish(0)
     assert scheduler.assign(0) is None
-    assert scheduler.dry == {spec.task.key}
+    assert scheduler.starved_tasks == {spec.task.key}
 
 
 def test_one_that_waits_for_more_of_its_task_is_not_asked_to_close_it() -> None:
-    bounds = SchedulerLimits(max_batch=1, max_parallel_tasks=1, fed=True)
-    scheduler = Scheduler(specs([1, 1]), bounds)
+    limits = SchedulerLimits(max_batch=1, max_parallel_tasks=1, more_may_come=True)
+    scheduler = Scheduler(specs([1, 1]), limits)
     scheduler.assign(0)
     scheduler.finish(0)
     assert scheduler.assign(0) is None
     assert not scheduler.must_close(0)
-    scheduler.refuse(scheduler.dry)
+    scheduler.release_tasks(scheduler.starved_tasks)
     assert scheduler.assign(0) is not None, "it opens the other task in place of its own"

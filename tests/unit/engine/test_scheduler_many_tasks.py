@@ -1,4 +1,4 @@
-"""The scheduler decides as one that looks at every task would, without looking at every task."""
+"""The scheduler chooses like one that scans every task, without scanning every task."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from proctor.types import EpisodeSpec, Task
 
 
 class Reference:
-    """What the scheduler promises, by looking at all queues at every decision."""
+    """The scheduler's contract, implemented by scanning all queues at every decision."""
 
-    def __init__(self, specs: Iterable[EpisodeSpec], bounds: SchedulerLimits) -> None:
-        self.bounds = bounds
+    def __init__(self, specs: Iterable[EpisodeSpec], limits: SchedulerLimits) -> None:
+        self.limits = limits
         self.queues: dict[TaskKey, deque[EpisodeSpec]] = {}
         self.running: dict[int, EpisodeSpec] = {}
         self.open: dict[int, TaskKey] = {}
@@ -35,7 +35,7 @@ class Reference:
         return not self.running and not any(self.queues.values())
 
     def must_close(self, worker: int) -> bool:
-        bounded = self.bounds.max_parallel_tasks > 0
+        bounded = self.limits.max_parallel_tasks > 0
         return bounded and worker in self.open and any(self.queues.values())
 
     def assign(self, worker: int) -> EpisodeSpec | None:
@@ -54,7 +54,7 @@ class Reference:
     def fail(self, worker: int, *, for_good: bool) -> tuple[EpisodeSpec, bool]:
         spec = self.running.pop(worker)
         self.open.pop(worker, None)
-        again = not for_good and self.attempts[spec.key] < self.bounds.max_attempts
+        again = not for_good and self.attempts[spec.key] < self.limits.max_attempts
         if again:
             self.queues[spec.task.key].appendleft(spec)
         return spec, again
@@ -63,15 +63,15 @@ class Reference:
         self.open.pop(worker, None)
 
     def finish_rounds(self) -> None:
-        last = max(self.started | {self.bounds.begun})
+        last = max(self.started | {self.limits.begun})
         for task, queue in self.queues.items():
             self.queues[task] = deque(spec for spec in queue if spec.index <= last)
 
     def choose(self, worker: int) -> TaskKey | None:
         own = self.open.get(worker)
-        if self.bounds.interleave:
+        if self.limits.interleave:
             waiting = {task: queue[0].index for task, queue in self.queues.items() if queue}
-            behind, begun = min(waiting.values(), default=0), self.bounds.begun
+            behind, begun = min(waiting.values(), default=0), self.limits.begun
             earlier_runs = any(spec.index <= begun for spec in self.running.values())
             if not waiting or (behind > begun and earlier_runs):
                 return None
@@ -82,7 +82,7 @@ class Reference:
         if own is not None and self.queues[own]:
             return own
         holders = Counter(task for other, task in self.open.items() if other != worker)
-        bound = self.bounds.max_parallel_tasks or len(self.queues)
+        bound = self.limits.max_parallel_tasks or len(self.queues)
         free = [
             task
             for task, queue in self.queues.items()
@@ -102,7 +102,7 @@ def episodes_of(task: int, n: int) -> list[EpisodeSpec]:
 @given(
     counts=st.lists(st.integers(0, 6), min_size=1, max_size=12),
     later=st.lists(st.tuples(st.integers(0, 14), st.integers(0, 4)), max_size=4),
-    bounds=st.builds(
+    limits=st.builds(
         SchedulerLimits,
         max_batch=st.just(1),
         max_parallel_tasks=st.integers(0, 3),
@@ -116,15 +116,15 @@ def episodes_of(task: int, n: int) -> list[EpisodeSpec]:
 def test_decisions_are_those_of_looking_at_every_task(
     counts: list[int],
     later: list[tuple[int, int]],
-    bounds: SchedulerLimits,
+    limits: SchedulerLimits,
     n_workers: int,
     events: list[tuple[int, int]],
 ) -> None:
     plan = [spec for task, n in enumerate(counts) for spec in episodes_of(task, n)]
-    ours, reference = Scheduler(plan, bounds), Reference(plan, bounds)
+    ours, reference = Scheduler(plan, limits), Reference(plan, limits)
     for kind, number in events:
         worker = number % n_workers
-        if kind == 9 and later:  # a second phase, as the filming of some episodes
+        if kind == 9 and later:  # a second phase, like video replay
             more = episodes_of(*later.pop())
             ours.add(more)
             reference.add(more)
@@ -161,14 +161,14 @@ def test_a_ranking_gives_the_lowest_and_of_equals_the_first(
     for number, rank, others in changes:
         task_order.put(("suite", number), rank)
         ranks[("suite", number)] = rank
-        besides = [("suite", other) for other in others]
+        exclude = [("suite", other) for other in others]
         left = [(r, list(ranks).index(t), t) for t, r in ranks.items() if r is not None]
-        left = [entry for entry in left if entry[2] not in besides]
-        assert task_order.first(besides) == (min(left)[2] if left else None)
+        left = [entry for entry in left if entry[2] not in exclude]
+        assert task_order.first(exclude) == (min(left)[2] if left else None)
 
 
 class Counting(deque[EpisodeSpec]):
-    """A queue that counts how often it is looked at."""
+    """A queue that counts how often it is read."""
 
     looks = 0
 
@@ -178,7 +178,7 @@ class Counting(deque[EpisodeSpec]):
 
 
 def looks_of_a_run(n_tasks: int, n_episodes: int, *, interleave: bool) -> float:
-    """Return how often queues are looked at per episode of a run by two workers."""
+    """Return how often queues are read per episode of a run with two workers."""
     plan = [spec for task in range(n_tasks) for spec in episodes_of(task, n_episodes)]
     scheduler = Scheduler(plan, SchedulerLimits(max_batch=1, interleave=interleave))
     for task, queue in scheduler._queues.items():

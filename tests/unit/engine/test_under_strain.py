@@ -53,9 +53,9 @@ def settings_of(make_benchmark: Callable[[], Fake], watchdog_s: float = 60.0) ->
 
 
 def open_descriptors() -> int:
-    """Count them, without those of garbage: an error holds frames, and they hold an arena.
+    """Count open descriptors after garbage collection: a traceback may hold a buffer's frame.
 
-    The fork server's are there from the first worker of this process to its end.
+    The fork server's descriptors stay open from the first worker to the end of this process.
     """
     ensure_fork_server({})
     gc.collect()
@@ -66,7 +66,7 @@ def test_waking_a_closed_pool_writes_into_no_ones_file(tmp_path: Path) -> None:
     pool = ProcessPool(settings_of(TAME), ObservationBuffer(1, {}, 1))
     pool.close()
     files = [(tmp_path / str(i)).open("wb", buffering=0) for i in range(20)]
-    pool.wake()  # as the policy's thread does when it has answered after Ctrl-C
+    pool.wake()  # as the policy's thread does after Ctrl-C
     for file in files:
         file.close()
     assert [path.stat().st_size for path in tmp_path.iterdir()] == [0] * 20
@@ -79,7 +79,7 @@ def test_a_stopped_worker_holds_up_no_order_and_is_killed_by_the_watchdog() -> N
     pid = pool._slots[0].process.pid
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
-    rescue = threading.Timer(10.0, os.kill, (pid, signal.SIGKILL))  # else a failure would hang
+    rescue = threading.Timer(10.0, os.kill, (pid, signal.SIGKILL))  # else a failing test would hang
     rescue.start()
     spec = Fake(FakeConfig()).spec(Fake(FakeConfig()).tasks()[0], 0, 0)
     pool.send(
@@ -94,7 +94,7 @@ def test_a_stopped_worker_holds_up_no_order_and_is_killed_by_the_watchdog() -> N
 
 
 class SlowStart(Fake):
-    """Takes longer to be made than the watchdog waits."""
+    """Takes longer to be made than the watchdog's limit."""
 
     def __init__(self, config: FakeConfig) -> None:
         time.sleep(1.0)
@@ -152,7 +152,7 @@ def test_a_message_longer_than_the_line_takes_arrives_whole_and_one_cut_short_ne
 
 
 class Listener(Callback):
-    """A recorder that does what it is told when episodes end or it is closed."""
+    """A callback that calls the test's functions when episodes end or it is closed."""
 
     def __init__(
         self,
@@ -191,11 +191,11 @@ def test_a_fork_server_that_dies_while_workers_are_idle_costs_retries_only(
     evaluation = listened(
         tmp_path / "run",
         Listener(kill_when_five_are_idle),
-        env__faults={"0/0/1": "stop"},  # as good as an episode that takes its time
+        env__faults={"0/0/1": "stop"},  # stands for a slow episode
         env__break_once_in=str(tmp_path),
         eval__n_episodes=6,
         eval__batch_size=6,
-        eval__max_retries=10,  # an idle worker that is about to die may be given the retry
+        eval__max_retries=10,  # the retry may go to an idle worker that is about to die
     )
     assert evaluation.complete
     assert (evaluation.tally.episodes, evaluation.tally.errors) == (6, 0)
@@ -274,7 +274,7 @@ def test_a_pool_closes_all_its_simulators_whatever_becomes_of_the_first() -> Non
 
 
 class StickyPool(ProcessPool):
-    """Has trouble with every worker it lets go of."""
+    """Fails with every worker that it removes."""
 
     def _remove(self, slot: int) -> None:
         there = slot in self._slots
@@ -293,7 +293,7 @@ def test_a_pool_that_has_trouble_with_one_worker_ends_the_others_and_keeps_no_de
     with pytest.raises(OSError, match="no such process"):
         pool.close()
     assert psutil.wait_procs(processes, timeout=5.0)[1] == []
-    assert open_descriptors() == descriptors - 1, "the pool closes the arena that it was given"
+    assert open_descriptors() == descriptors - 1, "the pool closes its observation buffer"
 
 
 def test_an_engine_that_cannot_be_made_keeps_no_descriptor(

@@ -1,4 +1,4 @@
-"""The fingerprint names all that defines an episode, and nothing else."""
+"""The fingerprint covers everything that defines an episode, and nothing else."""
 
 from __future__ import annotations
 
@@ -198,20 +198,21 @@ def test_a_run_of_an_older_format_is_shown_and_compared_but_not_resumed(
     assert compare([str(path), str(run().path), f"--html={tmp_path / 'c.html'}"]) == 0
     assert "protocols differ" not in capsys.readouterr().err
     assert audit([str(path), "--episodes=2"]) == 0
-    assert "digests are not compared (another version of Proctor" in capsys.readouterr().out
+    assert "digests are not compared" in capsys.readouterr().out
 
 
 def test_pairs_are_refused_where_a_seed_names_different_worlds(tmp_path: Path) -> None:
     other = {**RECORD.protocol, "benchmark": {"type": "metaworld", "horizon": 50}}
     a = write_run(tmp_path / "a", eight_episodes())
     b = write_run(tmp_path / "b", eight_episodes(), replace(RECORD, protocol=other))
-    with pytest.raises(UsageError, match=r"type was 'fake', now 'metaworld'.*--unpaired"):
+    with pytest.raises(UsageError) as refused:
         compare([str(a), str(b)])
+    assert all(text in str(refused.value) for text in ("'fake'", "'metaworld'", "--unpaired"))
     assert compare([str(a), str(b), "--unpaired", f"--html={tmp_path / 'c.html'}"]) == 0
 
 
 class OnAnAccelerator(RandomPolicy):
-    """Rounds otherwise for every batch, as a network on a GPU does without --eval.strict."""
+    """Rounds differently for every batch, as a network on a GPU does without --eval.strict."""
 
     bit_exact = False
     calls = 0
@@ -287,6 +288,7 @@ def test_an_audit_refuses_a_run_whose_code_has_changed(
     flag = "--policy.type=edited_policy:make"
     assert audit([str(path), flag]) == 0
     file.write_text(text + "# mended\n")
-    with pytest.raises(UsageError, match=r"policy\.code\.edited_policy\.py was [0-9a-f]{12}, now"):
+    with refuses(UsageError, "run.changed") as refused:
         audit([str(path), flag])
+    assert "policy.code.edited_policy.py" in str(refused.value)
     sys.modules.pop("edited_policy")

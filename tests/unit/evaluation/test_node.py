@@ -1,4 +1,4 @@
-"""An engine as a node has it: made from settings, it plays what it is given as a run here does."""
+"""A node of a cluster: made from the head's settings, it runs the head's episodes to the bit."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ SETTINGS = {
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where nodes have their folders; nothing may be left there."""
-    start_fork_server((), {})  # its own folder is this process's for good
+    """The folder of the nodes' scratch folders; nothing may be left in it."""
+    start_fork_server((), {})  # the fork server's own folder stays until this process ends
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.chdir(tmp_path)
@@ -71,7 +71,7 @@ def order_of(
 def listen(
     node: Node, until: Callable[[list[NodeReport]], bool], episode_batch: EpisodeBatch | None = None
 ) -> list[NodeReport]:
-    """Ask for news until enough is told."""
+    """Exchange messages until the reports suffice."""
     told: list[NodeReport] = []
     end = time.monotonic() + 60
     while not told or not until(told):
@@ -113,8 +113,8 @@ class Threads:
         self._caller = ThreadPoolExecutor(1)
         self._calls: set[Future[NodeReport]] = set()
 
-    def newcomers(self, besides: Collection[str]) -> list[NodeJoined]:
-        if besides:
+    def start_nodes(self, exclude: Collection[str]) -> list[NodeJoined]:
+        if exclude:
             return []
         self._nodes.append(Node(self._order, cores=2))
         return [NodeJoined("seat", "node")]
@@ -133,7 +133,7 @@ class Threads:
 
 
 class Simulators(Callback):
-    """Who opened which task."""
+    """Records which worker opened which task."""
 
     def __init__(self) -> None:
         self.opened: list[tuple[int, int]] = []
@@ -149,12 +149,12 @@ def test_a_simulator_stays_open_while_the_head_has_more_of_its_task(
 ) -> None:
     order, prepared = order_of(tmp_path, SETTINGS | {"eval.n_episodes": 20})
     heard = Simulators()
-    fleet = ClusterEngine(Threads(order), tmp_path)
-    fleet.has(Scheduler(prepared.plan, SchedulerLimits(max_batch=1)), {})
+    cluster_engine = ClusterEngine(Threads(order), tmp_path)
+    cluster_engine.set_scheduler(Scheduler(prepared.plan, SchedulerLimits(max_batch=1)), {})
     try:
-        fleet.run([heard])
+        cluster_engine.run([heard])
     finally:
-        fleet.close()
+        cluster_engine.close()
     assert len(heard.opened) <= 3, "two, and who is done first helps with the other task"
 
 
@@ -191,7 +191,8 @@ def test_a_node_with_another_world_says_what_differs_and_plays_nothing(
     failure = told[-1].failure
     assert failure is not None
     assert failure.unfit
-    assert "it would play other episodes: the first seed (--seed): seed was 7" in failure.message
+    assert failure.code == "cluster.node-mismatch"
+    assert "seed was 7" in failure.message
 
 
 def test_a_policy_that_fails_is_told_with_its_kind(place: Path, tmp_path: Path) -> None:
@@ -237,7 +238,7 @@ def test_folders_of_nodes_that_were_killed_are_removed_by_the_next(
     assert not left.exists()
 
 
-@pytest.mark.ray  # it needs no Ray; a second of torch
+@pytest.mark.ray  # needs no Ray, but a second of torch
 def test_a_checkpoint_that_is_not_there_is_asked_for_and_plays_the_same(
     place: Path, tmp_path: Path, run: MakeRun
 ) -> None:
@@ -257,7 +258,7 @@ def test_a_checkpoint_that_is_not_there_is_asked_for_and_plays_the_same(
         config.as_dict(),
         prepared.protocol(),
         tmp_path,
-        torch_threads=torch.get_num_threads(),  # as a head says: on x86 bits depend on it
+        torch_threads=torch.get_num_threads(),  # as a head sends it: on x86 bits depend on it
     )
     node = Node(order, cores=1)
     try:

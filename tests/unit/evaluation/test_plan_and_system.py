@@ -1,3 +1,5 @@
+"""The plan of episodes, and the number of simulators for a machine."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -9,7 +11,7 @@ from proctor.benchmarks.fake import Fake, FakeConfig
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.evaluation.plan import (
-    InferencePlace,
+    InferencePlacement,
     WorkerLoad,
     best_simulators,
     make_plan,
@@ -33,21 +35,22 @@ GIB = 2**30
 
 @pytest.mark.parametrize(
     ("thinking", "cores", "workers"),
-    [(InferencePlace.BESIDE, 1, 1), (InferencePlace.BESIDE, 2, 2), (InferencePlace.BESIDE, 16, 16),
-     (InferencePlace.CPU, 1, 2), (InferencePlace.CPU, 2, 2), (InferencePlace.CPU, 16, 16),
-     (InferencePlace.ACCELERATOR, 1, 2), (InferencePlace.ACCELERATOR, 2, 3),
-     (InferencePlace.ACCELERATOR, 16, 24),
-     (InferencePlace.LIGHT, 2, 2), (InferencePlace.LIGHT, 200, 64)],
+    [(InferencePlacement.BESIDE, 1, 1), (InferencePlacement.BESIDE, 2, 2),
+     (InferencePlacement.BESIDE, 16, 16), (InferencePlacement.CPU, 1, 2),
+     (InferencePlacement.CPU, 2, 2), (InferencePlacement.CPU, 16, 16),
+     (InferencePlacement.ACCELERATOR, 1, 2), (InferencePlacement.ACCELERATOR, 2, 3),
+     (InferencePlacement.ACCELERATOR, 16, 24),
+     (InferencePlacement.LIGHT, 2, 2), (InferencePlacement.LIGHT, 200, 64)],
 )  # fmt: skip
 def test_the_best_number_of_simulators_follows_the_cores_and_who_else_needs_them(
-    thinking: InferencePlace, cores: int, workers: int
+    thinking: InferencePlacement, cores: int, workers: int
 ) -> None:
     assert best_simulators(WorkerLoad(thinking, cores, 500 * GIB)) == workers
 
 
 def test_no_more_simulators_are_started_by_default_than_memory_holds() -> None:
-    assert best_simulators(WorkerLoad(InferencePlace.BESIDE, 16, GIB)) == 4
-    assert best_simulators(WorkerLoad(InferencePlace.BESIDE, 16, GIB // 100)) == 1
+    assert best_simulators(WorkerLoad(InferencePlacement.BESIDE, 16, GIB)) == 4
+    assert best_simulators(WorkerLoad(InferencePlacement.BESIDE, 16, GIB // 100)) == 1
 
 
 @pytest.mark.parametrize(
@@ -58,7 +61,7 @@ def test_the_flag_decides_and_no_simulator_is_without_an_episode(
     batch_size: int, n_episodes: int, workers: int
 ) -> None:
     assert (
-        workers_for(batch_size, n_episodes, WorkerLoad(InferencePlace.BESIDE, 16, 500 * GIB))
+        workers_for(batch_size, n_episodes, WorkerLoad(InferencePlacement.BESIDE, 16, 500 * GIB))
         == workers
     )
 

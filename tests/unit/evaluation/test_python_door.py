@@ -1,4 +1,4 @@
-"""``proctor.evaluate`` with functions and objects, ``proctor.load_run``, plain environments."""
+"""``proctor.evaluate`` with functions and objects, ``proctor.load_run``, and plain environments."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from proctor.policies.base import Batch, Placement, Policy, PolicySpec
 from proctor.runs.folder import RunFolder
 from proctor.types import EpisodeSpec
 from tests.conftest import digests
+from tests.refusals import refuses
 
 STATE = "observation.state"
 
@@ -105,7 +106,7 @@ def test_tensors_of_a_graph_are_taken(play: Any) -> None:
 
 
 class Counting(Policy):
-    """Counts what it is asked, and would rather sit in a worker."""
+    """Counts its calls, and asks to run in a worker."""
 
     spec = PolicySpec("counting", (STATE,), placement=Placement.WORKER)
 
@@ -160,8 +161,9 @@ def test_a_run_of_an_object_is_resumed_by_one_that_says_it_is_the_same(
     if goes_on:
         assert play(second, **again).complete
     else:
-        with pytest.raises(UsageError, match="are defined differently"):
+        with pytest.raises(UsageError) as refused:
             play(second, **again)
+        assert "--resume" in str(refused.value)
 
 
 def test_no_command_can_run_an_object_again(play: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,26 +194,27 @@ def test_numbers_of_numpy_lists_and_paths_are_taken(tmp_path: Path) -> None:
 
 
 MISTAKES = {
-    "n_episode": ({"n_episode": 3}, r"no argument 'n_episode'; did you mean 'n_episodes'\?"),
-    "polcy": ({"polcy": 3}, "no argument 'polcy'; did you mean 'policy'"),
-    "nested": ({"eval": {"max_retry": 0}}, r"--eval\.max_retry; did you mean --eval\.max_retries"),
-    "no section": ({"eval": 3}, r"eval=3: expected settings, as eval=\{\.\.\.\}"),
-    "twice": ({"n_episodes": 1, "eval": {"n_episodes": 2}}, "both given; leave one out"),
-    "type": ({"policy": "exprt"}, "unknown type 'exprt'; did you mean 'expert'"),
-    "no policy": ({"policy": 3}, "policy=3: expected a name, a checkpoint's folder"),
-    "class": ({"policy": Counting}, "policy=Counting is a class; hand over an object"),
+    "n_episode": ({"n_episode": 3}, "'n_episodes'"),
+    "polcy": ({"polcy": 3}, "'policy'"),
+    "nested": ({"eval": {"max_retry": 0}}, "--eval.max_retries"),
+    "no section": ({"eval": 3}, "eval=3"),
+    "twice": ({"n_episodes": 1, "eval": {"n_episodes": 2}}, "n_episodes"),
+    "type": ({"policy": "exprt"}, "'expert'"),
+    "no policy": ({"policy": 3}, "policy=3"),
+    "class": ({"policy": Counting}, "policy=Counting"),
     "lerobot": (
         {"policy": types.SimpleNamespace(select_action=still)},
-        r"save it with save_pretrained\(FOLDER\)",
+        "save_pretrained(FOLDER)",
     ),
 }
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_in_an_argument_is_named(mistake: str) -> None:
-    settings, sentence = MISTAKES[mistake]
-    with pytest.raises(UsageError, match=sentence):
+    settings, named = MISTAKES[mistake]
+    with pytest.raises(UsageError) as refused:
         proctor.evaluate(**{"policy": "zero", "env": "fake", **settings})
+    assert named in str(refused.value)
 
 
 def test_a_run_is_read_again_as_records_and_tables(play: Any, run: Any) -> None:
@@ -242,8 +245,9 @@ def test_a_data_frame_is_made_where_pandas_is(play: Any, monkeypatch: pytest.Mon
     assert [row["seed"] for row in rows] == [1000, 1001, 1002]
     assert set(rows[0]) == set(columns)
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(UsageError, match="pip install pandas"):
+    with pytest.raises(UsageError) as refused:
         loaded.to_pandas()
+    assert "pip install pandas" in str(refused.value)
 
 
 def test_a_report_is_written_as_csv_and_markdown(
@@ -307,5 +311,5 @@ def test_cameras_of_a_plain_environment_stand_side_by_side() -> None:
 
 
 def test_plain_environments_come_one_at_a_time() -> None:
-    with pytest.raises(UsageError, match="is one environment, not 2"):
+    with refuses(UsageError, "flag.conflict"):
         proctor.make_env({"type": "fake"}, n_envs=2, vector=False)

@@ -1,3 +1,5 @@
+"""Opening a benchmark for the doctor: crashes and hangs are findings."""
+
 from __future__ import annotations
 
 import os
@@ -9,7 +11,12 @@ import pytest
 from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
 from proctor.errors import MissingExtra, NoGraphics, UsageError
-from proctor.evaluation.smoke_test import SmokeTestOutput, attempt, smoke_test_all, smoke_test_one
+from proctor.evaluation.smoke_test import (
+    SmokeTestStatus,
+    open_benchmark,
+    smoke_test_all,
+    smoke_test_one,
+)
 from proctor.types import Task
 
 HERE = "tests.unit.evaluation.test_smoke_test"
@@ -67,49 +74,49 @@ LACKS, BLIND = plugin(Lacks), plugin(Blind)
 
 def test_a_benchmark_that_works_is_reset_stepped_and_drawn() -> None:
     trial = smoke_test_one("fake", {})
-    assert trial.found is SmokeTestOutput.OPENED
-    assert trial.text.startswith("opens, resets, steps, draws (point-0, ")
+    assert trial.found is SmokeTestStatus.OPENED
+    assert trial.text.startswith("opens, resets, steps, renders (point-0, ")
 
 
 def test_a_simulator_that_crashes_is_a_finding() -> None:
     trial = smoke_test_one(f"{HERE}:CRASHES", {})
-    assert (trial.found, trial.text) == (SmokeTestOutput.BROKEN, "crashes (SIGABRT)")
+    assert (trial.found, trial.text) == (SmokeTestStatus.BROKEN, "crashes (SIGABRT)")
     assert trial.fix == f"python -m proctor.evaluation.smoke_test {HERE}:CRASHES"
 
 
 def test_a_simulator_that_hangs_is_a_finding() -> None:
     trial = smoke_test_one(f"{HERE}:HANGS", {}, limit_s=1)
-    assert (trial.found, trial.text) == (SmokeTestOutput.BROKEN, "is not open after 1 s")
+    assert (trial.found, trial.text) == (SmokeTestStatus.BROKEN, "is not open after 1 s")
 
 
 def test_a_package_that_is_missing_is_named() -> None:
     trial = smoke_test_one(f"{HERE}:RAISES", {})
-    assert trial.found is SmokeTestOutput.BROKEN
+    assert trial.found is SmokeTestStatus.BROKEN
     assert trial.text.startswith("ModuleNotFoundError: No module named 'packaging' (evaluation/")
 
 
 def test_what_is_not_installed_is_said_with_the_pip_line() -> None:
-    trial = attempt(f"{HERE}:NOT_INSTALLED")
-    assert trial.found is SmokeTestOutput.NOT_INSTALLED
+    trial = open_benchmark(f"{HERE}:NOT_INSTALLED")
+    assert trial.found is SmokeTestStatus.NOT_INSTALLED
     assert trial.text == "PushT is not installed; run: pip install 'proctor[pusht]'"
 
 
 def test_a_refusal_brings_its_own_command() -> None:
-    trial = attempt(f"{HERE}:REFUSES")
-    assert (trial.found, trial.text) == (SmokeTestOutput.BROKEN, "OpenCV does not load")
+    trial = open_benchmark(f"{HERE}:REFUSES")
+    assert (trial.found, trial.text) == (SmokeTestStatus.BROKEN, "OpenCV does not load")
     assert trial.fix == "apt-get install libgl1"
 
 
 def test_what_would_be_downloaded_is_named_and_not_downloaded() -> None:
-    trial = attempt(f"{HERE}:LACKS")
-    assert (trial.found, trial.text) == (SmokeTestOutput.LACKING, "its assets are not there")
+    trial = open_benchmark(f"{HERE}:LACKS")
+    assert (trial.found, trial.text) == (SmokeTestStatus.LACKING, "its assets are not there")
     assert trial.fix == "proctor eval --env.type=this"
 
 
 def test_where_nothing_renders_the_rest_is_still_tried() -> None:
-    trial = attempt(f"{HERE}:BLIND")
-    assert trial.found is SmokeTestOutput.OPENED
-    assert trial.text.endswith("no picture, since nothing here renders")
+    trial = open_benchmark(f"{HERE}:BLIND")
+    assert trial.found is SmokeTestStatus.OPENED
+    assert trial.text.endswith("no image, since nothing here renders")
 
 
 def test_every_benchmark_that_opens_without_further_flags_is_tried(

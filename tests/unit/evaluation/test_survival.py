@@ -1,4 +1,4 @@
-"""What `make chaos` found, each as a test of its own."""
+"""Regressions that `make chaos` found."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ from proctor.engine.messages import WorkerReady
 from proctor.engine.pool import ProcessPool
 from proctor.engine.rollout_settings import RolloutSettings
 from proctor.engine.shared_memory import ObservationBuffer
-from proctor.errors import RunFolderError, WorkerError
+from proctor.errors import RunFolderError, SimulatorFault
 from proctor.features import ActionSpec, Feature, FeatureKind
 from proctor.runs.folder import write_run_file
 from proctor.runs.journal import read_journal
 from proctor.runs.records import RunProgress
+from tests.refusals import refuses
 from tests.unit.commands.test_cli import PROCTOR, SLOW_RUN, wait_for_episodes
 
 STATE = {"observation.state": Feature(FeatureKind.STATE, (2,), "float32")}
@@ -37,13 +38,13 @@ STATE = {"observation.state": Feature(FeatureKind.STATE, (2,), "float32")}
 
 @pytest.fixture
 def near() -> Iterator[Path]:
-    """A folder whose path is short: a socket's must be, or it is put elsewhere."""
+    """A folder with a path that is short enough for a socket."""
     with tempfile.TemporaryDirectory(prefix="p", dir="/tmp") as folder:
         yield Path(folder)
 
 
 def start(folder: Path, *words: str) -> subprocess.Popen[bytes]:
-    """Start a slow run in a session, and with a temporary folder, of its own."""
+    """Start a slow run in a session of its own, with its own temporary folder."""
     temporary = folder.parent / "tmp"
     temporary.mkdir()
     given = {word.split("=")[0] for word in words}
@@ -100,7 +101,7 @@ def test_a_fork_server_that_dies_while_it_forks_is_replaced() -> None:
     ]
     settings = RolloutSettings(partial(Fake, FakeConfig()), ActionSpec(2))
     pool = ProcessPool(settings, ObservationBuffer(1, {}, 1))
-    server.suspend()  # so that it takes the request and does not answer
+    server.suspend()  # so that it accepts the request and does not reply
     threading.Timer(0.3, server.kill).start()
     pool.start(0)
     assert pool.poll(30.0) == [(0, WorkerReady())]
@@ -125,7 +126,7 @@ def test_ctrl_c_while_the_fork_server_starts_shows_no_traceback() -> None:
 
 
 def test_a_pause_is_not_taken_for_a_hang(tmp_path: Path) -> None:
-    """Steps of a second: the pause falls into one of each worker."""
+    """Steps take a second: the pause falls into one step of each worker."""
     slow = ["--env.step_ms=1000", "--env.episode_length=2", "--env.n_tasks=1"]
     process = start(tmp_path / "run", *slow, "--eval.n_episodes=4", "--eval.watchdog_s=2")
     wait_for_episodes(tmp_path / "run", 2)
@@ -156,20 +157,21 @@ def test_shared_memory_has_no_name_that_could_be_removed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "complaint"),
+    ("seen", "named"),
     [
-        (np.zeros(1, np.float32), r"observation.state of shape \(1,\), not \(2,\)"),
-        (np.zeros((1, 2), np.float32), r"observation.state of shape \(1, 2\), not \(2,\)"),
-        (np.array([0, np.nan], np.float32), "observation.state that is not finite"),
-        (np.array([np.inf, 0], np.float32), "observation.state that is not finite"),
+        (np.zeros(1, np.float32), "(1,)"),
+        (np.zeros((1, 2), np.float32), "(1, 2)"),
+        (np.array([0, np.nan], np.float32), "observation.state"),
+        (np.array([np.inf, 0], np.float32), "observation.state"),
     ],
 )
 def test_an_observation_that_is_none_breaks_the_simulator_not_the_policy(
-    seen: np.ndarray, complaint: str
+    seen: np.ndarray, named: str
 ) -> None:
     window = Window({"observation.state": np.zeros((1, 2), np.float32)}, STATE, 1)
-    with pytest.raises(WorkerError, match=complaint):
+    with refuses(SimulatorFault, "worker.simulator-fault") as refused:
         window.push({"observation.state": seen}, first=True)
+    assert named in str(refused.value)
 
 
 def test_a_reward_that_is_no_number_breaks_the_simulator_not_the_policy() -> None:
@@ -180,24 +182,27 @@ def test_a_reward_that_is_no_number_breaks_the_simulator_not_the_policy() -> Non
     episode = Episode(sim, benchmark.spec(task, 0, 7), benchmark.action)
     episode.reset()
     episode.step(np.zeros(2))
-    with pytest.raises(WorkerError, match="reward nan at step 2"):
+    with refuses(SimulatorFault, "worker.simulator-fault") as refused:
         episode.step(np.zeros(2))
-    with pytest.raises(WorkerError, match="world is not finite after step 1"):
+    assert "step 2" in str(refused.value)
+    with refuses(SimulatorFault, "worker.simulator-fault") as refused:
         episode.result(worker=0)
+    assert "step 1" in str(refused.value)
 
 
 def test_a_session_log_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     log = EffortLog(tmp_path)
     log.on_progress(RunProgress(1.0, 2, 3, 4))
     (tmp_path / "sessions.jsonl").mkdir()
-    with pytest.raises(RunFolderError, match=r"cannot write .*sessions\.jsonl"):
+    with pytest.raises(RunFolderError) as refused:
         log.close()
+    assert "sessions.jsonl" in str(refused.value)
 
 
 def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The interruption comes while the content goes to the disk: before the file has its name."""
+    """The interruption comes while the content is written: before the file has its name."""
 
     def interrupted(fd: int) -> None:
         raise KeyboardInterrupt

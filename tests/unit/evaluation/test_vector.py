@@ -1,3 +1,5 @@
+"""``proctor.make_env``: lazy vector environments with LeRobot's names."""
+
 from __future__ import annotations
 
 import warnings
@@ -26,7 +28,7 @@ def workers() -> list[psutil.Process]:
     for child in psutil.Process().children(recursive=True):
         try:
             command = " ".join(child.cmdline())
-        except psutil.ZombieProcess:  # what other tests have killed
+        except psutil.ZombieProcess:  # killed by other tests
             continue
         if "resource_tracker" not in command:
             found.append(child)
@@ -123,8 +125,9 @@ def test_a_config_object_works_as_well_as_settings() -> None:
 
 
 def test_unknown_settings_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"did you mean --env\.n_tasks"):
+    with pytest.raises(UsageError) as refused:
         make_env({"type": "fake", "n_taks": 2})
+    assert "--env.n_tasks" in str(refused.value)
 
 
 def test_killing_an_environment_with_a_dead_worker_neither_waits_nor_warns() -> None:

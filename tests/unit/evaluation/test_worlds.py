@@ -1,4 +1,4 @@
-"""Episodes that start from the same world: counted, said, and allowed for in intervals."""
+"""Episodes with the same initial state: counted, reported, and allowed for in intervals."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ N_WORLDS = 2
 
 @pytest.fixture
 def two_worlds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every task of the fake benchmark have two worlds only, as LIBERO's have 50."""
+    """Give every task of the fake benchmark two initial states only, as LIBERO's have 50."""
 
     def spec(self: Fake, task: Task, index: int, seed: int) -> EpisodeSpec:
         return EpisodeSpec(task, index, seed + index % N_WORLDS, world=f"w{index % N_WORLDS}")

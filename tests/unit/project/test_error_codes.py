@@ -16,7 +16,15 @@ from tests.refusals import refuses
 
 ROOT = Path(__file__).parents[3]
 CODE = re.compile(r"[a-z]+(-[a-z]+)*\.[a-z0-9]+(-[a-z0-9]+)*")
-DONE = {"callbacks", "report", "runs", "stats", "system"}
+DONE = {
+    "callbacks",
+    "engine",
+    "evaluation",
+    "report",
+    "runs",
+    "stats",
+    "system",
+}
 """Packages and modules of ``proctor`` in which every error has a code."""
 
 

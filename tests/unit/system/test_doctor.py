@@ -13,7 +13,7 @@ import pytest
 from proctor import cli
 from proctor.errors import NoGraphics
 from proctor.evaluation import smoke_test
-from proctor.evaluation.smoke_test import SmokeTestOutput, SmokeTestResult
+from proctor.evaluation.smoke_test import SmokeTestResult, SmokeTestStatus
 from proctor.system import doctor, gl, gl_probe
 from proctor.system.doctor import DoctorLevel, GpuInfo
 from proctor.system.gl_probe import GlProbe
@@ -81,19 +81,19 @@ def test_a_benchmark_that_does_not_open_fails_and_one_that_is_not_installed_does
     examine: Examine,
 ) -> None:
     missing = SmokeTestResult(
-        "pusht", SmokeTestOutput.NOT_INSTALLED, "not installed; run: pip install 'proctor[pusht]'"
+        "pusht", SmokeTestStatus.NOT_INSTALLED, "not installed; run: pip install 'proctor[pusht]'"
     )
     lacking = SmokeTestResult(
-        "libero", SmokeTestOutput.LACKING, "installed, but without assets", "proctor eval ..."
+        "libero", SmokeTestStatus.LACKING, "installed, but without assets", "proctor eval ..."
     )
-    opened = SmokeTestResult("aloha", SmokeTestOutput.OPENED, "opens, resets, steps, draws")
+    opened = SmokeTestResult("aloha", SmokeTestStatus.OPENED, "opens, resets, steps, renders")
     code, report = examine(EGL, trials=[missing, lacking, opened])
     assert code == 0
     assert "ok    pusht      not installed; run: pip install 'proctor[pusht]'" in report
     assert "warn  libero     installed, but without assets\n" in report
     assert "fix: proctor eval ..." in report
     broken = SmokeTestResult(
-        "metaworld", SmokeTestOutput.BROKEN, "No module named 'packaging'", "pip install ..."
+        "metaworld", SmokeTestStatus.BROKEN, "No module named 'packaging'", "pip install ..."
     )
     code, report = examine(EGL, trials=[opened, broken])
     assert code == 1
