@@ -53,7 +53,9 @@ class FrameCacheSettings:
             UsageError: naming the flag.
         """
         if not 0 < self.cache_gb < 10**6:
-            raise UsageError(f"--dataset.cache_gb must be above 0, got {self.cache_gb}")
+            raise UsageError(
+                f"--dataset.cache_gb must be above 0, got {self.cache_gb}", code="flag.out-of-range"
+            )
 
     @property
     def most_bytes(self) -> int:

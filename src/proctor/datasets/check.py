@@ -65,7 +65,9 @@ def check(
         DatasetError: there is no dataset.
     """
     if not (root / INFO_FILE).is_file():
-        raise DatasetError(f"{root} is not a dataset: it has no {INFO_FILE}")
+        raise DatasetError(
+            f"{root} is not a dataset: it has no {INFO_FILE}", code="dataset.not-found"
+        )
     try:
         info = read_info(root)
     except DatasetError as error:

@@ -32,7 +32,8 @@ def push(
     info = read_info(root)
     if info.version != VERSION:
         raise UsageError(
-            f"{root} is {info.version}; convert it first: proctor data convert {root} --output=DIR"
+            f"{root} is {info.version}; convert it first: proctor data convert {root} --output=DIR",
+            code="dataset.old-version",
         )
     api = hub or hub_api()
     kind = {"repo_type": "dataset"}
@@ -114,7 +115,10 @@ def pull(
     """
     _check_id(repo)
     if root.exists() and not (root.is_dir() and not any(root.iterdir())):
-        raise UsageError(f"{root} exists; choose another folder (--root=DIR), or remove it")
+        raise UsageError(
+            f"{root} exists; choose another folder (--root=DIR), or remove it",
+            code="dataset.exists",
+        )
     api = hub or hub_api()
     part = root.with_name(f".{root.name}.pulled")
     with explaining_hub_errors(repo, revision, "what was downloaded before is kept"):
@@ -138,5 +142,6 @@ def pull(
 def _check_id(repo: str) -> None:
     if not HUB_ID.fullmatch(repo):
         raise UsageError(
-            f"{strip_control_codes(repo, 100)!r} is no id on the Hub; write it like me/dataset"
+            f"{strip_control_codes(repo, 100)!r} is no id on the Hub; write it like me/dataset",
+            code="hub.invalid-id",
         )

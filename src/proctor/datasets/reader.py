@@ -96,12 +96,17 @@ def chosen_episodes(name: str, table: Episodes, episodes: Sequence[int] | None) 
         return np.arange(len(table))
     given = np.asarray(episodes)
     if given.size and given.dtype.kind not in "iu":  # a mask, say, would be taken for 0 and 1
-        raise DatasetError(f"episodes are a list of their numbers, got {episodes!r:.60}")
+        raise DatasetError(
+            f"episodes are a list of their numbers, got {episodes!r:.60}",
+            code="dataset.invalid-episodes",
+        )
     wanted = np.unique(given.astype(np.int64))
     wrong = wanted[(wanted < 0) | (wanted >= len(table))]
     if len(wrong):
         has = f"0 to {len(table) - 1}" if len(table) else "none"
-        raise DatasetError(f"{name} has no episode {wrong[0]} (it has {has})")
+        raise DatasetError(
+            f"{name} has no episode {wrong[0]} (it has {has})", code="dataset.unknown-episode"
+        )
     return wanted
 
 

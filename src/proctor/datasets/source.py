@@ -60,7 +60,10 @@ def lerobot_home() -> Path:
         UsageError: it is named as long ago.
     """
     if os.environ.get("LEROBOT_HOME"):
-        raise UsageError("LEROBOT_HOME is no longer looked at; set HF_LEROBOT_HOME instead")
+        raise UsageError(
+            "LEROBOT_HOME is no longer looked at; set HF_LEROBOT_HOME instead",
+            code="env.renamed-variable",
+        )
     if home := os.environ.get("HF_LEROBOT_HOME"):
         return Path(home).expanduser()
     if home := os.environ.get("HF_HOME"):
@@ -100,9 +103,11 @@ def find_local(
         return _lying(name, here, root, revision)
     if root is None and (here.is_dir() or not isinstance(path_or_id, str) or not _is_id(name)):
         what = f"it has no {INFO_FILE}" if here.is_dir() else "no such folder"
-        raise DatasetError(f"{name} is not a dataset: {what}")
+        raise DatasetError(f"{name} is not a dataset: {what}", code="dataset.not-found")
     if root is not None and not _is_id(name):
-        raise DatasetError(f"{here} is not a dataset: it has no {INFO_FILE}")
+        raise DatasetError(
+            f"{here} is not a dataset: it has no {INFO_FILE}", code="dataset.not-found"
+        )
     at_home = lerobot_home() / name
     if root is None and revision is None and (at_home / INFO_FILE).exists():
         return FoundDataset(name, at_home)
@@ -115,7 +120,8 @@ def _lying(name: str, here: Path, root: Path | None, revision: str | None) -> Fo
     if commit is None and revision is not None:
         raise UsageError(
             f"{here} is a dataset that was not downloaded to there: it has no revision "
-            f"{revision!r}; leave out the revision, or the folder"
+            f"{revision!r}; leave out the revision, or the folder",
+            code="dataset.unknown-revision",
         )
     if commit is None:
         return FoundDataset(name, here)
@@ -181,4 +187,7 @@ def chosen_revision(repo: str, names: Sequence[str]) -> str:
     newest = max(tagged, key=lambda name: tuple(map(int, name[1:].split("."))))
     is_newer = tuple(map(int, newest[1:].split("."))) > tuple(map(int, VERSION[1:].split(".")))
     advice = "run: pip install --upgrade proctor" if is_newer else "convert it with LeRobot"
-    raise UsageError(f"{repo} is a dataset of {newest}; {', '.join(VERSIONS)} are read; {advice}")
+    raise UsageError(
+        f"{repo} is a dataset of {newest}; {', '.join(VERSIONS)} are read; {advice}",
+        code="dataset.unknown-version",
+    )

@@ -80,7 +80,8 @@ class Stream:
         if options.buffer < 1 or options.seed < 0:
             raise UsageError(
                 f"a stream needs a buffer of 1 or more frames and a seed of 0 or more, not "
-                f"{options.buffer} and {options.seed}"
+                f"{options.buffer} and {options.seed}",
+                code="stream.invalid-options",
             )
         root = files.root
         self.source = read_dataset_metadata(str(root), root)
@@ -144,12 +145,19 @@ class Stream:
         if (state.seed, state.buffer, state.frames) != (here.seed, here.buffer, here.frames):
             raise UsageError(
                 f"the state is of another stream ({state.frames} frames, seed {state.seed}, buffer "
-                f"{state.buffer}) than this one ({here.frames}, {here.seed}, {here.buffer})"
+                f"{state.buffer}) than this one ({here.frames}, {here.seed}, {here.buffer})",
+                code="stream.wrong-state",
             )
         if state.episodes not in ("", here.episodes):
-            raise UsageError("the state is of a stream of other episodes, as many frames as here")
+            raise UsageError(
+                "the state is of a stream of other episodes, as many frames as here",
+                code="stream.wrong-state",
+            )
         if state.epoch < 0 or not 0 <= state.position <= len(self):
-            raise UsageError(f"there is no position {state.position} of epoch {state.epoch}")
+            raise UsageError(
+                f"there is no position {state.position} of epoch {state.epoch}",
+                code="stream.wrong-state",
+            )
         self._epoch, self._position = state.epoch, state.position
 
     def _end_epoch(self) -> None:

@@ -91,7 +91,10 @@ class DatasetWriter:
         """
         root, codec = root.resolve(), codec or Codec()
         if root.exists() and (not root.is_dir() or has_content(root)):
-            raise DatasetError(f"{root} exists; choose another folder, or resume what is in it")
+            raise DatasetError(
+                f"{root} exists; choose another folder, or resume what is in it",
+                code="dataset.exists",
+            )
         info = new_info(fps, features, codec, layout or FileLayout())
         refuse_unwritable(info)
         with explaining_disk_errors(root, "nothing was recorded"):
@@ -119,7 +122,8 @@ class DatasetWriter:
         info = read_info(root)
         if info.is_v2:
             raise DatasetError(
-                f"{root} is of version {info.version}: run `proctor data convert` first"
+                f"{root} is of version {info.version}: run `proctor data convert` first",
+                code="dataset.old-version",
             )
         refuse_unwritable(info)
         with explaining_disk_errors(root, "it is as it was"):
@@ -170,7 +174,7 @@ class DatasetWriter:
         self._check_is_open()
         take, self._open = self._open, None
         if take is None:
-            raise DatasetError("an episode needs one frame at least")
+            raise DatasetError("an episode needs one frame at least", code="dataset.empty-episode")
         with self._keeping("the open episode is lost"):
             try:
                 return self._append([take.finish()])
@@ -319,7 +323,7 @@ class DatasetWriter:
 
     def _check_is_open(self) -> None:
         if self._lock is None:
-            raise DatasetError(f"{self.root} was closed; resume it to go on")
+            raise DatasetError(f"{self.root} was closed; resume it to go on", code="dataset.closed")
 
     def _keeping(self, lost: str) -> contextlib.AbstractContextManager[None]:
         """Return what says of a disk that is full which episodes are kept, and what is not."""

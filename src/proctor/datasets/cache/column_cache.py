@@ -84,7 +84,8 @@ def allocate_in_memory(plan: ColumnGroup) -> dict[str, Array]:
     except (MemoryError, ValueError):
         raise DatasetError(
             f"{plan.files[0].parent}: the numbers of its frames ({plan.nbytes} bytes) do not fit "
-            "into memory"
+            "into memory",
+            code="dataset.out-of-memory",
         ) from None
 
 
@@ -148,7 +149,9 @@ def publish(folder: Path, plan: ColumnGroup, columns: Mapping[str, Array]) -> di
         raise _full(folder, error) from None
     found = map_cached(folder, plan)
     if found is None:
-        raise DatasetError(f"{folder} was removed while it was filled; try again")
+        raise DatasetError(
+            f"{folder} was removed while it was filled; try again", code="cache.removed"
+        )
     return found
 
 
@@ -195,5 +198,6 @@ def _part(folder: Path, name: str) -> Path:
 def _full(folder: Path, error: OSError) -> DatasetError:
     return DatasetError(
         f"{folder}: decoded columns cannot be kept there ({error.strerror or error}); make room, "
-        "or choose another folder with --dataset.cache_dir"
+        "or choose another folder with --dataset.cache_dir",
+        code="cache.not-writable",
     )

@@ -72,7 +72,8 @@ def open_entry(folder: Path, name: str, card: CacheEntryInfo, most_bytes: int) -
         raise DatasetError(
             f"the frames of {card.camera} need {_gb(card.planned_bytes)} at "
             f"{card.shape[1]}x{card.shape[0]}, --dataset.cache_gb allows {_gb(most_bytes)}: raise "
-            "it, use fewer episodes or smaller pictures, or --dataset.cache=off"
+            "it, use fewer episodes or smaller pictures, or --dataset.cache=off",
+            code="cache.too-small",
         )
     with _locked(folder) as gone:
         _make_room(folder, name, card, most_bytes, gone)
@@ -126,7 +127,9 @@ def remove_entries(
         known = {entry.name for entry in found}
         for name in names or ():
             if name not in known:
-                raise DatasetError(f"no frames are cached as {name!r} in {folder}")
+                raise DatasetError(
+                    f"no frames are cached as {name!r} in {folder}", code="cache.not-found"
+                )
         chosen = [entry for entry in found if names is None or entry.name in names]
         for entry in chosen:
             if not entry.in_use:
@@ -150,11 +153,13 @@ def _locked(folder: Path) -> Iterator[list[Path]]:
         if is_locking_unsupported(error):
             raise DatasetError(
                 f"the file system of {folder} knows no locks, which a shared cache needs: choose "
-                "another with --dataset.cache_dir, or --dataset.cache=ram"
+                "another with --dataset.cache_dir, or --dataset.cache=ram",
+                code="cache.no-locks",
             ) from None
         raise DatasetError(
             f"the cache {folder} cannot be used ({error.strerror}): choose another with "
-            "--dataset.cache_dir, or --dataset.cache=ram"
+            "--dataset.cache_dir, or --dataset.cache=ram",
+            code="cache.not-usable",
         ) from None
     finally:
         for path in gone:
@@ -166,7 +171,8 @@ def _wait_for(path: Path) -> Lock:
     while (lock := try_lock(path)) is None:
         if time.monotonic() > deadline:
             raise DatasetError(
-                f"another process holds {path} for {_PATIENCE_S:g} s; is it stopped?"
+                f"another process holds {path} for {_PATIENCE_S:g} s; is it stopped?",
+                code="cache.locked",
             )
         time.sleep(0.01)
     return lock
@@ -203,7 +209,8 @@ def _make_room(
     if taken + card.planned_bytes > most_bytes:
         raise DatasetError(
             f"frames of other datasets, in use now, take {_gb(taken)} of --dataset.cache_gb, "
-            f"{_gb(card.planned_bytes)} more do not fit: raise it, or --dataset.cache=off"
+            f"{_gb(card.planned_bytes)} more do not fit: raise it, or --dataset.cache=off",
+            code="cache.too-small",
         )
 
 

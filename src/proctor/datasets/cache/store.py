@@ -181,7 +181,8 @@ def _one_line(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise DatasetError(
             f"cannot write to the cache {folder} ({error.strerror}): what is there stays good; "
-            "make room (proctor data cache --clear), or --dataset.cache=off"
+            "make room (proctor data cache --clear), or --dataset.cache=off",
+            code="cache.not-writable",
         ) from None
 
 

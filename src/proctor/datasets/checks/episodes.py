@@ -48,7 +48,10 @@ class TaskTable:
             DatasetError: they are not numbered from 0 up, each once.
         """
         if sorted(self.indices) != list(range(len(self.indices))):
-            raise DatasetError("tasks are not numbered 0, 1, 2 ...: only who made them can tell")
+            raise DatasetError(
+                "tasks are not numbered 0, 1, 2 ...: only who made them can tell",
+                code="dataset.task-numbering",
+            )
         return [name for _, name in sorted(zip(self.indices, self.names, strict=True))]
 
 
@@ -69,7 +72,9 @@ def read_task_table(root: Path, info: Info) -> TaskTable:
         table = read_table(path)
         column = next((name for name in _INDEX_NAMES if name in table.column_names), None)
         if column is None or "task_index" not in table.column_names:
-            raise DatasetError(f"{path} has no columns task and task_index")
+            raise DatasetError(
+                f"{path} has no columns task and task_index", code="dataset.missing-column"
+            )
         names = [text for chunk in table[column].chunks for text in text_column(path, chunk)]
         indices = table["task_index"].to_pylist()
         is_index = column in _pandas_index(path)
@@ -77,7 +82,9 @@ def read_task_table(root: Path, info: Info) -> TaskTable:
         isinstance(name, str) for name in names
     ):
         where = root / (OLD_TASKS_FILE if info.is_v2 else TASKS_FILE)
-        raise DatasetError(f"{where} has rows without a task or a task_index")
+        raise DatasetError(
+            f"{where} has rows without a task or a task_index", code="dataset.incomplete-tasks"
+        )
     return TaskTable(names, indices, is_index)
 
 

@@ -255,10 +255,13 @@ def _counted(path: Path, table: pa.Table, name: str) -> npt.NDArray[np.generic]:
         found = numbers_of(table[name])
     except ValueError as error:
         raise DatasetError(
-            f"{path}: column {name} holds {strip_control_codes(str(error), 80)}"
+            f"{path}: column {name} holds {strip_control_codes(str(error), 80)}",
+            code="dataset.wrong-type",
         ) from None
     if found.size != table.num_rows or found.dtype.kind not in "iufb":
-        raise DatasetError(f"{path}: column {name} is not one number in every row")
+        raise DatasetError(
+            f"{path}: column {name} is not one number in every row", code="dataset.wrong-type"
+        )
     return found.reshape(-1)
 
 

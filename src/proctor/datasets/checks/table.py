@@ -81,7 +81,9 @@ def read_episode_table(root: Path, info: Info) -> EpisodeTable:
 def _from_parquet(root: Path, info: Info) -> EpisodeTable:
     paths = episode_files(root)
     if not paths:
-        raise DatasetError(f"{root / 'meta/episodes'} holds no table of episodes")
+        raise DatasetError(
+            f"{root / 'meta/episodes'} holds no table of episodes", code="dataset.missing-file"
+        )
     spans = {key: [f"videos/{key}/{name}" for name in _SPAN] for key in info.video_keys}
     numbers = [*(name for _, name in _COLUMNS), *itertools.chain(*spans.values())]
     tables = [(path, read_table(path, [*numbers, "tasks", *_PLACE])) for path in paths]
@@ -108,18 +110,20 @@ def _from_parquet(root: Path, info: Info) -> EpisodeTable:
 
 def _numbers(path: Path, table: pa.Table, name: str) -> npt.NDArray[Any]:
     if name not in table.column_names:
-        raise DatasetError(f"{path} has no column {name}")
+        raise DatasetError(f"{path} has no column {name}", code="dataset.missing-column")
     column = table[name]
     is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
     if column.null_count or not is_number:
-        raise DatasetError(f"{path}: column {name} does not hold a number in every row")
+        raise DatasetError(
+            f"{path}: column {name} does not hold a number in every row", code="dataset.wrong-type"
+        )
     found: npt.NDArray[Any] = column.to_numpy()
     return found
 
 
 def _task_lists(path: Path, table: pa.Table) -> list[tuple[str, ...]]:
     if "tasks" not in table.column_names or not pa.types.is_list(table["tasks"].type):
-        raise DatasetError(f"{path} has no column tasks of lists")
+        raise DatasetError(f"{path} has no column tasks of lists", code="dataset.missing-column")
     found: list[tuple[str, ...]] = []
     for chunk in table["tasks"].chunks:
         words = text_column(path, chunk.values)
@@ -142,7 +146,10 @@ def _from_lines(root: Path, info: Info) -> EpisodeTable:
     for number, row in enumerate(rows, 1):
         whole = all(isinstance(row.get(name), int) for name in ("episode_index", "length"))
         if not whole or not isinstance(row.get("tasks"), list):
-            raise DatasetError(f"{path}, line {number}: no episode_index, length and tasks")
+            raise DatasetError(
+                f"{path}, line {number}: no episode_index, length and tasks",
+                code="dataset.malformed-metadata",
+            )
     rows.sort(key=lambda row: int(row["episode_index"]))  # lines may stand in any order
     episode = np.array([row["episode_index"] for row in rows], np.int64)
     length = np.array([row["length"] for row in rows], np.int64)

@@ -42,7 +42,10 @@ def episode_images(
     if kept.source.info.dtype(name) == "image":
         return _from_table(kept, name, wanted)
     if kept.source.info.is_depth(name):
-        raise DatasetError(f"{name} shows distances, which only copying leaves as they are")
+        raise DatasetError(
+            f"{name} shows distances, which only copying leaves as they are",
+            code="dataset.depth-not-copied",
+        )
     return _from_video(kept, name, wanted)
 
 
@@ -69,7 +72,9 @@ def _from_table(kept: KeptEpisode, name: str, frames: Sequence[int]) -> Iterator
     numbers = read_parts(path, file, ["episode_index"])["episode_index"].to_numpy()
     rows = np.flatnonzero(numbers == kept.row.index)
     if len(rows) != kept.row.length:
-        raise DatasetError(f"{path} has {len(rows)} rows of episode {kept.row.index}")
+        raise DatasetError(
+            f"{path} has {len(rows)} rows of episode {kept.row.index}", code="dataset.wrong-length"
+        )
     height, width, channels = source.info.shape(name)
     for contents in _contents(path, file, name, rows[list(frames)]):
         yield from decode_images(f"{path}: {name}", contents, (height, width, channels))

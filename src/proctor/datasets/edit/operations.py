@@ -28,7 +28,8 @@ def delete(source: SourceDataset, episodes: Iterable[int]) -> EditPlan:
     kept = [row for row in source.rows if row.index not in gone]
     if not kept:
         raise UsageError(
-            f"these are all {len(source.rows)} episodes of {source.root}: nothing would be left"
+            f"these are all {len(source.rows)} episodes of {source.root}: nothing would be left",
+            code="dataset.no-episodes",
         )
     return EditPlan(result_info(source.info), tuple(KeptEpisode(source, row) for row in kept))
 
@@ -61,20 +62,31 @@ def split(
     for name, episodes in chosen.items():
         assert not isinstance(episodes, float)
         if not episodes:
-            raise UsageError(f"split {name!r} has no episodes ({len(source.rows)} to share)")
+            raise UsageError(
+                f"split {name!r} has no episodes ({len(source.rows)} to share)",
+                code="dataset.invalid-split",
+            )
         for episode in episodes:
             if owners.setdefault(episode, name) != name:
-                raise UsageError(f"episode {episode} is in two splits: {owners[episode]}, {name}")
+                raise UsageError(
+                    f"episode {episode} is in two splits: {owners[episode]}, {name}",
+                    code="dataset.invalid-split",
+                )
         recipes[name] = select(source, list(dict.fromkeys(episodes)))
     return recipes
 
 
 def _are_shares(splits: Mapping[str, float | Sequence[int]]) -> bool:
     if not splits:
-        raise UsageError("split into what? Write it like {train: 0.8, val: 0.2}")
+        raise UsageError(
+            "split into what? Write it like {train: 0.8, val: 0.2}", code="dataset.invalid-split"
+        )
     shares = [isinstance(share, int | float) for share in splits.values()]
     if any(shares) and not all(shares):
-        raise UsageError("splits are all shares (0.8) or all lists of episodes ([0, 1]), not both")
+        raise UsageError(
+            "splits are all shares (0.8) or all lists of episodes ([0, 1]), not both",
+            code="dataset.invalid-split",
+        )
     return all(shares)
 
 
@@ -86,7 +98,10 @@ def _by_share(
     }
     total = sum(shares.values())
     if not all(share > 0 for share in shares.values()) or total > 1 + 1e-6:
-        raise UsageError(f"shares must be above 0 and sum to 1 at most, got {total:g}")
+        raise UsageError(
+            f"shares must be above 0 and sum to 1 at most, got {total:g}",
+            code="dataset.invalid-split",
+        )
     n, start = len(source.rows), 0
     chosen: dict[str, list[int]] = {}
     for place, (name, share) in enumerate(shares.items()):
@@ -104,13 +119,13 @@ def merge(sources: Sequence[SourceDataset]) -> EditPlan:
         UsageError: they differ in fps, robot or features; the text says in which.
     """
     if len(sources) < 2:
-        raise UsageError("merge takes two datasets or more")
+        raise UsageError("merge takes two datasets or more", code="dataset.too-few-sources")
     first = sources[0]
     for other in sources[1:]:
         _check_alike(first, other)
     kept = tuple(KeptEpisode(source, row) for source in sources for row in source.rows)
     if not kept:
-        raise UsageError("there is no episode in any of them")
+        raise UsageError("there is no episode in any of them", code="dataset.no-episodes")
     return EditPlan(result_info(first.info), kept)
 
 
@@ -124,25 +139,34 @@ def _check_alike(one: SourceDataset, other: SourceDataset) -> None:
     for name in ("fps", "robot_type"):
         here, there = getattr(one.info, name), getattr(other.info, name)
         if here != there:
-            raise UsageError(f"{pair} differ in {name}: {here} and {there}")
+            raise UsageError(
+                f"{pair} differ in {name}: {here} and {there}", code="dataset.sources-differ"
+            )
     for key in dict.fromkeys([*one.info.features, *other.info.features]):
         for root, info in ((one.root, one.info), (other.root, other.info)):
             if key not in info.features:
-                raise UsageError(f"{pair} differ in features: {root} has no {key}")
+                raise UsageError(
+                    f"{pair} differ in features: {root} has no {key}", code="dataset.sources-differ"
+                )
         here, there = (_told(source.info.features[key]) for source in (one, other))
         for name in dict.fromkeys([*here, *there]):
             if here.get(name) != there.get(name):
                 raise UsageError(
-                    f"{pair} differ in {name} of {key}: {here.get(name)} and {there.get(name)}"
+                    f"{pair} differ in {name} of {key}: {here.get(name)} and {there.get(name)}",
+                    code="dataset.sources-differ",
                 )
     for key in one.info.cameras:
         shown = [_what_pixels_are(source.info, key) for source in (one, other)]
         if shown[0] != shown[1]:
-            raise UsageError(f"{pair} differ in what {key} shows: {shown[0]} and {shown[1]}")
+            raise UsageError(
+                f"{pair} differ in what {key} shows: {shown[0]} and {shown[1]}",
+                code="dataset.sources-differ",
+            )
     if read_subtasks(one.root, one.info) != read_subtasks(other.root, other.info):
         raise UsageError(
             f"{pair} differ in {SUBTASKS_FILE}: leave {SUBTASK_INDEX} out of both (proctor data "
-            "remove-feature)"
+            "remove-feature)",
+            code="dataset.sources-differ",
         )
 
 
@@ -168,9 +192,14 @@ def rename_feature(source: SourceDataset, old: str, new: str) -> EditPlan:
     """
     _check_own_feature(source, old, "renamed")
     if new in source.info.features:
-        raise UsageError(f"{source.root} has a feature {new!r} already")
+        raise UsageError(
+            f"{source.root} has a feature {new!r} already", code="dataset.feature-exists"
+        )
     if not new or "/" in new or new in (".", ".."):
-        raise UsageError(f"{new!r} is no name of a feature: it is a folder's name too, without /")
+        raise UsageError(
+            f"{new!r} is no name of a feature: it is a folder's name too, without /",
+            code="dataset.invalid-name",
+        )
     features = {new if key == old else key: entry for key, entry in source.info.features.items()}
     return replace(_all_of(source, features), called={new: old})
 
@@ -195,7 +224,9 @@ def set_tasks(source: SourceDataset, tasks: Mapping[int, str]) -> EditPlan:
     """
     _check_episodes(source, tasks)
     if any(not task.strip() for task in tasks.values()):
-        raise UsageError("a task cannot be empty: it is what a policy is told")
+        raise UsageError(
+            "a task cannot be empty: it is what a policy is told", code="dataset.empty-task"
+        )
     kept = tuple(KeptEpisode(source, row, tasks.get(row.index)) for row in source.rows)
     return replace(_all_of(source, source.info.features), kept=kept)
 
@@ -209,7 +240,10 @@ def to_video(
         UsageError: there are none, or no such episode.
     """
     if not source.info.image_keys:
-        raise UsageError(f"{source.root} has no pictures in its tables: they are videos already")
+        raise UsageError(
+            f"{source.root} has no pictures in its tables: they are videos already",
+            code="dataset.no-images",
+        )
     edit_plan = _encoded(source, source.info.image_keys, codec)
     return edit_plan if episodes is None else replace(edit_plan, kept=select(source, episodes).kept)
 
@@ -222,14 +256,19 @@ def reencode(source: SourceDataset, keys: Sequence[str], codec: Codec) -> EditPl
     """
     chosen = keys or [key for key in source.info.video_keys if not source.info.is_depth(key)]
     if not chosen:
-        raise UsageError(f"{source.root} has no videos to encode again")
+        raise UsageError(f"{source.root} has no videos to encode again", code="dataset.no-videos")
     for key in chosen:
         if key not in source.info.video_keys:
             known = source.info.video_keys
             hint = did_you_mean(key, known) or f" (it has {', '.join(known) or 'none'})"
-            raise UsageError(f"{source.root} has no video {key!r}{hint}")
+            raise UsageError(
+                f"{source.root} has no video {key!r}{hint}", code="dataset.unknown-feature"
+            )
         if source.info.is_depth(key):
-            raise UsageError(f"{key} shows distances, which would not survive another encoding")
+            raise UsageError(
+                f"{key} shows distances, which would not survive another encoding",
+                code="dataset.depth-not-copied",
+            )
     return _encoded(source, chosen, codec)
 
 
@@ -238,7 +277,10 @@ def _encoded(source: SourceDataset, keys: Sequence[str], codec: Codec) -> EditPl
     for key in keys:
         height, width, channels = source.info.shape(key)
         if channels != 3:
-            raise UsageError(f"{key} has {channels} channels; videos are made of three")
+            raise UsageError(
+                f"{key} has {channels} channels; videos are made of three",
+                code="video.unsupported-image",
+            )
         features[key] = {
             "dtype": "video",
             "shape": [height, width, channels],
@@ -262,13 +304,16 @@ def convert(source: SourceDataset) -> EditPlan:
         UsageError: it is in that already.
     """
     if not source.info.is_v2:
-        raise UsageError(f"{source.root} is {source.info.version} already: nothing to convert")
+        raise UsageError(
+            f"{source.root} is {source.info.version} already: nothing to convert",
+            code="dataset.current-version",
+        )
     return _all_of(source, source.info.features)
 
 
 def _all_of(source: SourceDataset, features: dict[str, dict[str, Any]]) -> EditPlan:
     if not source.rows:
-        raise UsageError(f"{source.root} has no episodes")
+        raise UsageError(f"{source.root} has no episodes", code="dataset.no-episodes")
     info = result_info(replace(source.info, features=features))
     return EditPlan(info, tuple(KeptEpisode(source, row) for row in source.rows))
 
@@ -278,13 +323,19 @@ def _check_episodes(source: SourceDataset, episodes: Iterable[int]) -> None:
     for episode in episodes:
         if not 0 <= episode < n:
             has = f"it has 0 to {n - 1}" if n else "it has none"
-            raise UsageError(f"{source.root} has no episode {episode} ({has})")
+            raise UsageError(
+                f"{source.root} has no episode {episode} ({has})", code="dataset.unknown-episode"
+            )
 
 
 def _check_own_feature(source: SourceDataset, key: str, done: str) -> None:
     own = [name for name in source.info.features if name not in DEFAULT_FEATURES]
     if key in DEFAULT_FEATURES:
-        raise UsageError(f"{key} is part of every dataset and cannot be {done}")
+        raise UsageError(
+            f"{key} is part of every dataset and cannot be {done}", code="dataset.default-feature"
+        )
     if key not in own:
         hint = did_you_mean(key, own) or f" (it has {', '.join(own)})"
-        raise UsageError(f"{source.root} has no feature {key!r}{hint}")
+        raise UsageError(
+            f"{source.root} has no feature {key!r}{hint}", code="dataset.unknown-feature"
+        )

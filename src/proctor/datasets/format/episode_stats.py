@@ -117,6 +117,7 @@ def _alike(path: Path, stats: list[Stats]) -> list[Stats]:
             if not same or not entry.keys() >= _NEEDED:  # quantiles are in newer ones only
                 raise DatasetError(
                     f"{path}: the statistics of {key} in episode {episode} are not complete, or of "
-                    "another shape than those of others"
+                    "another shape than those of others",
+                    code="dataset.malformed-stats",
                 )
     return stats

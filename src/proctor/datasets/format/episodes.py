@@ -173,7 +173,8 @@ def _rows(root: Path, info: Info, names: Sequence[str]) -> pa.Table:
     if rows < info.total_episodes:
         raise DatasetError(
             f"{root / 'meta/episodes'} has {rows} of the {info.total_episodes} episodes that "
-            "meta/info.json counts"
+            "meta/info.json counts",
+            code="dataset.missing-episodes",
         )
     if not tables:
         columns = [name for name in names if name not in ("tasks", *range_columns())]
@@ -183,7 +184,8 @@ def _rows(root: Path, info: Info, names: Sequence[str]) -> pa.Table:
     except pa.ArrowException as error:
         reason = strip_control_codes(str(error), 200)
         raise DatasetError(
-            f"{root / 'meta/episodes'}: files of different columns: {reason}"
+            f"{root / 'meta/episodes'}: files of different columns: {reason}",
+            code="dataset.wrong-type",
         ) from None
 
 
@@ -210,14 +212,20 @@ def _whole(root: Path, table: pa.Table, name: str) -> Array:
     """Return a column of numbers from 0 up."""
     values = _numbers(root, table, name, np.int64, pa.types.is_integer)
     if len(values) and not (values.min() >= 0 and values.max() <= _MOST):
-        raise DatasetError(f"{root / 'meta/episodes'}: {name} has numbers that cannot be")
+        raise DatasetError(
+            f"{root / 'meta/episodes'}: {name} has numbers that cannot be",
+            code="dataset.out-of-range",
+        )
     return values
 
 
 def _seconds(root: Path, table: pa.Table, name: str) -> Array:
     values = _numbers(root, table, name, np.float64, pa.types.is_primitive)
     if not np.isfinite(values).all() or (values < 0).any() or (values > 1e9).any():
-        raise DatasetError(f"{root / 'meta/episodes'}: {name} has times that cannot be")
+        raise DatasetError(
+            f"{root / 'meta/episodes'}: {name} has times that cannot be",
+            code="dataset.out-of-range",
+        )
     return values
 
 
@@ -226,10 +234,10 @@ def _numbers(
 ) -> Array:
     where = root / "meta/episodes"
     if name not in table.column_names:
-        raise DatasetError(f"{where} has no column {name}")
+        raise DatasetError(f"{where} has no column {name}", code="dataset.missing-column")
     column = table[name]
     if column.null_count or not is_right(column.type):
-        raise DatasetError(f"{where}: {name} is not a column of numbers")
+        raise DatasetError(f"{where}: {name} is not a column of numbers", code="dataset.wrong-type")
     return np.asarray(column.to_numpy()).astype(dtype)
 
 
@@ -249,7 +257,8 @@ def _read_v2(root: Path, info: Info) -> Episodes:
     if len(lines) < info.total_episodes:
         raise DatasetError(
             f"{path} has {len(lines)} of the {info.total_episodes} episodes that meta/info.json "
-            "counts"
+            "counts",
+            code="dataset.missing-episodes",
         )
     index = np.array([line[0] for line in lines], np.int64)
     length = np.array([line[1] for line in lines], np.int64)
@@ -273,7 +282,8 @@ def _read_v2(root: Path, info: Info) -> Episodes:
 def _count(path: Path, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _MOST:
         raise DatasetError(
-            f"{path}: {strip_control_codes(repr(value), 60)} is no number of an episode"
+            f"{path}: {strip_control_codes(repr(value), 60)} is no number of an episode",
+            code="dataset.malformed-metadata",
         )
     return value
 
@@ -283,7 +293,8 @@ def _texts(path: Path, value: Any) -> tuple[str, ...]:
         return ()
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise DatasetError(
-            f"{path}: tasks are {strip_control_codes(repr(value), 60)}, expected a list of texts"
+            f"{path}: tasks are {strip_control_codes(repr(value), 60)}, expected a list of texts",
+            code="dataset.malformed-metadata",
         )
     return tuple(value)
 
@@ -292,7 +303,10 @@ def _counted(where: Path, episodes: Episodes) -> Episodes:
     wrong = np.flatnonzero(episodes.index != np.arange(len(episodes)))
     if len(wrong):
         row, found = int(wrong[0]), int(episodes.index[wrong[0]])
-        raise DatasetError(f"{where}: episode {found} stands where episode {row} belongs")
+        raise DatasetError(
+            f"{where}: episode {found} stands where episode {row} belongs",
+            code="dataset.episode-order",
+        )
     return episodes
 
 

@@ -86,7 +86,10 @@ class Info:
         """
         found = from_info(key, self.entry(key))
         if found is None:
-            raise DatasetError(f"{key} describes neither what is seen nor what is done")
+            raise DatasetError(
+                f"{key} describes neither what is seen nor what is done",
+                code="dataset.not-observation-or-action",
+            )
         return found
 
     def entry(self, key: str) -> dict[str, Any]:
@@ -97,7 +100,9 @@ class Info:
         """
         if key not in self.features:
             hint = did_you_mean(key, self.features) or f" (it has {', '.join(self.features)})"
-            raise DatasetError(f"the dataset has no feature {key!r}{hint}")
+            raise DatasetError(
+                f"the dataset has no feature {key!r}{hint}", code="dataset.unknown-feature"
+            )
         return self.features[key]
 
     def dtype(self, key: str) -> str:
@@ -140,7 +145,10 @@ def data_file(root: Path, info: Info, chunk: int, file: int) -> Path:
 def video_file(root: Path, info: Info, key: str, chunk: int, file: int) -> Path:
     """Return where a video of camera ``key`` lies; in v2.x, ``file`` is the episode."""
     if info.video_path is None:
-        raise DatasetError(f"{root / INFO_FILE}: it has videos ({key}) but no video_path")
+        raise DatasetError(
+            f"{root / INFO_FILE}: it has videos ({key}) but no video_path",
+            code="dataset.invalid-info",
+        )
     return root / _filled(info.video_path, info, chunk, file, key)
 
 

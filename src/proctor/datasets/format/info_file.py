@@ -47,17 +47,26 @@ def read_info(root: Path) -> Info:
     """
     path = root / INFO_FILE
     if not root.is_dir():
-        raise DatasetError(f"{root}: no such folder")
+        raise DatasetError(f"{root}: no such folder", code="dataset.not-found")
     try:
         found = json.loads(read_regular_file(path, _MOST_INFO_BYTES))
     except FileNotFoundError:
-        raise DatasetError(f"{root} is not a dataset: it has no {INFO_FILE}") from None
+        raise DatasetError(
+            f"{root} is not a dataset: it has no {INFO_FILE}", code="dataset.not-found"
+        ) from None
     except OSError as error:
-        raise DatasetError(f"{path}: {error.strerror or error}") from None
+        raise DatasetError(
+            f"{path}: {error.strerror or error}", code="dataset.not-readable"
+        ) from None
     except (ValueError, RecursionError) as error:  # ValueError: also bytes that are no text
-        raise DatasetError(f"{path} is not JSON: {strip_control_codes(str(error), 200)}") from None
+        raise DatasetError(
+            f"{path} is not JSON: {strip_control_codes(str(error), 200)}",
+            code="dataset.invalid-json",
+        ) from None
     if not isinstance(found, dict):
-        raise DatasetError(f"{path} is not a dataset's: expected a JSON object")
+        raise DatasetError(
+            f"{path} is not a dataset's: expected a JSON object", code="dataset.invalid-info"
+        )
     return _checked(path, found)
 
 
@@ -95,7 +104,8 @@ def _checked(path: Path, said: dict[str, Any]) -> Info:
     if version not in VERSIONS:
         raise DatasetError(
             f"{path}: version {strip_control_codes(repr(version), 80)} is not one of those that "
-            f"are read ({', '.join(VERSIONS)})"
+            f"are read ({', '.join(VERSIONS)})",
+            code="dataset.unknown-version",
         )
     fps = said.get("fps")
     if isinstance(fps, float) and fps.is_integer():  # as some v2.x files have it
@@ -125,14 +135,20 @@ def _checked(path: Path, said: dict[str, Any]) -> Info:
         else _template(path, "video_path", said["video_path"], version),
     )
     if info.video_keys and info.video_path is None:
-        raise DatasetError(f"{path}: it has videos ({info.video_keys[0]}) but no video_path")
+        raise DatasetError(
+            f"{path}: it has videos ({info.video_keys[0]}) but no video_path",
+            code="dataset.invalid-info",
+        )
     return info
 
 
 def _whole(path: Path, name: str, value: Any, *, least: int = 0, most: int = _MOST) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         shown = strip_control_codes(repr(value), 60)
-        raise DatasetError(f"{path}: {name} is {shown}, expected a number from {least} to {most}")
+        raise DatasetError(
+            f"{path}: {name} is {shown}, expected a number from {least} to {most}",
+            code="dataset.invalid-info",
+        )
     return value
 
 
@@ -144,7 +160,10 @@ def _splits(found: Any) -> dict[str, str]:
 
 def _features(path: Path, found: Any) -> dict[str, dict[str, Any]]:
     if not isinstance(found, dict) or not found or len(found) > _MOST_FEATURES:
-        raise DatasetError(f"{path}: features must be an object of 1 to {_MOST_FEATURES} entries")
+        raise DatasetError(
+            f"{path}: features must be an object of 1 to {_MOST_FEATURES} entries",
+            code="dataset.invalid-info",
+        )
     for key, entry in found.items():
         _check_feature(path, key, entry)
     return found
@@ -158,32 +177,45 @@ def _check_feature(path: Path, key: str, entry: Any) -> None:
         or "/" in key
         or key in (".", "..")
     ):
-        raise DatasetError(f"{where} has a name that cannot be a folder's")
+        raise DatasetError(
+            f"{where} has a name that cannot be a folder's", code="dataset.invalid-name"
+        )
     if not isinstance(entry, dict):
-        raise DatasetError(f"{where} is not an object")
+        raise DatasetError(f"{where} is not an object", code="dataset.invalid-info")
     dtype, shape, names = entry.get("dtype"), entry.get("shape"), entry.get("names")
     if not isinstance(dtype, str) or not (dtype in _OTHERS or _NUMBERS.fullmatch(dtype)):
         raise DatasetError(
-            f"{where} has dtype {strip_control_codes(repr(dtype), 60)}, which is not known"
+            f"{where} has dtype {strip_control_codes(repr(dtype), 60)}, which is not known",
+            code="dataset.invalid-info",
         )
     if not isinstance(shape, list) or len(shape) > 5:
         raise DatasetError(
-            f"{where} has shape {strip_control_codes(repr(shape), 60)}, expected 1 to 5 sizes"
+            f"{where} has shape {strip_control_codes(repr(shape), 60)}, expected 1 to 5 sizes",
+            code="dataset.invalid-info",
         )
     size = 1
     for side in shape:
         size *= _whole(path, f"a side of {key}", side, least=1, most=_MOST_NUMBERS)
     if size > _MOST_NUMBERS:
-        raise DatasetError(f"{where} has {size} numbers a frame, expected at most {_MOST_NUMBERS}")
+        raise DatasetError(
+            f"{where} has {size} numbers a frame, expected at most {_MOST_NUMBERS}",
+            code="dataset.invalid-info",
+        )
     if key in DEFAULT_FEATURES and not (
         _COUNTS[key == "timestamp"].fullmatch(dtype) and shape in ([], [1])
     ):
-        raise DatasetError(f"{where} is {dtype} {shape}, expected one number that counts frames")
+        raise DatasetError(
+            f"{where} is {dtype} {shape}, expected one number that counts frames",
+            code="dataset.invalid-info",
+        )
     if dtype in ("image", "video") and (len(shape) != 3 or not _is_axes(names)):
-        raise DatasetError(f"{where} is a camera without three sides, or without three names")
+        raise DatasetError(
+            f"{where} is a camera without three sides, or without three names",
+            code="dataset.invalid-info",
+        )
     groups = list(names.values()) if isinstance(names, dict) else [names or []]
     if not all(isinstance(group, list) for group in groups):
-        raise DatasetError(f"{where} has names that are no list")
+        raise DatasetError(f"{where} has names that are no list", code="dataset.invalid-info")
 
 
 def _is_axes(names: Any) -> bool:
@@ -193,7 +225,8 @@ def _is_axes(names: Any) -> bool:
 def _template(path: Path, name: str, template: Any, version: str) -> str:
     """Return a template that cannot lead out, fill memory or read attributes."""
     bad = DatasetError(
-        f"{path}: {name} is {strip_control_codes(repr(template), 120)}, which leads nowhere"
+        f"{path}: {name} is {strip_control_codes(repr(template), 120)}, which leads nowhere",
+        code="dataset.invalid-info",
     )
     if not isinstance(template, str) or len(template) > _LONGEST_TEMPLATE:
         raise bad

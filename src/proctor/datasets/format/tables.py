@@ -36,7 +36,7 @@ def open_table(path: Path) -> pq.ParquetFile:
     """
     try:
         if not path.is_file():
-            raise DatasetError(f"{path} is missing")
+            raise DatasetError(f"{path} is missing", code="dataset.missing-file")
         meta = pq.read_metadata(path)
         leaves = [meta.schema.column(i) for i in range(meta.num_columns)]
         room = _room(path)
@@ -51,7 +51,10 @@ def open_table(path: Path) -> pq.ParquetFile:
     names = file.schema_arrow.names
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise DatasetError(f"{path}: column {strip_control_codes(repr(twice), 80)} is there twice")
+        raise DatasetError(
+            f"{path}: column {strip_control_codes(repr(twice), 80)} is there twice",
+            code="dataset.damaged-file",
+        )
     return file
 
 
@@ -130,7 +133,9 @@ def refuse_oversized(path: Path, meta: pq.FileMetaData, columns: Sequence[str]) 
             filled += max(8 * column.num_values, column.total_uncompressed_size)
     if filled > _room(path):
         size = path.stat().st_size
-        raise DatasetError(f"{path} is damaged: {filled} bytes in a file of {size}")
+        raise DatasetError(
+            f"{path} is damaged: {filled} bytes in a file of {size}", code="dataset.damaged-file"
+        )
 
 
 def text_column(path: Path, array: pa.Array) -> list[Any]:
@@ -154,7 +159,8 @@ def text_column(path: Path, array: pa.Array) -> list[Any]:
 def damaged_table_error(path: Path, error: BaseException) -> DatasetError:
     """Return what is said of a table that pyarrow cannot read."""
     return DatasetError(
-        f"{path} is cut or damaged: {strip_control_codes(str(error) or type(error).__name__, 200)}"
+        f"{path} is cut or damaged: {strip_control_codes(str(error) or type(error).__name__, 200)}",
+        code="dataset.damaged-file",
     )
 
 
@@ -176,9 +182,11 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     try:
         content = read_regular_file(path, 2**30)
     except FileNotFoundError:
-        raise DatasetError(f"{path} is missing") from None
+        raise DatasetError(f"{path} is missing", code="dataset.missing-file") from None
     except OSError as error:
-        raise DatasetError(f"{path}: {error.strerror or error}") from None
+        raise DatasetError(
+            f"{path}: {error.strerror or error}", code="dataset.not-readable"
+        ) from None
     for number, line in enumerate(content.splitlines(), 1):
         if not line.strip():
             continue
@@ -187,7 +195,9 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
-            raise DatasetError(f"{path}, line {number}: expected a JSON object")
+            raise DatasetError(
+                f"{path}, line {number}: expected a JSON object", code="dataset.invalid-json"
+            )
         yield found
 
 
@@ -203,9 +213,14 @@ def read_stats(root: Path) -> Stats:
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise DatasetError(f"{path}: {error.strerror or error}") from None
+        raise DatasetError(
+            f"{path}: {error.strerror or error}", code="dataset.not-readable"
+        ) from None
     except (ValueError, RecursionError) as error:
-        raise DatasetError(f"{path} is not JSON: {strip_control_codes(str(error), 200)}") from None
+        raise DatasetError(
+            f"{path} is not JSON: {strip_control_codes(str(error), 200)}",
+            code="dataset.invalid-json",
+        ) from None
     return as_stats(path, found)
 
 
@@ -226,7 +241,9 @@ def as_stats(path: Path, found: Any) -> Stats:
                 for name, array in arrays.items()
             }
     except (AttributeError, ValueError, TypeError, OverflowError):
-        raise DatasetError(f"{path} holds no statistics: expected lists of numbers") from None
+        raise DatasetError(
+            f"{path} holds no statistics: expected lists of numbers", code="dataset.malformed-stats"
+        ) from None
     return stats
 
 

@@ -45,7 +45,10 @@ def read_subtasks(root: Path, info: Info) -> tuple[str, ...] | None:
         return None
     dtype, shape = info.dtype(SUBTASK_INDEX), info.shape(SUBTASK_INDEX)
     if not dtype.lstrip("u").startswith("int") or shape not in ((), (1,)):
-        raise DatasetError(f"{root}: {SUBTASK_INDEX} is {dtype} {list(shape)}, expected int64 [1]")
+        raise DatasetError(
+            f"{root}: {SUBTASK_INDEX} is {dtype} {list(shape)}, expected int64 [1]",
+            code="dataset.invalid-info",
+        )
     return _read_words(path, "subtask")
 
 
@@ -53,13 +56,18 @@ def _read_words(path: Path, name: str) -> tuple[str, ...]:
     """Return the words of a table ``<name>_index``, ``<name>``, which may be pandas' own index."""
     table = read_table(path, (f"{name}_index", name, "__index_level_0__"))
     if f"{name}_index" not in table.column_names or table.num_columns < 2:
-        raise DatasetError(f"{path} has no columns {name}_index and {name}")
+        raise DatasetError(
+            f"{path} has no columns {name}_index and {name}", code="dataset.missing-column"
+        )
     words = next(column for column in table.column_names if column != f"{name}_index")
     texts = [text for chunk in table[words].chunks for text in text_column(path, chunk)]
     pairs = zip(table[f"{name}_index"].to_pylist(), texts, strict=True)
     found = _by_number(path, name, pairs)
     if len(found) != len(texts):
-        raise DatasetError(f"{path}: {name}_index does not count from 0 to {len(texts) - 1}")
+        raise DatasetError(
+            f"{path}: {name}_index does not count from 0 to {len(texts) - 1}",
+            code="dataset.task-numbering",
+        )
     return found
 
 
@@ -70,7 +78,9 @@ def _by_number(path: Path, name: str, pairs: Iterable[tuple[Any, Any]]) -> tuple
         is_one = isinstance(index, int) and isinstance(word, str) and 0 <= index < _MOST_TASKS
         if not is_one or index in words:
             shown = strip_control_codes(repr(index), 40)
-            raise DatasetError(f"{path}: {name}_index {shown} is none, or twice")
+            raise DatasetError(
+                f"{path}: {name}_index {shown} is none, or twice", code="dataset.task-numbering"
+            )
         words[index] = word
     return tuple(words.get(i, "") for i in range(max(words, default=-1) + 1))
 

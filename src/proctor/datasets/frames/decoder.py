@@ -113,7 +113,8 @@ def damaged_video_error(path: Path, error: Exception) -> DatasetError:
     said = getattr(error, "strerror", None) or str(error)
     return DatasetError(
         f"{path} is not a video that can be read ({strip_control_codes(said, 200)}): it is "
-        "cut short or damaged; get it again, or leave out its episodes"
+        "cut short or damaged; get it again, or leave out its episodes",
+        code="video.damaged",
     )
 
 
@@ -122,17 +123,19 @@ def _open(path: Path) -> tuple[Any, Any]:
     import av
 
     if path.exists() and not path.is_file():  # a pipe would be waited for without end
-        raise DatasetError(f"{path} is not a plain file")
+        raise DatasetError(f"{path} is not a plain file", code="video.damaged")
     try:
         # Only MP4: a playlist under this name could make FFmpeg open files and addresses.
         container = av.open(f"file:{path}", format="mp4", metadata_errors="replace")
     except FileNotFoundError:
-        raise DatasetError(f"there is no video {path}; the dataset is not complete") from None
+        raise DatasetError(
+            f"there is no video {path}; the dataset is not complete", code="video.missing"
+        ) from None
     except (av.FFmpegError, OSError) as error:
         raise damaged_video_error(path, error) from None
     try:
         if not container.streams.video:
-            raise DatasetError(f"{path} has no video in it")
+            raise DatasetError(f"{path} has no video in it", code="video.damaged")
         stream = container.streams.video[0]
         _check(path, stream)
     except BaseException:
@@ -146,11 +149,13 @@ def _check(path: Path, stream: Any) -> None:
     if context is None:
         raise DatasetError(
             f"{path}: this PyAV cannot decode its codec; install PyAV's own wheel "
-            "(pip install --force-reinstall --only-binary av av)"
+            "(pip install --force-reinstall --only-binary av av)",
+            code="video.codec-unavailable",
         )
     if not 0 < context.width * context.height <= _MOST_PIXELS:
         raise DatasetError(
-            f"{path} says that its pictures are {context.width}x{context.height}: damaged"
+            f"{path} says that its pictures are {context.width}x{context.height}: damaged",
+            code="video.damaged",
         )
 
 
@@ -189,10 +194,13 @@ class VideoDecoder:
         if away_s > tolerance_s:
             at = "there is none at all" if frame is None else f"the nearest is at {frame.time:g} s"
             raise DatasetError(
-                f"{self.path} has no frame at {wanted_s:g} s: {at} (tolerance {tolerance_s:g} s)"
+                f"{self.path} has no frame at {wanted_s:g} s: {at} (tolerance {tolerance_s:g} s)",
+                code="video.missing-frame",
             )
         if (frame.height, frame.width) != (self.height, self.width):
-            raise DatasetError(f"{self.path}: the size of its pictures changes: damaged")
+            raise DatasetError(
+                f"{self.path}: the size of its pictures changes: damaged", code="video.damaged"
+            )
         return converted(self._reformatter, frame, pixels)
 
     def _nearest(self, wanted_s: float) -> Any:

@@ -49,7 +49,9 @@ class DepthUnit(Enum):
         try:
             return cls(said)
         except ValueError:
-            raise DatasetError(f"{key}: depth_unit must be m or mm, got {said!r:.40}") from None
+            raise DatasetError(
+                f"{key}: depth_unit must be m or mm, got {said!r:.40}", code="dataset.invalid-depth"
+            ) from None
 
     @property
     def dtype(self) -> str:
@@ -77,7 +79,8 @@ class DepthScale:
         if not ordered or (self.logarithmic and self.nearest + self.shift <= 0):
             raise DatasetError(
                 f"a depth camera from {self.nearest} to {self.furthest} m, shifted by {self.shift} "
-                "m, makes no sense: video.depth_min, .depth_max or .shift in meta/info.json"
+                "m, makes no sense: video.depth_min, .depth_max or .shift in meta/info.json",
+                code="dataset.invalid-depth",
             )
 
     @classmethod
@@ -98,7 +101,8 @@ class DepthScale:
         except (TypeError, ValueError):
             raise DatasetError(
                 "video.depth_min, .depth_max and .shift of a depth camera in meta/info.json must "
-                "be numbers"
+                "be numbers",
+                code="dataset.invalid-depth",
             ) from None
         return cls(**said, logarithmic=bool(block.get("video.use_log", True)))
 

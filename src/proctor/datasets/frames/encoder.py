@@ -103,7 +103,8 @@ def codec_named(name: str) -> Codec:
     """
     if name not in CODECS:
         raise DatasetError(
-            f"unknown codec {name!r} (choose from {', '.join(CODECS)}){did_you_mean(name, CODECS)}"
+            f"unknown codec {name!r} (choose from {', '.join(CODECS)}){did_you_mean(name, CODECS)}",
+            code="video.unknown-codec",
         )
     _encoder(CODECS[name])
     return CODECS[name]
@@ -134,7 +135,8 @@ def _encoder(codec: Codec) -> Any:
         raise DatasetError(
             f"this PyAV ({av.__version__}) was built without the encoder {codec.name!r}; install "
             "PyAV's own wheel (pip install --force-reinstall --only-binary av av) or choose "
-            "another codec, such as h264"
+            "another codec, such as h264",
+            code="video.codec-unavailable",
         ) from None
 
 
@@ -207,7 +209,8 @@ class VideoEncoder:
             size = f"{self._stream.width}x{self._stream.height}"
             raise DatasetError(
                 f"{self._codec.name} cannot encode pictures of {size} as {self._codec.pix_fmt} "
-                f"({self._path.name}): sides must be even for it, and not tiny; av1 takes any"
+                f"({self._path.name}): sides must be even for it, and not tiny; av1 takes any",
+                code="video.unsupported-image",
             ) from error
         self._container.mux(packets)
         self.frames += 1
@@ -221,7 +224,9 @@ class VideoEncoder:
         """
         if not self.frames:
             self.abandon()
-            raise DatasetError(f"{self._path} has no pictures: a video needs one at least")
+            raise DatasetError(
+                f"{self._path} has no pictures: a video needs one at least", code="video.empty"
+            )
         self._container.mux(self._stream.encode(None))
         self._container.close()
         publish(self._unfinished, self._path)

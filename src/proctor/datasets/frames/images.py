@@ -30,7 +30,10 @@ def pixel_format_for(where: str, channels: int, size: tuple[int, int] | None = N
         DatasetError: they are not.
     """
     if channels not in _FORMATS:
-        raise DatasetError(f"{where}: pictures of {channels} channels are not read (1, 3 or 4 are)")
+        raise DatasetError(
+            f"{where}: pictures of {channels} channels are not read (1, 3 or 4 are)",
+            code="dataset.unsupported-image",
+        )
     return Pixels(_FORMATS[channels], size)
 
 
@@ -76,12 +79,20 @@ def decode_images(
 
 def _codec(where: str, content: Any) -> str:
     if not content:
-        raise DatasetError(f"{where}: a picture is not in the table itself, which is not read")
+        raise DatasetError(
+            f"{where}: a picture is not in the table itself, which is not read",
+            code="dataset.unsupported-image",
+        )
     name = next((name for start, name in _CODECS.items() if content.startswith(start)), None)
     if name is None:
-        raise DatasetError(f"{where}: a picture is neither PNG nor JPEG")
+        raise DatasetError(
+            f"{where}: a picture is neither PNG nor JPEG", code="dataset.unsupported-image"
+        )
     if name == "png" and content[24:26] in (b"\x10\0", b"\x10\4"):  # eight would be left of them
-        raise DatasetError(f"{where}: a picture is of 16 bits: distances in tables are not read")
+        raise DatasetError(
+            f"{where}: a picture is of 16 bits: distances in tables are not read",
+            code="dataset.unsupported-image",
+        )
     return name
 
 
@@ -117,7 +128,8 @@ def _frames(
                 yield frame
     except (av.FFmpegError, ValueError, MemoryError) as error:
         raise DatasetError(
-            f"{where}: a picture is damaged ({strip_control_codes(str(error), 120)})"
+            f"{where}: a picture is damaged ({strip_control_codes(str(error), 120)})",
+            code="dataset.damaged-image",
         ) from None
     if found < len(contents):
         raise _other(where, "nothing", size)
@@ -132,4 +144,7 @@ def _packet(number: int, content: Any) -> Any:
 
 
 def _other(where: str, found: str, size: tuple[int, int]) -> DatasetError:
-    return DatasetError(f"{where}: a picture is {found}, expected {size[1]}x{size[0]}")
+    return DatasetError(
+        f"{where}: a picture is {found}, expected {size[1]}x{size[0]}",
+        code="dataset.wrong-image-size",
+    )

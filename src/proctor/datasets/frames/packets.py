@@ -73,7 +73,9 @@ def splice(pieces: Sequence[Piece], into: Path) -> list[tuple[float, float]]:
         raise ValueError("a video of no pieces")
     for piece in pieces:
         if piece.stop is not None and piece.stop <= piece.start:
-            raise DatasetError(f"{piece.path}: frames {piece.start} to {piece.stop} are none")
+            raise DatasetError(
+                f"{piece.path}: frames {piece.start} to {piece.stop} are none", code="video.empty"
+            )
     into.parent.mkdir(parents=True, exist_ok=True)
     unfinished = into.with_name(into.name + UNFINISHED)
     joined = _Joined(unfinished)
@@ -164,7 +166,8 @@ class _Joined:
         elif kind != self._kind:
             raise DifferentStreams(
                 f"{path} and {self._first} were encoded differently and cannot be one video "
-                "without encoding them again"
+                "without encoding them again",
+                code="video.different-streams",
             )
 
     def _copy(self, packet: Any, shift: int) -> None:
@@ -214,11 +217,15 @@ def _leads(group: list[Any]) -> bool:
 
 def _check_start(piece: Piece, at: int, group: list[Any]) -> None:
     if not group:
-        raise DatasetError(f"{piece.path} has {at} frames, none of number {piece.start}")
+        raise DatasetError(
+            f"{piece.path} has {at} frames, none of number {piece.start}",
+            code="video.missing-frame",
+        )
     if at != piece.start or _leads(group) or not group[0].is_keyframe:
         raise NotAtKeyFrame(
             f"frame {piece.start} of {piece.path} is no key frame: what begins there cannot be "
-            "copied, only encoded again"
+            "copied, only encoded again",
+            code="video.not-at-key-frame",
         )
 
 
@@ -226,7 +233,8 @@ def _check_time(piece: Piece, begins_s: float) -> None:
     if piece.begins_s is not None and abs(begins_s - piece.begins_s) > _OFF_S:
         raise NotAtKeyFrame(
             f"frame {piece.start} of {piece.path} is shown at {begins_s:g} s and not at "
-            f"{piece.begins_s:g} s: what begins there cannot be counted out, only encoded again"
+            f"{piece.begins_s:g} s: what begins there cannot be counted out, only encoded again",
+            code="video.not-at-key-frame",
         )
 
 
@@ -242,7 +250,10 @@ def _first_frames(piece: Piece, at: int, group: list[Any]) -> list[Any]:
 
 def _check_stop(piece: Piece, at: int, group: list[Any]) -> None:
     if piece.stop is not None and at < piece.stop:
-        raise DatasetError(f"{piece.path} has {at} frames, {piece.stop} were to be copied")
+        raise DatasetError(
+            f"{piece.path} has {at} frames, {piece.stop} were to be copied",
+            code="video.missing-frame",
+        )
     if group and _leads(group):
         raise _needed(piece)
 
@@ -250,5 +261,6 @@ def _check_stop(piece: Piece, at: int, group: list[Any]) -> None:
 def _needed(piece: Piece) -> NotAtKeyFrame:
     return NotAtKeyFrame(
         f"frame {piece.stop} of {piece.path} is needed by frames before it: what ends there cannot "
-        "be copied, only encoded again"
+        "be copied, only encoded again",
+        code="video.not-at-key-frame",
     )

@@ -167,7 +167,8 @@ class FrameReader:
                 if picture.shape != out.shape[1:]:
                     raise DatasetError(
                         f"{run.path} has pictures of {decoder.width}x{decoder.height}, others of "
-                        f"this batch {out.shape[2]}x{out.shape[1]}"
+                        f"this batch {out.shape[2]}x{out.shape[1]}",
+                        code="dataset.wrong-image-size",
                     )
                 for place in places:
                     out[place] = picture

@@ -133,7 +133,8 @@ def column_to_array(path: Path, info: Info, key: str, column: pa.ChunkedArray) -
         found = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
         raise DatasetError(
             f"{path}: column {key} is {strip_control_codes(str(found), 80)}, not {info.dtype(key)} "
-            f"{list(info.shape(key))} in every row ({strip_control_codes(str(error), 120)})"
+            f"{list(info.shape(key))} in every row ({strip_control_codes(str(error), 120)})",
+            code="dataset.wrong-type",
         ) from None
 
 
@@ -173,10 +174,16 @@ def check_columns(table: TableFile, file: Any, keys: Sequence[str]) -> None:
     names = set(file.schema_arrow.names)
     missing = [key for key in keys if key not in names]
     if missing:
-        raise DatasetError(f"{table.path} has no column {missing[0]}, which meta/info.json names")
+        raise DatasetError(
+            f"{table.path} has no column {missing[0]}, which meta/info.json names",
+            code="dataset.missing-column",
+        )
     rows = file.metadata.num_rows
     if rows < table.rows:
-        raise DatasetError(f"{table.path} has {rows} of the {table.rows} frames that it should")
+        raise DatasetError(
+            f"{table.path} has {rows} of the {table.rows} frames that it should",
+            code="dataset.wrong-length",
+        )
 
 
 def read_columns(table: TableFile, file: Any, keys: Sequence[str]) -> dict[str, pa.ChunkedArray]:
@@ -203,7 +210,8 @@ def image_bytes(path: Path, key: str, array: pa.Array) -> pa.Array:
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
         raise DatasetError(
-            f"{path}: column {key} is {strip_control_codes(str(kind), 80)}, not pictures"
+            f"{path}: column {key} is {strip_control_codes(str(kind), 80)}, not pictures",
+            code="dataset.wrong-type",
         )
     return array
 

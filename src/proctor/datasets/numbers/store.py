@@ -92,7 +92,10 @@ class FrameColumns:
                 if key not in self._loaded:
                     self._load(key)
         if key not in self._loaded:
-            raise DatasetError(f"{self._where}: meta/info.json does not name the column {key}")
+            raise DatasetError(
+                f"{self._where}: meta/info.json does not name the column {key}",
+                code="dataset.unknown-feature",
+            )
         return self._loaded[key]
 
     def _load(self, key: str) -> None:
@@ -202,5 +205,8 @@ def _dense(table: TableFile, part: pa.Array) -> pa.Array:
     lengths = pc.binary_length(part.dictionary).take(part.indices)
     size = table.path.stat().st_size
     if (pc.sum(lengths).as_py() or 0) > _GROWTH * size:
-        raise DatasetError(f"{table.path} is damaged: one picture in it is repeated without end")
+        raise DatasetError(
+            f"{table.path} is damaged: one picture in it is repeated without end",
+            code="dataset.damaged-file",
+        )
     return part.dictionary.cast(pa.large_binary()).take(part.indices)

@@ -71,7 +71,8 @@ def with_cache(
         sizes = ", ".join(sorted(f"{width}x{height}" for height, width, _ in shapes))
         raise DatasetError(
             f"the frames of {kept.dataset} need {planned / GB:.1f} GB at {sizes}, {said} "
-            f"{most / GB:.1f} GB: use fewer episodes or smaller pictures, or --dataset.cache=off"
+            f"{most / GB:.1f} GB: use fewer episodes or smaller pictures, or --dataset.cache=off",
+            code="cache.too-small",
         )
     return {
         camera: CachedSource(source, settings, kept, camera) for camera, source in sources.items()
@@ -229,7 +230,8 @@ class CachedSource:
         for path in self._source.files(episodes):
             if file_identity(path) != self._identities[path]:
                 raise DatasetError(
-                    f"{path} was changed while its frames were decoded; open the dataset again"
+                    f"{path} was changed while its frames were decoded; open the dataset again",
+                    code="dataset.changed",
                 )
 
 

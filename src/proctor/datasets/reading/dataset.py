@@ -106,7 +106,8 @@ class Dataset:
                 episode = self.chosen[long][wrong[0]]
                 path = data_file(self.root, self.info, *self.episodes[int(episode)].data)
                 raise DatasetError(
-                    f"{path}: episode {found[wrong[0]]} stands where meta/episodes has {episode}"
+                    f"{path}: episode {found[wrong[0]]} stands where meta/episodes has {episode}",
+                    code="dataset.episode-order",
                 )
         return columns
 
@@ -207,7 +208,8 @@ class Dataset:
         if len(wrong):
             raise DatasetError(
                 f"{self.root}: frame {frames[wrong[0]]} of an episode has timestamp "
-                f"{said[wrong[0]]:g} s at {self.info.fps} frames a second (proctor data check)"
+                f"{said[wrong[0]]:g} s at {self.info.fps} frames a second (proctor data check)",
+                code="dataset.wrong-timestamp",
             )
 
     def _cameras(self, look: ImageReadOptions) -> dict[str, FrameSource]:
@@ -228,7 +230,8 @@ class Dataset:
         if len(indices) and not 0 <= indices.min() <= indices.max() < len(words):
             what = key.removesuffix("_index")
             raise DatasetError(
-                f"{self.root}: {key} goes to {indices.max()}, and there are {len(words)} {what}s"
+                f"{self.root}: {key} goes to {indices.max()}, and there are {len(words)} {what}s",
+                code="dataset.unknown-task",
             )
         return [words[i] for i in indices]
 

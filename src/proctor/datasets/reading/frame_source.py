@@ -130,7 +130,8 @@ class VideoSource:
         if pictures.shape[1:] != self.shape:
             raise DatasetError(
                 f"{requests[0].path} has pictures of {pictures.shape[2]}x{pictures.shape[1]}, "
-                f"meta/info.json says {self.shape[1]}x{self.shape[0]}"
+                f"meta/info.json says {self.shape[1]}x{self.shape[0]}",
+                code="dataset.wrong-image-size",
             )
         return pictures
 

@@ -127,7 +127,9 @@ class StalenessGuard:
         self._stamp, self._tables = stamp, tables
 
     def _edited(self) -> DatasetError:
-        return DatasetError(f"{self._root} was edited while it was read: open it again")
+        return DatasetError(
+            f"{self._root} was edited while it was read: open it again", code="dataset.changed"
+        )
 
 
 def _has_same_episodes(was: Metadata, now: Metadata, chosen: Array) -> bool:

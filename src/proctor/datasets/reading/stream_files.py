@@ -50,7 +50,10 @@ class LocalFiles:
         try:
             return file.stat().st_size
         except OSError as error:
-            raise DatasetError(f"{file}: {error.strerror}; the dataset is not complete") from None
+            raise DatasetError(
+                f"{file}: {error.strerror}; the dataset is not complete",
+                code="dataset.missing-file",
+            ) from None
 
     def drop(self, file: Path) -> None:
         """Leave it: it is the user's."""

@@ -56,12 +56,17 @@ def frame_offsets(
         info.entry(key)
         times = np.asarray(seconds, np.float64)
         if times.ndim != 1 or not 0 < len(times) <= _MOST_OFFSETS:
-            raise DatasetError(f"delta_timestamps of {key} must be a list of seconds")
+            raise DatasetError(
+                f"delta_timestamps of {key} must be a list of seconds",
+                code="dataset.invalid-delta-timestamps",
+            )
         whole = np.rint(times * info.fps)
         between = ~(np.abs(times * info.fps - whole) / info.fps <= tolerance_s)  # also not a number
         if between.any():
             raise DatasetError(
-                f"delta_timestamps of {key}: {times[between][0]} s is no multiple of 1/{info.fps} s"
+                f"delta_timestamps of {key}: {times[between][0]} s is not a multiple of "
+                f"1/{info.fps} s",
+                code="dataset.invalid-delta-timestamps",
             )
         offsets[key] = whole.astype(np.int64)
     return offsets

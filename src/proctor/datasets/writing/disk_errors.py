@@ -23,7 +23,8 @@ def explaining_disk_errors(root: Path, kept: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise DatasetError(
-            f"{root} cannot be written: {write_failure_reason(error)}; {kept}"
+            f"{root} cannot be written: {write_failure_reason(error)}; {kept}",
+            code="disk.write-failed",
         ) from error
 
 

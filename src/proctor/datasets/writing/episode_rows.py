@@ -136,5 +136,6 @@ def _refuse_other_features(take: StagedEpisode, frames: pa.Table, info: Info) ->
         if not same:
             raise DatasetError(
                 f"{take.folder} was recorded with other features: the dataset's {key} is "
-                f"{describe_feature(info, key)}"
+                f"{describe_feature(info, key)}",
+                code="dataset.wrong-features",
             )

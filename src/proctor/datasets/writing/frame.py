@@ -29,16 +29,23 @@ def refuse_unwritable(info: Info) -> None:
     """
     for key in own_features(info):
         if info.dtype(key) == "language" and key not in (PERSISTENT, EVENTS):
-            raise DatasetError(f"{key}: columns of language are {PERSISTENT} and {EVENTS}")
+            raise DatasetError(
+                f"{key}: columns of language are {PERSISTENT} and {EVENTS}",
+                code="dataset.unsupported-feature",
+            )
         if key in info.cameras and info.is_depth(key):
             _refuse_unwritable_depth(info, key)
         elif info.dtype(key) == "video" and info.shape(key)[2] != 3:
             raise DatasetError(
                 f"{key}: only pictures of three channels can be recorded as video, expected "
-                f"height x width x 3, got {info.shape(key)}"
+                f"height x width x 3, got {info.shape(key)}",
+                code="dataset.unsupported-feature",
             )
         elif info.dtype(key) == "image" and info.shape(key)[2] not in _PNG_FORMATS:
-            raise DatasetError(f"{key}: pictures have 1, 3 or 4 channels, got {info.shape(key)}")
+            raise DatasetError(
+                f"{key}: pictures have 1, 3 or 4 channels, got {info.shape(key)}",
+                code="dataset.unsupported-feature",
+            )
 
 
 def _refuse_unwritable_depth(info: Info, key: str) -> None:
@@ -47,7 +54,8 @@ def _refuse_unwritable_depth(info: Info, key: str) -> None:
     if info.dtype(key) != "video" or info.shape(key)[2] != 1:
         raise DatasetError(
             f"{key}: depth is recorded as video, expected height x width x 1, got "
-            f"{info.dtype(key)} {info.shape(key)}"
+            f"{info.dtype(key)} {info.shape(key)}",
+            code="dataset.unsupported-feature",
         )
     DepthScale.of(entry)
     DepthUnit.of(key, entry)
@@ -55,7 +63,8 @@ def _refuse_unwritable_depth(info: Info, key: str) -> None:
     if was != DEPTH_CODEC.pix_fmt:
         raise DatasetError(
             f"{key}: its depth is recorded as {strip_control_codes(repr(was), 40)}, and only as "
-            f"{DEPTH_CODEC.pix_fmt} can it be gone on with"
+            f"{DEPTH_CODEC.pix_fmt} can it be gone on with",
+            code="dataset.unsupported-feature",
         )
 
 
@@ -68,17 +77,22 @@ def checked_frame(info: Info, frame: Mapping[str, Any]) -> dict[str, Any]:
     keys = own_features(info)
     for key in frame:
         if key in DEFAULT_FEATURES:
-            raise DatasetError(f"{key} is counted by the dataset itself: leave it out of frames")
+            raise DatasetError(
+                f"{key} is counted by the dataset itself: leave it out of frames",
+                code="dataset.default-feature",
+            )
         if key not in info.features:
             raise DatasetError(
                 f"the dataset has no feature {strip_control_codes(repr(key), 80)}"
-                f"{did_you_mean(str(key), keys)} (it has {', '.join(keys)})"
+                f"{did_you_mean(str(key), keys)} (it has {', '.join(keys)})",
+                code="dataset.unknown-feature",
             )
     missing = [key for key in keys if key not in frame]
     if missing:
         raise DatasetError(
             f"the frame has no {missing[0]}, expected {describe_feature(info, missing[0])}"
-            + (f" (and no {', '.join(missing[1:])})" if missing[1:] else "")
+            + (f" (and no {', '.join(missing[1:])})" if missing[1:] else ""),
+            code="dataset.missing-feature",
         )
     return {key: _checked_value(info, key, frame[key]) for key in keys}
 
@@ -105,7 +119,9 @@ def _checked_value(info: Info, key: str, value: Any) -> Any:
     dtype = info.dtype(key)
     if dtype == "string":
         if not isinstance(value, str):
-            raise DatasetError(f"{key}: expected a text, got {type(value).__name__}")
+            raise DatasetError(
+                f"{key}: expected a text, got {type(value).__name__}", code="dataset.wrong-value"
+            )
         return value
     if dtype == "language":
         return check_language_column(key, value, info.cameras)
@@ -115,11 +131,15 @@ def _checked_value(info: Info, key: str, value: Any) -> Any:
         array = array.reshape(1)
     if array.dtype != _array_dtype(info, key) or array.shape != shape:
         raise DatasetError(
-            f"{key}: expected {describe_feature(info, key)}, got {array.dtype} {list(array.shape)}"
+            f"{key}: expected {describe_feature(info, key)}, got {array.dtype} {list(array.shape)}",
+            code="dataset.wrong-value",
         )
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         place = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-        raise DatasetError(f"{key}: expected finite numbers, got {array[place]} at {list(place)}")
+        raise DatasetError(
+            f"{key}: expected finite numbers, got {array[place]} at {list(place)}",
+            code="dataset.not-finite",
+        )
     return array
 
 

@@ -33,23 +33,38 @@ def check_language_column(key: str, value: Any, cameras: tuple[str, ...]) -> lis
         DatasetError: one of them is not what the column takes.
     """
     if not isinstance(value, list | tuple):
-        raise DatasetError(f"{key}: expected a list of sayings, got {type(value).__name__}")
+        raise DatasetError(
+            f"{key}: expected a list of sayings, got {type(value).__name__}",
+            code="dataset.invalid-language",
+        )
     return [_checked(key, saying, cameras) for saying in value]
 
 
 def _checked(key: str, saying: Any, cameras: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(saying, Mapping):
-        raise DatasetError(f"{key}: a saying is {{role, content, ...}}, got {_shown(saying)}")
+        raise DatasetError(
+            f"{key}: a saying is {{role, content, ...}}, got {_shown(saying)}",
+            code="dataset.invalid-language",
+        )
     fields = _FIELDS[key]
     for name in saying:
         if name not in fields:
             hint = did_you_mean(str(name), fields)
-            raise DatasetError(f"{key}: {_shown(name)} is no field{hint} ({', '.join(fields)})")
+            raise DatasetError(
+                f"{key}: {_shown(name)} is no field{hint} ({', '.join(fields)})",
+                code="dataset.invalid-language",
+            )
     if not isinstance(saying.get("role"), str):
-        raise DatasetError(f"{key}: role must be a text, got {_shown(saying.get('role'))}")
+        raise DatasetError(
+            f"{key}: role must be a text, got {_shown(saying.get('role'))}",
+            code="dataset.invalid-language",
+        )
     for name in _TEXTS:
         if not isinstance(saying.get(name), str | None):
-            raise DatasetError(f"{key}: {name} must be a text, got {_shown(saying[name])}")
+            raise DatasetError(
+                f"{key}: {name} must be a text, got {_shown(saying[name])}",
+                code="dataset.invalid-language",
+            )
     made = {name: saying.get(name) for name in fields}
     _check_style(key, made["style"], made["camera"], cameras)
     if key == PERSISTENT:
@@ -62,18 +77,26 @@ def _check_style(key: str, style: str | None, camera: str | None, cameras: tuple
     """Styles that nobody knows are taken: a project may have its own."""
     other = EVENTS if key == PERSISTENT else PERSISTENT
     if style in _STYLES[other]:
-        raise DatasetError(f"{key}: {style} belongs into {other}")
+        raise DatasetError(f"{key}: {style} belongs into {other}", code="dataset.invalid-language")
     if style in _OF_A_CAMERA and camera is None:
-        raise DatasetError(f"{key}: {style} is of a picture: it needs a camera")
+        raise DatasetError(
+            f"{key}: {style} is of a picture: it needs a camera", code="dataset.invalid-language"
+        )
     if camera is not None and camera not in cameras:
         hint = did_you_mean(camera, cameras)
-        raise DatasetError(f"{key}: the dataset has no camera {_shown(camera)}{hint}")
+        raise DatasetError(
+            f"{key}: the dataset has no camera {_shown(camera)}{hint}",
+            code="dataset.invalid-language",
+        )
 
 
 def _moment(key: str, value: Any) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not math.isfinite(value) or value < 0:
-        raise DatasetError(f"{key}: timestamp must be seconds from 0 on, got {_shown(value)}")
+        raise DatasetError(
+            f"{key}: timestamp must be seconds from 0 on, got {_shown(value)}",
+            code="dataset.invalid-language",
+        )
     return float(value)
 
 
@@ -82,11 +105,17 @@ def _as_json(key: str, calls: Any) -> list[str] | None:
     if calls is None:
         return None
     if not isinstance(calls, list | tuple):
-        raise DatasetError(f"{key}: tool_calls must be a list, got {_shown(calls)}")
+        raise DatasetError(
+            f"{key}: tool_calls must be a list, got {_shown(calls)}",
+            code="dataset.invalid-language",
+        )
     try:
         return [json.dumps(call, ensure_ascii=False, allow_nan=False) for call in calls]
     except (TypeError, ValueError):
-        raise DatasetError(f"{key}: tool_calls must be JSON values, got {_shown(calls)}") from None
+        raise DatasetError(
+            f"{key}: tool_calls must be JSON values, got {_shown(calls)}",
+            code="dataset.invalid-language",
+        ) from None
 
 
 def _shown(value: Any) -> str:

@@ -34,7 +34,10 @@ def new_info(
     """
     for key in features:
         if key in DEFAULT_FEATURES:
-            raise DatasetError(f"{key} is counted by the dataset itself: leave it out of features")
+            raise DatasetError(
+                f"{key} is counted by the dataset itself: leave it out of features",
+                code="dataset.default-feature",
+            )
     entries = {key: with_axis(entry) for key, entry in features.items()}
     drawn = Info(fps=fps, features=entries)
     for key in drawn.video_keys:

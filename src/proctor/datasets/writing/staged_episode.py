@@ -104,7 +104,9 @@ def read_staged_episode(folder: Path) -> StagedEpisode:
         said = json.loads(read_regular_file(folder / _SAID))
         return StagedEpisode(folder, int(said["length"]), tuple(said["tasks"]))
     except (OSError, ValueError, KeyError, TypeError):
-        raise DatasetError(f"{folder} holds no finished take") from None
+        raise DatasetError(
+            f"{folder} holds no finished take", code="dataset.no-staged-episode"
+        ) from None
 
 
 class StagedEpisodeWriter:
@@ -121,7 +123,9 @@ class StagedEpisodeWriter:
         try:
             folder.mkdir(parents=True)
         except FileExistsError:
-            raise DatasetError(f"{folder} exists: a take needs a folder of its own") from None
+            raise DatasetError(
+                f"{folder} exists: a take needs a folder of its own", code="dataset.exists"
+            ) from None
         self._folder, self._info, self._codec = folder, info, codec
         self._numbers = [key for key in own_features(info) if key not in info.cameras]
         self._pngs = {key: PngEncoder(*info.shape(key)) for key in info.image_keys}
@@ -152,7 +156,9 @@ class StagedEpisodeWriter:
             OSError: the disk did not take it: the take is good for ``discard`` only.
         """
         if not isinstance(task, str) or not task:
-            raise DatasetError(f"task: expected a text, got {task!r:.60}")
+            raise DatasetError(
+                f"task: expected a text, got {task!r:.60}", code="dataset.wrong-value"
+            )
         values = checked_frame(self._info, frame)
         values |= {key: scale.encode(values[key]) for key, scale in self._depths.items()}
         for key in self._info.cameras:
@@ -179,7 +185,7 @@ class StagedEpisodeWriter:
         """
         if not self.length:
             self.discard()
-            raise DatasetError("an episode needs one frame at least")
+            raise DatasetError("an episode needs one frame at least", code="dataset.empty-episode")
         self._write_batch()
         self._stream.close()
         self._file.flush()
@@ -226,7 +232,10 @@ class StagedEpisodeWriter:
     def _check_video(self, key: str) -> None:
         found = probe(self._folder / f"{key}.mp4").n_frames
         if found != self.length:
-            raise DatasetError(f"{key}: {found} of {self.length} frames are in its video")
+            raise DatasetError(
+                f"{key}: {found} of {self.length} frames are in its video",
+                code="video.missing-frame",
+            )
 
     def _write_stats(self, take: StagedEpisode) -> None:
         table = take.table()

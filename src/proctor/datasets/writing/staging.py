@@ -64,7 +64,9 @@ class StagingArea:
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             raise DatasetError(
-                f"{self._publishing} is damaged; remove it and run: proctor data check {self._root}"
+                f"{self._publishing} is damaged; remove it and run: "
+                f"proctor data check {self._root}",
+                code="dataset.damaged-file",
             ) from None
 
     def forget(self) -> None:
@@ -134,7 +136,8 @@ def lock_dataset(root: Path) -> Lock:
         return acquire_lock(root)
     except FolderInUse:
         raise DatasetError(
-            f"{root} is being recorded or edited by another process; wait until it has ended"
+            f"{root} is being recorded or edited by another process; wait until it has ended",
+            code="dataset.in-use",
         ) from None
 
 

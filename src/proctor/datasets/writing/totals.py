@@ -95,11 +95,15 @@ def _tables(
         path = data_file(root, info, *place)
         table, n = read_table(path, keys), sum(row.length for row in rows)
         if n > len(table):
-            raise DatasetError(f"{path} has {len(table)} of the {n} frames that it should")
+            raise DatasetError(
+                f"{path} has {len(table)} of the {n} frames that it should",
+                code="dataset.wrong-length",
+            )
         if len(table) > n:  # of an episode that LeRobot gave up: the next one has its numbers
             raise DatasetError(
                 f"{path} has {len(table) - n} rows that are of no episode; run: proctor data stats "
-                f"{shlex.quote(str(root))} --in_place"
+                f"{shlex.quote(str(root))} --in_place",
+                code="dataset.extra-rows",
             )
         known = [key for key in keys if key in table.column_names]
         numbers = {key: column_to_array(path, info, key, table[key]) for key in known}
