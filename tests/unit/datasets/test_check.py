@@ -20,6 +20,7 @@ from proctor.datasets.format.info_file import read_info
 from proctor.datasets.format.tasks import read_tasks
 from proctor.datasets.writer import DatasetWriter
 from proctor.errors import DatasetError
+from tests.refusals import refuses
 from tests.unit.datasets.damage import (
     CAMERA,
     DATA,
@@ -321,7 +322,7 @@ def test_what_follows_from_the_rest_is_mended(name: str, tmp_path: Path) -> None
 def test_tasks_whose_numbers_are_lost_are_not_mended_by_guessing(tmp_path: Path) -> None:
     root = copy_of(VIDEO, tmp_path, column_with(TASKS, "task_index", entry(1, 5)))
     before = (root / TASKS).read_bytes()
-    with pytest.raises(DatasetError, match="only who made them can tell"):
+    with refuses(DatasetError, "dataset.task-numbering"):
         repair(root)
     assert (root / TASKS).read_bytes() == before
 

@@ -17,6 +17,7 @@ from proctor.datasets.edit.build import edit
 from proctor.datasets.edit.destination import in_place_destination
 from proctor.datasets.edit.operations import delete
 from proctor.errors import DatasetError
+from tests.refusals import refuses
 from tests.unit.datasets.making import GOLDEN, TOP, change, copied, make_numbers
 
 
@@ -26,8 +27,9 @@ def test_an_info_without_a_column_that_all_have_is_one_line(tmp_path: Path) -> N
     info = json.loads(path.read_text())
     del info["features"]["episode_index"]
     path.write_text(json.dumps(info))
-    with pytest.raises(DatasetError, match=r"episode_index"):
+    with refuses(DatasetError, "dataset.unknown-feature") as refused:
         datasets.open(root)[0]
+    assert "episode_index" in str(refused.value)
 
 
 @pytest.mark.parametrize("position", [28, -29])
@@ -40,16 +42,18 @@ def test_a_frame_out_of_range_is_said_with_the_range(position: int) -> None:
 
 
 def test_an_episode_out_of_range_is_said_with_the_range() -> None:
-    with pytest.raises(DatasetError, match=r"has no episode 3 \(it has 0 to 2\)"):
+    with refuses(DatasetError, "dataset.unknown-episode") as refused:
         datasets.open(GOLDEN / "video3ep", episodes=[0, 3])
+    assert "episode 3" in str(refused.value)
 
 
 def test_a_missing_video_is_named(tmp_path: Path) -> None:
     root = copied("video3ep", tmp_path / "set")
     path = root / f"videos/{TOP}/chunk-000/file-000.mp4"
     path.unlink()
-    with pytest.raises(DatasetError, match=f"{TOP}/chunk-000/file-000.mp4"):
+    with refuses(DatasetError, "video.missing") as refused:
         datasets.open(root)[0]
+    assert str(path) in str(refused.value)
 
 
 def test_a_video_whose_frames_are_elsewhere_is_refused(tmp_path: Path) -> None:
@@ -60,7 +64,7 @@ def test_a_video_whose_frames_are_elsewhere_is_refused(tmp_path: Path) -> None:
     times = pa.array(table["frame_index"].to_numpy() / 11, pa.float32())
     at = table.column_names.index("timestamp")
     pq.write_table(table.set_column(at, "timestamp", times), path)
-    with pytest.raises(DatasetError, match="has no frame at"):
+    with refuses(DatasetError, "video.missing-frame"):
         datasets.open(root)[1]
 
 
@@ -98,24 +102,27 @@ def damage_task(table: pa.Table) -> pa.Table:
 
 
 @pytest.mark.parametrize(
-    ("damage", "why"),
+    ("damage", "code", "datum"),
     [
-        (damage_rows, r"file-000.parquet has 20 of the 28 frames"),
-        (damage_order, r"episode 1 stands where meta/episodes has 0"),
-        (damage_column, r"has no column action"),
-        (damage_type, r"column action is string, not float32 \[2\]"),
-        (damage_structs, r"column action is struct.* \(they are no numbers\)"),
-        (damage_values, r"column action is list.* \(some are missing\)"),
-        (damage_task, r"task_index goes to 7, and there are 2 tasks"),
+        (damage_rows, "dataset.wrong-length", "file-000.parquet"),
+        (damage_order, "dataset.episode-order", "episode 1"),
+        (damage_column, "dataset.missing-column", "action"),
+        (damage_type, "dataset.wrong-type", "string"),
+        (damage_structs, "dataset.wrong-type", "struct"),
+        (damage_values, "dataset.wrong-type", "list"),
+        (damage_task, "dataset.unknown-task", "task_index"),
     ],
 )
-def test_a_damaged_table_is_named_with_what_is_wrong(tmp_path: Path, damage: Any, why: str) -> None:
+def test_a_damaged_table_is_named_with_what_is_wrong(
+    tmp_path: Path, damage: Any, code: str, datum: str
+) -> None:
     root = copied("video3ep", tmp_path / "set")
     path = root / "data/chunk-000/file-000.parquet"
     pq.write_table(damage(pq.read_table(path)), path)
-    with pytest.raises(DatasetError, match=why) as raised:
+    with refuses(DatasetError, code) as refused:
         datasets.open(root).batch(range(20), keys=["action"])
-    assert "\n" not in str(raised.value)
+    assert datum in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("where", ["meta/tasks.parquet", "data/chunk-000/file-000.parquet"])
@@ -126,8 +133,9 @@ def test_texts_that_are_none_are_one_line(tmp_path: Path, where: str) -> None:
     wrong = pa.array([b"\xd8\xff"] * len(table), pa.binary()).view(pa.string())
     table = table.set_column(table.column_names.index(name), name, wrong)
     pq.write_table(table, root / where)
-    with pytest.raises(DatasetError, match=r"is cut or damaged: 'utf-8' codec"):
+    with refuses(DatasetError, "dataset.damaged-file") as refused:
         datasets.open(root).batch([0], keys=["note"])
+    assert "'utf-8'" in str(refused.value)
 
 
 @pytest.mark.parametrize("length", [0, 3, 4, 100, 5000])
@@ -135,8 +143,9 @@ def test_a_cut_table_is_one_line(tmp_path: Path, length: int) -> None:
     root = copied("video3ep", tmp_path / "set")
     path = root / "data/chunk-000/file-000.parquet"
     path.write_bytes(path.read_bytes()[:length])
-    with pytest.raises(DatasetError, match=r"file-000.parquet is cut or damaged"):
+    with refuses(DatasetError, "dataset.damaged-file") as refused:
         datasets.open(root)[0]
+    assert "file-000.parquet" in str(refused.value)
 
 
 @pytest.mark.parametrize("content", [b"", b"no picture", b"\x89PNG\r\n\x1a\n cut", None])
@@ -147,16 +156,19 @@ def test_a_picture_that_is_none_is_one_line(tmp_path: Path, content: bytes | Non
     kind = table.schema.field(TOP).type
     files = pa.array([{"bytes": content, "path": "frame.png"}] * 5, kind)
     pq.write_table(table.set_column(table.column_names.index(TOP), TOP, files), path)
-    with pytest.raises(DatasetError, match=f"{TOP}: a picture is"):
+    with pytest.raises(DatasetError) as refused:
         datasets.open(root)[0]
+    assert refused.value.code in ("dataset.damaged-image", "dataset.unsupported-image")
+    assert TOP in str(refused.value)
 
 
 def test_a_folder_or_a_name_without_a_dataset_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match=r"is not a dataset: it has no meta/info\.json"):
+    with refuses(DatasetError, "dataset.not-found") as refused:
         datasets.open(tmp_path)
-    with pytest.raises(DatasetError, match="is not a dataset: no such folder"):
+    assert "meta/info.json" in str(refused.value)
+    with refuses(DatasetError, "dataset.not-found"):
         datasets.open(tmp_path / "none")
-    with pytest.raises(DatasetError, match="is not a dataset: no such folder"):
+    with refuses(DatasetError, "dataset.not-found"):
         datasets.open("./no/such/folder")
 
 
@@ -182,8 +194,9 @@ def test_nothing_is_set_aside_on_the_word_of_the_table_of_episodes(
     at = table.column_names.index("length")
     pq.write_table(table.set_column(at, "length", pa.array([12, 7, length])), path)
     settings = FrameCacheSettings(cache_dir=str(tmp_path / "cache"))
-    with pytest.raises(DatasetError, match=r"file-000.parquet has 28 of the \d+ frames"):
+    with refuses(DatasetError, "dataset.wrong-length") as refused:
         datasets.open(root, cache=settings)[0]
+    assert "file-000.parquet" in str(refused.value)
     assert not (tmp_path / "cache").exists()
 
 
@@ -199,5 +212,5 @@ def test_a_dataset_that_is_edited_while_it_is_read_shows_no_other_episodes_pictu
         if stays:  # where it lay
             np.testing.assert_array_equal(dataset.batch([0], [TOP])[TOP], expected)
         else:
-            with pytest.raises(DatasetError, match="was edited while it was read: open it again"):
+            with refuses(DatasetError, "dataset.changed"):
                 dataset.batch([0], [TOP])

@@ -15,6 +15,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 from proctor import datasets
 from proctor.datasets.source import chosen_revision, lerobot_home
 from proctor.errors import DatasetError, HubUnreachable, UsageError
+from tests.refusals import refuses
 from tests.unit.datasets.making import change, copied, make_numbers
 
 COMMIT = "0123abcd" * 5
@@ -106,8 +107,9 @@ def test_only_the_files_of_the_chosen_episodes_are_downloaded(hub: FakeHub, tmp_
     assert {name for name in hub.given if name.startswith("data/")} == {
         "data/chunk-000/file-001.parquet"
     }
-    with pytest.raises(DatasetError, match="no episode 9"):
+    with refuses(DatasetError, "dataset.unknown-episode") as refused:
         datasets.open("someone/numbers", episodes=[9])
+    assert "episode 9" in str(refused.value)
 
 
 def test_names_with_brackets_are_no_patterns(hub: FakeHub, tmp_path: Path) -> None:
@@ -145,13 +147,16 @@ def test_a_dataset_of_ones_own_has_no_revisions_and_takes_no_downloads(
     hub: FakeHub, tmp_path: Path
 ) -> None:
     root = copied("video3ep", tmp_path / "mine")
-    with pytest.raises(UsageError, match="it has no revision 'v9'; leave out the revision"):
+    with refuses(UsageError, "dataset.unknown-revision") as refused:
         datasets.open("someone/demos", root=root, revision="v9")
-    with pytest.raises(UsageError, match="it has no revision 'v9'"):
+    assert "'v9'" in str(refused.value)
+    with refuses(UsageError, "dataset.unknown-revision") as refused:
         datasets.open(root, revision="v9")
+    assert "'v9'" in str(refused.value)
     (root / "data/chunk-000/file-000.parquet").unlink()
-    with pytest.raises(DatasetError, match=r"file-000.parquet is missing"):
+    with refuses(DatasetError, "dataset.missing-file") as refused:
         datasets.open("someone/demos", root=root)[0]
+    assert "file-000.parquet" in str(refused.value)
     assert hub.asked == []
 
 
@@ -171,7 +176,7 @@ def test_without_a_network_what_was_downloaded_is_read(hub: FakeHub) -> None:
     datasets.open("someone/demos")
     hub.is_up = False
     assert datasets.open("someone/demos")[0]["task"] == "push the block"
-    with pytest.raises(HubUnreachable, match="the Hub cannot be reached"):
+    with refuses(HubUnreachable, "hub.unreachable"):
         datasets.open("someone/others")
 
 
@@ -190,10 +195,11 @@ def test_the_newest_version_that_we_read_is_chosen(names: list[str], chosen: str
 
 def test_versions_that_we_do_not_read_are_said(hub: FakeHub) -> None:
     hub.tags = ("v4.0", "v1.6")
-    with pytest.raises(UsageError, match=r"v4.0; v3.0, v2.1, v2.0 are read; .* --upgrade"):
+    with refuses(UsageError, "dataset.unknown-version") as refused:
         datasets.open("someone/demos")
+    assert "--upgrade" in str(refused.value)
     hub.tags = ("v1.6",)
-    with pytest.raises(UsageError, match="convert it with LeRobot"):
+    with refuses(UsageError, "dataset.unknown-version"):
         datasets.open("someone/demos")
 
 
@@ -208,5 +214,6 @@ def test_lerobots_home_is_where_its_settings_say(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("HF_LEROBOT_HOME", "/l")
     assert lerobot_home() == Path("/l")
     monkeypatch.setenv("LEROBOT_HOME", "/old")
-    with pytest.raises(UsageError, match="set HF_LEROBOT_HOME"):
+    with refuses(UsageError, "env.renamed-variable") as refused:
         lerobot_home()
+    assert "HF_LEROBOT_HOME" in str(refused.value)

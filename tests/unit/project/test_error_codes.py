@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[3]
 CODE = re.compile(r"[a-z]+(-[a-z]+)*\.[a-z0-9]+(-[a-z0-9]+)*")
 DONE = {
     "callbacks",
+    "datasets",
     "engine",
     "evaluation",
     "report",

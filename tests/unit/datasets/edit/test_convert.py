@@ -17,6 +17,7 @@ from proctor.datasets.format.info_file import read_info
 from proctor.datasets.format.tables import read_stats
 from proctor.errors import UsageError
 from proctor.system import files
+from tests.refusals import refuses
 from tests.unit.datasets.edit.test_edit import (
     assert_clean,
     assert_same_frames,
@@ -91,8 +92,9 @@ def test_a_dataset_is_converted_in_place_and_then_edited(
     monkeypatch.setattr(files, "sync", lambda fd: None)
     root = Path(shutil.copytree(GOLDEN / "video3ep", tmp_path / "old"))
     turn_old(root, version)
-    with pytest.raises(UsageError, match=f"is {version}, and edits make v3.0: choose another"):
+    with refuses(UsageError, "dataset.old-version") as refused:
         edit(root, in_place_destination(root), lambda s: operations.delete(s, [0]))
+    assert version in str(refused.value)
     edit(root, in_place_destination(root), operations.convert)
     edit(root, in_place_destination(root), lambda s: operations.delete(s, [0]))
     assert_clean(root)

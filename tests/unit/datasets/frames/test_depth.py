@@ -10,6 +10,7 @@ import pytest
 from proctor.datasets.frames.depth import CODES, DepthEncoder, DepthScale, DepthUnit
 from proctor.datasets.frames.video import FrameReader, FrameRequest, probe
 from proctor.errors import DatasetError
+from tests.refusals import refuses
 
 pytest.importorskip("av", reason="PyAV is not installed (proctor[dataset])")
 
@@ -75,5 +76,6 @@ def test_the_scale_is_read_back_from_what_info_json_says() -> None:
     "block", [{"video.depth_min": 11}, {"video.shift": -1}, {"video.depth_max": "far"}]
 )
 def test_a_scale_that_makes_no_sense_is_refused(block: dict[str, object]) -> None:
-    with pytest.raises(DatasetError, match=r"video\.depth_min"):
+    with refuses(DatasetError, "dataset.invalid-depth") as refused:
         DepthScale.of({"info": block})
+    assert "video.depth_min" in str(refused.value)

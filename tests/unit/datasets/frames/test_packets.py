@@ -20,6 +20,7 @@ from proctor.datasets.frames.packets import (
 )
 from proctor.datasets.frames.video import FrameReader, FrameRequest, probe
 from proctor.errors import DatasetError
+from tests.refusals import refuses
 from tests.unit.datasets.frames.moving_pictures import (
     FPS,
     MPEG4,
@@ -74,8 +75,9 @@ def test_a_span_that_does_not_begin_at_a_key_frame_is_refused_and_leaves_nothing
     tmp_path: Path,
 ) -> None:
     source = make_video(tmp_path / "a.mp4", range(8))
-    with pytest.raises(NotAtKeyFrame, match=r"frame 3 of .*a.mp4 is no key frame"):
+    with refuses(NotAtKeyFrame, "video.not-at-key-frame") as refused:
         extract(source, [(0, 2), (3, 6)], tmp_path / "b.mp4")
+    assert "a.mp4" in str(refused.value)
     assert [path.name for path in tmp_path.iterdir()] == ["a.mp4"]
     extract(source, [(2, 5)], tmp_path / "b.mp4")  # an end needs no key frame where none is needed
     assert numbers(tmp_path / "b.mp4") == [2, 3, 4]
@@ -96,10 +98,12 @@ def test_frames_that_later_ones_are_needed_for_are_not_cut_off(tmp_path: Path) -
 
 def test_groups_that_lean_on_each_other_are_not_cut_apart(tmp_path: Path) -> None:
     source = make_video(tmp_path / "a.mp4", range(24), predicted_from_later("open-gop=1"))
-    with pytest.raises(NotAtKeyFrame, match="frame 6 of"):
+    with refuses(NotAtKeyFrame, "video.not-at-key-frame") as refused:
         extract(source, [(6, 24)], tmp_path / "b.mp4")
-    with pytest.raises(NotAtKeyFrame, match="frame 6 of"):
+    assert "frame 6" in str(refused.value)
+    with refuses(NotAtKeyFrame, "video.not-at-key-frame") as refused:
         extract(source, [(0, 6)], tmp_path / "b.mp4")
+    assert "frame 6" in str(refused.value)
     extract(source, [(0, 24)], tmp_path / "b.mp4")
     assert numbers(tmp_path / "b.mp4") == list(range(24))
 
@@ -107,13 +111,16 @@ def test_groups_that_lean_on_each_other_are_not_cut_apart(tmp_path: Path) -> Non
 def test_what_cannot_be_copied_is_said_in_one_line(tmp_path: Path) -> None:
     a = make_video(tmp_path / "a.mp4", range(4))
     b = make_video(tmp_path / "b.mp4", range(4), codec_named("h264"))
-    with pytest.raises(DifferentStreams, match=r"b.mp4 and .*a.mp4 were encoded differently"):
+    with refuses(DifferentStreams, "video.different-streams") as refused:
         concatenate([a, b], tmp_path / "c.mp4")
-    with pytest.raises(DatasetError, match=r"a.mp4 has 4 frames, 6 were to be copied"):
+    assert "b.mp4" in str(refused.value)
+    with refuses(DatasetError, "video.missing-frame") as refused:
         extract(a, [(2, 6)], tmp_path / "c.mp4")
-    with pytest.raises(DatasetError, match=r"a.mp4 has 4 frames, none of number 8"):
+    assert "a.mp4" in str(refused.value)
+    with refuses(DatasetError, "video.missing-frame") as refused:
         extract(a, [(8, 9)], tmp_path / "c.mp4")
-    with pytest.raises(DatasetError, match="there is no video"):
+    assert "a.mp4" in str(refused.value)
+    with refuses(DatasetError, "video.missing"):
         concatenate([a, tmp_path / "gone.mp4"], tmp_path / "c.mp4")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.mp4", "b.mp4"]
 
@@ -157,6 +164,7 @@ for parts in ([a, a], [a, a, a, a]):
 
 
 def test_no_frames_are_no_video(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match="frames 3 to 3 are none"):
+    with refuses(DatasetError, "video.empty") as refused:
         extract(tmp_path / "a.mp4", [(0, 2), (3, 3)], tmp_path / "b.mp4")
+    assert "3" in str(refused.value)
     assert list(tmp_path.iterdir()) == []
