@@ -90,7 +90,7 @@ bench-peers: $(STAMP) graphics libero-assets
 # Real peers at both ends of the wires: OPENPI, VLA and LEROBOT name the Pythons of venvs with
 # openpi-client 0.1.2, vla-eval 0.8.0 and LeRobot 0.6.1; what is not named is not tried.
 test-peers: $(STAMP)
-	$(BIN)/python -m measurements.peers.wires --openpi=$(OPENPI) --vla=$(VLA) --lerobot=$(LEROBOT)
+	$(BIN)/python -m measurements.peers.protocol_check --openpi=$(OPENPI) --vla=$(VLA) --lerobot=$(LEROBOT)
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -31,7 +31,7 @@ USAGE = (
 
 
 def module_of(name: str) -> Path:
-    """Return where a measurement lies in this package: a module, or ``run`` of a package."""
+    """Return a measurement's path in this package: a module, or ``run`` of a subpackage."""
     return Path(name, "run") if (Path(__file__).parent / name).is_dir() else Path(name)
 
 
@@ -43,7 +43,7 @@ def summary(name: str) -> str:
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the measurement that is named first, with the other words as its flags."""
+    """Run the measurement named by the first argument, with the other arguments as its flags."""
     name, *flags = words or ["--help"]
     if name in ("--help", "-h"):
         print(USAGE)

@@ -1,4 +1,4 @@
-"""What measurements share: running ``proctor``, their flags, printing figures."""
+"""Shared by all measurements: running ``proctor``, command-line flags, printing figures."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Part = Callable[[Path], None]
 """Measures one thing in a scratch folder and prints its figures."""
 
 
-def parser_of(name: str, doc: str | None, parts: Sequence[str] = ()) -> argparse.ArgumentParser:
-    """Return the parser of a measurement: its parts by name, and ``--tiny``."""
+def make_parser(name: str, doc: str | None, parts: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """Return the parser of a measurement, with the names of its parts and ``--tiny``."""
     parser = argparse.ArgumentParser(
         prog=f"python -m measurements {name}",
         description=doc,
@@ -44,7 +44,7 @@ def parser_of(name: str, doc: str | None, parts: Sequence[str] = ()) -> argparse
 
 
 def run_parts(names: Sequence[str], parts: Mapping[str, Part], head: str = "") -> None:
-    """Run the named parts in a scratch folder, or all; print the machine and its load around."""
+    """Run the named parts, or all, in a scratch folder; print the machine and its load."""
     print(machine())
     print(f"load before: {os.getloadavg()[0]:.2f}")
     if head:
@@ -56,12 +56,12 @@ def run_parts(names: Sequence[str], parts: Mapping[str, Part], head: str = "") -
 
 
 def proctor(*words: str) -> None:
-    """Run a command of ours to its end.
+    """Run a ``proctor`` command to its end.
 
     Raises:
-        SystemExit: with its error output, when it fails.
+        SystemExit: the command failed; with its error output.
     """
-    done = subprocess.run([*PROCTOR, *words], capture_output=True, text=True)  # noqa: S603  our own words
+    done = subprocess.run([*PROCTOR, *words], capture_output=True, text=True)  # noqa: S603  our own command
     if done.returncode:
         raise SystemExit(done.stderr)
 
@@ -79,7 +79,7 @@ def total(rows: Sequence[EpisodeRecord], field: str) -> float:
 
 
 def say(name: str, figure: str, target: str = "") -> None:
-    """Print one figure, and its target where there is one."""
+    """Print one figure, and its target if there is one."""
     print(f"{name:<58} {figure:>16}   {target}", flush=True)
 
 
@@ -94,7 +94,7 @@ def pss_mb(pid: int) -> float:
 
 
 def machine(**more: object) -> str:
-    """Return commit, cores, platform and Python, which every figure is published with."""
+    """Return commit, cores, platform and Python version, which belong to every figure."""
     return json.dumps(
         {
             "commit": git_commit(),

@@ -1,7 +1,7 @@
 """SIGKILL a dataset writer and in-place edits at random moments; used by ``kills.py``.
 
-The kills come while a child process records (frames, end_episode, close, resume) or edits in place
-(delete, set-task, rename-feature). A LeRobot interpreter may open what every kill left.
+The kills hit a child process that records (frames, end_episode, close, resume) or edits in place
+(delete, set-task, rename-feature). A LeRobot interpreter may open the dataset after every kill.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from measurements.forked import forked
-from measurements.peers.opening import Peer
+from measurements.child_process import fork_child
+from measurements.peers.dataset_opener import LeRobotOpener
 from proctor.datasets.edit.build import edit
 from proctor.datasets.edit.destination import in_place_destination
 from proctor.datasets.edit.operations import delete, rename_feature, set_tasks
@@ -45,24 +45,24 @@ KILLS_A_DATASET = 20
 
 
 class Shared:
-    """A few numbers that a child leaves behind however it ends."""
+    """Progress of a child process, in shared memory that survives a kill."""
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, 16)
 
-    def tell(self, done: int, phase: int) -> None:
-        """Say how much is done, and what is done now."""
+    def store(self, done: int, phase: int) -> None:
+        """Store the number of finished items and the current phase."""
         self._memory[:16] = done.to_bytes(8, "little") + phase.to_bytes(8, "little")
 
-    def heard(self) -> tuple[int, int]:
-        """Return what was said last."""
+    def load(self) -> tuple[int, int]:
+        """Return the number of finished items and the phase that were stored last."""
         done, phase = self._memory[:8], self._memory[8:16]
         return int.from_bytes(done, "little"), int.from_bytes(phase, "little")
 
 
 @dataclass
 class Tally:
-    """What the kills came to."""
+    """Counts of kills and of their damage."""
 
     phases: Counter[str] = field(default_factory=Counter)
     lost: int = 0
@@ -71,8 +71,8 @@ class Tally:
     opened_by_lerobot: int = 0
 
 
-def ask(peer: Peer, root: Path, tally: Tally) -> None:
-    """Let LeRobot open what is left; a dataset without episodes it cannot, its own neither."""
+def ask(peer: LeRobotOpener, root: Path, tally: Tally) -> None:
+    """Let LeRobot open the dataset; LeRobot cannot open one without episodes."""
     info = read_info(root)
     if not info.total_episodes:
         return
@@ -89,12 +89,12 @@ def shade(episode: int, i: int) -> int:
 
 def record_episode(writer: DatasetWriter, shared: Shared) -> None:
     number = writer.n_episodes
-    shared.tell(number, 1)
+    shared.store(number, 1)
     for i in range(FRAMES):
         writer.add_frame(frame_of(number, i), f"task {number % 3}")
-    shared.tell(number, 2)
+    shared.store(number, 2)
     writer.end_episode()
-    shared.tell(number + 1, 2)
+    shared.store(number + 1, 2)
 
 
 def frame_of(episode: int, i: int) -> dict[str, Array]:
@@ -107,7 +107,7 @@ PHASES = ("resume", "frames", "end_episode", "close")
 
 
 def record(root: Path, shared: Shared, rounds: int = 1000) -> None:
-    """Record three episodes and one take that is thrown away, close, and again."""
+    """Repeat: record three episodes, discard a fourth, close."""
     for _ in range(rounds):
         exists = (root / "meta/info.json").exists()
         resumed = DatasetWriter.resume(root) if exists else None
@@ -116,21 +116,21 @@ def record(root: Path, shared: Shared, rounds: int = 1000) -> None:
             record_episode(writer, shared)
         writer.add_frame(frame_of(999, 0), "never")
         writer.discard_episode()
-        shared.tell(writer.n_episodes, 3)
+        shared.store(writer.n_episodes, 3)
         writer.close()
-        shared.tell(writer.n_episodes, 0)
+        shared.store(writer.n_episodes, 0)
 
 
 def in_child(work: Callable[[], None]) -> None:
-    """Run ``work`` where it leaves no threads behind: who forks must have none."""
-    os.waitpid(forked(work), 0)
+    """Run ``work`` in a child, so that no threads stay: a process that forks must have none."""
+    os.waitpid(fork_child(work), 0)
 
 
 def killed(
     work: Callable[[], None], seconds: float, begun: Callable[[], bool] = lambda: True
 ) -> bool:
-    """Run ``work`` in a child until it has ``begun`` and so long, then kill it; False: it ended."""
-    child = forked(work)
+    """Run ``work`` in a child until ``begun`` plus ``seconds``, then kill it; False: it ended."""
+    child = fork_child(work)
     while not begun():
         time.sleep(0.001)
     time.sleep(seconds)
@@ -144,7 +144,7 @@ def killed(
 
 
 def check_recorded(root: Path, heard: int, tally: Tally) -> None:
-    """Every episode that was heard of is there, frame by frame; pictures of the last ones too."""
+    """Check that every finished episode exists, with all frames and the last images."""
     try:
         dataset = open_dataset(root)
         n = dataset.info.total_episodes
@@ -159,16 +159,16 @@ def check_recorded(root: Path, heard: int, tally: Tally) -> None:
         means = pictures.reshape(len(pictures), -1).mean(axis=1)
         if states.tolist() != expected or np.abs(means - shades).max() > 4:
             tally.unreadable.append(f"{root}: other frames than were recorded")
-    except Exception as error:  # noqa: BLE001  whatever it is, it is counted
+    except Exception as error:  # noqa: BLE001  every error is counted
         tally.unreadable.append(f"{type(error).__name__}: {error}")
 
 
 def has_begun(shared: Shared, *, at_once: bool) -> bool:
-    """Whether a child may be killed: at once, or when it has resumed its dataset."""
-    return at_once or shared.heard()[1] > 0
+    """Return whether a child may be killed: at once, or when it has resumed its dataset."""
+    return at_once or shared.load()[1] > 0
 
 
-def kill_recordings(kills: int, chance: np.random.Generator, peer: Peer | None) -> Tally:
+def kill_recordings(kills: int, chance: np.random.Generator, peer: LeRobotOpener | None) -> Tally:
     tally = Tally()
     with tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()
@@ -178,14 +178,14 @@ def kill_recordings(kills: int, chance: np.random.Generator, peer: Peer | None) 
             root = Path(folder) / f"dataset{number // KILLS_A_DATASET}"
             shared = Shared()
             before = read_info(root).total_episodes if (root / "meta/info.json").exists() else 0
-            shared.tell(before, 0)
+            shared.store(before, 0)
             at_once = chance.random() < 0.2
             killed(
                 partial(record, root, shared),
                 chance.uniform(0, 1.2 * whole),
                 partial(has_begun, shared, at_once=at_once),
             )
-            heard, phase = shared.heard()
+            heard, phase = shared.load()
             tally.phases[PHASES[phase]] += 1
             if not (root / "meta/info.json").exists():
                 recover_swap(root)
@@ -198,7 +198,7 @@ def kill_recordings(kills: int, chance: np.random.Generator, peer: Peer | None) 
 
 
 def state_of(root: Path) -> tuple[object, ...]:
-    """What an edit may change, read from disk."""
+    """Return the parts of a dataset that an edit may change, read from disk."""
     dataset = open_dataset(root)
     states = dataset.batch(range(len(dataset)), keys=["observation.state"])["observation.state"]
     tasks = tuple(row.tasks for row in dataset.episodes)
@@ -216,9 +216,9 @@ EDITS = (
 
 def edit_all(root: Path, shared: Shared) -> None:
     for number, change in enumerate(EDITS):
-        shared.tell(number, number)
+        shared.store(number, number)
         edit(root, in_place_destination(root), change)
-        shared.tell(number + 1, number)
+        shared.store(number + 1, number)
 
 
 def make_base(root: Path) -> None:
@@ -227,7 +227,7 @@ def make_base(root: Path) -> None:
             record_episode(writer, Shared())
 
 
-def kill_edits(kills: int, chance: np.random.Generator, peer: Peer | None) -> Tally:
+def kill_edits(kills: int, chance: np.random.Generator, peer: LeRobotOpener | None) -> Tally:
     tally = Tally()
     with tempfile.TemporaryDirectory() as folder:
         base, root = Path(folder) / "base", Path(folder) / "dataset"
@@ -244,7 +244,7 @@ def kill_edits(kills: int, chance: np.random.Generator, peer: Peer | None) -> Ta
             shared = Shared()
             if not killed(partial(edit_all, root, shared), chance.uniform(0, whole)):
                 continue
-            done, phase = shared.heard()
+            done, phase = shared.load()
             tally.phases[f"edit {phase + 1} of {len(EDITS)}"] += 1
             try:
                 recover_swap(root)
@@ -252,7 +252,7 @@ def kill_edits(kills: int, chance: np.random.Generator, peer: Peer | None) -> Ta
                     tally.lost += 1
                 if peer is not None:
                     ask(peer, root, tally)
-            except Exception as error:  # noqa: BLE001  whatever it is, it is counted
+            except Exception as error:  # noqa: BLE001  every error is counted
                 tally.unreadable.append(f"{type(error).__name__}: {error}")
     return tally
 
@@ -271,6 +271,6 @@ def show(what: str, tally: Tally) -> bool:
 
 def kill_writers(record_kills: int, edit_kills: int, python: str | None, seed: int) -> bool:
     """Kill recordings and edits; return whether nothing was lost."""
-    peer = None if python is None else Peer(python)
+    peer = None if python is None else LeRobotOpener(python)
     good = show("recording", kill_recordings(record_kills, np.random.default_rng(seed), peer))
     return good & show("editing", kill_edits(edit_kills, np.random.default_rng(seed + 1), peer))

@@ -1,4 +1,4 @@
-"""Open or read a dataset with Proctor and print the time, in a process with memory of its own.
+"""Open or read a dataset with Proctor and print the time, in a separate process.
 
     python -m measurements.dataset_reading open ROOT
     python -m measurements.dataset_reading read ROOT SAMPLES BATCH '{"action": [0.0, 0.1]}'

@@ -1,11 +1,11 @@
-"""Reading and editing datasets beside LeRobot: the same files, one table.
+"""Reading and editing datasets compared with LeRobot: the same files, one table.
 
     python -m measurements datasets [numbers video open delete] [--ours]
 
 LeRobot is in PROCTOR_PEER_VENV (`make bench-peers` installs it); ``--ours`` measures Proctor alone.
-LeRobot reads as its training does, by a DataLoader with 0, 2 and 4 workers; its best counts.
-Proctor reads batches in the calling process. Both read in random order, in processes of their own.
-The table is Markdown, for docs/performance.md.
+LeRobot reads as in its training, with a DataLoader of 0, 2 and 4 workers; the best counts. Proctor
+reads batches in the calling process. Both read in random order, in separate processes. The table is
+Markdown, for docs/performance.md.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from measurements.command import Part, parser_of, proctor, run_parts
+from measurements.command import Part, make_parser, proctor, run_parts
 from measurements.dataset_samples import write_numbers, write_video
 from measurements.peers.install import ROOT, peer_python, require_lerobot
 
@@ -46,7 +46,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is measured, and whether LeRobot is."""
+    """How much is measured, and whether LeRobot is measured."""
 
     ours: bool
     tiny: bool
@@ -73,7 +73,7 @@ def ours(*words: str) -> list[Taken]:
 
 
 def _run(command: Sequence[str], environment: dict[str, str]) -> list[Taken]:
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)  # noqa: S603  our own words
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)  # noqa: S603  our own command
     if done.returncode:
         raise SystemExit(done.stderr)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
@@ -81,7 +81,7 @@ def _run(command: Sequence[str], environment: dict[str, str]) -> list[Taken]:
 
 
 def best_of_lerobot(sizes: Sizes, root: Path, samples: int, deltas: object) -> Taken | None:
-    """Return LeRobot's best number of workers; None where only Proctor is measured."""
+    """Return LeRobot's result with its best number of workers; None without LeRobot."""
     if sizes.ours:
         return None
     words = ["read", str(root), str(samples), str(BATCH)]
@@ -160,7 +160,7 @@ PARTS = {"numbers": numbers, "video": video, "open": opening, "delete": delete}
 
 def main(words: Sequence[str]) -> None:
     """Run the named parts, or all."""
-    parser = parser_of("datasets", __doc__, list(PARTS))
+    parser = make_parser("datasets", __doc__, list(PARTS))
     parser.add_argument("--ours", action="store_true", help="without LeRobot")
     given = parser.parse_args(words)
     if not given.ours:

@@ -1,11 +1,11 @@
-"""The digests of a table of runs, to compare two states of the code.
+"""The digests of a table of runs, to compare two versions of the code.
 
     python -m measurements digests table.json           # run all cases and write the table
     python -m measurements digests table.json --against=before.json [--only=fake,pusht]
 
-A change that only moves code changes no digest. This file imports nothing of Proctor: it starts
-the command and reads journals as JSON, so the same file also runs with another commit's Python, as
-``PYTHON measurements/digests.py table.json``.
+A refactoring changes no digest. This file imports nothing of Proctor: it starts the command and
+reads journals as JSON, so the same file also runs with another commit's Python, as ``PYTHON
+measurements/digests.py table.json``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def run(flags: str, folder: Path) -> dict[str, str]:
     """Run one case; return ``suite/task/episode`` -> outcome and digest."""
     command = [sys.executable, "-m", "proctor.cli", "eval", *flags.split()]
     command += ["--video.episodes=0", "--eval.batch_size=2", f"--output_dir={folder}"]
-    done = subprocess.run(command, capture_output=True, text=True)  # noqa: S603  our own words
+    done = subprocess.run(command, capture_output=True, text=True)  # noqa: S603  our own command
     if done.returncode:
         raise SystemExit(f"{' '.join(command)}\n{done.stderr}")
     lines = (folder / "episodes.jsonl").read_text().splitlines()

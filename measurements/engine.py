@@ -1,9 +1,9 @@
-"""The engine's speed and memory, as ratios against baselines measured in the same run.
+"""The engine's speed and memory, as ratios to baselines measured in the same run.
 
     python -m measurements engine [efficiency pixels dispatch start memory workers]
 
 ``workers`` times whole commands with the default number of simulators and with fixed numbers; it
-runs only where it is named. docs/performance.md has the figures with command, commit and machine.
+runs only if it is named. docs/performance.md has the figures with command, commit and machine.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from measurements.command import PROCTOR, evaluate, parser_of, run_parts, say, total
-from measurements.watched import evaluate_watched
+from measurements.command import PROCTOR, evaluate, make_parser, run_parts, say, total
+from measurements.monitored_command import evaluate_monitored
 from proctor.system.platform_info import usable_cores
 
 
@@ -93,7 +93,7 @@ def start(folder: Path, *, tiny: bool) -> None:
             best = min(best, first - began)
         say(f"command to first step, {workers} simulator(s)", f"{best:.2f} s", "< 4 s")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([*PROCTOR, "--help"], capture_output=True, check=True)  # noqa: S603  our own words
+    subprocess.run([*PROCTOR, "--help"], capture_output=True, check=True)  # noqa: S603  our own command
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     say("proctor --help: CPU", f"{cpu_s:.2f} s", "< 0.4 s")
@@ -101,12 +101,12 @@ def start(folder: Path, *, tiny: bool) -> None:
 
 def memory(folder: Path, *, tiny: bool) -> None:
     """Proportional set size of a Meta-World worker that does not render."""
-    watched, _ = evaluate_watched(
+    usage, _ = evaluate_monitored(
         folder / "memory", "--policy.type=expert", "--env.type=metaworld",
         "--env.task=reach-v3,push-v3,hammer-v3", f"--eval.n_episodes={1 if tiny else 40}",
         "--eval.batch_size=2",
     )  # fmt: skip
-    peak = "n/a" if watched.worker_mb is None else f"{watched.worker_mb:.0f} MB"
+    peak = "n/a" if usage.worker_mb is None else f"{usage.worker_mb:.0f} MB"
     say("worker without rendering: peak PSS", peak, "< 250 MB")
 
 
@@ -142,7 +142,7 @@ PARTS = {
 
 def main(words: Sequence[str]) -> None:
     """Run the named parts; without names all but ``workers``, or all with --tiny."""
-    given = parser_of("engine", __doc__, list(PARTS)).parse_args(words)
+    given = make_parser("engine", __doc__, list(PARTS)).parse_args(words)
     parts = {name: partial(part, tiny=given.tiny) for name, part in PARTS.items()}
     usual = [name for name in PARTS if given.tiny or name != "workers"]
     run_parts(given.parts or usual, parts)

@@ -1,12 +1,12 @@
-"""A whole evaluation on a GPU host against the hardware limit, and where its time went.
+"""A whole evaluation on a GPU host compared with the hardware limit, and where its time went.
 
     python -m measurements gpu_host [--workers=14] [--policy=act|diffusion|smolvla|random]
         [--tasks=mt50] [--episodes=4] [--every=20] [--dtype=float32] [--strict] [--rounds=1]
 
 A policy of full size with random weights on Meta-World's 480x480 images. The result is a fraction
-of the limit, as gpu_limit.py defines it: the largest of rendering (images / the best rate of as
-many processes that only render), inference (the network's least time for its batches on an idle
-GPU) and physics (simulator seconds / cores), over the time from the first episode to the last.
+of the limit that gpu_limit.py defines: the largest of rendering (images / the best rate of as many
+processes that only render), inference (the network's least time for its batches on an idle GPU) and
+physics (simulator seconds / cores), over the time from the first episode to the last.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from measurements.command import evaluate, machine, parser_of, say, total
-from measurements.drawing import Scenes, drawn_together
+from measurements.command import evaluate, machine, make_parser, say, total
 from measurements.gpu_limit import Limit, RunWork, limit_of
 from measurements.inference import batch_for, fields_of, make, write_vlm
+from measurements.rendering import Scenes, render_in_parallel
 from proctor.config.base import STRICT_BATCH
 from proctor.runs.sessions import read_session_totals
 from proctor.system.platform_info import usable_cores
@@ -151,14 +151,14 @@ class GpuLoad:
 
 
 @dataclass(frozen=True)
-class Ran:
-    """One evaluation: its work, and the seconds of the whole command."""
+class MeasuredRun:
+    """One evaluation: its work, and the wall time of the whole command."""
 
     work: RunWork
     wall_s: float
 
 
-def one_run(case: Case, workers: int) -> Ran:
+def one_run(case: Case, workers: int) -> MeasuredRun:
     """Evaluate once, and print where the time went."""
     with tempfile.TemporaryDirectory() as folder, GpuLoad() as load:
         began = time.time()
@@ -192,24 +192,24 @@ def one_run(case: Case, workers: int) -> Ran:
         workers=workers,
         cores=usable_cores(),
     )
-    return Ran(work, wall_s)
+    return MeasuredRun(work, wall_s)
 
 
-def say_limit(limit: Limit, wall_s: float) -> None:
+def print_limit(limit: Limit, wall_s: float) -> None:
     """Print the least time of each kind of work and the fraction of the limit."""
-    say("  least time for rendering", f"{limit.drawing_s:.1f} s")
+    say("  least time for rendering", f"{limit.rendering_s:.1f} s")
     say("  least time for inference", f"{limit.inference_s:.1f} s")
     say("  least time for physics", f"{limit.physics_s:.1f} s")
-    say("  rendering, share of first episode to last", f"{limit.drawing_s / limit.span_s:.2f}")
+    say("  rendering, share of first episode to last", f"{limit.rendering_s / limit.span_s:.2f}")
     say("  FRACTION OF THE LIMIT, first episode to last", f"{limit.fraction:.2f}")
     say("  the same over the whole command", f"{limit.fraction * limit.span_s / wall_s:.2f}")
-    for kind in limit.measured_badly:
+    for kind in limit.unreliable:
         say(f"  {kind} took longer alone than in the run", "measure again")
 
 
 def main(words: Sequence[str]) -> None:
     """Measure the render limit, evaluate ``--rounds`` times, and print the fractions."""
-    parser = parser_of("gpu_host", __doc__)
+    parser = make_parser("gpu_host", __doc__)
     parser.add_argument("--workers", type=int, default=max(1, usable_cores() - 2))
     policies = ("act", "diffusion", "smolvla", "random")
     parser.add_argument("--policy", choices=policies, default="act")
@@ -236,11 +236,11 @@ def main(words: Sequence[str]) -> None:
 def measure(case: Case, workers: int, rounds: int, seconds: float) -> None:
     """Print the figures of one case."""
     print(machine(workers=workers, **asdict(case)))
-    drawn = drawn_together(Scenes(("reach-v3",), case.size, 4096, seconds), workers)
+    frames = render_in_parallel(Scenes(("reach-v3",), case.size, 4096, seconds), workers)
     size = f"{case.size}x{case.size}"
-    say(f"rendering alone, {size}, {workers} processes", f"{drawn.rate:.0f} frames/s")
-    say("  in the best second", f"{drawn.best:.0f} frames/s")
+    say(f"rendering alone, {size}, {workers} processes", f"{frames.rate:.0f} frames/s")
+    say("  in the best second", f"{frames.best:.0f} frames/s")
     runs = [one_run(case, workers) for _ in range(rounds)]
     batch_s = idle_batch_s(case, workers)  # after all runs: it keeps a network on the GPU
     for ran in runs:
-        say_limit(limit_of(ran.work, drawn.best, batch_s), ran.wall_s)
+        print_limit(limit_of(ran.work, frames.best, batch_s), ran.wall_s)

@@ -1,9 +1,9 @@
-"""The least time that the work of a run takes on its host, and what fraction of its time that is.
+"""The least time for a run's work on its host, as a fraction of the run's time.
 
-Three things must be done: drawing, inference, physics. Each has a time that no schedule beats, and
-since they may overlap (drawing and inference share the GPU, but side by side), the least time of
-the run is the largest of the three, not their sum. Each is also bounded by what the run itself
-showed, so that a bad measurement beside the run cannot make the fraction exceed 1.
+A run has three kinds of work: rendering, inference and physics. Each has a least time under any
+schedule. They may overlap (rendering and inference share the GPU), so the limit is the largest of
+the three, not their sum. Each is also bounded by the run's own time: a bad reference measurement
+cannot make the fraction exceed 1.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ WINDOW_S = 1.0
 
 @dataclass(frozen=True)
 class RunWork:
-    """What a run did between its first episode and its last."""
+    """The work of a run between its first episode and its last."""
 
     span_s: float
     renders: float
     batches: int
     requests: int
     infer_s: float
-    """What its batches took, one after the other, while everything else went on."""
+    """Total time of its batches, while everything else ran."""
     sim_s: float
     workers: int
     cores: int
@@ -33,42 +33,42 @@ class RunWork:
 class Limit:
     """The least seconds for each kind of work, and the run's own."""
 
-    drawing_s: float
+    rendering_s: float
     inference_s: float
     physics_s: float
     span_s: float
-    measured_badly: tuple[str, ...] = ()
-    """What took longer by itself than in the run, and is bounded by the run: measure again."""
+    unreliable: tuple[str, ...] = ()
+    """Kinds of work that took longer alone than in the run: measure again."""
 
     @property
     def fraction(self) -> float:
-        """The largest of the three over what the run took; 1 cannot be beaten."""
-        return max(self.drawing_s, self.inference_s, self.physics_s) / self.span_s
+        """The largest of the three over the run's time; at most 1."""
+        return max(self.rendering_s, self.inference_s, self.physics_s) / self.span_s
 
 
 def limit_of(work: RunWork, frames_per_s: float, batch_s: Mapping[int, float]) -> Limit:
     """Return the limit of a run.
 
-    ``frames_per_s`` is the best that this host was seen to draw with nothing else to do, and
-    ``batch_s`` the least time of a batch of each size on the idle GPU.
+    ``frames_per_s`` is the best render rate of this host with no other load, and ``batch_s`` the
+    least time of a batch of each size on the idle GPU.
     """
-    drawing_s = work.renders / max(frames_per_s, 1e-9)
+    rendering_s = work.renders / max(frames_per_s, 1e-9)
     inference_s = work.batches * least_mean(batch_s, work.requests / max(1, work.batches))
-    slower_alone = {"drawing": drawing_s > work.span_s, "inference": inference_s > work.infer_s}
+    slower_alone = {"rendering": rendering_s > work.span_s, "inference": inference_s > work.infer_s}
     return Limit(
-        drawing_s=min(drawing_s, work.span_s),
+        rendering_s=min(rendering_s, work.span_s),
         inference_s=min(inference_s, work.infer_s, work.span_s),
-        # More workers than cores count time in which they wait for one.
+        # With more workers than cores, the time includes waiting for a core.
         physics_s=work.sim_s / max(work.cores, work.workers),
         span_s=work.span_s,
-        measured_badly=tuple(name for name, slower in slower_alone.items() if slower),
+        unreliable=tuple(name for name, slower in slower_alone.items() if slower),
     )
 
 
 def least_mean(batch_s: Mapping[int, float], mean: float) -> float:
-    """Return the least mean time of batches whose mean size is ``mean``, whatever their sizes.
+    """Return the least mean time of batches whose mean size is ``mean``.
 
-    Only the mean is known, so this is the lower convex hull of the measured times there.
+    Only the mean is known, so this is the lower convex hull of the measured times.
     """
     below = [size for size in batch_s if size <= mean]
     above = [size for size in batch_s if size >= mean]

@@ -1,12 +1,12 @@
-"""Inference speed of a policy, from observations to actions, against its bare forward pass.
+"""Inference speed of a policy, from observations to actions, compared with its forward pass.
 
     python -m measurements inference [act diffusion smolvla] [--device=cpu|cuda] [--batches=1,16]
         [--size=480] [--dtype=float32] [--compile]
 
-Networks have their true size and random weights; the images are Meta-World's. ``act`` is what the
-engine waits for: staging, transfer, normalisation, the network, the way back. The bare forward
-pass runs on normalised inputs that are already on the device. On CUDA both are graph replays, and
-the graph is compared with eager execution. Nothing is downloaded: SmolVLA's tokenizer is made up.
+Networks have their true size and random weights; the images are Meta-World's. ``act`` is the whole
+call that the engine waits for: staging, transfer, normalisation, the network, transfer back. The
+forward pass alone runs on normalised inputs on the device. On CUDA both are graph replays, and the
+graph is compared with eager execution. Nothing is downloaded: SmolVLA's tokenizer is synthetic.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from measurements.command import machine, parser_of, say
+from measurements.command import machine, make_parser, say
 from proctor import plugins
 from proctor.benchmarks.base import interface_of
 from proctor.features import Array
@@ -63,7 +63,7 @@ def write_vlm(folder: Path) -> None:
 
 
 def fields_of(family: str, size: int, vlm: Path, *, tiny: bool) -> dict[str, Any]:
-    """Return the settings of a family's policy; ``vlm`` is what ``write_vlm`` wrote."""
+    """Return the settings of a family's policy; ``vlm`` is the folder of ``write_vlm``."""
     fields: dict[str, Any] = {}
     if family == "diffusion":
         crop = size * 7 // 8
@@ -85,7 +85,7 @@ def make(family: str, device: str, size: int, **fields: Any) -> tuple[Any, Any]:
 
 
 def batch_for(policy: Any, benchmark: Any, n: int) -> Batch:
-    """Return ``n`` random observations, each of another task."""
+    """Return ``n`` random observations, each of a different task."""
     rng = np.random.default_rng(0)
     specs = [benchmark.spec(task, 0, 1000) for task in benchmark.tasks()[:n]]
     observations = {}
@@ -183,7 +183,7 @@ def report(policy: Any, batch: Batch, repeats: int) -> None:
 
 def main(words: Sequence[str]) -> None:
     """Measure the named families, or all."""
-    parser = parser_of("inference", __doc__, FAMILIES)
+    parser = make_parser("inference", __doc__, FAMILIES)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--batches", help="batch sizes; default: 1, and 16 on CUDA")
     parser.add_argument("--size", type=int, help="image side; default: 480, on a CPU 240")

@@ -1,11 +1,11 @@
-"""SIGKILL recordings, edits and trainings at random moments, resume them, count what is lost.
+"""SIGKILL recordings, edits and trainings at random moments, resume them, count lost episodes.
 
     python -m measurements kills [writer record train] [--kills=25] [--seed=0] [--lerobot=PYTHON]
 
 ``writer`` kills a child that writes a dataset or edits one in place; with ``--lerobot`` that
-interpreter's LeRobot opens what each kill left. ``record`` and ``train`` kill and resume the
-commands until they are complete and compare the result with an undisturbed one. Exit code 1: an
-episode was lost or a result differs.
+interpreter's LeRobot opens the dataset after each kill. ``record`` and ``train`` kill and resume
+the commands until they are complete, and compare the result with an undisturbed one. Exit code 1:
+an episode was lost or a result differs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from measurements.command import machine, parser_of
+from measurements.command import machine, make_parser
 from measurements.dataset_kills import kill_writers
 from measurements.recording_kills import kill_record
 from measurements.training_kills import kill_train
@@ -23,7 +23,7 @@ PARTS = ("writer", "record", "train")
 
 def main(words: Sequence[str]) -> None:
     """Run the named parts, or all."""
-    parser = parser_of("kills", __doc__, PARTS)
+    parser = make_parser("kills", __doc__, PARTS)
     parser.add_argument("--kills", type=int, default=25, help="kills of each part")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--lerobot", metavar="PYTHON", help="an interpreter with LeRobot")

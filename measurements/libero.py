@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from measurements.command import evaluate, parser_of, run_parts, say, total
-from measurements.watched import evaluate_watched
+from measurements.command import evaluate, make_parser, run_parts, say, total
+from measurements.monitored_command import evaluate_monitored
 
 SIZE = 256
 CAMERAS = "observation.images.image,observation.images.image2,observation.state"
@@ -112,8 +112,8 @@ def memory(folder: Path, *, tiny: bool) -> None:
         f"--env.observation_height={size}", f"--env.observation_width={size}",
     ]  # fmt: skip
     for name, flags in (("without rendering", shared), ("with two cameras", shared + pixels)):
-        watched, _ = evaluate_watched(folder / name.replace(" ", "-"), *flags)
-        say(f"worker {name}: peak PSS", f"{watched.worker_mb or 0:.0f} MB")
+        usage, _ = evaluate_monitored(folder / name.replace(" ", "-"), *flags)
+        say(f"worker {name}: peak PSS", f"{usage.worker_mb or 0:.0f} MB")
 
 
 def _backend() -> str:
@@ -181,5 +181,5 @@ PARTS = {"episodes": episodes, "open": opening, "step": stepping, "memory": memo
 
 def main(words: Sequence[str]) -> None:
     """Run the named parts, or all."""
-    given = parser_of("libero", __doc__, list(PARTS)).parse_args(words)
+    given = make_parser("libero", __doc__, list(PARTS)).parse_args(words)
     run_parts(given.parts, {name: partial(part, tiny=given.tiny) for name, part in PARTS.items()})

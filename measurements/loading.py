@@ -1,12 +1,12 @@
-"""Loading a large checkpoint: time, host memory against the file, and inference speed.
+"""Loading a large checkpoint: time, host memory relative to the file, and inference speed.
 
     python -m measurements loading [--family=pi0|pi05] [--device=cuda|cpu] [--batches=1,8]
         [--shards=1] [--quantize] [--compile] [--folder=DIR]
 
-Writes a checkpoint of true size with random weights in bfloat16, as published ones are (the tied
-embedding is stored once), to ``--folder`` (by default a new one in /dev/shm), loads it in a process
-of its own, and removes it. Host memory is sampled: mapped pages of the file (RssFile, RssShmem) can
-be given back, the rest (RssAnon) cannot.
+Writes a checkpoint of true size with random bfloat16 weights, like published ones (the tied
+embedding is stored once), to ``--folder`` (default: a new folder in /dev/shm), loads it in a
+separate process, and removes it. Host memory is sampled: mapped pages of the file (RssFile,
+RssShmem) can be reclaimed, the rest (RssAnon) cannot.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from measurements.command import machine, parser_of
+from measurements.command import machine, make_parser
 from proctor.features import ACTION, ActionSpec, Feature, FeatureKind, Interface
 from proctor.policies.base import Batch, Query
 from proctor.policies.blocks.encoder_sizes import SiglipSizes
@@ -60,7 +60,7 @@ def use_tiny_models() -> None:
 
 
 def offered() -> Interface:
-    """Two cameras, a state and actions as LIBERO has them."""
+    """Return an interface with two cameras, a state and actions as LIBERO's."""
     cameras = {key: Feature(FeatureKind.VISUAL, (256, 256, 3), "uint8") for key in CAMERAS}
     state = {STATE: Feature(FeatureKind.STATE, (8,), "float32")}
     return Interface("measured", {**cameras, **state}, ActionSpec(7, -1.0, 1.0), 10)
@@ -108,7 +108,7 @@ def write(kind: str, folder: Path, device: str, shards: int) -> None:
 
 
 @contextmanager
-def memory_watched(found: dict[str, float]) -> Iterator[None]:
+def sampling_memory(found: dict[str, float]) -> Iterator[None]:
     """Sample each kind of host memory; keep the maxima in ``found``, in GB."""
     done = threading.Event()
 
@@ -161,11 +161,11 @@ def measure(
     if on_gpu:
         torch.zeros(1, device=device)  # initialise CUDA before memory is sampled
     before: dict[str, float] = {}
-    with memory_watched(before):
+    with sampling_memory(before):
         pass
     peak: dict[str, float] = {}
     start = time.perf_counter()
-    with memory_watched(peak):
+    with sampling_memory(peak):
         # A CPU may take minutes for a product in bfloat16.
         given = {"device": device, **asked, **({} if on_gpu else {"dtype": "float32"})}
         policy = load_policy(str(folder), None, given, offered())
@@ -196,7 +196,7 @@ def measure(
 
 def arguments(words: Sequence[str]) -> argparse.Namespace:
     """Parse the flags."""
-    parser = parser_of("loading", __doc__)
+    parser = make_parser("loading", __doc__)
     parser.add_argument("--family", default="pi0", choices=("pi0", "pi05"))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--batches", default="1,8")
@@ -209,7 +209,7 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
 
 
 def main(words: Sequence[str]) -> None:
-    """Write the checkpoint, measure it in a process of its own, print JSON, remove it."""
+    """Write the checkpoint, measure it in a separate process, print JSON, remove it."""
     asked = arguments(words)
     if asked.tiny:
         use_tiny_models()

@@ -1,6 +1,6 @@
-"""Small line plots as plain SVG: no library, readable on light and dark pages.
+"""Small line plots as plain SVG, without a library, readable on light and dark pages.
 
-A picture brings its own ground, because a page's theme need not be the reader's system's.
+A plot has its own background, because a page's theme may differ from the system's.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Series:
     name: str
     points: Sequence[Point]
     ideal: bool = False
-    """Dashed: not measured, but what it would be at best."""
+    """Dashed: the theoretical optimum, not measured."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One plot: x logarithmic with a mark for every measured size, y linear from zero."""
+    """One plot: x logarithmic with a tick for every measured size, y linear from zero."""
 
     title: str
     x_label: str
@@ -47,9 +47,9 @@ class Panel:
 
 
 def draw(label: str, panels: Sequence[Panel]) -> str:
-    """Return the panels side by side as one SVG; ``label`` says what is seen to who cannot see.
+    """Return the panels side by side as one SVG; ``label`` is the text for screen readers.
 
-    What was not measured at all is left out.
+    Panels without data are left out.
     """
     panels = [panel for panel in panels if any(series.points for series in panel.series)]
     width = _WIDTH * len(panels)
@@ -91,7 +91,7 @@ def _panel(panel: Panel) -> str:
 
 @dataclass(frozen=True)
 class _Axes:
-    """Where a value lies on the picture."""
+    """Maps values to positions in the plot."""
 
     least: float
     most: float
@@ -110,7 +110,7 @@ class _Axes:
 
 
 def _ticks(values: Sequence[float], log_y: bool) -> list[float]:
-    """Return round marks from zero (or, logarithmic, a power of ten) to above every value."""
+    """Return round ticks from zero (or, logarithmic, a power of ten) to above every value."""
     most = max(values)
     assert most > 0, "a cost is never negative"
     if log_y:
@@ -122,7 +122,7 @@ def _ticks(values: Sequence[float], log_y: bool) -> list[float]:
 
 
 def _apart(axis: _Axes, sizes: Sequence[float]) -> list[float]:
-    """Leave out marks that would touch the one before; the last always stands."""
+    """Leave out ticks that would overlap the one before; the last always stays."""
     kept: list[float] = []
     for size in reversed(sizes):
         if not kept or axis.x(kept[-1]) - axis.x(size) >= 26:

@@ -1,12 +1,12 @@
-"""Recording Meta-World against its parts alone, and against the render limit of the host.
+"""Recording Meta-World compared with its parts alone, and with the render limit of the host.
 
     python -m measurements recording [sum host] [--task=reach-v3] [--episodes=2] [--size=480]
         [--rounds=3] [--workers=14] [--shadow_map=4096] [--codec=av1]
 
-``sum``: one simulator plays the expert, renders every image and encodes the images, each timed
+``sum``: one simulator runs the expert, renders every image and encodes the images, each timed
 alone; then `proctor record` with one worker records the same episodes, statistics, journal and
 closing included. Both run in this process by turns. ``host``: `proctor record` with many workers
-against as many processes that only render the same scenes.
+compared with as many processes that only render the same scenes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from measurements.command import parser_of, proctor, run_parts, say, total
-from measurements.drawing import Scenes, drawn_together
+from measurements.command import make_parser, proctor, run_parts, say, total
+from measurements.rendering import Scenes, render_in_parallel
 from proctor.benchmarks.metaworld.benchmark import FPS, Metaworld, MetaworldConfig
 from proctor.config.builder import build
 from proctor.config.recording import RecordConfig
@@ -120,7 +120,7 @@ def against_host(folder: Path, asked: argparse.Namespace) -> None:
     """Record with many workers; compare with the render limit measured before and after."""
     tasks = asked.task if asked.tiny else SCENES
     scenes = Scenes(tuple(tasks.split(",")), asked.size, asked.shadow_map, 0.2 if asked.tiny else 4)
-    before = drawn_together(scenes, asked.workers).best
+    before = render_in_parallel(scenes, asked.workers).best
     root = folder / "demos"
     proctor(
         "record", "--policy.type=expert", "--env.type=metaworld", f"--env.task={tasks}",
@@ -130,12 +130,12 @@ def against_host(folder: Path, asked: argparse.Namespace) -> None:
         f"--eval.batch_size={asked.workers}",
     )  # fmt: skip
     ended = time.time()
-    limit = max(before, drawn_together(scenes, asked.workers).best)
+    limit = max(before, render_in_parallel(scenes, asked.workers).best)
     say(f"{asked.workers} processes that only render, frames/s", f"{limit:.0f}")
-    say_rates(read_journal(Path(f"{root}.recording")).rows, ended, limit, asked.workers)
+    print_rates(read_journal(Path(f"{root}.recording")).rows, ended, limit, asked.workers)
 
 
-def say_rates(rows: Sequence[EpisodeRecord], ended: float, limit: float, workers: int) -> None:
+def print_rates(rows: Sequence[EpisodeRecord], ended: float, limit: float, workers: int) -> None:
     """Print frames per second, and where the workers' time went."""
     frames, first = total(rows, "steps"), min(row.start_time for row in rows)
     last = max(row.end_time for row in rows)
@@ -153,7 +153,7 @@ PARTS = {"sum": against_sum, "host": against_host}
 
 def main(words: Sequence[str]) -> None:
     """Run the named parts, or both."""
-    parser = parser_of("recording", __doc__, list(PARTS))
+    parser = make_parser("recording", __doc__, list(PARTS))
     parser.add_argument("--task", default="reach-v3", help="of the part sum")
     parser.add_argument("--episodes", type=int, default=2, help="of each task")
     parser.add_argument("--size", type=int, default=480)

@@ -1,8 +1,8 @@
 """SIGKILL `proctor record` at random moments and resume it; used by ``kills.py``.
 
 Recordings of the fake benchmark with images and noise are killed and resumed until they are
-complete. After every kill the dataset is opened and frames are read. At the end its numbers must
-equal those of an undisturbed recording. An episode that is in the journal twice was lost once.
+complete. After every kill the dataset is opened and frames are read. The final dataset must equal
+that of an undisturbed recording. An episode that is in the journal twice was lost once.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ FLAGS = (
     *("--record.n_episodes=12", "--record.noise=0.3"),
 )
 LONGEST_S = 1.5
-"""After the first episode of a session has ended."""
+"""Latest kill, after the first episode of a session has ended."""
 
 
 def start(root: Path, *words: str) -> subprocess.Popen[str]:
     command = [*PROCTOR, "record", f"--dataset.root={root}", *words]
-    return subprocess.Popen(  # noqa: S603  our own words
+    return subprocess.Popen(  # noqa: S603  our own command
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
 
@@ -48,7 +48,7 @@ def journal_lines(root: Path) -> list[bytes]:
 
 
 def killed(root: Path, rng: random.Random) -> bool:
-    """Record, or go on, and kill it at a random moment; False where it was complete before."""
+    """Record or resume, and kill it at a random moment; False if it was complete before."""
     begun = root.with_name(f"{root.name}.recording") / "run.json"
     process = start(root, *(["--resume"] if begun.exists() else FLAGS))
     before = len(journal_lines(root))
@@ -68,8 +68,8 @@ def numbers(dataset: Dataset) -> dict[str, Array]:
     return {key: np.asarray(value) for key, value in batch.items()}
 
 
-def record_under_fire(root: Path, rng: random.Random) -> int:
-    """Record one dataset; return how often it was killed."""
+def record_with_kills(root: Path, rng: random.Random) -> int:
+    """Record one dataset with kills; return their number."""
     kills = n_episodes = 0
     while killed(root, rng):
         kills += 1
@@ -84,7 +84,7 @@ def record_under_fire(root: Path, rng: random.Random) -> int:
 
 
 def kill_record(at_least: int, seed: int) -> bool:
-    """Kill recordings at least so often; return whether nothing was lost."""
+    """Kill recordings at least ``at_least`` times; return whether nothing was lost."""
     rng = random.Random(seed)  # noqa: S311  repeatable, not secret
     kills = recordings = twice = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -93,7 +93,7 @@ def kill_record(at_least: int, seed: int) -> bool:
         attempts = len(journal_lines(Path(folder, "whole")))
         while kills < at_least:
             root = Path(folder, f"d{recordings}")
-            kills, recordings = kills + record_under_fire(root, rng), recordings + 1
+            kills, recordings = kills + record_with_kills(root, rng), recordings + 1
             found = numbers(open_dataset(root))
             assert all(np.array_equal(found[key], whole[key]) for key in whole), root
             twice += len(journal_lines(root)) - attempts

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from measurements.command import machine, parser_of
+from measurements.command import machine, make_parser
 from measurements.plot import Panel, draw
 from measurements.scaling_parts import (
     Figures,
@@ -90,7 +90,7 @@ def run_part(name: str, folder: Path, output: Path, *, tiny: bool) -> None:
 
 def main(words: Sequence[str]) -> None:
     """Run the named parts, or all."""
-    parser = parser_of("scaling", __doc__, list(PARTS))
+    parser = make_parser("scaling", __doc__, list(PARTS))
     parser.add_argument("--output", type=Path, default=Path("outputs", "scaling"))
     given = parser.parse_args(words)
     given.output.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The parts of ``scaling.py``: what each measures, and how it is plotted."""
+"""The parts of ``scaling.py``: what each one measures and how it is plotted."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from measurements.command import total
+from measurements.monitored_command import evaluate_monitored, run_monitored
 from measurements.plot import Panel, Series
-from measurements.watched import evaluate_watched, watch
 from proctor.runs.journal import JOURNAL_FILE, EpisodeRecord, read_journal
 
 Figures = dict[str, float | None]
@@ -39,7 +39,7 @@ def by_worker(rows: Sequence[EpisodeRecord]) -> list[list[EpisodeRecord]]:
 
 
 def gap_ms(rows: Sequence[EpisodeRecord]) -> float:
-    """Return the median time between two ends of episodes: pauses of the machine do not count."""
+    """Return the median time between two ends of episodes, which ignores pauses of the machine."""
     ends = sorted(row.end_time for row in rows)
     return 1000 * statistics.median(after - before for before, after in pairwise(ends))
 
@@ -48,29 +48,29 @@ def gap_ms(rows: Sequence[EpisodeRecord]) -> float:
 
 
 def episodes(folder: Path, *, tiny: bool) -> list[Figures]:
-    """Everything around a simulator that costs nothing: the run, its report, its resumption."""
+    """Overhead with a trivial simulator: the run, its report, its resumption."""
     table: list[Figures] = []
     for n in (10, 20) if tiny else (10, 100, 1_000, 10_000):
         run = folder / f"episodes-{n}"
-        watched, rows = evaluate_watched(
+        usage, rows = evaluate_monitored(
             run, "--policy.type=expert", "--env.type=fake", f"--eval.n_episodes={n}",
             "--eval.batch_size=2",
         )  # fmt: skip
-        report = watch("report", str(run))
+        report = run_monitored("report", str(run))
         _cut_journal(run, lines=5)
-        resume = watch("eval", "--resume", f"--output_dir={run}")
+        resume = run_monitored("eval", "--resume", f"--output_dir={run}")
         if len(read_journal(run).rows) != n:
             raise SystemExit(f"--resume left {len(read_journal(run).rows)} of {n} episodes")
-        # Start-up is the same for all; of a small run it is nearly everything.
-        more_s = watched.cpu_s - float(table[0]["cpu_s"] or 0.0) if n >= 1_000 else None
+        # Start-up is the same for all; a small run is nearly only start-up.
+        more_s = usage.cpu_s - float(table[0]["cpu_s"] or 0.0) if n >= 1_000 else None
         table.append({
             "episodes": n,
-            "wall_s": watched.wall_s,
+            "wall_s": usage.wall_s,
             "gap_ms": gap_ms(rows),
-            "cpu_s": watched.cpu_s,
+            "cpu_s": usage.cpu_s,
             "cpu_ms_each": None if more_s is None else 1000 * more_s / (n - 10),
-            "running_mb": watched.running_mb(rows),
-            "peak_mb": watched.peak_mb,
+            "running_mb": usage.running_mb(rows),
+            "peak_mb": usage.peak_mb,
             "report_cpu_s": report.cpu_s,
             "report_mb": report.peak_mb,
             "resume_cpu_s": resume.cpu_s,
@@ -81,7 +81,7 @@ def episodes(folder: Path, *, tiny: bool) -> list[Figures]:
 
 
 def _cut_journal(run: Path, *, lines: int) -> None:
-    """Forget the last episodes, as if the run had been killed before them."""
+    """Remove the last episodes, as if the run had been killed before them."""
     kept = (run / JOURNAL_FILE).read_bytes().splitlines(keepends=True)[:-lines]
     (run / JOURNAL_FILE).write_bytes(b"".join(kept))
 
@@ -104,11 +104,11 @@ def episodes_panels(table: list[Figures]) -> list[Panel]:
 
 
 def workers(folder: Path, *, tiny: bool) -> list[Figures]:
-    """Simulators that sleep and need no core: what is left is the parent's work."""
+    """Overhead of the parent process with simulators that sleep and need no core."""
     steps, step_ms, chunk = 40, 10, 10
     table: list[Figures] = []
     for n in (1, 2) if tiny else (1, 2, 4, 8, 16, 32, 64):
-        watched, rows = evaluate_watched(
+        usage, rows = evaluate_monitored(
             folder / f"workers-{n}", "--policy.type=random", f"--policy.n_action_steps={chunk}",
             "--policy.inputs=observation.state", "--env.type=fake", "--env.endless=true",
             f"--env.episode_length={steps}", f"--env.step_ms={step_ms}",
@@ -118,17 +118,17 @@ def workers(folder: Path, *, tiny: bool) -> list[Figures]:
         table.append({
             "workers": n,
             "episodes_per_s": len(rows) / span_s(rows),
-            # Sleeps oversleep a little: the simulator's own clock says how long it took.
+            # Sleeps take a little longer: the simulator's own clock measures them.
             "busy": total(rows, "sim_s") / sum(map(span_s, by_worker(rows))),
             "wait_ms": 1000 * statistics.median(row.wait_s or 0.0 for row in rows) * chunk / steps,
-            "first_step_s": first_start(rows) - watched.began,
-            "all_started_s": max(first_start(part) for part in by_worker(rows)) - watched.began,
+            "first_step_s": first_start(rows) - usage.began,
+            "all_started_s": max(first_start(part) for part in by_worker(rows)) - usage.began,
             "requests": asked,
-            "cpu_s": watched.cpu_s,
-            # What one more request costs the parent, the start of ever more workers included.
-            "cpu_ms_each": _slope_ms(table[0], asked, watched.cpu_s) if asked >= 1_000 else None,
-            "running_mb": watched.running_mb(rows),
-            "worker_mb": watched.worker_mb,
+            "cpu_s": usage.cpu_s,
+            # Cost of one more request for the parent, including the start of more workers.
+            "cpu_ms_each": _slope_ms(table[0], asked, usage.cpu_s) if asked >= 1_000 else None,
+            "running_mb": usage.running_mb(rows),
+            "worker_mb": usage.worker_mb,
         })  # fmt: skip
     return table
 
@@ -154,10 +154,10 @@ def workers_panels(table: list[Figures]) -> list[Panel]:
 
 
 def metaworld(folder: Path, *, tiny: bool) -> list[Figures]:
-    """Simulators that fill a core each: more workers than cores must cost nothing."""
+    """Simulators that use one core each: more workers than cores must cost nothing."""
     table: list[Figures] = []
     for n in (1, 2) if tiny else (1, 2, 4, 8):
-        watched, rows = evaluate_watched(
+        usage, rows = evaluate_monitored(
             folder / f"metaworld-{n}", "--policy.type=random", "--policy.n_action_steps=10",
             "--env.type=metaworld", "--env.task=reach-v3",
             f"--env.episode_length={5 if tiny else 200}", f"--eval.n_episodes={2 if tiny else 48}",
@@ -166,9 +166,9 @@ def metaworld(folder: Path, *, tiny: bool) -> list[Figures]:
         table.append({
             "workers": n,
             "steps_per_s": total(rows, "steps") / span_s(rows),
-            "wall_s": watched.wall_s,
-            "cpu_ms_per_step": 1000 * watched.all_cpu_s / total(rows, "steps"),
-            "worker_mb": watched.worker_mb,
+            "wall_s": usage.wall_s,
+            "cpu_ms_per_step": 1000 * usage.all_cpu_s / total(rows, "steps"),
+            "worker_mb": usage.worker_mb,
         })  # fmt: skip
     return table
 
@@ -186,12 +186,12 @@ def metaworld_panels(table: list[Figures]) -> list[Panel]:
 
 
 def tasks(folder: Path, *, tiny: bool) -> list[Figures]:
-    """As many episodes in all, of ever more tasks: what is added is opening their simulators."""
+    """The same number of episodes over more and more tasks: the cost of opening simulators."""
     episodes, steps = (2, 5) if tiny else (100, 50)
     table: list[Figures] = []
     for n in (1, 2) if tiny else (1, 2, 5, 10, 25, 50):
         ids = [50 * place // n for place in range(n)]
-        watched, rows = evaluate_watched(
+        usage, rows = evaluate_monitored(
             folder / f"tasks-{n}", "--policy.type=random", "--policy.n_action_steps=50",
             "--env.type=metaworld", "--env.task=mt50", f"--env.task_ids={ids}",
             f"--env.episode_length={steps}", f"--eval.n_episodes={episodes // n}",
@@ -199,21 +199,21 @@ def tasks(folder: Path, *, tiny: bool) -> list[Figures]:
         )  # fmt: skip
         table.append({
             "tasks": n,
-            "wall_s": watched.wall_s,
+            "wall_s": usage.wall_s,
             "open_s": total(rows, "open_s"),
             "open_ms_each": 1000 * total(rows, "open_s") / sum(1 for row in rows if opened(row)),
             "opened": sum(1 for row in rows if opened(row)),
             "step_ms": 1000 * total(rows, "sim_s") / total(rows, "steps"),
-            "cpu_s": watched.cpu_s,
-            "all_cpu_s": watched.all_cpu_s,
-            "running_mb": watched.running_mb(rows),
-            "worker_mb": watched.worker_mb,
+            "cpu_s": usage.cpu_s,
+            "all_cpu_s": usage.all_cpu_s,
+            "running_mb": usage.running_mb(rows),
+            "worker_mb": usage.worker_mb,
         })  # fmt: skip
     return table
 
 
 def opened(row: EpisodeRecord) -> bool:
-    """Whether a simulator was built for this episode: that never takes less than a millisecond."""
+    """Return whether a simulator was created for this episode, which takes over a millisecond."""
     return (row.open_s or 0.0) > 0.001
 
 
@@ -233,7 +233,7 @@ def tasks_panels(table: list[Figures]) -> list[Panel]:
 
 def images(folder: Path, *, size: int, chunk: int, steps: int) -> tuple[float, list[EpisodeRecord]]:
     """Run eight episodes with one image every ``chunk`` steps; return their seconds."""
-    _, rows = evaluate_watched(
+    _, rows = evaluate_monitored(
         folder, "--policy.type=random", f"--policy.n_action_steps={chunk}",
         "--policy.inputs=observation.image,observation.state", "--env.type=metaworld",
         "--env.task=reach-v3", f"--env.episode_length={steps}",

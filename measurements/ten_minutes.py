@@ -1,11 +1,11 @@
-"""From nothing to an evaluated policy on a GPU host: record, train, correct, train on, examine.
+"""From nothing to an evaluated policy on a GPU host: record, train, correct, train on, evaluate.
 
     python -m measurements ten_minutes all --tasks=eight --work=/dev/shm/eight
     python -m measurements ten_minutes record train --tasks=mt50 --work=DIR   (the others later)
 
 One language-conditioned policy from pixels for all tasks (docs/training.md). The stages are
-commands of `proctor`, printed as they run. They may run in several sessions: WORK/times.json keeps
-the time of each. Demonstrations have other seeds than the final evaluation.
+`proctor` commands, printed as they run. They may run in several sessions: WORK/times.json keeps the
+time of each. Demonstrations have other seeds than the final evaluation.
 
     record    demonstrations of the scripted experts, half of them with action noise
     train     a first policy on the demonstrations
@@ -26,7 +26,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from measurements.command import PROCTOR, machine, parser_of
+from measurements.command import PROCTOR, machine, make_parser
 from proctor.benchmarks.metaworld.tasks import TASKS
 from proctor.runs.journal import read_journal
 from proctor.stats.rates import rate_text
@@ -37,7 +37,7 @@ EIGHT = (
     "stick-push-v3,disassemble-v3"
 )
 RECORDED_FROM, CORRECTED_FROM, EXAMINED_FROM = 200_000, 300_000, 1000
-LOOKING = "--policy.random_shift=6 --policy.crop=[46,60,128,128]"
+CROP_FLAGS = "--policy.random_shift=6 --policy.crop=[46,60,128,128]"
 """Crop images of 192x192 to the table with the objects of Meta-World's tasks."""
 TINY = {
     "tasks": "reach-v3", "size": 64, "shadow_map": 64, "workers": 2, "loaders": 0, "demos": 1,
@@ -49,7 +49,7 @@ STAGES = ("record", "train", "correct", "train-on", "examine")
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Parse the flags."""
-    parser = parser_of("ten_minutes", __doc__, ("all", *STAGES))
+    parser = make_parser("ten_minutes", __doc__, ("all", *STAGES))
     parser.add_argument("--tasks", default="eight", help="eight, or what --env.task takes")
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--size", type=int, default=192, help="image side, pixels")
@@ -73,7 +73,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--episodes", type=int, default=25, help="evaluation episodes per task")
     parser.add_argument("--every", type=int, default=10, help="actions executed per inference call")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--further", default=LOOKING, help="further flags of both trainings")
+    parser.add_argument("--further", default=CROP_FLAGS, help="further flags of both trainings")
     options = parser.parse_args(words)
     if options.tiny:
         vars(options).update(TINY)
@@ -99,7 +99,7 @@ class Work:
         ]
 
     def run(self, stage: str) -> None:
-        """Run one stage and write down its time."""
+        """Run one stage and store its time."""
         start = time.perf_counter()
         {
             "record": self.record,
@@ -207,15 +207,15 @@ class Work:
             "--video.episodes=0",
             f"--output_dir={run}",
         )
-        say_groups(run)
+        print_groups(run)
 
     def proctor(self, *words: str) -> None:
-        """Print and run a command of ours."""
+        """Print and run a ``proctor`` command."""
         print("$ proctor", shlex.join(words), flush=True)
-        subprocess.run([*PROCTOR, *words], check=True)  # noqa: S603  our own words
+        subprocess.run([*PROCTOR, *words], check=True)  # noqa: S603  our own command
 
 
-def say_groups(run: Path) -> None:
+def print_groups(run: Path) -> None:
     """Print the rate of each of Meta-World's groups, their mean, and the weakest tasks."""
     split = {row.name: row.split for row in TASKS}
     counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])

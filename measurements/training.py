@@ -1,4 +1,4 @@
-"""Training speed beside LeRobot: samples per second, data included, and time without data.
+"""Training speed compared with LeRobot: samples per second, data loading included.
 
     python -m measurements training [numbers video gpu gpu-bf16] [--ours] [--rounds=3] [--steps=60]
         [--batches=8,64] [--data=DIR]
@@ -6,9 +6,9 @@
 LeRobot is in PROCTOR_PEER_VENV (`make bench-peers` installs it); ``--ours`` measures Proctor alone.
 Both train by turns on the same files with the same flags. On a CPU each has one compute thread and
 the other cores are for loaders: LeRobot reads with 0 and with 4 loader processes, its best counts.
-``gpu`` and ``gpu-bf16`` run only where they are named and need CUDA: ACT of LeRobot's size, in
-float32 (TF32) or bfloat16, 12 loaders each, with ``--batches``, on ``--data`` where it exists. The
-first quarter of each run is left out. The table is Markdown, for docs/training.md.
+``gpu`` and ``gpu-bf16`` run only if they are named and need CUDA: ACT of LeRobot's size, in float32
+(TF32) or bfloat16, 12 loaders each, with ``--batches``, on ``--data`` if it exists. The first
+quarter of each run is left out. The table is Markdown, for docs/training.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from measurements.command import PROCTOR, Part, parser_of, run_parts
+from measurements.command import PROCTOR, Part, make_parser, run_parts
 from measurements.dataset_samples import write_numbers, write_video
 from measurements.peers.install import peer_python, require_lerobot
 
@@ -42,9 +42,9 @@ SMALL = {
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 BF16 = {"ACCELERATE_MIXED_PRECISION": "bf16"}
-"""LeRobot 0.6.1 has no flag for it; Proctor has."""
-SAID = re.compile(r"step:\S+ .*?updt_s:([\d.]+).*?data_s:([\d.]+)")
-"""LeRobot 0.6.1's log line: seconds of a step's update and of its data."""
+"""LeRobot 0.6.1 has no flag for bfloat16; Proctor has."""
+LOG_LINE = re.compile(r"step:\S+ .*?updt_s:([\d.]+).*?data_s:([\d.]+)")
+"""Pattern of LeRobot 0.6.1's log line: seconds of a step's update and of its data."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Case:
     steps: int
     theirs: Sequence[dict[str, object]]
     ours: dict[str, dict[str, object]]
-    """By the name of the row."""
+    """Our loader settings, by the row's name."""
     network: Mapping[str, object] = field(default_factory=lambda: SMALL)
     environment: Mapping[str, str] = field(default_factory=lambda: ONE_THREAD)
 
@@ -93,7 +93,7 @@ def ours(case: Case, output: Path, reading: dict[str, object]) -> Speed:
 def theirs(case: Case, output: Path, reading: dict[str, object]) -> Speed:
     command = [str(peer_python()), "-I", "-m", "lerobot.scripts.lerobot_train"]
     said = _run([*command, *case.flags(output, reading)], case.environment)
-    found = [(float(update), float(data)) for update, data in SAID.findall(said)]
+    found = [(float(update), float(data)) for update, data in LOG_LINE.findall(said)]
     if not found:
         raise SystemExit(f"LeRobot's log has no speed:\n{said[-2000:]}")
     later = found[len(found) // 4 :]
@@ -187,7 +187,7 @@ ON_CPU = ("numbers", "video")
 
 def main(words: Sequence[str]) -> None:
     """Run the named parts, or those for a CPU."""
-    parser = parser_of("training", __doc__, (*ON_CPU, "gpu", "gpu-bf16"))
+    parser = make_parser("training", __doc__, (*ON_CPU, "gpu", "gpu-bf16"))
     parser.add_argument("--ours", action="store_true", help="without LeRobot")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=60)

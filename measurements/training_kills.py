@@ -76,7 +76,7 @@ def disturbed(begin: list[str], folder: Path, moments: random.Random, lasted: fl
 
 
 def kill_train(at_least: int, seed: int, steps: int) -> bool:
-    """Kill trainings at least so often; return whether all ended with the same bytes."""
+    """Kill trainings at least ``at_least`` times; return whether all ended with the same bytes."""
     moments = random.Random(seed)  # noqa: S311  repeatable, not secret
     with tempfile.TemporaryDirectory() as scratch:
         root, whole = (Path(scratch) / name for name in ("data", "whole"))

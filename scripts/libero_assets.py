@@ -1,6 +1,6 @@
 """Put LIBERO's assets into the cache, unless they are there.
 
-Where they cannot be had it says why and succeeds: the tests that need them are then skipped.
+If they cannot be downloaded it says why and succeeds: tests that need them are then skipped.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python scripts/libero_settled.py
 
-Only with the versions that LIBERO's published results were made with.
+Requires the versions that LIBERO's published results were made with.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def main(words: list[str]) -> int:
         command = [sys.executable, "-m", "pytest", "-p", "scripts.medium_tests"]
         environment = os.environ | {_TIMES: str(file), "PYTHONPATH": str(ROOT)}
         run = [*command, *(words or SELECTION)]
-        code = subprocess.run(run, cwd=ROOT, env=environment).returncode  # noqa: S603  our own words
+        code = subprocess.run(run, cwd=ROOT, env=environment).returncode  # noqa: S603  our own command
         seconds = read_times(file)
     listed = set(LIST.read_text().splitlines()) if LIST.exists() else set()
     names = updated(listed, seconds)

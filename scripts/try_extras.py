@@ -60,13 +60,13 @@ EPISODES: dict[str, tuple[str, ...]] = {
     "dataset": (*_FAKE, "--record=run/rollouts"),
     "ray": (*_FAKE, "--cluster=local"),
 }
-"""The flags of one episode that uses what the extra is for."""
+"""The flags of one episode that uses the extra."""
 LEAVES = {
     "video": "videos/**/*.mp4",
     "wandb": "wandb/offline-run-*",
     "dataset": "rollouts/videos/*/*/*.mp4",
 }
-"""What the run folder must hold besides a result."""
+"""Files that the run folder must contain besides a result."""
 IMPORTS = {
     "browser": "selenium.webdriver",
     "dev": "hypothesis, pytest",
@@ -84,7 +84,7 @@ def make_env(n_envs=1, use_async_envs=False, cfg=None):
 
 
 class TrialFailed(Exception):
-    """The command that failed, and the end of what it printed."""
+    """The failed command, and the end of its output."""
 
 
 @dataclass(frozen=True)
@@ -96,12 +96,12 @@ class Trial:
 
     @property
     def versions(self) -> str:
-        """Say which versions are installed."""
+        """Return which versions are installed, as text."""
         newest = "newest, torch pinned" if self.extra in ("torch", "peft") else "newest"
         return "constraints.txt" if self.pinned else newest
 
     def constraints(self, folder: Path) -> Path:
-        """Return the file of versions that pip must keep to."""
+        """Return the constraints file for pip."""
         if self.pinned:
             return PINS
         file = folder / "torch.txt"
@@ -133,7 +133,7 @@ def all_extras() -> list[str]:
     """Return the names of all extras.
 
     Raises:
-        SystemExit: one of them has nothing to be tried with.
+        SystemExit: an extra has no test.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = list(project["optional-dependencies"])
@@ -192,7 +192,7 @@ def pip_install(python: Path, words: Iterable[str]) -> None:
 
 
 def second_command(folder: Path) -> list[str]:
-    """Return what the error after `pip install 'proctor[libero]'` tells a user to install then."""
+    """Return the packages that the error after `pip install 'proctor[libero]'` names."""
     command = [str(folder / "venv" / "bin" / "proctor"), "eval", *EPISODES["libero"]]
     try:
         finished(command, folder, _EPISODE_LIMIT_S)
@@ -205,7 +205,7 @@ def second_command(folder: Path) -> list[str]:
 
 
 def run_episode(extra: str, folder: Path) -> None:
-    """Run one episode, and see that it has a result."""
+    """Run one episode, and check that it has a result."""
     if extra in IMPORTS:
         command = [str(folder / "venv" / "bin" / "python"), "-c", f"import {IMPORTS[extra]}"]
         finished(command, folder, _EPISODE_LIMIT_S)
@@ -223,16 +223,16 @@ def run_episode(extra: str, folder: Path) -> None:
 
 
 def finished(command: Sequence[str], folder: Path, limit_s: float) -> str:
-    """Run a command that sees no Python but its own; return what it printed.
+    """Run a command that sees only its own Python; return its output.
 
     Raises:
-        TrialFailed: it failed, or did not end in time.
+        TrialFailed: it failed, or timed out.
     """
     ours = ("PYTHON", "VIRTUAL_ENV")
     variables = {name: text for name, text in os.environ.items() if not name.startswith(ours)}
     variables |= {"PYTHONNOUSERSITE": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     try:
-        ended = subprocess.run(  # noqa: S603  our own words
+        ended = subprocess.run(  # noqa: S603  our own command
             command,
             cwd=folder,
             env=variables,

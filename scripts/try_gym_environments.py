@@ -1,9 +1,9 @@
-"""Runs environments of other packages that people use: two random episodes each, one filmed.
+"""Run popular environments of other packages: two random episodes each, one with a video.
 
     pip install 'gymnasium[box2d]' minigrid 'shimmy[dm-control]' gymnasium-robotics
     python scripts/try_gym_environments.py [ID ...]
 
-No test needs these packages; what this printed is in docs/benchmarks/gym.md.
+No test needs these packages; the output is in docs/benchmarks/gym.md.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from proctor.errors import ProctorError
 
 @dataclass(frozen=True)
 class Environment:
-    """One environment, and what counts as a success in it."""
+    """One environment and its success rule."""
 
     id: str
     success: str
@@ -42,7 +42,7 @@ ENVIRONMENTS = (
 
 
 def main(wanted: list[str]) -> int:
-    """Run the environments that are named, or all; return how many did not run or have no video."""
+    """Run the named environments, or all; return how many failed or have no video."""
     failed = 0
     for environment in ENVIRONMENTS:
         if wanted and environment.id not in wanted:
@@ -58,7 +58,7 @@ def main(wanted: list[str]) -> int:
 
 
 def _run(environment: Environment) -> str:
-    """Evaluate one; say what came of it."""
+    """Evaluate one environment; return a line with the result."""
     env = {"type": "gym", "id": environment.id, "success": environment.success}
     if environment.episode_length is not None:
         env["episode_length"] = str(environment.episode_length)

@@ -1,6 +1,6 @@
-"""`make tutorial`: from nothing to a scored policy. Records, trains, examines, compares.
+"""`make tutorial`: record, train, evaluate and compare a policy.
 
-Numbers only, no pictures: a few minutes on two cores, no GPU, nothing downloaded but packages.
+States only, no images: a few minutes on two cores, no GPU, only packages are downloaded.
 docs/tutorial.md walks through the same commands.
 """
 

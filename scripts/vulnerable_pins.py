@@ -1,7 +1,6 @@
-"""A part of `make check`: known vulnerabilities of the pinned dependencies, by pip-audit.
+"""Part of `make check`: known vulnerabilities of the pinned dependencies, by pip-audit.
 
-Without a network there is nothing to ask: then it says so and succeeds, because what has not been
-checked is not known to be bad, and a build must not fail for want of a network.
+Without a network it says so and succeeds: a build must not fail because the network is missing.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ _LIMIT_S = 30
 
 
 def main() -> int:
-    """Ask, print what was found, and return 1 where something was."""
+    """Run the audit, print its findings, and return 1 if there are any."""
     command = [sys.executable, "-m", "pip_audit", f"--requirement={PINS}"]
     command += ["--no-deps", "--disable-pip", "--format=json", "--progress-spinner=off"]
     try:
-        asked = subprocess.run(  # noqa: S603  our own words
+        asked = subprocess.run(  # noqa: S603  our own command
             command, capture_output=True, text=True, check=False, timeout=_LIMIT_S
         )
         answer: dict[str, Any] = json.loads(asked.stdout)

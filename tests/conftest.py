@@ -1,3 +1,5 @@
+"""Fixtures and settings of the whole test suite."""
+
 from __future__ import annotations
 
 import os
@@ -10,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # one suite a core: more threads would get in their way
+if "PYTEST_XDIST_WORKER" in os.environ:  # one test process per core: more threads would compete
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # as proctor does, before a test imports grpc
 
@@ -18,12 +20,12 @@ from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.evaluation.run import Evaluation, prepare, run_evaluation
 
-# A suite that was started by nohup hands that on, and runs would not hear their terminal go.
+# Under nohup, SIGHUP would stay ignored in child runs.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
-# And one that a script started with & would hand on that Ctrl-C means nothing.
+# Started by a script with &, SIGINT would stay ignored in child runs.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-# How long a case takes says how busy the machine is, and nothing about what is tested.
+# A case's time depends on the machine's load, not on the tested code.
 hypothesis_settings.register_profile(
     "busy", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -42,7 +44,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that are marked gpu and asked for by name say why they cannot run here."""
+    """Let tests marked gpu that are selected by name fail with the reason if they cannot run."""
     for_gpus = [item for item in items if item.get_closest_marker("gpu")]
     if for_gpus and not pytest.importorskip("torch").cuda.is_available():
         for item in for_gpus:
@@ -51,7 +53,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., Evaluation]:
-    """Evaluate on the fake benchmark; each call gets a folder of its own unless it names one."""
+    """Evaluate on the fake benchmark; each call gets its own folder unless it names one."""
     return evaluating_in(tmp_path)
 
 
@@ -74,5 +76,5 @@ def evaluating_in(folder: Path) -> Callable[..., Evaluation]:
 
 
 def digests(evaluation: Evaluation) -> dict[Any, Any]:
-    """What must be equal when two runs had the same episodes."""
+    """Return the results that must be equal if two runs had the same episodes."""
     return {row.key: (row.digest, row.steps, row.outcome) for row in evaluation.rows}

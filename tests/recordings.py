@@ -1,4 +1,4 @@
-"""Recordings on the fake benchmark, and what their datasets hold."""
+"""Recordings of the fake benchmark, and the columns of their datasets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NUMBERS = {
 
 
 def record(root: Path, *watching: Callback, **flags: Any) -> RecordingResult:
-    """Record numbers of two small tasks, unless told otherwise."""
+    """Record two small tasks without images, unless flags say otherwise."""
     settings = NUMBERS | {"dataset.root": str(root)}
     settings |= {name.replace("__", "."): value for name, value in flags.items()}
     settings = {name: value for name, value in settings.items() if value is not None}
@@ -38,7 +38,7 @@ def record(root: Path, *watching: Callback, **flags: Any) -> RecordingResult:
 
 
 def columns(root: Path) -> dict[str, Any]:
-    """Every number of a dataset, column by column, and where its episodes begin."""
+    """Return every column of a dataset, and where its episodes begin."""
     info = read_info(root)
     files = sorted((root / "data").rglob("*.parquet"))
     table = pa.concat_tables([pq.read_table(file) for file in files])
@@ -49,12 +49,12 @@ def columns(root: Path) -> dict[str, Any]:
 
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two datasets hold the same bits."""
+    """Return whether two datasets have the same bits."""
     return one.keys() == other.keys() and all(np.array_equal(one[key], other[key]) for key in one)
 
 
 def episodes_of(root: Path) -> list[dict[str, Any]]:
-    """The columns of each episode."""
+    """Return the columns of each episode."""
     told = columns(root)
     told.pop("from")
     n = int(told["episode_index"][-1]) + 1

@@ -1,4 +1,4 @@
-"""Run folders written by hand, for tests of what is made from them."""
+"""Hand-written run folders, for tests of reports and comparisons."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RECORD = RunRecord(
 
 
 def episode(task_id: int, index: int, outcome: Outcome, *, suite: str = "point") -> EpisodeRecord:
-    """An episode that began two seconds after the one before it, on worker ``task_id``."""
+    """Return an episode that began two seconds after the one before it, on worker ``task_id``."""
     ran = outcome.counts
     start = BEGAN + 1 + 2 * index
     return EpisodeRecord(
@@ -55,7 +55,7 @@ def episode(task_id: int, index: int, outcome: Outcome, *, suite: str = "point")
 
 
 def eight_episodes() -> list[EpisodeRecord]:
-    """Two tasks of four: 3/4 succeed, and 1/3 beside an error."""
+    """Return two tasks of four episodes: 3/4 succeed, and 1/3 beside an error."""
     won, lost, broke = Outcome.SUCCESS, Outcome.FAILURE, Outcome.ERROR
     outcomes = ((won, won, lost, won), (lost, broke, won, lost))
     return [
@@ -75,7 +75,7 @@ def write_run(folder: Path, rows: list[EpisodeRecord], record: RunRecord = RECOR
 
 
 def infected(text: str) -> tuple[list[EpisodeRecord], RunRecord]:
-    """A run in which every string that can be anything is ``text``, names of settings too."""
+    """Return a run in which every free string is ``text``, names of settings too."""
     rows = [
         replace(row, suite=text, task=text, world=text, digest=text, error=row.error and text)
         for row in eight_episodes()

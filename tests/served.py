@@ -1,4 +1,4 @@
-"""A server of pages on a thread of the test."""
+"""A server of report pages in a thread of the test."""
 
 from __future__ import annotations
 

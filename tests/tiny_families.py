@@ -1,4 +1,4 @@
-"""Every family as small as can be, made for the fake benchmark: its fields, and checkpoints."""
+"""Every policy family at its smallest size for the fake benchmark: fields and checkpoints."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.unit.policies.tiny_tokenizer import write_clip
 
 _GOLDEN = RUNS.parent
 SIDE = 40
-"""Pixels of a picture."""
+"""Image size in pixels."""
 _XVLA = json.loads((_GOLDEN / "xvla_run" / "auto" / "config.json").read_text())
 _PI: dict[str, Any] = {
     "chunk_size": 4, "n_action_steps": 4, "max_state_dim": 4, "max_action_dim": 4,
@@ -79,12 +79,12 @@ TINY: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 SAID = tuple(f"do {i}" for i in range(6))
 LEARNT_IN_WORDS = ("multi_task_dit", "smolvla", "pi0", "pi05", "pi0_fast", "xvla")
-"""Those with a language model: their tests are marked vla."""
+"""Families with a language model: their tests are marked vla."""
 
 
 @contextmanager
 def tiny_models() -> Iterator[None]:
-    """Let names of models mean tiny ones, and one thread do it all."""
+    """Make model names mean tiny models, and use one thread."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     with tiny_sizes(vocabulary=N_WORDS):
@@ -93,7 +93,7 @@ def tiny_models() -> Iterator[None]:
 
 
 def fields_of(kind: str, scratch: Path) -> dict[str, Any]:
-    """Return the fields of a tiny one; what it reads from files is written into ``scratch``."""
+    """Return the fields of a tiny policy; files that it reads are written to ``scratch``."""
     if kind != "multi_task_dit":
         return TINY[kind]
     clip = scratch / "clip"
@@ -102,7 +102,7 @@ def fields_of(kind: str, scratch: Path) -> dict[str, Any]:
 
 
 def flags_of(kind: str, scratch: Path) -> dict[str, Any]:
-    """Return the flags of a command that makes such a policy."""
+    """Return the flags of a command that creates such a policy."""
     fields = {"type": kind, "device": "cpu"} | fields_of(kind, scratch)
     return {
         f"policy.{name}": value if isinstance(value, str) else json.dumps(value)
@@ -111,13 +111,13 @@ def flags_of(kind: str, scratch: Path) -> dict[str, Any]:
 
 
 def offered() -> Interface:
-    """Return what the fake benchmark offers."""
+    """Return the interface of the fake benchmark."""
     benchmark = find_benchmark("fake")
     return interface_of(benchmark.make(benchmark.config(image_size=SIDE)))
 
 
 def first_actions(policy: Any, size: int, words: Sequence[str] = SAID) -> np.ndarray:
-    """Return the first actions of an episode of each of ``words``, in batches of ``size``."""
+    """Return the first actions of an episode for each of ``words``, in batches of ``size``."""
     drawn, n, rows = np.random.default_rng(0), policy.spec.n_obs_steps, len(words)
     seen = {
         STATE: drawn.normal(size=(rows, n, 2)).astype(np.float32),
@@ -134,7 +134,7 @@ def first_actions(policy: Any, size: int, words: Sequence[str] = SAID) -> np.nda
 
 
 def checkpoint_of(kind: str, scratch: Path) -> Path:
-    """Return the folder of a checkpoint with random weights, none of which says nothing."""
+    """Return the folder of a checkpoint with random weights that are not zero."""
     folder = scratch / kind
     if folder.exists():
         return folder
@@ -144,7 +144,9 @@ def checkpoint_of(kind: str, scratch: Path) -> Path:
     assert made is not None
     config = policy.parts.config
     torch.manual_seed(0)
-    network = build_network(made, config)  # a policy's may have lost what acting does not need
+    network = build_network(
+        made, config
+    )  # a policy's weights may lack those that only training needs
     for value in network.parameters():
         value.data += 0.05 * torch.randn_like(value)
     pipelines = policy.parts.preprocessor, policy.parts.postprocessor

@@ -1,4 +1,4 @@
-"""Folders of trainings as `proctor train` leaves them, written by hand: no torch is needed."""
+"""Hand-written training folders as `proctor train` leaves them; torch is not needed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RECORD: dict[str, Any] = {
 
 
 def reading(step: int, *, steps: int = 10, **other: Any) -> dict[str, Any]:
-    """A line of the log: a loss that falls, a schedule that warms up and decays."""
+    """Return a line of the log: a falling loss, a schedule that warms up and decays."""
     loss = 4 * math.exp(-step / 90) + 0.05 + 0.02 * math.sin(step)
     return {
         "kind": "train",
@@ -54,7 +54,7 @@ def played(step: int, percent: float, low: float, high: float) -> dict[str, Any]
 
 
 def a_log() -> list[dict[str, Any]]:
-    """400 steps, two held-out losses, three evaluations of which one broke."""
+    """Return a log of 400 steps, two validation losses and three evaluations, one failed."""
     lines: list[dict[str, Any]] = [reading(step) for step in range(10, 401, 10)]
     lines += [{"kind": "held_out", "step": step, "loss": 300 / step} for step in (100, 200, 400)]
     lines += [played(200, 87.5, 52.9, 97.8), played(400, 62.5, 30.6, 86.3)]
@@ -66,7 +66,7 @@ def a_log() -> list[dict[str, Any]]:
 def write_training(
     folder: Path, lines: Sequence[dict[str, Any]] | None = None, record: dict[str, Any] = RECORD
 ) -> Path:
-    """Write a training that kept two checkpoints and the runs of their evaluations."""
+    """Write a training with two checkpoints and the runs of their evaluations."""
     for step in (200, 400):
         (folder / "checkpoints" / f"{step:06d}").mkdir(parents=True)
         write_run(folder / "eval" / f"{step:06d}", eight_episodes())

@@ -1,4 +1,4 @@
-"""What W&B has on disk of an offline run."""
+"""Read W&B's files of an offline run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BLOCK = 32768
 
 
 def records(path: Path) -> Iterator[Any]:
-    """Read a .wandb file: a LevelDB log, whose records may go on in the next block."""
+    """Read a .wandb file: a LevelDB log, whose records may continue in the next block."""
     from wandb.proto.wandb_internal_pb2 import Record
 
     content, place, parts = path.read_bytes(), 7, b""
@@ -31,7 +31,7 @@ def records(path: Path) -> Iterator[Any]:
 
 
 class Logged:
-    """What W&B has on disk of one session."""
+    """W&B's data of one session on disk."""
 
     def __init__(self, session: Path) -> None:
         (log,) = session.glob("*.wandb")
@@ -55,10 +55,10 @@ def _values(items: Any) -> dict[str, Any]:
 
 
 def logged(run_folder: Path) -> list[Logged]:
-    """The sessions of a run, oldest first.
+    """Return the sessions of a run, oldest first.
 
-    W&B's service writes its log when it closes it, some time after ``finish`` has returned: only
-    once the service has ended can the log be read.
+    W&B's service writes its log when it closes it, after ``finish`` has returned: the log can be
+    read only when the service has ended.
     """
     import wandb
 

@@ -1,1 +1,1 @@
-"""Proctor beside LeRobot and vla-eval; ``run.py`` is the measurement."""
+"""Proctor compared with LeRobot and vla-eval; ``run.py`` is the measurement."""

@@ -1,4 +1,4 @@
-"""Whether both sides report the same episodes, and if not, why."""
+"""Check whether both sides report the same episodes, and explain differences."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from functools import cache
 
 from measurements.peers.cases import Case
 from measurements.peers.install import peer_python
-from measurements.peers.sides import Episode
+from measurements.peers.runners import Episode
 
 CLOSE = 1e-3
-"""Relative. Two builds of torch round differently; contacts make that larger step by step."""
+"""Relative tolerance. Two builds of torch round differently, and contacts amplify that."""
 
 
 def agreement(case: Case, theirs: Sequence[Episode], ours: Sequence[Episode]) -> str:
-    """Say in one line how many episodes agree in success and rewards, and why others do not."""
+    """Return one line: how many episodes agree in success and rewards, and why others differ."""
     pairs = list(zip(theirs, ours, strict=True))
     same = sum(_agree(one, other) for one, other in pairs)
     worst = max(_apart(one.sum_reward, other.sum_reward) for one, other in pairs)
@@ -77,5 +77,5 @@ def reasons(case: Case, *, ended_early: bool) -> list[str]:
 def lerobot_version() -> tuple[int, ...]:
     """Return the peer's version, as numbers."""
     asked = "from importlib.metadata import version; print(version('lerobot'))"
-    done = subprocess.run([peer_python(), "-c", asked], capture_output=True, text=True, check=True)  # noqa: S603  our own words
+    done = subprocess.run([peer_python(), "-c", asked], capture_output=True, text=True, check=True)  # noqa: S603  our own command
     return tuple(int(part) for part in done.stdout.strip().split(".")[:2])

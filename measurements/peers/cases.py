@@ -1,4 +1,4 @@
-"""The work that both sides do, case by case."""
+"""The evaluations that both sides run."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from pathlib import Path
 SEED = 1000
 
 LEROBOTS_VIDEOS = 10
-"""How many episodes of a task `lerobot-eval` films; no flag changes it."""
+"""Number of episodes of a task that `lerobot-eval` records as video; it has no flag."""
 
 SAME_ACTIONS = "same_actions"
-"""The policy of no checkpoint: its actions are written in same_actions.py."""
+"""A policy without a checkpoint: its actions are defined in fixed_actions.py."""
 
 LIBERO_SIZE = 256
-"""Of pictures, in pixels; vla-eval has no other."""
+"""Image size in pixels; vla-eval has no other."""
 
 LIBERO_CAMERAS = ("observation.images.image", "observation.images.image2")
 
 
 class Peer(Enum):
-    """Whom we are compared with."""
+    """The software that Proctor is compared with."""
 
     LEROBOT = "LeRobot"
     VLA_EVAL = "vla-eval"
 
 
 AUTO = 0
-"""The batch size that both sides choose themselves: by the same rule, 0.7 of the cores."""
+"""Both sides choose the batch size by the same rule, 0.7 of the cores."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One evaluation, and how much faster we mean to be."""
+    """One evaluation, and the target ratio."""
 
     benchmark: str
     task: str
@@ -45,12 +45,12 @@ class Case:
     video: bool = True
     target: float = 1.0
     env_flags: tuple[str, ...] = ()
-    """More about the simulator; LeRobot and Proctor understand them alike."""
+    """More flags of the simulator; LeRobot and Proctor understand them alike."""
     peer: Peer = Peer.LEROBOT
 
     @property
     def name(self) -> str:
-        """The case in words, as the table shows it."""
+        """The case's name in the table."""
         video = "videos by default" if self.video else "no video"
         batch = "auto" if self.batch_size == AUTO else self.batch_size
         return (
@@ -60,7 +60,7 @@ class Case:
 
     @property
     def shared_flags(self) -> list[str]:
-        """The flags that mean the same to LeRobot and Proctor, without the policy's."""
+        """Flags that mean the same to LeRobot and Proctor, without the policy's."""
         return [
             f"--env.type={self.benchmark}",
             f"--env.task={self.task}",
@@ -72,7 +72,7 @@ class Case:
         ]
 
     def checkpoint_flags(self, checkpoint: Path) -> list[str]:
-        """The policy, likewise, where it is a checkpoint."""
+        """Flags of the policy, if it is a checkpoint."""
         return [
             f"--policy.path={checkpoint}",
             f"--policy.n_action_steps={self.n_action_steps}",
@@ -108,4 +108,4 @@ CASES: dict[str, list[Case]] = {
 }
 
 STARTS = [replace(_METAWORLD, horizon=1, n_episodes=n, batch_size=n, video=False) for n in (1, 2)]
-"""One step, to see when it is done."""
+"""One step, to measure when it is done."""

@@ -21,14 +21,14 @@ from proctor.policies.lerobot.saving import write_checkpoint
 from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
 
 LEAST_LEROBOT = "0.4.4"
-"""What this LeRobot loads, newer ones load too."""
+"""The oldest LeRobot that loads them; newer ones do too."""
 
 PICTURE = {"mean": 0.5, "std": 0.25, "min": 0.0, "max": 1.0}
 
 
 @dataclass(frozen=True)
 class World:
-    """What a policy sees and does in one benchmark, and what numbers are usual there."""
+    """Observations and actions of a policy in one benchmark, and their usual values."""
 
     size: int
     state: int
@@ -55,10 +55,10 @@ PUSHT = World(96, 2, 2, {"mean": 256.0, "std": 100.0, "min": 0.0, "max": 512.0})
 
 
 def write_checkpoints(folder: Path) -> dict[str, Path]:
-    """Write one ACT for each benchmark and a Diffusion Policy for PushT; return where they are.
+    """Write an ACT for each benchmark and a Diffusion Policy for PushT; return their paths.
 
-    ACT has LeRobot's sizes but for its chunk of 20 (LeRobot: 100). The Diffusion Policy has half
-    the channels of LeRobot's and 5 DDIM steps instead of 100 DDPM ones, to end soon on a CPU.
+    ACT has LeRobot's sizes except for its chunk of 20 (LeRobot: 100). The Diffusion Policy has half
+    the channels of LeRobot's and 5 DDIM steps instead of 100 DDPM steps, to finish soon on a CPU.
     """
     made: dict[str, Path] = {}
     worlds = {"act-metaworld": METAWORLD, "act-pusht": PUSHT, "act-libero": LIBERO}

@@ -1,9 +1,9 @@
-"""The peers, each in a venv of its own, with what LIBERO needs.
+"""Install the peers, each in its own venv, with LIBERO's dependencies.
 
     python -m measurements peers --install
 
-LeRobot is 0.6.1 where Python 3.12 is found, else 0.4.4 on Python 3.11; vla-eval is 0.8.0.
-PROCTOR_PEER_VENV and PROCTOR_VLA_VENV are where they are or go (default: .venv-peers and
+LeRobot is 0.6.1 if Python 3.12 is found, else 0.4.4 on Python 3.11; vla-eval is 0.8.0.
+PROCTOR_PEER_VENV and PROCTOR_VLA_VENV name their folders (default: .venv-peers and
 .venv-peers-vla); PROCTOR_PEER_PYTHON names a Python that is found neither by its name nor among
 pyenv's.
 """
@@ -40,15 +40,15 @@ def peer_venv() -> Path:
 
 
 def peer_python() -> Path:
-    """Return the Python of the peer's venv, whether it is there or not."""
+    """Return the Python of the peer's venv, which may not exist."""
     return peer_venv().absolute() / "bin" / "python"
 
 
 def require_lerobot() -> None:
-    """Stop where LeRobot is not installed.
+    """Stop if LeRobot is not installed.
 
     Raises:
-        SystemExit: saying how to install it.
+        SystemExit: with the command that installs it.
     """
     if not peer_python().exists():
         raise SystemExit(f"LeRobot is not in {peer_venv()}; run: make bench-peers")
@@ -60,7 +60,7 @@ def vla_venv() -> Path:
 
 
 def vla_python() -> Path:
-    """Return the Python of vla-eval's venv, whether it is there or not."""
+    """Return the Python of vla-eval's venv, which may not exist."""
     return vla_venv().absolute() / "bin" / "python"
 
 
@@ -89,16 +89,16 @@ def _candidates() -> Iterator[str]:
 
 
 def version_of(python: str) -> str | None:
-    """Return "3.12" and the like; None for what does not run (pyenv leaves such names)."""
+    """Return "3.12" or similar; None if it does not run (pyenv leaves such names)."""
     if shutil.which(python) is None:
         return None
     asked = "import sys; print('%d.%d' % sys.version_info[:2])"
-    done = subprocess.run([python, "-c", asked], capture_output=True, text=True)  # noqa: S603  our own words
+    done = subprocess.run([python, "-c", asked], capture_output=True, text=True)  # noqa: S603  our own command
     return done.stdout.strip() if done.returncode == 0 else None
 
 
 def install() -> None:
-    """Make LeRobot's venv, and vla-eval's where that is possible, unless they are whole."""
+    """Create LeRobot's venv, and vla-eval's if possible, unless they are complete."""
     if not _runs(peer_python(), "import lerobot, metaworld, gym_pusht"):
         _install_lerobot()
     _add_libero(peer_python(), BESIDE_LEROBOT)
@@ -130,12 +130,12 @@ def _install_vla_eval() -> None:
 
 
 def our_versions() -> list[str]:
-    """Return what constraints.txt says; another numpy and scipy gave other last bits."""
+    """Return the pins of constraints.txt; another numpy or scipy gave other last bits."""
     return (ROOT / "constraints.txt").read_text().splitlines()
 
 
 def _add_libero(python: Path, constraints: Sequence[str]) -> None:
-    """Install LIBERO as we have it, unless it is there."""
+    """Install the same LIBERO as ours, unless it is there."""
     needed = libero_requirements()
     names = [_name(requirement) for requirement in (*needed, *LIBERO_BARE)]
     asked = f"from importlib.metadata import version; [version(name) for name in {names!r}]"
@@ -147,7 +147,7 @@ def _add_libero(python: Path, constraints: Sequence[str]) -> None:
 
 
 def libero_requirements() -> list[str]:
-    """Return what our own extra says that LIBERO's environments import."""
+    """Return the requirements of our own extra `libero`."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         extras = tomllib.load(file)["project"]["optional-dependencies"]
     return list(extras["libero"])
@@ -159,7 +159,7 @@ def _name(requirement: str) -> str:
 
 def _make_venv(python: str, venv: Path, contents: str) -> None:
     print(f"installing {contents} into {venv}", flush=True)
-    subprocess.run([python, "-m", "venv", "--clear", venv], check=True)  # noqa: S603  our own words
+    subprocess.run([python, "-m", "venv", "--clear", venv], check=True)  # noqa: S603  our own command
 
 
 def _pip_constrained(python: Path, constraints: Sequence[str], *requirements: str) -> None:
@@ -170,10 +170,10 @@ def _pip_constrained(python: Path, constraints: Sequence[str], *requirements: st
 
 
 def _pip(python: Path, *arguments: str) -> None:
-    subprocess.run([python, "-m", "pip", *arguments, "--quiet"], check=True)  # noqa: S603  our own words
+    subprocess.run([python, "-m", "pip", *arguments, "--quiet"], check=True)  # noqa: S603  our own command
 
 
 def _runs(python: Path, code: str) -> bool:
     if not python.exists():
         return False
-    return subprocess.run([python, "-c", code], capture_output=True).returncode == 0  # noqa: S603  our own words
+    return subprocess.run([python, "-c", code], capture_output=True).returncode == 0  # noqa: S603  our own command

@@ -27,7 +27,7 @@ def opened(root: str, deltas: dict[str, list[float]] | None = None) -> Any:
 
 
 def peak_mb() -> float:
-    """Return the most memory this process and its largest child had."""
+    """Return the peak memory of this process and its largest child."""
     import resource
 
     kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)

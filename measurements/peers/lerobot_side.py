@@ -1,16 +1,15 @@
-"""Runs under LeRobot's own Python: its evaluation command as it is, counted and timed.
+"""Run LeRobot's evaluation command unchanged, in LeRobot's Python, with counters and timers.
 
-    python lerobot_side.py SEEN.json HORIZON VIDEOS ASSETS LEROBOT-EVAL-FLAGS...
+    python lerobot_side.py COUNTS.json HORIZON VIDEOS ASSETS LEROBOT-EVAL-FLAGS...
 
-LeRobot has no flag for two things, so they are put in from outside. HORIZON (0: LeRobot's own)
-answers when the evaluation asks a simulator for its longest episode: Meta-World's is always 500.
-VIDEOS is how many episodes are filmed at most; the command itself says 10. ASSETS, empty without
-LIBERO, is the folder of its meshes and textures.
+LeRobot has no flag for two settings, so this script patches them. HORIZON (0: LeRobot's own) is the
+step limit of an episode: Meta-World's is always 500. VIDEOS is the largest number of videos; the
+command's own is 10. ASSETS, empty without LIBERO, is the folder of its meshes and textures.
 
-What is counted is what the evaluation asks of the simulators: one picture for each observation
-(also of the reset inside a step that ended an episode) and one for each frame of a video. In
-LIBERO it is what robosuite draws: both cameras at every step, those of settling too, and nothing
-for a video, whose frames are the observations.
+The counters count calls of the simulators: one image for each observation (also of the reset inside
+a step that ended an episode) and one for each video frame. For LIBERO they count robosuite's
+renders: both cameras at every step, including settling, and none for a video, whose frames are the
+observations.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from pathlib import Path
 from typing import Any
 
 from lerobot.scripts import lerobot_eval
-from libero_there import count_pictures, prepare_libero
+from libero_setup import count_images, prepare_libero
 
 
 @dataclass
 class SimulatorCounts:
-    """What one evaluation asked of its simulators."""
+    """Calls of the simulators in one evaluation."""
 
     steps: int = 0
     renders: int = 0
@@ -40,7 +39,7 @@ class SimulatorCounts:
 
 
 def watch(env: Any, counts: SimulatorCounts, horizon: int) -> None:
-    """Count what is asked of one vector environment, and answer for its longest episode."""
+    """Count the calls of one vector environment, and set its step limit."""
     reset, step, call = env.reset, env.step, env.call
 
     def counted_reset(**options: Any) -> Any:
@@ -63,12 +62,12 @@ def watch(env: Any, counts: SimulatorCounts, horizon: int) -> None:
         return call(name, *args, **options)
 
     env.reset, env.step, env.call = counted_reset, counted_step, counted_call
-    for single in getattr(env, "envs", ()):  # in this process: filmed one by one
+    for single in getattr(env, "envs", ()):  # in this process: rendered one by one
         single.render = counted(single.render, counts)
 
 
 def counted(render: Callable[[], Any], counts: SimulatorCounts) -> Callable[[], Any]:
-    """Return ``render``, counted."""
+    """Return ``render`` with a counter."""
 
     def counted_render() -> Any:
         counts.renders += 1
@@ -78,7 +77,7 @@ def counted(render: Callable[[], Any], counts: SimulatorCounts) -> Callable[[], 
 
 
 def evaluate(horizon: int, videos: int) -> SimulatorCounts:
-    """Run LeRobot's command with the flags that are left in sys.argv."""
+    """Run LeRobot's command with the remaining flags of sys.argv."""
     counts = SimulatorCounts()
     make_env, eval_policy_all = lerobot_eval.make_env, lerobot_eval.eval_policy_all
 
@@ -99,11 +98,11 @@ def evaluate(horizon: int, videos: int) -> SimulatorCounts:
 
 
 def evaluate_libero(assets: Path, horizon: int, videos: int) -> SimulatorCounts:
-    """Run LeRobot's command where LIBERO finds ``assets``."""
+    """Run LeRobot's command with LIBERO's ``assets``."""
     with tempfile.TemporaryDirectory() as settings:
         prepare_libero(assets, Path(settings))
-        pictures = count_pictures()
-        return replace(evaluate(horizon, videos), renders=pictures.drawn)
+        images = count_images()
+        return replace(evaluate(horizon, videos), renders=images.rendered)
 
 
 def main(seen_file: Path, horizon: int, videos: int, assets: str) -> None:

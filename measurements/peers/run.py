@@ -1,12 +1,12 @@
-"""Evaluation beside LeRobot and vla-eval: the same work by turns, one table.
+"""Evaluation compared with LeRobot and vla-eval: the same work by turns, one table.
 
     python -m measurements peers [metaworld pusht replan diffusion batch libero vla start]
         [--ours] [--install]
 
 All groups but `vla` are compared with LeRobot; `libero` is one task of libero_spatial with two
-cameras and ACT. `vla` is the same task with vla-eval, without a container, both sides executing the
-same given actions in chunks. Without names it runs the groups of all installed peers: 20 minutes on
-two quiet cores. ``--install`` installs both peers first (`make bench-peers`); ``--ours`` runs
+cameras and ACT. `vla` is the same task with vla-eval, without a container; both sides execute the
+same fixed actions in chunks. Without names it runs the groups of all installed peers: 20 minutes on
+two idle cores. ``--install`` installs both peers first (`make bench-peers`); ``--ours`` runs
 Proctor alone. The table is Markdown, for docs/performance.md.
 """
 
@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from measurements.command import machine, parser_of
+from measurements.command import machine, make_parser
 from measurements.peers.agreement import agreement
 from measurements.peers.cases import CASES, STARTS, Case, Peer
 from measurements.peers.checkpoints import write_checkpoints
 from measurements.peers.install import install, peer_python, vla_python
-from measurements.peers.sides import (
+from measurements.peers.runners import (
     Outcome,
     peer_versions,
     run_lerobot,
@@ -77,7 +77,7 @@ def row(name: str, outcome: Outcome, ratio: str = "", target: str = "") -> str:
 
 
 def speed(names: list[str], checkpoints: dict[str, Path], folder: Path) -> list[str]:
-    """Print the table of all cases; return how their episodes agree."""
+    """Print the table of all cases; return how well their episodes agree."""
     print(HEAD, flush=True)
     remarks = []
     for name in names:
@@ -128,10 +128,10 @@ def installed() -> set[Peer]:
 
 
 def require(names: Sequence[str], peers: set[Peer]) -> None:
-    """Stop before the first case where a peer or LIBERO's assets are missing.
+    """Stop before the first case if a peer or LIBERO's assets are missing.
 
     Raises:
-        SystemExit: saying how to install them.
+        SystemExit: with the command that installs them.
     """
     for peer in peers - installed():
         raise SystemExit(f"{peer.value} is not in {PYTHONS[peer]().parents[1]}; {INSTALL}")
@@ -147,7 +147,7 @@ def require(names: Sequence[str], peers: set[Peer]) -> None:
 def main(words: Sequence[str]) -> None:
     """Run the named groups, or those of all installed peers."""
     known = [*CASES, "start"]
-    parser = parser_of("peers", __doc__, known)
+    parser = make_parser("peers", __doc__, known)
     parser.add_argument("--ours", action="store_true", help="Proctor alone")
     parser.add_argument("--install", action="store_true", help="install the peers first")
     asked = parser.parse_args(words)

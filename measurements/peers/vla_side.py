@@ -1,11 +1,11 @@
-"""Runs LIBERO with vla-eval without a container, and writes down what its simulator was asked.
+"""Run LIBERO with vla-eval without a container, and log the calls of its simulator.
 
-    python vla_side.py SEEN.json FOLDER ASSETS SUITE EPISODES HORIZON CHUNK SEED
+    python vla_side.py LOG.json FOLDER ASSETS SUITE EPISODES HORIZON CHUNK SEED
 
-The suite's first task, through vla-eval's own function for use from Python: its orchestrator, its
-model server with its queue of action chunks, and the websocket between them, in one process. What
-it records by default goes into FOLDER. The model looks at both cameras and the state and plays the
-actions of same_actions.py. Runs in vla-eval's venv.
+Runs the suite's first task through vla-eval's Python function: its orchestrator, its model server
+with its action queue, and the websocket between them, in one process. vla-eval's own records go to
+FOLDER. The model receives both cameras and the state and returns the actions of fixed_actions.py.
+Runs in vla-eval's venv.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from pathlib import Path
 from typing import Any
 
 import vla_eval
-from libero_there import count_pictures, prepare_libero
-from same_actions import chunk_of_actions
+from fixed_actions import chunk_of_actions
+from libero_setup import count_images, prepare_libero
 from vla_eval.benchmarks.libero.benchmark import LIBEROBenchmark
 from vla_eval.model_servers.predict import PredictModelServer
 
 
-class SameActions(PredictModelServer):  # type: ignore[misc]  # not installed in our venv
-    """Plays the same actions as the policy on our side; one episode at a time."""
+class FixedActionServer(PredictModelServer):  # type: ignore[misc]  # not installed in our venv
+    """Returns the same actions as our policy; one episode at a time."""
 
     episode = 0
 
     async def on_episode_start(self, config: Any, ctx: Any) -> None:
-        """Take note of which episode it is."""
+        """Store which episode it is."""
         self.episode = config["task"]["episode_idx"]
         await super().on_episode_start(config, ctx)
 
@@ -43,13 +43,13 @@ class SameActions(PredictModelServer):  # type: ignore[misc]  # not installed in
         return {"actions": chunk_of_actions(self.episode, ctx.step, self.chunk_size)}
 
     def get_observation_params(self) -> dict[str, Any]:
-        """Ask for what the policy on our side looks at."""
+        """Request the observations that our policy uses."""
         return {"send_wrist_image": True, "send_state": True}
 
 
 @dataclass
 class Played:
-    """One episode."""
+    """One executed episode."""
 
     rewards: list[float] = field(default_factory=list)
     success: bool = False
@@ -58,14 +58,14 @@ class Played:
     end: bytes = b""
 
     def add(self, result: Any, world: bytes) -> None:
-        """Take note of one step and of the world after it."""
+        """Add one step and the state after it."""
         self.rewards.append(float(result.reward))
         self.success |= bool(result.done)
         self.steps_hash += struct.pack("<d?", float(result.reward), bool(result.done))
         self.end = world
 
     def summary(self) -> dict[str, Any]:
-        """Return it as our journal has it, with the journal's digest."""
+        """Return the episode as our journal has it, with the journal's digest."""
         digest = hashlib.blake2b(self.start + self.steps_hash + self.end, digest_size=16)
         return {
             "success": self.success,
@@ -77,7 +77,7 @@ class Played:
 
 @dataclass
 class EpisodeLog:
-    """What one evaluation asked of its simulator."""
+    """Calls of the simulator in one evaluation."""
 
     began_at: float = 0.0
     first_step_at: float = 0.0
@@ -85,14 +85,14 @@ class EpisodeLog:
 
 
 def world_of(benchmark: Any) -> bytes:
-    """Return where the world is, as our digests see it (proctor.benchmarks.mujoco.world)."""
+    """Return the simulator's state as our digests use it (proctor.benchmarks.mujoco.world)."""
     data = benchmark._env.sim.data
     parts = (data.qpos, data.qvel, data.xpos, data.xquat, data.site_xpos)
     return b"".join(part.tobytes() for part in parts)
 
 
 def watch(log: EpisodeLog) -> None:
-    """Take note of every episode and step of vla-eval's LIBERO."""
+    """Log every episode and step of vla-eval's LIBERO."""
     reset, step = LIBEROBenchmark.reset, LIBEROBenchmark.step
 
     def watched_reset(benchmark: Any, task: Any) -> Any:
@@ -116,7 +116,7 @@ def evaluate(
     """Evaluate with vla-eval.
 
     Raises:
-        SystemExit: an episode ended with an error; vla-eval itself goes on.
+        SystemExit: an episode ended with an error; vla-eval itself would continue.
     """
     entry = {
         "benchmark": "vla_eval.benchmarks.libero.benchmark:LIBEROBenchmark",
@@ -126,7 +126,7 @@ def evaluate(
         "params": {"suite": suite, "seed": seed},
     }
     config = {"benchmarks": [entry], "output_dir": str(folder)}
-    (result,) = vla_eval.evaluate(SameActions(chunk_size=chunk), config, docker=False)
+    (result,) = vla_eval.evaluate(FixedActionServer(chunk_size=chunk), config, docker=False)
     for task in result["tasks"]:
         for episode in task["episodes"]:
             if episode.get("failure_reason"):
@@ -138,12 +138,12 @@ def main(seen_file: Path, folder: Path, assets: Path, suite: str, *numbers: int)
     log = EpisodeLog()
     with tempfile.TemporaryDirectory() as settings:
         prepare_libero(assets, Path(settings))
-        pictures = count_pictures()
+        images = count_images()
         watch(log)
         evaluate(folder, suite, *numbers)
     told = {
         "steps": sum(len(played.rewards) for played in log.played),
-        "renders": pictures.drawn,
+        "renders": images.rendered,
         "began_at": log.began_at,
         "first_step_at": log.first_step_at,
         "episodes": [played.summary() for played in log.played],

@@ -1,7 +1,7 @@
-"""Proctor under fire: hundreds of short runs, each disturbed, resumed and compared.
+"""Chaos tests: hundreds of short runs, each disturbed, resumed and compared.
 
-python -m tests.chaos --runs=300 --seed=0     # make chaos
-python -m tests.chaos --seed=0 --only=17      # one of them again
+python -m tests.chaos --runs=300 --seed=0     # make chaos python -m tests.chaos --seed=0 --only=17
+# repeat one of them
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COLUMNS = ("runs", "hit", "sessions", "lost", "duplicated", "changed", "left be
 
 
 def main() -> int:
-    """Run the trials, print the table, return 1 if any broke a promise."""
+    """Run the trials, print the table, and return 1 if any trial failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos")
     parser.add_argument("--runs", type=int, default=300, help="how many runs are disturbed")
     parser.add_argument("--seed", type=int, default=0, help="decides what happens and when")
@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def run_trials(seed: int, numbers: Iterable[int], base: Path, *, lanes: int) -> list[Verdict]:
-    """Run the trials with these numbers in ``base``, ``lanes`` at once."""
+    """Run the trials with these numbers in ``base``, ``lanes`` of them in parallel."""
     expected = undisturbed(base)
 
     def one(number: int) -> Verdict:
@@ -95,7 +95,7 @@ def _figures(verdicts: list[Verdict]) -> dict[str, int]:
 
 
 def describe(verdict: Verdict) -> str:
-    """Say what was wrong with a run and how to see it again."""
+    """Return the faults of a run and the command that repeats it."""
     counted = f"{verdict.lost} lost, {verdict.duplicated} duplicated, {verdict.changed} changed"
     wrong = "; ".join([counted, *verdict.left, *verdict.complaints])
     scenario = verdict.scenario

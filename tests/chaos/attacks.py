@@ -1,4 +1,4 @@
-"""How a running evaluation is disturbed from outside."""
+"""Disturbances of a running evaluation from outside."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ _DISK_MB = 24  # a run is refused where less than 16 MB are free
 
 @dataclass(frozen=True)
 class Target:
-    """A session of ``proctor eval`` and where it works."""
+    """A session of ``proctor eval`` and its folder."""
 
     process: subprocess.Popen[bytes]
     folder: Path
     pick: Callable[[list[psutil.Process]], psutil.Process]
     to_group: bool
     start_second: Callable[[], int]
-    """Starts another run in the folder, waits for its end and returns its exit code."""
+    """Starts another run in the same folder, waits for it and returns its exit code."""
 
     @property
     def alive(self) -> bool:
         return self.process.poll() is None
 
     def signal(self, signum: signal.Signals) -> None:
-        """Send to the parent, or to its whole group as a terminal does."""
+        """Send a signal to the parent, or to its whole process group as a terminal does."""
         with contextlib.suppress(ProcessLookupError):
             (os.killpg if self.to_group else os.kill)(self.process.pid, signum)
 
@@ -63,7 +63,7 @@ def episodes_in(folder: Path) -> int:
 
 
 def wait_for(moment: Moment, target: Target, done_before: int) -> None:
-    """Wait until it is time to strike, or the run is over."""
+    """Wait until the attack is due, or the run is over."""
     deadline = time.monotonic() + 30
     while target.alive and time.monotonic() < deadline:
         begun = not moment.begun or (target.folder / RUN_FILE).exists()
@@ -74,7 +74,7 @@ def wait_for(moment: Moment, target: Target, done_before: int) -> None:
 
 
 def strike(attack: Attack, target: Target) -> bool:
-    """Carry out ``attack``; False when there was nothing left to hit."""
+    """Carry out ``attack``; return False if its target had already ended."""
     if not target.alive:
         return False
     try:
@@ -91,7 +91,10 @@ def _kill_worker(target: Target) -> bool:
 
 
 def _stop_worker(target: Target) -> bool:
-    """Stop one that works: one that starts is given a minute before it counts as hung."""
+    """Stop a worker that is running an episode.
+
+    A worker that is starting has a minute before it counts as hung.
+    """
     if episodes_in(target.folder) == 0:
         return False
     workers = [worker for worker in target.workers() if time.time() - worker.create_time() > 0.5]
@@ -138,7 +141,7 @@ def _terminate(target: Target) -> bool:
 
 
 def _block_session_log(target: Target) -> bool:
-    """Put a folder where the session's last line goes: closing that recorder fails."""
+    """Put a folder in place of the session log, so that closing its callback fails."""
     path = target.folder / SESSIONS_FILE
     if not target.folder.exists():
         return False
@@ -148,7 +151,7 @@ def _block_session_log(target: Target) -> bool:
 
 
 def _hang_up(target: Target) -> bool:
-    """Twice, as from the kernel and from the shell."""
+    """Send SIGHUP twice, as the kernel and the shell do."""
     target.signal(signal.SIGHUP)
     time.sleep(0.03)
     target.signal(signal.SIGHUP)
@@ -162,7 +165,7 @@ def _close_pipe(target: Target) -> bool:
 
 
 def _crowd(target: Target) -> bool:
-    """Connect more often than the server has room for, and stay until the run is over."""
+    """Open more connections than the server allows, and keep them until the run is over."""
     ports = [
         connection.laddr.port
         for child in psutil.Process(target.process.pid).children()
@@ -180,7 +183,7 @@ def _crowd(target: Target) -> bool:
 
 
 def _suspend(target: Target) -> bool:
-    """Ctrl-Z for longer than the watchdog waits, then fg; the parent moves before the workers."""
+    """Ctrl-Z for longer than the watchdog's timeout, then fg; the parent continues first."""
     os.killpg(target.process.pid, signal.SIGSTOP)
     time.sleep(WATCHDOG_S + 0.7)
     target.process.send_signal(signal.SIGCONT)
@@ -190,7 +193,7 @@ def _suspend(target: Target) -> bool:
 
 
 def _fill_disk(target: Target) -> bool:
-    """Leave no room on the small disk; without one, let no file grow any more."""
+    """Fill the small disk; without one, limit the file size."""
     disk = target.folder.parent
     if not disk.is_mount():
         size = max((path.stat().st_size for path in target.folder.glob("*.jsonl")), default=0)
@@ -204,7 +207,7 @@ def _fill_disk(target: Target) -> bool:
 
 
 def _shrink_memory(target: Target) -> bool:
-    """Cut the arena off under everyone who maps it; it has no name by which to remove it."""
+    """Truncate the shared memory under all processes that map it; it has no name to remove."""
     for path in Path(f"/proc/{target.process.pid}/fd").iterdir():
         with contextlib.suppress(OSError):
             if "proctor-arena" not in str(path.readlink()):
@@ -245,7 +248,7 @@ _ATTACKS: dict[Attack, Callable[[Target], bool]] = {
 
 @contextlib.contextmanager
 def small_disk(path: Path) -> Iterator[None]:
-    """Mount a small disk where that is allowed; where not, the attack limits the file size."""
+    """Mount a small disk if that is allowed; otherwise the attack limits the file size."""
     mount = ["mount", "-t", "tmpfs", "-o", f"size={_DISK_MB}m", "proctor-chaos", str(path)]
     mounted = subprocess.run(mount, capture_output=True, check=False).returncode == 0
     try:
@@ -256,7 +259,7 @@ def small_disk(path: Path) -> Iterator[None]:
 
 
 def damage_journal(damage: Damage, folder: Path, cut: float) -> bool:
-    """Do to the last line what a power cut does; False where there is none."""
+    """Damage the last line as a power cut does; return False if there is none."""
     path = folder / JOURNAL_FILE
     content = path.read_bytes() if path.exists() else b""
     if not content.endswith(b"\n"):

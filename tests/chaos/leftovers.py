@@ -1,4 +1,4 @@
-"""What a run may not leave behind: processes, shared memory, a held lock, temporary files."""
+"""Find leftovers of a run: processes, shared memory, a held lock, temporary files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import psutil
 from proctor.system.locks import CLAIM_FILE, LOCK_FILE
 
 MARK = "PROCTOR_CHAOS"
-"""An environment variable that every process of a trial inherits, however often it is orphaned."""
+"""An environment variable that every process of a trial inherits, orphans too."""
 _GRACE_S = 5.0
 
 
@@ -26,12 +26,12 @@ def processes_of(mark: str) -> list[psutil.Process]:
             if wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
                 found.append(psutil.Process(pid))
         except (OSError, psutil.NoSuchProcess):
-            continue  # it ended meanwhile
+            continue  # it has just ended
     return found
 
 
 def orphans(mark: str, grace_s: float = _GRACE_S) -> list[str]:
-    """Name the processes that are still there after a few seconds, and end them."""
+    """Return the processes that are alive after a few seconds, and kill them."""
     deadline = time.monotonic() + grace_s
     while (left := processes_of(mark)) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -47,13 +47,13 @@ def orphans(mark: str, grace_s: float = _GRACE_S) -> list[str]:
 
 @functools.cache
 def can_have_own_shared_memory() -> bool:
-    """Whether a trial may have a /dev/shm that no other program writes to."""
+    """Return whether a trial can have a private /dev/shm."""
     tried = subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False)
     return tried.returncode == 0
 
 
 def with_own_shared_memory(command: list[str], folder: Path) -> list[str]:
-    """Return ``command`` such that what it puts into /dev/shm lies in ``folder``."""
+    """Return ``command`` with ``folder`` as its /dev/shm."""
     if not can_have_own_shared_memory():
         return command
     mount = 'mount --bind "$0" /dev/shm && exec "$@"'
@@ -61,12 +61,12 @@ def with_own_shared_memory(command: list[str], folder: Path) -> list[str]:
 
 
 def segments(folder: Path) -> list[str]:
-    """Name the shared memory that is still there."""
+    """Return the shared memory segments that are left."""
     return [f"shared memory {path.name}" for path in folder.iterdir()]
 
 
 def held_lock(folder: Path) -> list[str]:
-    """Say whether somebody still holds the folder's lock; the file itself stays, as it must."""
+    """Return whether the folder's lock is still held; the lock file itself stays."""
     if (folder / CLAIM_FILE).exists():
         return [f"claim {folder / CLAIM_FILE}"]
     path = folder / LOCK_FILE
@@ -81,6 +81,6 @@ def held_lock(folder: Path) -> list[str]:
 
 
 def temporary_files(folder: Path, temporary: Path) -> list[str]:
-    """Name unfinished files in the run folder and whatever is in the temporary one."""
+    """Return unfinished files of the run folder and all files of the temporary folder."""
     unfinished = [path for path in folder.rglob("*") if path.suffix in (".part", ".tmp")]
     return [f"file {path}" for path in [*unfinished, *temporary.iterdir()]]

@@ -1,8 +1,8 @@
-"""Runs on a cluster of two nodes of this machine while workers, engines and nodes are killed.
+"""Runs on a Ray cluster of two nodes on this machine while workers, engines and nodes are killed.
 
     python -m tests.chaos.on_ray [--runs=20] [--episodes=200] [--seed=0]
 
-Every run is held against one that was played here, by this process alone.
+Every run is compared with one in this process alone.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _STORE = 80 * 2**20
 
 
 class Nodes:
-    """Two nodes with one core each, and a head that plays nothing."""
+    """Two nodes with one core each, and a head that runs no episodes."""
 
     def __init__(self) -> None:
         from ray.cluster_utils import Cluster
@@ -72,7 +72,7 @@ class Nodes:
 
 @contextlib.contextmanager
 def two_nodes() -> Iterator[Nodes]:
-    """Start them, and let this process be their driver."""
+    """Start the nodes, with this process as their driver."""
     ray = import_ray()
     nodes = Nodes()
     try:
@@ -110,7 +110,7 @@ def kill_worker(rng: random.Random) -> bool:
 
 @dataclass
 class Strikes(Callback):
-    """Kills something whenever so many episodes have ended."""
+    """A callback that kills a process whenever a number of episodes have ended."""
 
     nodes: Nodes
     rng: random.Random
@@ -137,7 +137,7 @@ def played(
     cluster: str | None = None,
     watching: list[Callback] | None = None,
 ) -> dict[EpisodeKey, Course]:
-    """Evaluate into ``folder`` and return what must not change."""
+    """Evaluate into ``folder`` and return the results that must not change."""
     given = episodes | {"output_dir": str(folder), "cluster": cluster}
     run_evaluation(prepare(build(EvalConfig, given)), given, lambda before: watching or [])
     return {row.key: course(row) for row in read_journal(folder).rows}
@@ -145,7 +145,7 @@ def played(
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of a run."""
+    """The result of a disturbed run."""
 
     lost: int
     duplicated: int
@@ -166,7 +166,7 @@ def disturbed(
     expected: dict[EpisodeKey, Course],
     rng: random.Random,
 ) -> Verdict:
-    """Play the episodes on the cluster while something of every kind is killed, and compare."""
+    """Run the episodes on the cluster while processes of every kind are killed, and compare."""
     kinds = ["worker", "engine", "node"]
     rng.shuffle(kinds)
     places = sorted(rng.sample(range(1, len(expected) * 3 // 4), len(kinds)))

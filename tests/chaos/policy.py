@@ -1,4 +1,4 @@
-"""A policy that looks at the world, draws noise, and breaks where it is told to."""
+"""A policy that depends on observations, adds noise, and fails on demand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from proctor.types import EpisodeSpec
 
 
 class PolicyFault(Enum):
-    """How the policy breaks."""
+    """How the policy fails."""
 
     RAISE = "raise"
     EXIT = "exit"
@@ -28,7 +28,7 @@ class PolicyFault(Enum):
 
 @dataclass
 class ChaosConfig(PolicyConfig):
-    """Where and how to break, and the folder that remembers that it did."""
+    """Where and how to fail, and the folder that records that it did."""
 
     fault: PolicyFault | None = None
     fault_at: str = ""  # TASK/EPISODE/STEP
@@ -36,7 +36,7 @@ class ChaosConfig(PolicyConfig):
 
 
 class ChaosPolicy(Policy):
-    """Walks towards the goal with noise: its actions depend on what it sees and on what it drew."""
+    """Moves towards the goal with noise: actions depend on observations and random numbers."""
 
     spec = PolicySpec("chaos", ("observation.environment_state",), n_obs_steps=2, n_action_steps=3)
 
@@ -80,7 +80,7 @@ class ChaosPolicy(Policy):
 
 
 class ChaosPolicyInWorker(ChaosPolicy):
-    """The same beside each simulator."""
+    """The same policy in each worker."""
 
     spec = replace(ChaosPolicy.spec, placement=Placement.WORKER)
 

@@ -1,4 +1,4 @@
-"""What happens in one trial: decided from the seed and the trial's number, before anything runs."""
+"""The scenario of one trial, determined by the seed and the trial's number before it runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Mode(Enum):
 
 
 class Attack(Enum):
-    """What is done to a run from outside."""
+    """A disturbance of a run from outside."""
 
     KILL_WORKER = "a worker is killed"
     STOP_WORKER = "a worker is stopped"
@@ -46,7 +46,7 @@ class Attack(Enum):
 
 
 class Surroundings(Enum):
-    """Where every session of a run is started."""
+    """The environment in which every session of a run starts."""
 
     CLOSED = "streams that are closed"
     FULL = "output to a full disk"
@@ -55,7 +55,7 @@ class Surroundings(Enum):
 
 
 class Damage(Enum):
-    """What a power cut does to the journal after its parent was killed."""
+    """Damage of a power cut to the journal, after the parent was killed."""
 
     CUT = "last line cut"
     NO_NEWLINE = "last newline missing"
@@ -66,17 +66,17 @@ class Damage(Enum):
 
 @dataclass(frozen=True)
 class Moment:
-    """When to strike: so long after the session has finished so many episodes."""
+    """When to attack: a time after the session has finished a number of episodes."""
 
     episodes: int
     delay_s: float
     begun: bool = True
-    """With no episodes: after the run folder is there, not after the process is."""
+    """Without episodes: after the run folder exists, not after the process does."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of fault, and how runs that it can meet are run."""
+    """One kind of fault, and the settings of runs that it applies to."""
 
     name: str
     modes: tuple[Mode, ...]
@@ -86,13 +86,13 @@ class Kind:
     damage: Damage | None = None
     surroundings: Surroundings | None = None
     flags: tuple[str, ...] = ()
-    """In place of those that the mode would have."""
+    """Flags that replace those of the mode."""
     moment: Moment | None = None
-    """When to strike; None: at any time."""
+    """When to attack; None: at any time."""
 
 
 _ENDLESS = (Fault.HANG, Fault.STOP, Fault.LEAK)
-"""Only a worker with a process of its own can be replaced when it does this."""
+"""Faults that need a worker in its own process, which can be replaced."""
 _SURVIVED = (
     Attack.KILL_WORKER,
     Attack.STOP_WORKER,
@@ -103,7 +103,7 @@ _SURVIVED = (
     Attack.CLOSE_PIPE,
     Attack.CROWD,
 )
-"""What a run gets over by itself, without being resumed."""
+"""Faults that a run survives without being resumed."""
 _ANY_MODE = (
     Attack.KILL_PARENT,
     Attack.INTERRUPT,
@@ -143,7 +143,7 @@ def _kinds() -> list[Kind]:
     ]
     return [
         *kinds,
-        # One worker hangs for as long as the watchdog waits; the others have nothing left to do.
+        # One worker hangs until the watchdog's timeout; the others have no work left.
         Kind(
             "the fork server is killed, workers idle",
             processes,
@@ -175,9 +175,9 @@ class Scenario:
     mode: Mode
     flags: tuple[str, ...]
     moments: tuple[Moment, ...]
-    """One for each session that is disturbed."""
+    """One for each disturbed session."""
     to_group: bool
-    """Whether signals go to all processes, as from a terminal, or to the parent."""
+    """Whether signals go to all processes, as from a terminal, or only to the parent."""
 
     @property
     def survived(self) -> bool:
@@ -194,12 +194,12 @@ class Scenario:
 
 
 def marks_in(home: Path) -> Path:
-    """Return the folder in which simulator and policy remember that they have broken."""
+    """Return the folder in which simulator and policy record that they have failed."""
     return home / "marks"
 
 
 def make_scenario(seed: int, number: int, home: Path) -> Scenario:
-    """Decide everything about trial ``number`` in ``home``; every kind comes equally often."""
+    """Make the scenario of trial ``number`` in ``home``; every kind comes equally often."""
     rng = random.Random(f"{seed}/{number}")
     kind = KINDS[number % len(KINDS)]
     weights = [4 if mode is Mode.PROCESSES else 1 for mode in kind.modes]
@@ -268,7 +268,7 @@ def _fault_flags(kind: Kind, rng: random.Random, marks: Path) -> list[str]:
 
 
 def _moment(rng: random.Random) -> Moment:
-    """Strike while everything starts, in the middle, or close to the end."""
+    """Choose a moment during start-up, in the middle, or near the end."""
     if rng.random() < 0.3:
         return Moment(0, rng.uniform(0, 0.6), begun=rng.random() < 0.6)
     return Moment(rng.randrange(1, len(PLAN) + 1), rng.uniform(0, 0.06))

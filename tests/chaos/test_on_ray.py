@@ -1,4 +1,4 @@
-"""Runs on a cluster of two nodes here: the same bits, whatever is killed; nothing is left."""
+"""Runs on a Ray cluster of two local nodes: the same bits under any kill, and no leftovers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_run_on_two_nodes_under_fire_is_the_run_of_one_process(
     assert "cluster: auto: 3 nodes, 2 cores, 0 GPUs" in said.err
     assert "2 simulators\n" in said.err
     assert "lost node" in said.err
-    assert "raylet" not in said.out + said.err  # Ray itself says nothing
+    assert "raylet" not in said.out + said.err  # Ray itself prints nothing
 
 
 def test_a_run_that_was_stopped_on_a_cluster_is_completed_here(

@@ -1,4 +1,4 @@
-"""A sample of `make chaos`, and that its driver sees what it looks for."""
+"""A sample of `make chaos`, and tests of its checks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def expected(base: Path) -> dict[EpisodeKey, Course]:
 
 
 def amid_the_run(name: str, home: Path) -> Scenario:
-    """Return the first trial of a kind that strikes neither at the start nor close to the end."""
+    """Return the first trial of a kind that attacks neither at the start nor near the end."""
     first = [kind.name for kind in KINDS].index(name)
     trials = (make_scenario(SEED, number, home) for number in count(first, len(KINDS)))
     return next(

@@ -48,40 +48,40 @@ _CODES = {
     Attack.TERMINATE: (0, 130, -signal.SIGTERM),
     Attack.HANG_UP: (0, 129, -signal.SIGHUP),
 }
-"""How a session may end that is asked to: done before, as documented, or before it listened."""
+"""Allowed exit codes of a stopped session: done before, as documented, or before its handlers."""
 
 _SHELL = {
     Surroundings.CLOSED: [f'exec "$@" {how}' for how in (">&-", "2>&-", "<&- >&- 2>&-", "<&-")],
     Surroundings.FULL: [f'exec "$@" {how}' for how in (">/dev/full", ">/dev/full 2>&1")],
     Surroundings.FEW_FILES: ['ulimit -Sn 40 && exec "$@"'],
 }
-"""What starts a session in such surroundings."""
+"""Commands that start a session in these surroundings."""
 
 Course = tuple[str, str | None, int | None]
-"""Outcome, digest and steps: what must not change."""
+"""Outcome, digest and steps, which must not change."""
 
 
 @dataclass
 class Verdict:
-    """What came of a trial."""
+    """The result of a trial."""
 
     scenario: Scenario
     landed: bool = False
-    """Whether the fault met a run that was under way."""
+    """Whether the fault hit a running session."""
     sessions: int = 0
     lost: int = 0
     duplicated: int = 0
     changed: int = 0
     left: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
-    """A session that hung, a raw traceback, a resume that failed."""
+    """A session that hung, a raw traceback, or a failed resume."""
 
     def hold_against(self, rows: list[EpisodeRecord], expected: dict[EpisodeKey, Course]) -> None:
-        """Count what is missing, what is there more than once, and what is not as it should be."""
+        """Count missing, duplicated and changed episodes."""
         final: dict[EpisodeKey, EpisodeRecord] = {}
         for row in rows:
             earlier = final.get(row.key)
-            # An error may be followed by another try; a result stands.
+            # An error may be followed by a retry; a result is final.
             self.duplicated += earlier is not None and earlier.outcome is not Outcome.ERROR
             final[row.key] = row
         self.lost = len(set(expected) - set(final))
@@ -93,7 +93,7 @@ class Verdict:
 
 
 def undisturbed(base: Path) -> dict[EpisodeKey, Course]:
-    """Return the episodes of a run that nobody disturbs, one after the other in one process."""
+    """Return the episodes of an undisturbed run, sequentially in one process."""
     folder = base / "undisturbed"
     words = [*common_flags("ENGINE"), "--eval.batch_size=1", "--eval.use_async_envs=false"]
     words.append(f"--output_dir={folder}")
@@ -104,7 +104,7 @@ def undisturbed(base: Path) -> dict[EpisodeKey, Course]:
 
 
 def run_trial(scenario: Scenario, home: Path, expected: dict[EpisodeKey, Course]) -> Verdict:
-    """Disturb, resume and check one run in ``home``, which stays only if something is wrong."""
+    """Disturb, resume and check one run in ``home``, which is kept only if something is wrong."""
     trial = _Trial(scenario, home)
     fills = scenario.kind.attack is Attack.FILL_DISK
     with small_disk(trial.disk) if fills else contextlib.nullcontext():
@@ -134,7 +134,7 @@ class _Trial:
             folder.mkdir(parents=True)
 
     def disturb(self) -> None:
-        """Run the disturbed sessions; after each, nothing may be alive."""
+        """Run the disturbed sessions; after each, no process may be alive."""
         kind = self._scenario.kind
         for moment in self._scenario.moments:
             before = episodes_in(self.folder)
@@ -161,15 +161,15 @@ class _Trial:
             self.verdict.landed = kind.surroundings is not None or any(self._marks.iterdir())
 
     def _got_over(self, code: int) -> bool:
-        """Whether the session ended well; of two in one folder, one has done all the work."""
+        """Return whether the session ended well; of two in one folder, one did all the work."""
         if self._scenario.kind.attack is Attack.SECOND_RUN and code == 2:
             return episodes_in(self.folder) == len(PLAN)
         return code == 0
 
     def complete(self) -> None:
-        """Resume until the run says that it is complete; once must do, unless a fault is left.
+        """Resume until the run is complete; one resume must do, unless a fault is left.
 
-        A fault that did not come up before the run was disturbed comes up now.
+        A fault that did not occur before the run was disturbed may occur now.
         """
         for _ in range(2):
             fresh = not any(self._marks.iterdir())
@@ -181,7 +181,7 @@ class _Trial:
         self.verdict.complaints.append(f"the resumed run ended with {code}")
 
     def check(self, expected: dict[EpisodeKey, Course]) -> None:
-        """Hold the journal against the plan and look for what was left behind."""
+        """Compare the journal with the plan and look for leftovers."""
         rows, verdict = whole_rows(self.folder), self.verdict
         verdict.hold_against(rows, expected)
         if self._scenario.kind.attack is Attack.SUSPEND and any(row.attempts > 1 for row in rows):
@@ -202,10 +202,10 @@ class _Trial:
         )
 
     def _launch(self) -> subprocess.Popen[bytes]:
-        """Start a session: a new run, or the continuation of the one that is there."""
+        """Start a session: a new run, or the continuation of an existing one."""
         self.verdict.sessions += 1
         resumes = (self.folder / RUN_FILE).exists()
-        # A run folder does not speak for code: the policy of our own is named again.
+        # A run folder never imports code: name our policy again.
         code = [flag for flag in self._scenario.flags if flag.startswith("--policy.type=")]
         flags = ("--resume", *code) if resumes else self._scenario.flags
         own = {leftovers.MARK: self._mark, "TMPDIR": str(self._temporary)}
@@ -230,7 +230,7 @@ class _Trial:
         return self._home / f"stderr{self.verdict.sessions}"
 
     def _wait(self, process: subprocess.Popen[bytes]) -> int:
-        """Wait for a session's end and listen to what it said."""
+        """Wait for a session's end and check its output."""
         said = self._stderr()
         try:
             code = process.wait(_LONGEST_S)
@@ -249,7 +249,7 @@ class _Trial:
 
 
 def whole_rows(folder: Path) -> list[EpisodeRecord]:
-    """Return every line that can be read, also those that come twice."""
+    """Return every readable line, duplicates included."""
     rows = []
     path = folder / JOURNAL_FILE
     for line in path.read_bytes().splitlines() if path.exists() else ():

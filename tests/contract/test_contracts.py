@@ -1,3 +1,5 @@
+"""Contract checks of `proctor.testing` for every benchmark and policy, and that they find faults."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -52,7 +54,7 @@ def test_a_random_policy_that_pretends_to_see_keeps_the_contract(
 
 
 class Leaking(Fake):
-    """Its simulator remembers the episode before."""
+    """Its simulator keeps state of the previous episode."""
 
     def make_sim(self, task: Task) -> FakeSim:
         class Sim(FakeSim):
@@ -79,7 +81,7 @@ class Deaf(Fake):
 
 
 class Meddling(Fake):
-    """Its simulator moves when it is looked at."""
+    """Its simulator changes when it is observed."""
 
     def make_sim(self, task: Task) -> FakeSim:
         class Sim(FakeSim):
@@ -92,7 +94,7 @@ class Meddling(Fake):
 
 
 class Misshapen(Fake):
-    """Its images are not what it said."""
+    """Its images have another shape than declared."""
 
     def make_sim(self, task: Task) -> FakeSim:
         class Sim(FakeSim):
@@ -117,14 +119,14 @@ def test_the_contract_catches_a_broken_benchmark(broken: type[Fake], sentence: s
 
 
 class Mixing(RandomPolicy):
-    """Its rows depend on each other."""
+    """Its batch rows depend on each other."""
 
     def act(self, batch: Batch) -> Array:
         return super().act(batch) * 0 + np.float32(len(batch.queries) * 0.01)
 
 
 class Remembering(RandomPolicy):
-    """Keeps an episode to itself."""
+    """Keeps state of an earlier episode."""
 
     calls = 0
 

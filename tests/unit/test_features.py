@@ -1,4 +1,4 @@
-"""One vocabulary: what a benchmark offers, a dataset states and a policy asks for."""
+"""Features of benchmarks, datasets and policies fit together."""
 
 from __future__ import annotations
 

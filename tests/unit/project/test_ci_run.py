@@ -1,4 +1,4 @@
-"""`.ci/run` itself, in a project whose Makefile only says what it was asked for and what it saw."""
+"""`.ci/run` itself, in a project whose Makefile only prints its targets and environment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TARGETS = [
 
 
 class Project:
-    """A repository with `.ci/run`, and a folder for what would be temporary."""
+    """A repository with `.ci/run`, and a folder for temporary files."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.temporary = root / "project", root / "tmp"
@@ -50,7 +50,7 @@ class Project:
 
 
 def of_pip(name: str) -> bool:
-    """Whether `.ci/run` hands this variable on: run by it, these tests see its own."""
+    """Return whether `.ci/run` passes this variable on: these tests see its own when run by it."""
     return name.upper().startswith("PIP_") or name.upper().endswith("_PROXY")
 
 

@@ -1,4 +1,4 @@
-"""What docs/compared.md promises: that its tests exist, and those that stand nowhere else."""
+"""The promises of docs/compared.md: its tests exist, and those without a test elsewhere."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_every_claim_of_the_page_names_a_test() -> None:
 
 
 class WatchedSim(FakeSim):
-    """Breaks when it is stepped past the end of its episode, or finds torch imported."""
+    """Fails when it is stepped past its episode's end, or if torch is imported."""
 
     def reset(self, spec: EpisodeSpec) -> None:
         assert "torch" not in sys.modules, "a simulator's process has imported torch"
@@ -58,7 +58,7 @@ class WatchedSim(FakeSim):
 
 
 class Watched(Fake):
-    """The fake benchmark with simulators that watch how they are treated."""
+    """The fake benchmark with simulators that check how they are used."""
 
     def make_sim(self, task: Task) -> FakeSim:
         return WatchedSim(self._config, task)

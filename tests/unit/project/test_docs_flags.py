@@ -1,4 +1,4 @@
-"""Flags and links in the documents lead somewhere."""
+"""Flags and links in the documents are valid."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ LINE = re.compile(
 )
 FLAG = re.compile(r"(?<![\w-])--([a-z_][\w.-]*)")
 LEROBOTS = {"env.fps", "env.render_mode", "policy.push_to_hub"}
-"""Which evaluations take with a note; docs/from_lerobot.md shows it."""
+"""LeRobot flags that evaluations accept with a note; docs/from_lerobot.md shows them."""
 OF_THE_PAGE = {"help", "policy.radius"}
-"""Every command has the one, the example of docs/adding_a_policy.md the other."""
+"""Flags that every command has, and flags of the example in docs/adding_a_policy.md."""
 
 
 def unknown_flags(text: str, known: dict[str, set[str]]) -> list[str]:
-    """Name the flags of command lines that the command would not take."""
+    """Return the flags of command lines that the command would refuse."""
     return [
         f"{command} --{name}"
         for command, words in LINE.findall(text.replace("\\\n", " "))
@@ -54,7 +54,7 @@ def unknown_flags(text: str, known: dict[str, set[str]]) -> list[str]:
 
 
 def broken_links(page: Path, text: str) -> list[str]:
-    """Name the links to files, or to headings, that are not there."""
+    """Return the links to files, or to headings, that do not exist."""
     lost = []
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
         path, _, heading = link.partition("#")
@@ -67,7 +67,7 @@ def broken_links(page: Path, text: str) -> list[str]:
 
 
 def headings(page: Path) -> set[str]:
-    """Return a page's headings as links name them."""
+    """Return a page's headings as link anchors."""
     found = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", name.lower()).strip().replace(" ", "-") for name in found}
 

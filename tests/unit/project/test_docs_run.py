@@ -1,4 +1,4 @@
-"""What the docs show to be typed or run does run, as it stands."""
+"""Commands and code in the docs run unchanged."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ EXAMPLES = {"adding_a_benchmark.md": "track", "adding_a_policy.md": "circles"}
 
 
 def fences(page: str) -> list[str]:
-    """The Python that a page shows between fences."""
+    """Return the Python code between fences of a page."""
     return re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), flags=re.DOTALL)
 
 
 def indented(page: str, first: str) -> str:
-    """The indented block of a page that begins with ``first``, and goes on after empty lines."""
+    """Return a page's indented block that begins with ``first``, across empty lines."""
     text = (DOCS / page).read_text()
     block = re.search(rf"^    {re.escape(first)}.*\n(?:(?:    .*)?\n)*", text, flags=re.MULTILINE)
     assert block is not None, f"{page} shows no {first!r}"
@@ -31,7 +31,7 @@ def indented(page: str, first: str) -> str:
 
 @pytest.fixture
 def beside_the_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the examples in ``my_package``, as the pages say; nothing else names it."""
+    """Return a folder with the examples in ``my_package``, as the pages say."""
     folder = tmp_path / "my_package"
     folder.mkdir()
     for page, name in EXAMPLES.items():
@@ -64,7 +64,7 @@ def test_the_checks_of_the_contracts_pass_on_the_examples(page: str, first: str)
 
 
 def module_of(page: str) -> types.ModuleType:
-    """A module to run a page's code in; dataclasses look theirs up by name."""
+    """Return a module to run a page's code in; dataclasses look theirs up by name."""
     module = types.ModuleType(f"page_{page.removesuffix('.md')}")
     sys.modules[module.__name__] = module
     return module

@@ -1,4 +1,4 @@
-"""What documents, comments and docstrings name exists."""
+"""Names in documents, comments and docstrings exist."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ ROOT = Path(__file__).parents[3]
 FILE = re.compile(r"\b(?:src|tests|measurements|docs|scripts|examples)/[\w./-]*\w")
 MODULE = re.compile(r"\bproctor(?:\.[a-z_]\w*)+")
 ROOM_FILE = re.compile(r"`((?:[a-z_]\w*/)+[a-z_]\w*)`")
-"""As documents name files of ours: ``engine/worker``."""
+"""Files of ours as documents name them: ``engine/worker``."""
 TO_BE_WRITTEN = {"src/proctor/policies/circles.py", "src/proctor/benchmarks/track.py"}
-"""By whoever follows docs/adding_a_policy.md and docs/adding_a_benchmark.md."""
+"""Files that readers of docs/adding_a_policy.md and docs/adding_a_benchmark.md write."""
 KEYS = {"proctor.interval", "proctor.stopped", "proctor.warnings"}
-"""Of eval_info.json, in whose words docs/statistics.md speaks."""
+"""Keys of eval_info.json, which docs/statistics.md uses."""
 
 
 def documents() -> list[Path]:
@@ -29,7 +29,7 @@ def sources() -> list[Path]:
 
 
 def is_module(name: str) -> bool:
-    """Whether it is one of our modules, or something in one."""
+    """Return whether the name is one of our modules, or something in one."""
     parts = name.split(".")
     for length in range(len(parts), 1, -1):
         path = ROOT.joinpath("src", *parts[:length])

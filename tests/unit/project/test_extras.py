@@ -1,4 +1,4 @@
-"""What `pip install 'proctor[extra]'` promises; `make test-extras` runs each in an empty venv."""
+"""Extras of `pip install 'proctor[extra]'`; `make test-extras` runs each in an empty venv."""
 
 from __future__ import annotations
 

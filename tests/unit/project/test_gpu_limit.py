@@ -1,10 +1,12 @@
+"""The hardware limit of a run: the least times of its work."""
+
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from measurements import drawing, gpu_limit
+from measurements import gpu_limit, rendering
 
 times = st.floats(0.0, 1e4)
 NOTHING = np.zeros((1, 1, 3), np.uint8)
@@ -43,7 +45,7 @@ def test_the_least_mean_is_below_every_mix_of_batches_with_that_mean(
 def test_the_limit_is_the_largest_kind_of_work_and_not_their_sum() -> None:
     work = gpu_limit.RunWork(30.0, 6000, 500, 5000, 12.0, 150.0, 14, 16)
     limit = gpu_limit.limit_of(work, 300.0, {8: 0.01, 10: 0.01, 14: 0.012})
-    assert (limit.drawing_s, limit.inference_s) == (20.0, 5.0)
+    assert (limit.rendering_s, limit.inference_s) == (20.0, 5.0)
     assert limit.physics_s == pytest.approx(150 / 16)
     assert limit.fraction == pytest.approx(20 / 30)
 
@@ -51,7 +53,7 @@ def test_the_limit_is_the_largest_kind_of_work_and_not_their_sum() -> None:
 def test_what_took_longer_alone_than_in_the_run_is_named() -> None:
     work = gpu_limit.RunWork(30.0, 6000, 500, 5000, 12.0, 150.0, 14, 16)
     limit = gpu_limit.limit_of(work, 100.0, {8: 0.1, 14: 0.1})
-    assert limit.measured_badly == ("drawing", "inference")
+    assert limit.unreliable == ("rendering", "inference")
 
 
 def test_the_best_rate_is_that_of_the_fullest_second() -> None:
@@ -61,9 +63,11 @@ def test_the_best_rate_is_that_of_the_fullest_second() -> None:
     assert gpu_limit.best_rate([]) == 0
 
 
-def test_only_what_is_drawn_while_all_draw_counts() -> None:
-    """Two processes of eight pictures a second; one begins early, and is twice as fast alone."""
+def test_only_images_rendered_while_all_processes_render_count() -> None:
+    """Two processes of eight images a second; one begins early, and is twice as fast alone."""
     alone = [step / 32 for step in range(32)]
     both = [1 + step / 8 for step in range(25)] * 2
-    assert drawing.Drawn([*alone, *both], 1.0, 4.0, 4.0, NOTHING).best == 16
-    assert drawing.Drawn(alone, 1.0, 4.0, 4.0, NOTHING).best == 0, "the other had not begun"
+    assert rendering.RenderedFrames([*alone, *both], 1.0, 4.0, 4.0, NOTHING).best == 16
+    assert rendering.RenderedFrames(alone, 1.0, 4.0, 4.0, NOTHING).best == 0, (
+        "the other had not begun"
+    )

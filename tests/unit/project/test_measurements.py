@@ -18,7 +18,7 @@ TINY = {
     "peers": ["--tiny", "--ours"],
     "loading": ["--tiny", "--batches=1", "--shards=2"],
 }
-"""Flags of a tiny run; for the others ``--tiny`` is enough."""
+"""Flags of a tiny run; ``--tiny`` is enough for the others."""
 
 
 def measure(*words: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""`tests/medium.txt`: it names tests that exist, and `make test-fast` leaves them out."""
+"""`tests/medium.txt` names tests that exist, and `make test-fast` leaves them out."""
 
 from __future__ import annotations
 

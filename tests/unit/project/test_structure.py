@@ -13,14 +13,14 @@ ROOT = Path(__file__).parents[3]
 CALLED_BY_OTHERS = {
     "close_extras", "verify_request", "do_HEAD", "log_message", "get_obs",
 }  # fmt: skip
-"""What gymnasium, socketserver, http.server, and gym_pusht call by name."""
+"""Names that gymnasium, socketserver, http.server and gym_pusht call."""
 FACE = "proctor"
-"""The package itself imports ``evaluate`` and ``make_env`` when somebody asks for them."""
+"""The package imports ``evaluate`` and ``make_env`` lazily."""
 
 
 @cache
 def modules() -> dict[str, Path]:
-    """All modules of ``src`` and ``measurements`` by the name they are imported by."""
+    """Return all modules of ``src`` and ``measurements`` by import name."""
     found = {}
     for top in (ROOT / "src", ROOT):
         folder = top / ("proctor" if top.name == "src" else "measurements")
@@ -37,13 +37,13 @@ def tree_of(path: Path) -> ast.Module:
 
 @cache
 def nodes_of(path: Path) -> list[ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef]:
-    """What is asked of here, wherever it stands: walking the trees takes longer than parsing."""
+    """Return the nodes used here at any depth: walking the trees takes longer than parsing."""
     kinds = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef
     return [node for node in ast.walk(tree_of(path)) if isinstance(node, kinds)]
 
 
 def imports(module: str) -> set[str]:
-    """What a module imports of ours: anywhere in it, for type checking and lazily too."""
+    """Return our modules that a module imports, anywhere in it, also lazily."""
     found: set[str] = set()
     for node in nodes_of(modules()[module]):
         if isinstance(node, ast.Import):
@@ -56,7 +56,7 @@ def imports(module: str) -> set[str]:
 
 
 def names_of(module: str) -> set[str]:
-    """What a module defines or imports, at any depth: a bound that is easy to tell."""
+    """Return the names that a module defines or imports, at any depth."""
     found: set[str] = set()
     for node in ast.walk(tree_of(modules()[module])):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -69,7 +69,7 @@ def names_of(module: str) -> set[str]:
 
 
 def test_what_a_measurement_imports_of_ours_is_there() -> None:
-    """It may run unattended where time is paid for, and nothing else checks it before."""
+    """Measurements may run on rented machines, and no other test checks this first."""
     missing = [
         f"{module}: {node.module}.{alias.name}"
         for module in modules()
@@ -84,7 +84,7 @@ def test_what_a_measurement_imports_of_ours_is_there() -> None:
 
 
 def circle(graph: dict[str, set[str]]) -> list[str]:
-    """Some modules that import each other in a circle; empty when there are none."""
+    """Return modules that import each other in a circle; empty if there are none."""
     done: set[str] = set()
     path: list[str] = []
 
@@ -115,7 +115,7 @@ def test_an_import_cycle_would_be_found() -> None:
 
 
 def defined() -> Iterator[tuple[str, str]]:
-    """Every top-level name and method of ``src``, with where it is defined."""
+    """Return every top-level name and method of ``src``, with its place."""
     for module, path in modules().items():
         if module.startswith("measurements"):
             continue
@@ -130,7 +130,7 @@ def defined() -> Iterator[tuple[str, str]]:
 
 
 def test_every_name_is_used() -> None:
-    """By anybody: sources, tests, measurements, documents. A name said once is only defined."""
+    """In sources, tests, measurements or documents. A name found once is only defined."""
     places = ("src", "tests", "measurements", "scripts", "examples", "docs")
     texts = [
         path.read_text(encoding="utf-8")

@@ -46,14 +46,14 @@ def train_as(rank: str, port: str, asked: Path) -> None:
 
 def train_both(asked: Path) -> int:
     """Run both; as torchrun does, end the other when one has failed."""
-    from measurements.forked import forked
+    from measurements.child_process import fork_child
 
     for name in IMPORTED_LATER:
         importlib.import_module(name)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    left = {forked(partial(train_as, rank, port, asked)) for rank in "01"}
+    left = {fork_child(partial(train_as, rank, port, asked)) for rank in "01"}
     failed = 0
     while left:
         ended, status = os.wait()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from measurements.forked import forked
+from measurements.child_process import fork_child
 
 from proctor.datasets.format.info_file import read_info
 from proctor.datasets.format.tasks import read_tasks
@@ -61,7 +61,7 @@ def killed_before(n: int, work: Callable[[], object]) -> bool:
         sys.addaudithook(count)
         work()
 
-    _, status = os.waitpid(forked(counted), 0)
+    _, status = os.waitpid(fork_child(counted), 0)
     if os.WIFSIGNALED(status):
         assert os.WTERMSIG(status) == signal.SIGKILL
         return True
@@ -193,7 +193,7 @@ def test_episodes_that_somebody_heard_of_outlive_sigkill(tmp_path: Path) -> None
     heard = 0
     for _ in range(3):
         ear, said = os.pipe()
-        callback = forked(partial(record_for_ever, root, said))
+        callback = fork_child(partial(record_for_ever, root, said))
         os.close(said)
         with os.fdopen(ear) as lines:
             heard = int(lines.readline())

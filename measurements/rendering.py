@@ -1,7 +1,7 @@
-"""The render limit of a host: processes that only render, all at the same time.
+"""The render limit of a host: several processes that only render, at the same time.
 
-Processes wait for each other before they begin, and only the best second in which all of them
-render counts. A process that began early would render alone for a while, faster than its share.
+Processes wait for each other before they begin. Only the best second in which all of them render
+counts: a process that began early would render faster alone.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ class Scenes:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class RenderedFrames:
     """The rendered frames of all processes."""
 
     moments: list[float]
-    """When each image was complete."""
+    """Times at which images were complete."""
     begun: float
     over: float
     """The interval in which all processes rendered."""
     seconds: float
-    picture: Array
-    """The first of the first task, [H, W, 3]."""
+    image: Array
+    """The first image of the first task, [H, W, 3]."""
 
     @property
     def rate(self) -> float:
@@ -52,14 +52,14 @@ class Drawn:
         return best_rate([m for m in self.moments if self.begun <= m <= self.over])
 
 
-def drawn_together(what: Scenes, processes: int) -> Drawn:
+def render_in_parallel(scenes: Scenes, processes: int) -> RenderedFrames:
     """Render in ``processes`` processes at once."""
     os.environ.update(gl_variables(needed=True))
     context = multiprocessing.get_context("spawn")
     ready, moments = context.Barrier(processes), context.Queue()
-    tasks = [what.tasks[number * len(what.tasks) // processes] for number in range(processes)]
+    tasks = [scenes.tasks[number * len(scenes.tasks) // processes] for number in range(processes)]
     loops = [
-        context.Process(target=_draw, args=(what, place, ready, moments))
+        context.Process(target=_render, args=(scenes, place, ready, moments))
         for place in enumerate(tasks)
     ]
     for loop in loops:
@@ -70,22 +70,24 @@ def drawn_together(what: Scenes, processes: int) -> Drawn:
     seen = [moments for moments, _ in of_each.values()]
     begun, over = max(first for first, *_ in seen), min(last for *_, last in seen)
     together = [moment for one in seen for moment in one]
-    return Drawn(together, begun, over, what.seconds, of_each[0][1])
+    return RenderedFrames(together, begun, over, scenes.seconds, of_each[0][1])
 
 
-def _draw(what: Scenes, place: tuple[int, str], ready: Any, moments: Any) -> None:
+def _render(scenes: Scenes, place: tuple[int, str], ready: Any, moments: Any) -> None:
     number, task = place
-    config = MetaworldConfig(task=task, observation_height=what.size, observation_width=what.size)
-    config.shadow_map = what.shadow_map
+    config = MetaworldConfig(
+        task=task, observation_height=scenes.size, observation_width=scenes.size
+    )
+    config.shadow_map = scenes.shadow_map
     benchmark = Metaworld(config)
     (only,) = benchmark.tasks()
     sim = benchmark.make_sim(only)
     sim.reset(benchmark.spec(only, 0, 1000))
     first = sim.observe([IMAGE])[IMAGE]
     ready.wait(120)
-    drawn, start = [], time.time()
-    while time.time() - start < what.seconds:
+    times, start = [], time.time()
+    while time.time() - start < scenes.seconds:
         sim.observe([IMAGE])
-        drawn.append(time.time())
-    moments.put((number, (drawn, first)))
+        times.append(time.time())
+    moments.put((number, (times, first)))
     sim.close()

@@ -1,4 +1,4 @@
-"""One command, timed, with the memory of all its processes."""
+"""Run one command and measure its time and the memory of all its processes."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ SAMPLE_EVERY_S = 0.3
 
 @dataclass(frozen=True)
 class Usage:
-    """What a command took."""
+    """Time and memory of a command."""
 
     started_at: float
     wall_s: float
     peak_mb: float
-    """Most memory of all its processes together; a page shared by n of them counts 1/n for each."""
+    """Peak memory of all its processes; a page shared by n of them counts 1/n for each."""
 
 
 def measure(command: Sequence[str], environment: Mapping[str, str], log: Path) -> Usage:
-    """Run ``command`` to its end, its output in ``log``.
+    """Run ``command`` to its end, with its output in ``log``.
 
     Raises:
-        SystemExit: it fails; with the end of its log.
+        SystemExit: it failed; with the end of its log.
     """
     with log.open("w") as output:
         started_at, start = time.time(), time.perf_counter()

@@ -1,4 +1,4 @@
-"""Actions that both sides play whatever they see, so that their episodes can be compared."""
+"""Fixed actions that both sides execute, so that their episodes can be compared."""
 
 import numpy as np
 

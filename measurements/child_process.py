@@ -1,4 +1,4 @@
-"""Work in a child that is forked, for whoever kills it. Who forks must have no threads."""
+"""Fork a child process for tests that kill it. The parent must have no threads."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable
 
 
-def forked(work: Callable[[], object]) -> int:
-    """Do ``work`` in a child and return its number; its exit code is 1 where it raised."""
+def fork_child(work: Callable[[], object]) -> int:
+    """Run ``work`` in a forked child and return its pid; the exit code is 1 if it raised."""
     child = os.fork()
     if child == 0:
         code = 1

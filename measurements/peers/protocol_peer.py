@@ -1,10 +1,10 @@
-"""The other side of a wire, run by a peer's own Python: its client, or its server, as it comes.
+"""A peer's own client or server, run by the peer's Python.
 
-    python wire_side.py openpi-client ws://127.0.0.1:8000
-    python wire_side.py vla-client ws://127.0.0.1:8001 | vla-server PORT
-    python wire_side.py lerobot-client 127.0.0.1:8080 CHECKPOINT | lerobot-server PORT
+    python protocol_peer.py openpi-client ws://127.0.0.1:8000
+    python protocol_peer.py vla-client ws://127.0.0.1:8001 | vla-server PORT
+    python protocol_peer.py lerobot-client 127.0.0.1:8080 CHECKPOINT | lerobot-server PORT
 
-Clients ask about a few made-up moments and print the actions that they get as JSON.
+Clients send a few synthetic observations and print the returned actions as JSON.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def vla_server(port: str) -> None:
     from vla_eval.model_servers.serve import serve
 
     class Home(PredictModelServer):  # type: ignore[misc]  # not installed in our venv
-        """Walks towards the middle, four steps at a time."""
+        """Moves towards the middle, four steps at a time."""
 
         def predict(self, obs: Any, ctx: Any) -> dict[str, Any]:
             walked = np.clip(-np.asarray(obs["states"], np.float32), -1, 1)
@@ -86,7 +86,7 @@ def lerobot_client(address: str, checkpoint: str) -> None:
     from lerobot.robots.so_follower import SO101FollowerConfig
 
     class Still:
-        """A robot that stands where it is told to."""
+        """A robot that does not move."""
 
         def __init__(self) -> None:
             self.observation_features = {"x": float, "y": float, "cam": (SIZE, SIZE, 3)}

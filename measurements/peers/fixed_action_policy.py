@@ -1,6 +1,7 @@
-"""The policy that looks at LIBERO as vla-eval shows it, and plays the same actions there and here.
+"""A policy that reads LIBERO's observations as vla-eval does and executes fixed actions.
 
-proctor eval --policy.type=measurements.peers.same_policy:SamePolicy --policy.n_action_steps=20
+proctor eval --policy.type=measurements.peers.fixed_action_policy:FixedActionPolicy
+    --policy.n_action_steps=20
 """
 
 from __future__ import annotations
@@ -11,22 +12,22 @@ from typing import Any
 import numpy as np
 
 from measurements.peers.cases import LIBERO_CAMERAS
-from measurements.peers.same_actions import chunk_of_actions
+from measurements.peers.fixed_actions import chunk_of_actions
 from proctor.features import STATE, Array, Interface
 from proctor.policies.base import Batch, Policy, PolicyConfig, PolicySpec
 
 
 @dataclass
-class SameConfig(PolicyConfig):
-    """Its one flag."""
+class FixedActionConfig(PolicyConfig):
+    """Its only flag."""
 
     n_action_steps: int = field(default=1, metadata={"help": "actions per query (chunk length)"})
 
 
-class SamePolicy(Policy):
-    """Looks at both cameras and the state, and plays what same_actions.py says."""
+class FixedActionPolicy(Policy):
+    """Reads both cameras and the state, and returns the actions of fixed_actions.py."""
 
-    def __init__(self, config: SameConfig, interface: Interface) -> None:
+    def __init__(self, config: FixedActionConfig, interface: Interface) -> None:
         self._length = config.n_action_steps
         self.spec = PolicySpec("same", (*LIBERO_CAMERAS, STATE), n_action_steps=self._length)
 
@@ -40,5 +41,5 @@ class SamePolicy(Policy):
         )
 
     def protocol(self) -> dict[str, Any]:
-        """Return the rule of the actions."""
+        """Return the definition of the actions."""
         return {"actions": "PCG64 keyed by (episode index, step)"}

@@ -1,4 +1,4 @@
-"""How each side is run, and what of its results can be compared."""
+"""Run each side, and extract the results that can be compared."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from measurements.command import PROCTOR, total
 from measurements.peers.cases import LEROBOTS_VIDEOS, SEED, Case, Peer
 from measurements.peers.install import ROOT, peer_python, vla_python
-from measurements.peers.measure import Usage, measure
+from measurements.peers.resource_usage import Usage, measure
 from proctor.benchmarks.libero.assets import find_assets
 from proctor.runs.journal import read_journal
 from proctor.system.gl import gl_variables
@@ -25,13 +25,13 @@ _LIBERO_PARTS = ("hf-libero", "robosuite", "mujoco", "numpy")
 
 @dataclass(frozen=True)
 class Episode:
-    """What both sides say about an episode."""
+    """Results of an episode that both sides report."""
 
     success: bool
     sum_reward: float
     max_reward: float
     digest: str | None = None
-    """Over rewards, success and the physics it ended in; where both played the same numbers."""
+    """Hash of rewards, success and final physics, where both executed the same actions."""
 
 
 @dataclass(frozen=True)
@@ -42,20 +42,20 @@ class Outcome:
     steps: int
     renders: int
     start_up_s: float
-    """From the command to the beginning of its first episode."""
+    """From the command to the start of its first episode."""
     first_step_s: float
-    """From the command to the end of the first step; of ours: of the first episode, so that it is
-    right where episodes have one step."""
+    """From the command to the end of the first step. For Proctor, of the first episode: the same if
+    episodes have one step."""
     episodes: list[Episode]
 
     @property
     def past_start_s(self) -> float:
-        """What grows with the number of episodes: from the first one's beginning to the end."""
+        """Time that grows with the number of episodes: from the first one's start to the end."""
         return self.usage.wall_s - self.start_up_s
 
 
 def run_proctor(case: Case, checkpoint: Path | None, folder: Path) -> Outcome:
-    """Evaluate with ``proctor eval``, as a user would; without a checkpoint, the actions given."""
+    """Evaluate with ``proctor eval``; without a checkpoint, with the fixed actions."""
     policy = case.checkpoint_flags(checkpoint) if checkpoint else given_actions(case)
     command = [*PROCTOR, "eval", *policy, *case.shared_flags]
     command += [f"--output_dir={folder}", *([] if case.video else ["--video.episodes=0"])]
@@ -80,8 +80,8 @@ def run_proctor(case: Case, checkpoint: Path | None, folder: Path) -> Outcome:
 
 
 def given_actions(case: Case) -> list[str]:
-    """Return the flags of the policy that plays the actions vla-eval's model plays."""
-    name = "measurements.peers.same_policy:SamePolicy"
+    """Return the flags of the policy that executes the same actions as vla-eval's model."""
+    name = "measurements.peers.fixed_action_policy:FixedActionPolicy"
     return [f"--policy.type={name}", f"--policy.n_action_steps={case.n_action_steps}"]
 
 
@@ -119,7 +119,7 @@ def run_vla_eval(case: Case, folder: Path) -> Outcome:
 
 
 def _outcome(usage: Usage, seen: Mapping[str, Any], episodes: list[Episode]) -> Outcome:
-    """Return what a peer did, by what was seen inside its process."""
+    """Return a peer's outcome, from the counters inside its process."""
     return Outcome(
         usage=usage,
         steps=seen["steps"],
@@ -131,15 +131,15 @@ def _outcome(usage: Usage, seen: Mapping[str, Any], episodes: list[Episode]) -> 
 
 
 def peer_environment() -> dict[str, str]:
-    """Return what both peers need: the GL that we use too, and no network."""
+    """Return the variables for both peers: our GL backend, and no network."""
     return {**os.environ, **gl_variables(needed=True), "HF_HUB_OFFLINE": "1"}
 
 
 def _understood(case: Case) -> list[str]:
-    """Return the flags as LeRobot can take them.
+    """Return the flags in the form that LeRobot accepts.
 
-    It does not heed Meta-World's length of episodes. 0.6 runs a batch in workers unless told not
-    to, and PushT's crash: they have not imported gym-pusht, so its name is unknown to them.
+    LeRobot ignores Meta-World's episode length. LeRobot 0.6 runs a batch in workers by default, and
+    PushT's fail there: they have not imported gym-pusht, so its id is unknown to them.
     """
     if case.benchmark == "metaworld":
         return [flag for flag in case.shared_flags if "episode_length" not in flag]
@@ -148,7 +148,7 @@ def _understood(case: Case) -> list[str]:
 
 
 def lerobot_environment() -> Mapping[str, str]:
-    """Return what LeRobot needs besides: a torchvision."""
+    """Return further variables for LeRobot: a torchvision."""
     environment = peer_environment()
     if not has_torchvision():
         environment["PYTHONPATH"] = os.pathsep.join([str(STUB), str(ROOT / "src")])
@@ -157,13 +157,13 @@ def lerobot_environment() -> Mapping[str, str]:
 
 @cache
 def has_torchvision() -> bool:
-    """Whether the peer's venv has a torchvision that loads; else ours stands in for its ResNet."""
-    tried = subprocess.run([peer_python(), "-c", "import torchvision"], capture_output=True)  # noqa: S603  our own words
+    """Return whether the peer's torchvision loads; otherwise ours replaces its ResNet."""
+    tried = subprocess.run([peer_python(), "-c", "import torchvision"], capture_output=True)  # noqa: S603  our own command
     return tried.returncode == 0
 
 
 def peer_versions(peer: Peer) -> str:
-    """Return what the peer consists of, in one line."""
+    """Return the peer's versions in one line."""
     if peer is Peer.VLA_EVAL:
         return _versions(vla_python(), ["vla-eval", "torch", *_LIBERO_PARTS])
     parts = ["lerobot", "torch", "metaworld", "gymnasium", *_LIBERO_PARTS]
@@ -177,5 +177,5 @@ def _versions(python: Path, distributions: Sequence[str]) -> str:
         f"print(*(f'{{name}} {{version(name)}}' for name in {list(distributions)!r}), "
         "'Python', sys.version.split()[0])"
     )
-    done = subprocess.run([python, "-c", asked], capture_output=True, text=True, check=True)  # noqa: S603  our own words
+    done = subprocess.run([python, "-c", asked], capture_output=True, text=True, check=True)  # noqa: S603  our own command
     return done.stdout.strip()

@@ -26,12 +26,12 @@ for line in sys.stdin:
 """
 
 
-class Peer:
+class LeRobotOpener:
     """A LeRobot process that opens one dataset per request."""
 
     def __init__(self, python: str) -> None:
         home = tempfile.mkdtemp()
-        self._process = subprocess.Popen(  # noqa: S603  the interpreter that was asked for
+        self._process = subprocess.Popen(  # noqa: S603  the interpreter that the user named
             [python, "-c", OPENED_BY_LEROBOT],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -48,7 +48,7 @@ class Peer:
         return line
 
     def opened(self, root: Path) -> dict[str, Any]:
-        """Return what LeRobot finds in a copy of a dataset: episodes and frames, or an error."""
+        """Return the episodes and frames that LeRobot finds in a copy, or an error."""
         with tempfile.TemporaryDirectory() as folder:
             shutil.copytree(root, Path(folder) / "left")
             assert self._process.stdin is not None

@@ -1,10 +1,10 @@
-"""Real peers at both ends of every wire: do theirs and ours understand each other, to the bit?
+"""Check every protocol against its real peer: clients and servers must agree to the bit.
 
-    python -m measurements.peers.wires --openpi=PYTHON --vla=PYTHON --lerobot=PYTHON
+    python -m measurements.peers.protocol_check --openpi=PYTHON --vla=PYTHON --lerobot=PYTHON
 
-PYTHON: of a venv with openpi-client 0.1.2 (and numpy<2, typing_extensions), with vla-eval 0.8.0,
-with LeRobot 0.6.1 and grpcio. What is left out is not tried. GR00T has no package to try. The exit
-code is 1 where somebody misunderstands.
+PYTHON is of a venv with openpi-client 0.1.2 (and numpy<2, typing_extensions), with vla-eval 0.8.0,
+or with LeRobot 0.6.1 and grpcio. Peers that are not named are not checked. GR00T has no package.
+The exit code is 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from measurements.command import machine, say
-from measurements.peers.wire_side import MOMENTS, PROMPT, SIZE, image, state
+from measurements.peers.protocol_peer import MOMENTS, PROMPT, SIZE, image, state
 from proctor.commands.serve import opened
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
@@ -45,7 +45,7 @@ from proctor.serving.server import serving
 from proctor.serving.service import PolicyService
 
 CAMERA = "observation.images.cam"
-SIDE = Path(__file__).with_name("wire_side.py")
+SIDE = Path(__file__).with_name("protocol_peer.py")
 CHUNK = 4
 RENAMED = {"observation.image": CAMERA}
 MISUNDERSTOOD: list[str] = []
@@ -84,7 +84,7 @@ def checkpoint(folder: Path) -> Path:
 
 
 def side(python: str, *words: str) -> subprocess.Popen[str]:
-    """Start the other side."""
+    """Start the peer."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     if "PROCTOR_WIRE_OVERLAY" in os.environ:  # a folder with grpcio, where a venv has none
         environment["PYTHONPATH"] = os.environ["PROCTOR_WIRE_OVERLAY"]
@@ -99,7 +99,7 @@ def side(python: str, *words: str) -> subprocess.Popen[str]:
 
 
 def told(python: str, *words: str) -> list[Array]:
-    """Return what a peer's client was answered."""
+    """Return the actions that a peer's client received."""
     out, err = side(python, *words).communicate(timeout=300)
     lines = [line for line in out.splitlines() if line.startswith("[[")]
     if not lines:
@@ -108,7 +108,7 @@ def told(python: str, *words: str) -> list[Array]:
 
 
 def answers(counter: PolicyService) -> list[Array]:
-    """Return what the policy says to the same moments, asked in this process."""
+    """Return the policy's actions for the same observations, computed in this process."""
     found = []
     guest = counter.batcher.open_session()
     for moment in range(MOMENTS):
@@ -120,7 +120,7 @@ def answers(counter: PolicyService) -> list[Array]:
 
 
 def compare(name: str, theirs: Sequence[Array], ours: Sequence[Array]) -> None:
-    """Say whether a client got what the policy said; LeRobot's plays no action of the past."""
+    """Report whether a client got the policy's actions; LeRobot's skips actions of the past."""
     apart = [
         float(np.abs(theirs - ours[len(ours) - len(theirs) :]).max())
         for theirs, ours in zip(map(np.atleast_2d, theirs), ours, strict=True)
@@ -131,7 +131,7 @@ def compare(name: str, theirs: Sequence[Array], ours: Sequence[Array]) -> None:
 
 
 def their_clients(given: argparse.Namespace, folder: Path) -> None:
-    """Their clients against our server."""
+    """Check their clients with our server."""
     names = ["openpi", "vla-eval", "lerobot"]
     settings = {"policy.path": str(folder), "protocol": names, "port": [0, 0, 0]}
     config = build(ServeConfig, settings | {"policy.device": "cpu"})
@@ -143,7 +143,7 @@ def their_clients(given: argparse.Namespace, folder: Path) -> None:
             compare("openpi-client 0.1.2 asks ours", found, ours)
         if given.vla:
             found = told(given.vla, "vla-client", at["vla-eval"].replace("vla:", "ws:"))
-            # One action for every observation: of a chunk of four, the first observation's.
+            # One action for every observation: the first of a chunk of four.
             wanted = [ours[moment - moment % CHUNK][moment % CHUNK] for moment in range(MOMENTS)]
             compare("vla-eval 0.8.0 asks ours", found, [w[None] for w in wanted])
         if given.lerobot:
@@ -172,7 +172,7 @@ def their_server(python: str, kind: str) -> Iterator[int]:
 
 
 def evaluated(folder: str, **settings: Any) -> Evaluation:
-    """Play a few episodes of the fake benchmark."""
+    """Run a few episodes of the fake benchmark."""
     flags = {
         "env.type": "fake",
         "env.episode_length": 12,
@@ -186,7 +186,7 @@ def evaluated(folder: str, **settings: Any) -> Evaluation:
 
 
 def same(name: str, theirs: Evaluation, ours: Evaluation, within: float = 0.0) -> None:
-    """Say how far apart two runs are; ``within``: sums of rewards, of another torch's."""
+    """Report how far two runs differ; ``within`` allows for another torch's rounding."""
     first, second = (sorted(run.rows, key=lambda row: row.key) for run in (theirs, ours))
     equal = sum(a.digest == b.digest for a, b in zip(first, second, strict=True))
     rewards = [[row.sum_reward or 0.0 for row in run] for run in (first, second)]
@@ -196,7 +196,7 @@ def same(name: str, theirs: Evaluation, ours: Evaluation, within: float = 0.0) -
 
 
 def their_servers(given: argparse.Namespace, folder: Path, runs: Callable[[], str]) -> None:
-    """Their servers, asked by us."""
+    """Check their servers with our client."""
     import proctor
 
     if given.vla:
@@ -231,7 +231,7 @@ def their_servers(given: argparse.Namespace, folder: Path, runs: Callable[[], st
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m measurements.peers.wires")
+    parser = argparse.ArgumentParser(prog="python -m measurements.peers.protocol_check")
     for name in ("openpi", "vla", "lerobot"):
         parser.add_argument(f"--{name}", default="")
     given = parser.parse_args()

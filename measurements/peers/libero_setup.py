@@ -1,4 +1,4 @@
-"""LIBERO as the peers import it: with our assets, no prompt and no network. Runs in their venvs."""
+"""LIBERO's set-up for the peers: our assets, no prompt, no network. Runs in their venvs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 
 
 @dataclass
-class Pictures:
-    """How many were drawn."""
+class ImageCount:
+    """Number of rendered images."""
 
-    drawn: int = 0
+    rendered: int = 0
 
 
 def prepare_libero(assets: Path, folder: Path) -> None:
-    """Tell LIBERO where its files are; ``folder`` keeps its settings and has to stay."""
+    """Configure LIBERO's paths; ``folder`` holds its config and must stay."""
     found = importlib.util.find_spec("libero")
     assert found is not None
     assert found.submodule_search_locations is not None
@@ -38,15 +38,15 @@ def prepare_libero(assets: Path, folder: Path) -> None:
     libero._assets_path_cache = str(assets)
 
 
-def count_pictures() -> Pictures:
-    """Return a tally of what robosuite draws in this process from now on."""
-    pictures = Pictures()
+def count_images() -> ImageCount:
+    """Return a counter of robosuite's renders in this process from now on."""
+    images = ImageCount()
     simulation = importlib.import_module("robosuite.utils.binding_utils").MjSim
     render = simulation.render
 
     def counted_render(*args: Any, **options: Any) -> Any:
-        pictures.drawn += 1
+        images.rendered += 1
         return render(*args, **options)
 
     simulation.render = counted_render
-    return pictures
+    return images
