@@ -1,4 +1,4 @@
-"""Contract checks of `proctor.testing` for every benchmark and policy, and that they find faults."""
+"""Contract checks of `proctor.testing` for every benchmark and policy, and their own tests."""
 
 from __future__ import annotations
 
