@@ -111,11 +111,13 @@ def read_envelope(frame: bytes) -> Envelope:
     try:
         kind, entries = scan.head()
         if kind is not ValueKind.MAP or entries > _MAX_ENTRIES:
-            raise ProtocolError(f"it holds no map of at most {_MAX_ENTRIES} entries")
+            raise ProtocolError(
+                f"it holds no map of at most {_MAX_ENTRIES} entries", code="protocol.wrong-type"
+            )
         for _ in range(entries):
             key = scan.text("a name in the request", _MAX_TEXT) or ""
             if key in found:
-                raise ProtocolError(f"it holds {key!r} twice")
+                raise ProtocolError(f"it holds {key!r} twice", code="protocol.duplicate-key")
             begins = scan.place
             if key in ("endpoint", "api_token"):
                 found[key] = scan.text(key, _MAX_TEXT)
@@ -126,9 +128,9 @@ def read_envelope(frame: bytes) -> Envelope:
                 data = memoryview(frame)[begins : scan.place]
         scan.end()
     except ProtocolError as error:
-        raise bad_frame(str(error), frame) from None
+        raise bad_frame(str(error), frame, code=error.code) from None
     if "endpoint" in found and found["endpoint"] is None:
-        raise bad_frame("endpoint is nil, not a text", frame)
+        raise bad_frame("endpoint is nil, not a text", frame, code="protocol.wrong-type")
     return Envelope(found.get("endpoint") or ACT, found.get("api_token"), data)
 
 
@@ -142,7 +144,7 @@ def decode_request(envelope: Envelope) -> GrootRequest:
     try:
         data = decode_arrays(tree)
     except ProtocolError as error:
-        raise bad_frame(str(error), envelope.data or b"") from None
+        raise bad_frame(str(error), envelope.data or b"", code=error.code) from None
     return GrootRequest(envelope.endpoint, data, envelope.api_token, uses_msgpack_numpy(tree))
 
 
@@ -183,7 +185,9 @@ def decode_query(data: Any) -> GrootQuery:
         WireError: nothing that can be answered.
     """
     if not isinstance(data, dict):
-        raise ProtocolError(f"get_action's data are {short_repr(data)}, not a map")
+        raise ProtocolError(
+            f"get_action's data are {short_repr(data)}, not a map", code="protocol.wrong-type"
+        )
     nested = isinstance(data.get("observation"), dict)
     seen = flatten_keys(data["observation"] if nested else data)
     options = data.get("options") if nested else None
@@ -193,11 +197,15 @@ def decode_query(data: Any) -> GrootQuery:
     prompts = [v for key, v in named.items() if key.startswith(LANGUAGE)]
     if episode is not None:  # one of ours: one row, with its whole history
         if any(values.ndim < 2 or len(values) != 1 for values in arrays.values()):
-            raise ProtocolError("an episode's observation is of one row")
+            raise ProtocolError(
+                "an episode's observation is of one row", code="protocol.batch-mismatch"
+            )
         rows = {key: values[0] for key, values in arrays.items()}
         return GrootQuery([decode_episode_request(rows, _prompt(prompts, 0), episode)], nested)
     if any(key.startswith(STATE) and v.size > _MAX_STATE for key, v in arrays.items()):
-        raise ProtocolError(f"a part of the state is of more than {_MAX_STATE} numbers")
+        raise ProtocolError(
+            f"a part of the state is of more than {_MAX_STATE} numbers", code="protocol.too-large"
+        )
     batch = _batch_of(arrays)
     asks = []
     for row in range(batch):
@@ -238,21 +246,23 @@ def decode_actions(frame: bytes) -> InferenceReply:
     try:
         tree = decode_arrays(tree)
     except ProtocolError as error:
-        raise bad_frame(str(error), frame) from None
+        raise bad_frame(str(error), frame, code=error.code) from None
     if isinstance(tree, list):
         tree = tree[0] if tree else None
     if isinstance(tree, dict) and "error" in tree:
         return InferenceReply(error=short_text(tree["error"], 8000))
     parts = list(tree.values()) if isinstance(tree, dict) else []
     if not parts or not all(isinstance(part, np.ndarray) for part in parts):
-        raise bad_frame("it holds no map of actions", frame)
+        raise bad_frame("it holds no map of actions", frame, code="protocol.missing-actions")
     check_action_count(sum(part.size for part in parts))
     try:
         side_by_side = np.concatenate([_chunk_of(part) for part in parts], axis=-1)
         return InferenceReply(side_by_side, parts=tuple(map(str, tree)))
     except ValueError:
         shapes = ", ".join(str(part.shape) for part in parts)
-        raise bad_frame(f"its actions do not lie side by side: {shapes}", frame) from None
+        raise bad_frame(
+            f"its actions do not lie side by side: {shapes}", frame, code="protocol.wrong-shape"
+        ) from None
 
 
 def encode_reply(said: Any) -> bytes:
@@ -271,7 +281,10 @@ def decode_server_info(frame: bytes) -> ServerInfo | None:
         return None
     error = short_text(tree.get("error", ""), 200)
     if error.startswith("Unauthorized"):
-        raise ProtocolError(f"the server says: {strip_control_codes(error)} (--policy.api_key)")
+        raise ProtocolError(
+            f"the server says: {strip_control_codes(error)} (--policy.api_key)",
+            code="protocol.unauthorized",
+        )
     return parse_server_info(tree.get(PROCTOR_KEY))
 
 
@@ -297,7 +310,9 @@ def _batch_of(arrays: Mapping[str, Array]) -> int:
         if values.ndim
     } or {1}
     if len(sizes) > 1 or not 1 <= max(sizes) <= _MOST_ROWS:
-        raise ProtocolError(f"the observation has {sorted(sizes)} rows")
+        raise ProtocolError(
+            f"the observation has {sorted(sizes)} rows", code="protocol.batch-mismatch"
+        )
     return sizes.pop()
 
 
@@ -311,7 +326,9 @@ def _row(key: str, values: Array, row: int) -> Array:
     if values.ndim == axes:
         values = values[row] if row < len(values) else values[:0]
     if values.ndim != axes - 1 or not len(values):
-        raise ProtocolError(f"{key!r} has shape {values.shape}: not rows of moments")
+        raise ProtocolError(
+            f"{key!r} has shape {values.shape}: not rows of moments", code="protocol.wrong-shape"
+        )
     return values
 
 

@@ -65,5 +65,5 @@ def _from_msgpack_numpy(tree: Mapping[Any, Any], *, as_bytes: bool) -> Array:
             return decode_array(data, told("type"), ())
         return decode_scalar(data, told("type"))
     if told("kind") in (b"O", "O", b"V", "V"):
-        raise ProtocolError("an array of objects is not read")
+        raise ProtocolError("an array of objects is not read", code="protocol.invalid-array")
     return decode_array(told("data"), told("type"), told("shape"))

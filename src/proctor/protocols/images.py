@@ -39,12 +39,12 @@ def image_size(data: bytes, form: str) -> tuple[int, int]:
     """
     if form == "png":
         if not data.startswith(_PNG) or data[12:16] != b"IHDR" or len(data) < 24:
-            raise ProtocolError("a picture is no PNG")
+            raise ProtocolError("a picture is no PNG", code="protocol.invalid-image")
         width, height = struct.unpack_from(">II", data, 16)
     else:
         height, width = _jpeg_size(data)
     if not height or not width:
-        raise ProtocolError(f"a picture is of {height}x{width}")
+        raise ProtocolError(f"a picture is of {height}x{width}", code="protocol.invalid-image")
     return height, width
 
 
@@ -64,7 +64,9 @@ def decode_image(data: bytes, form: str) -> Array:
         with Image.open(io.BytesIO(plain), formats=[FORMATS[form]]) as picture:
             return np.asarray(picture.convert("RGB"))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ProtocolError(f"a picture cannot be read ({error})") from None
+        raise ProtocolError(
+            f"a picture cannot be read ({error})", code="protocol.invalid-image"
+        ) from None
 
 
 def _png_pixels(data: bytes) -> bytes:
@@ -81,19 +83,19 @@ def _png_pixels(data: bytes) -> bytes:
             break
         place = ends
     else:
-        raise ProtocolError(f"a PNG has more than {_MAX_PARTS} chunks")
+        raise ProtocolError(f"a PNG has more than {_MAX_PARTS} chunks", code="protocol.too-large")
     return b"".join(kept)
 
 
 def _jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
     """Yield marker, begin and end of each segment before the first scan, then of the rest."""
     if not data.startswith(_JPEG):
-        raise ProtocolError("a picture is no JPEG")
+        raise ProtocolError("a picture is no JPEG", code="protocol.invalid-image")
     place = len(_JPEG)
     for _ in range(_MAX_PARTS):
         place += len(_fill(data[place + 1 : place + 1 + _MAX_FILL]))
         if data[place : place + 1] != b"\xff" or place + 4 > len(data):
-            raise ProtocolError("a JPEG is cut short")
+            raise ProtocolError("a JPEG is cut short", code="protocol.invalid-image")
         marker = data[place + 1]
         if marker == _SOS:
             yield marker, place, len(data)
@@ -102,7 +104,7 @@ def _jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
         ends = place + 2 + size
         yield marker, place, ends
         place = ends
-    raise ProtocolError(f"a JPEG has more than {_MAX_PARTS} segments")
+    raise ProtocolError(f"a JPEG has more than {_MAX_PARTS} segments", code="protocol.too-large")
 
 
 def _fill(data: bytes) -> bytes:
@@ -115,12 +117,12 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
     for marker, begins, ends in _jpeg_segments(data):
         if marker in _SOF:
             if ends - begins < 9 or ends > len(data):
-                raise ProtocolError("a JPEG is cut short")
+                raise ProtocolError("a JPEG is cut short", code="protocol.invalid-image")
             found.append(struct.unpack_from(">HH", data, begins + 5))
     if len(found) != 1:
-        raise ProtocolError(f"a JPEG has {len(found)} headers")
+        raise ProtocolError(f"a JPEG has {len(found)} headers", code="protocol.invalid-image")
     if data.count(bytes([0xFF, _SOS])) > _MAX_SCANS:
-        raise ProtocolError(f"a JPEG has more than {_MAX_SCANS} scans")
+        raise ProtocolError(f"a JPEG has more than {_MAX_SCANS} scans", code="protocol.too-large")
     return found[0]
 
 

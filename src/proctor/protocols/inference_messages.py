@@ -54,7 +54,8 @@ def check_action_count(numbers: int) -> None:
     """
     if numbers > _MAX_ACTION_NUMBERS:
         raise ProtocolError(
-            f"the actions are {numbers} numbers, at most {_MAX_ACTION_NUMBERS} are read"
+            f"the actions are {numbers} numbers, at most {_MAX_ACTION_NUMBERS} are read",
+            code="protocol.too-large",
         )
 
 
@@ -127,7 +128,9 @@ def decode_episode_request(
     try:
         said = msgspec.convert(tree, _Episode)
     except msgspec.ValidationError as error:
-        raise ProtocolError(f"{PROCTOR_KEY!r} names no episode: {error}") from None
+        raise ProtocolError(
+            f"{PROCTOR_KEY!r} names no episode: {error}", code="protocol.invalid-episode"
+        ) from None
     task = Task(
         said.suite, said.task_id, said.name, said.instruction, said.max_steps, max(1, said.fps)
     )
@@ -186,5 +189,6 @@ def parse_server_info(tree: Any) -> ServerInfo | None:
         return msgspec.convert(tree, ServerInfo)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
         raise ProtocolError(
-            f"the server says nothing of ours under {PROCTOR_KEY!r}: {error}"
+            f"the server says nothing of ours under {PROCTOR_KEY!r}: {error}",
+            code="protocol.invalid-server-info",
         ) from None

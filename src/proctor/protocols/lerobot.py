@@ -90,7 +90,11 @@ def decode_setup(frame: bytes) -> PolicySetup:
     fields = _record(_data(frame, 1), "RemotePolicyConfig")
     features, most = fields.get("lerobot_features"), fields.get("actions_per_chunk")
     if not isinstance(features, dict) or type(most) is not int or most < 1:
-        raise bad_frame("the setup names no features, or no length of a chunk", frame)
+        raise bad_frame(
+            "the setup names no features, or no length of a chunk",
+            frame,
+            code="protocol.invalid-setup",
+        )
     return PolicySetup(
         require_text(fields.get("policy_type"), "policy_type"),
         require_text(fields.get("pretrained_name_or_path"), "pretrained_name_or_path"),
@@ -146,14 +150,19 @@ def _feature(key: str, raw: Mapping[str, Any], entry: Mapping[str, Any]) -> Arra
     if key.startswith(IMAGES):
         picture = raw.get(key.removeprefix(IMAGES))
         if not isinstance(picture, np.ndarray):
-            raise ProtocolError(f"the observation has no picture for {key!r}")
+            raise ProtocolError(
+                f"the observation has no picture for {key!r}", code="protocol.missing-input"
+            )
         return picture
     names = entry.get("names")
     listed = names if isinstance(names, list) else []
     found = [array_or_none(raw.get(name)) for name in listed if isinstance(name, str)]
     numbers = [value for value in found if value is not None and value.size == 1]
     if not numbers or len(numbers) < len(listed):
-        raise ProtocolError(f"the observation has no numbers {short_repr(names)} for {key!r}")
+        raise ProtocolError(
+            f"the observation has no numbers {short_repr(names)} for {key!r}",
+            code="protocol.missing-input",
+        )
     return np.asarray([float(value.reshape(())) for value in numbers])
 
 
@@ -187,7 +196,7 @@ class ObservationAssembler:
         fields = decode_fields(frame)
         state, data = fields.get(1, 0), fields.get(2, b"")
         if state not in (_BEGIN, _MIDDLE, _END) or not isinstance(data, bytes):
-            raise bad_frame("it is no part of an observation", frame)
+            raise bad_frame("it is no part of an observation", frame, code="protocol.invalid-frame")
         if state == _BEGIN:
             self._parts.clear()
             self._size = 0
@@ -196,7 +205,8 @@ class ObservationAssembler:
         if self._size > self._most or len(self._parts) > _MAX_PARTS:
             raise ProtocolError(
                 f"an observation is larger than {self._most} bytes, or in more than {_MAX_PARTS} "
-                "parts"
+                "parts",
+                code="protocol.too-large",
             )
         if state != _END:
             return None
@@ -210,7 +220,9 @@ def _observed(data: bytes) -> TimedObservation:
     fields = _record(data, "TimedObservation")
     step, at, raw = (fields.get(name) for name in ("timestep", "timestamp", "observation"))
     if type(step) is not int or not isinstance(at, float | int) or not isinstance(raw, dict):
-        raise bad_frame("the observation has no time, or shows nothing", data)
+        raise bad_frame(
+            "the observation has no time, or shows nothing", data, code="protocol.missing-field"
+        )
     return TimedObservation(step, float(at), raw)
 
 
@@ -244,7 +256,7 @@ def decode_actions(frame: bytes, step: int | None = None) -> Array | None:
     """
     data = decode_fields(frame).get(1, b"")
     if not isinstance(data, bytes):
-        raise bad_frame("it is no message of actions", frame)
+        raise bad_frame("it is no message of actions", frame, code="protocol.missing-actions")
     if not data:
         return None
     told = load(data)
@@ -255,12 +267,13 @@ def decode_actions(frame: bytes, step: int | None = None) -> Array | None:
     actions = [r.fields.get("action") for r in rows if isinstance(r, Record)]
     sizes = {a.shape if isinstance(a, np.ndarray) and a.ndim == 1 else None for a in actions}
     if not actions or len(actions) < len(rows) or len(sizes) != 1 or None in sizes:
-        raise bad_frame("it holds no actions", data)
+        raise bad_frame("it holds no actions", data, code="protocol.missing-actions")
     first = rows[0].fields.get("timestep")
     if step is not None and first != step:
         raise ProtocolError(
             f"the server answers observation {short_repr(first)}, asked was {step}: does another "
-            "robot or run use it?"
+            "robot or run use it?",
+            code="protocol.stale-reply",
         )
     arrays = [action for action in actions if isinstance(action, np.ndarray)]
     check_action_count(sum(action.size for action in arrays))  # a pickle may name one often
@@ -270,12 +283,12 @@ def decode_actions(frame: bytes, step: int | None = None) -> Array | None:
 def _record(data: bytes, kind: str) -> Mapping[str, Any]:
     told = load(data)
     if not isinstance(told, Record) or told.kind != kind:
-        raise bad_frame(f"it holds no {kind}", data)
+        raise bad_frame(f"it holds no {kind}", data, code="protocol.wrong-type")
     return told.fields
 
 
 def _data(frame: bytes, number: int) -> bytes:
     data = decode_fields(frame).get(number)
     if not isinstance(data, bytes):
-        raise bad_frame("it is no message with data", frame)
+        raise bad_frame("it is no message with data", frame, code="protocol.missing-field")
     return data

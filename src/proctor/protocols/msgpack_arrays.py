@@ -34,9 +34,11 @@ _NUMBERS = re.compile(r"[<>|=]?[biuf][1248]")
 _encoder = msgspec.msgpack.Encoder()
 
 
-def bad_frame(what: str, frame: bytes | memoryview) -> ProtocolError:
+def bad_frame(what: str, frame: bytes | memoryview, *, code: str) -> ProtocolError:
     """Return the error for a frame: what is wrong with it, and how it begins."""
-    return ProtocolError(f"{strip_control_codes(what)}; it begins {bytes(frame[:_SHOWN_BYTES])!r}")
+    return ProtocolError(
+        f"{strip_control_codes(what)}; it begins {bytes(frame[:_SHOWN_BYTES])!r}", code=code
+    )
 
 
 def pack(tree: Any) -> bytes:
@@ -54,9 +56,11 @@ def unpack(frame: bytes | memoryview) -> Any:
         check_bounds(frame)
         return msgspec.msgpack.decode(frame)
     except ProtocolError as error:
-        raise bad_frame(str(error), frame) from None
+        raise bad_frame(str(error), frame, code=error.code) from None
     except (ValueError, OverflowError, msgspec.DecodeError) as error:
-        raise bad_frame(f"it is no MessagePack ({error})", frame) from None
+        raise bad_frame(
+            f"it is no MessagePack ({error})", frame, code="protocol.invalid-msgpack"
+        ) from None
 
 
 def unpack_map(frame: bytes) -> dict[Any, Any]:
@@ -67,7 +71,9 @@ def unpack_map(frame: bytes) -> dict[Any, Any]:
     """
     tree = unpack(frame)
     if not isinstance(tree, dict):
-        raise bad_frame(f"it holds a {type(tree).__name__}, not a map", frame)
+        raise bad_frame(
+            f"it holds a {type(tree).__name__}, not a map", frame, code="protocol.wrong-type"
+        )
     return tree
 
 
@@ -83,14 +89,20 @@ def parse_dtype(named: Any) -> np.dtype[Any]:
         WireError: it is no type of plain numbers.
     """
     if not isinstance(named, str | bytes) or len(named) > _MAX_DTYPE:
-        raise ProtocolError(f"{short_repr(named)} is no type of plain numbers")
+        raise ProtocolError(
+            f"{short_repr(named)} is no type of plain numbers", code="protocol.invalid-array"
+        )
     text = named.decode("latin-1") if isinstance(named, bytes) else named
     if not _NUMBERS.fullmatch(text):
-        raise ProtocolError(f"{short_repr(named)} is no type of plain numbers")
+        raise ProtocolError(
+            f"{short_repr(named)} is no type of plain numbers", code="protocol.invalid-array"
+        )
     try:
         return np.dtype(text)
     except TypeError:  # such as "f1"
-        raise ProtocolError(f"{short_repr(named)} is no type of plain numbers") from None
+        raise ProtocolError(
+            f"{short_repr(named)} is no type of plain numbers", code="protocol.invalid-array"
+        ) from None
 
 
 def decode_array(data: Any, named: Any, shape: Any) -> Array:
@@ -101,17 +113,28 @@ def decode_array(data: Any, named: Any, shape: Any) -> Array:
     """
     dtype = parse_dtype(named)
     if not isinstance(data, bytes | bytearray | memoryview):
-        raise ProtocolError(f"an array's data are a {type(data).__name__}, not bytes")
+        raise ProtocolError(
+            f"an array's data are a {type(data).__name__}, not bytes", code="protocol.invalid-array"
+        )
     if not isinstance(shape, list | tuple) or len(shape) > _MOST_AXES:
-        raise ProtocolError(f"{short_repr(shape)} is no shape of an array")
+        raise ProtocolError(
+            f"{short_repr(shape)} is no shape of an array", code="protocol.invalid-array"
+        )
     if not all(type(side) is int and 0 <= side <= _MOST_SIDE for side in shape):
-        raise ProtocolError(f"{short_repr(shape)} is no shape of an array")
+        raise ProtocolError(
+            f"{short_repr(shape)} is no shape of an array", code="protocol.invalid-array"
+        )
     if math.prod(shape) * dtype.itemsize != len(data):
-        raise ProtocolError(f"an array of shape {list(shape)} came with {len(data)} bytes")
+        raise ProtocolError(
+            f"an array of shape {list(shape)} came with {len(data)} bytes",
+            code="protocol.invalid-array",
+        )
     try:
         return np.frombuffer(data, dtype).reshape(shape)
     except ValueError as error:  # such as (0, 2147483647, 2147483647, 2147483647)
-        raise ProtocolError(f"{short_repr(shape)} is no shape of an array ({error})") from None
+        raise ProtocolError(
+            f"{short_repr(shape)} is no shape of an array ({error})", code="protocol.invalid-array"
+        ) from None
 
 
 def decode_scalar(value: Any, named: Any) -> Array:
@@ -121,11 +144,13 @@ def decode_scalar(value: Any, named: Any) -> Array:
         WireError: it is none, or none of that type.
     """
     if not isinstance(value, bool | int | float):
-        raise ProtocolError(f"{short_repr(value)} is no number")
+        raise ProtocolError(f"{short_repr(value)} is no number", code="protocol.wrong-type")
     try:
         return np.asarray(value, parse_dtype(named))
     except (OverflowError, ValueError) as error:
-        raise ProtocolError(f"{short_repr(value)} is no number of that type ({error})") from None
+        raise ProtocolError(
+            f"{short_repr(value)} is no number of that type ({error})", code="protocol.wrong-type"
+        ) from None
 
 
 def require_text(value: Any, what: str) -> str:
@@ -135,7 +160,9 @@ def require_text(value: Any, what: str) -> str:
         WireError: it is none.
     """
     if not isinstance(value, str):
-        raise ProtocolError(f"{what} is {short_repr(value)}, not a text")
+        raise ProtocolError(
+            f"{what} is {short_repr(value)}, not a text", code="protocol.wrong-type"
+        )
     return value
 
 
@@ -149,7 +176,9 @@ def array_or_none(value: Any) -> Array | None:
     try:
         return np.asarray(value, np.float64)
     except OverflowError:
-        raise ProtocolError(f"{short_repr(value)} is no number") from None
+        raise ProtocolError(
+            f"{short_repr(value)} is no number", code="protocol.wrong-type"
+        ) from None
 
 
 def flatten_keys(tree: Mapping[Any, Any]) -> dict[str, Any]:
@@ -168,13 +197,20 @@ def flatten_keys(tree: Mapping[Any, Any]) -> dict[str, Any]:
 def _flatten(tree: Mapping[Any, Any], prefix: str, found: dict[str, Any]) -> None:
     for key, value in tree.items():
         if not isinstance(key, str):
-            raise ProtocolError(f"{short_repr(key)} is no name of an observation")
+            raise ProtocolError(
+                f"{short_repr(key)} is no name of an observation", code="protocol.wrong-type"
+            )
         if len(prefix) + len(key) > _MAX_NAME:
-            raise ProtocolError(f"a name in the observation is longer than {_MAX_NAME} characters")
+            raise ProtocolError(
+                f"a name in the observation is longer than {_MAX_NAME} characters",
+                code="protocol.too-large",
+            )
         if isinstance(value, dict) and key != PROCTOR_KEY:
             _flatten(value, f"{prefix}{key}/", found)
         elif len(found) >= _MAX_NAMES:
-            raise ProtocolError(f"the observation has more than {_MAX_NAMES} entries")
+            raise ProtocolError(
+                f"the observation has more than {_MAX_NAMES} entries", code="protocol.too-large"
+            )
         else:
             found[f"{prefix}{key}"] = value
 

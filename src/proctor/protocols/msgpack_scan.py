@@ -95,7 +95,9 @@ class Scan:
         """
         frame, place = self.frame, self.place
         if place >= self._size:
-            raise ProtocolError("it is no MessagePack (it is cut short)")
+            raise ProtocolError(
+                "it is no MessagePack (it is cut short)", code="protocol.invalid-msgpack"
+            )
         kind, size, size_bytes = _HEADS[frame[place]]
         place += 1
         if size_bytes:
@@ -104,16 +106,24 @@ class Scan:
         self.place = place
         self._values -= 1
         if self._values < 0:
-            raise ProtocolError(f"it holds more than {self._limits.values} values")
+            raise ProtocolError(
+                f"it holds more than {self._limits.values} values", code="protocol.too-large"
+            )
         if (2 * size if kind is _MAP else size) > self._size - place:
-            raise ProtocolError("it is no MessagePack (it is cut short)")
+            raise ProtocolError(
+                "it is no MessagePack (it is cut short)", code="protocol.invalid-msgpack"
+            )
         if kind is _TEXT:
             self._text -= size
             if self._text < 0:
-                raise ProtocolError(f"its texts are longer than {self._limits.text_bytes} bytes")
+                raise ProtocolError(
+                    f"its texts are longer than {self._limits.text_bytes} bytes",
+                    code="protocol.too-large",
+                )
         elif kind is None:
             raise ProtocolError(
-                f"it is no MessagePack (no value begins with {frame[place - 1]:#04x})"
+                f"it is no MessagePack (no value begins with {frame[place - 1]:#04x})",
+                code="protocol.invalid-msgpack",
             )
         return kind, size
 
@@ -136,16 +146,23 @@ class Scan:
             kind, size = head()
             if kind is _SCALAR:
                 if is_key:
-                    raise ProtocolError("a map's key is neither text nor bytes")
+                    raise ProtocolError(
+                        "a map's key is neither text nor bytes", code="protocol.wrong-type"
+                    )
                 self.place += size
             elif kind is _TEXT or kind is _BINARY:
                 self.place += size
             elif is_key:
-                raise ProtocolError("a map's key is neither text nor bytes")
+                raise ProtocolError(
+                    "a map's key is neither text nor bytes", code="protocol.wrong-type"
+                )
             elif kind is _MAP or kind is _ARRAY:
                 outer.append((left, is_map))
                 if len(outer) > self._limits.depth:
-                    raise ProtocolError(f"it is nested deeper than {self._limits.depth} levels")
+                    raise ProtocolError(
+                        f"it is nested deeper than {self._limits.depth} levels",
+                        code="protocol.too-deep",
+                    )
                 is_map = kind is _MAP
                 left = 2 * size if is_map else size
             else:
@@ -162,12 +179,14 @@ class Scan:
             return None
         kind, size = self.head()
         if kind is not ValueKind.TEXT or size > longest:
-            raise ProtocolError(f"{what} is not a text of at most {longest} bytes")
+            raise ProtocolError(
+                f"{what} is not a text of at most {longest} bytes", code="protocol.wrong-type"
+            )
         begins, self.place = self.place, self.place + size
         try:
             return bytes(self.frame[begins : self.place]).decode()
         except UnicodeDecodeError:
-            raise ProtocolError(f"{what} is not UTF-8") from None
+            raise ProtocolError(f"{what} is not UTF-8", code="protocol.wrong-type") from None
 
     def end(self) -> None:
         """Check that nothing follows.
@@ -176,7 +195,9 @@ class Scan:
             WireError: there is more.
         """
         if self.place != len(self.frame):
-            raise ProtocolError("it is no MessagePack (something follows its end)")
+            raise ProtocolError(
+                "it is no MessagePack (something follows its end)", code="protocol.invalid-msgpack"
+            )
 
 
 def check_bounds(frame: bytes | memoryview, limits: ScanLimits = LIMITS) -> None:

@@ -32,19 +32,26 @@ def read_npy(data: Any) -> Array:
         WireError: they are none, or the array is not as long as its header says.
     """
     if not isinstance(data, bytes) or not data.startswith(_MAGIC) or len(data) < 12:
-        raise ProtocolError("an array's .npy has no header")
+        raise ProtocolError("an array's .npy has no header", code="protocol.invalid-array")
     length = _LENGTHS.get(data[6])
     if length is None:
-        raise ProtocolError(f"an array's .npy is of version {data[6]}, which is not read")
+        raise ProtocolError(
+            f"an array's .npy is of version {data[6]}, which is not read",
+            code="protocol.invalid-array",
+        )
     begins = 8 + struct.calcsize(length)
     ends = begins + struct.unpack_from(length, data, 8)[0]
     if ends > min(len(data), begins + _MAX_HEADER_BYTES):
-        raise ProtocolError("an array's .npy is cut short, or its header is too long")
+        raise ProtocolError(
+            "an array's .npy is cut short, or its header is too long", code="protocol.invalid-array"
+        )
     header = data[begins:ends]
     try:
         dtype, fortran_order, shape = _read_header(header.decode("latin-1"))
     except ProtocolError:
-        raise ProtocolError(f"an array's .npy begins with {short_repr(header)}") from None
+        raise ProtocolError(
+            f"an array's .npy begins with {short_repr(header)}", code="protocol.invalid-array"
+        ) from None
     numbers = memoryview(data)[ends:]
     if fortran_order:
         return decode_array(numbers, dtype, shape[::-1]).T
@@ -57,14 +64,14 @@ def _read_header(text: str) -> tuple[str, bool, tuple[int, ...]]:
     order, text = _between(text, ", 'fortran_order': ", ",")
     sides, text = _between(text, " 'shape': (", ")")
     if text.rstrip(" \n") not in (", }", ",}", "}") or order not in ("True", "False"):
-        raise ProtocolError("no header")
+        raise ProtocolError("no header", code="protocol.invalid-array")
     parts = [side.strip(" ") for side in sides.split(",")]
     if parts[-1] == "":
         parts.pop()
     if not all(part.isascii() and part.isdigit() for part in parts):
-        raise ProtocolError("no header")
+        raise ProtocolError("no header", code="protocol.invalid-array")
     if any(len(part) > _MAX_SIDE_DIGITS for part in parts):
-        raise ProtocolError("no header")
+        raise ProtocolError("no header", code="protocol.invalid-array")
     return dtype, order == "True", tuple(map(int, parts))
 
 
@@ -72,5 +79,5 @@ def _between(text: str, before: str, after: str) -> tuple[str, str]:
     """Return what stands between two marks at the beginning, and what follows them."""
     found, mark, rest = text.removeprefix(before).partition(after)
     if not text.startswith(before) or not mark:
-        raise ProtocolError("no header")
+        raise ProtocolError("no header", code="protocol.invalid-array")
     return found, rest

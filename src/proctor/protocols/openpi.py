@@ -80,7 +80,9 @@ def decode_reply(frame: bytes | str) -> InferenceReply:
         return InferenceReply(error=frame)
     actions = _map_of(frame).get(_ACTIONS)
     if not isinstance(actions, np.ndarray):
-        raise bad_frame(f"it holds no array called {_ACTIONS!r}", frame)
+        raise bad_frame(
+            f"it holds no array called {_ACTIONS!r}", frame, code="protocol.missing-actions"
+        )
     return InferenceReply(actions)
 
 
@@ -97,7 +99,11 @@ def decode_metadata(frame: bytes | str) -> ServerInfo | None:
         WireError: it is no map.
     """
     if isinstance(frame, str):
-        raise bad_frame("the server begins with a text", frame[:100].encode("utf-8", "replace"))
+        raise bad_frame(
+            "the server begins with a text",
+            frame[:100].encode("utf-8", "replace"),
+            code="protocol.unexpected-message",
+        )
     return parse_server_info(_map_of(frame).get(PROCTOR_KEY))
 
 
@@ -106,9 +112,9 @@ def _map_of(frame: bytes) -> dict[Any, Any]:
     try:
         found = _read(tree)
     except ProtocolError as error:
-        raise bad_frame(str(error), frame) from None
+        raise bad_frame(str(error), frame, code=error.code) from None
     if not isinstance(found, dict):
-        raise bad_frame("it holds an array, not a map", frame)
+        raise bad_frame("it holds an array, not a map", frame, code="protocol.wrong-type")
     return found
 
 

@@ -26,7 +26,9 @@ class Budget:
         """
         self.steps -= 1
         if self.steps < 0:
-            raise ProtocolError(f"a pickle has more than {_MAX_STEPS} steps")
+            raise ProtocolError(
+                f"a pickle has more than {_MAX_STEPS} steps", code="protocol.too-large"
+            )
 
     def charge_text(self, size: int) -> None:
         """Count a text before it is made.
@@ -36,4 +38,7 @@ class Budget:
         """
         self.text -= size
         if self.text < 0:
-            raise ProtocolError(f"the texts of a pickle are longer than {_MAX_TEXT} bytes")
+            raise ProtocolError(
+                f"the texts of a pickle are longer than {_MAX_TEXT} bytes",
+                code="protocol.too-large",
+            )

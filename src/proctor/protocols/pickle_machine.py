@@ -53,7 +53,10 @@ class PickleMachine:
             if opcode == _STOP:
                 return self._stack.pop()
             if opcode not in _DISPATCH:
-                raise ProtocolError(f"a pickle has opcode {opcode:#04x}, which is refused")
+                raise ProtocolError(
+                    f"a pickle has opcode {opcode:#04x}, which is refused",
+                    code="protocol.refused-pickle",
+                )
             do, detail = _DISPATCH[opcode]
             do(self, detail)
 
@@ -70,19 +73,21 @@ class PickleMachine:
 
     def _bytes(self, form: str) -> None:
         if self._inner:
-            raise ProtocolError("a tensor's storage names bytes")
+            raise ProtocolError("a tensor's storage names bytes", code="protocol.refused-pickle")
         self._stack.append(self._take(self._unpacked(form)))
 
     def _integer(self, form: str) -> None:
         size = self._unpacked(form)
         if size > _MAX_INT_BYTES:
-            raise ProtocolError(f"a pickle has a number of {size} bytes")
+            raise ProtocolError(f"a pickle has a number of {size} bytes", code="protocol.too-large")
         self._stack.append(int.from_bytes(self._take(size), "little", signed=True))
 
     def _small_tuple(self, size: int) -> None:
         items = self._stack[-size:]
         if len(items) < size:
-            raise ProtocolError("a pickle takes more from its stack than there is")
+            raise ProtocolError(
+                "a pickle takes more from its stack than there is", code="protocol.invalid-pickle"
+            )
         self._stack[-size:] = [tuple(items)]
 
     def _put(self, form: str) -> None:
@@ -104,7 +109,9 @@ class PickleMachine:
             return
         number = int(line.removesuffix(b"L"))
         if number.bit_length() > 8 * _MAX_INT_BYTES:
-            raise ProtocolError(f"a pickle has a number of {number.bit_length()} bits")
+            raise ProtocolError(
+                f"a pickle has a number of {number.bit_length()} bits", code="protocol.too-large"
+            )
         self._stack.append(number)
 
     def _float_line(self, _: Any) -> None:
@@ -123,7 +130,9 @@ class PickleMachine:
 
     def _mark(self, _: Any) -> None:
         if len(self._marks) >= _MAX_MARKS:
-            raise ProtocolError(f"a pickle is nested deeper than {_MAX_MARKS} marks")
+            raise ProtocolError(
+                f"a pickle is nested deeper than {_MAX_MARKS} marks", code="protocol.too-deep"
+            )
         self._marks.append(self._stack)
         self._stack = []
 
@@ -153,7 +162,9 @@ class PickleMachine:
     def _global(self, _: Any) -> None:
         name, module = self._stack.pop(), self._stack.pop()
         if not isinstance(module, str) or not isinstance(name, str):
-            raise ProtocolError("a pickle names something by what is no text")
+            raise ProtocolError(
+                "a pickle names something by what is no text", code="protocol.refused-pickle"
+            )
         self._stack.append(allowed_global(module, name))
 
     def _reduce(self, _: Any) -> None:
@@ -163,7 +174,9 @@ class PickleMachine:
     def _new_record(self, _: Any) -> None:
         _, made = self._stack.pop(), self._stack.pop()
         if not isinstance(made, AllowedGlobal) or made.record is None:
-            raise ProtocolError("a pickle makes an object of what is refused")
+            raise ProtocolError(
+                "a pickle makes an object of what is refused", code="protocol.refused-pickle"
+            )
         self._stack.append(PendingRecord(made.record))
 
     def _build(self, _: Any) -> None:
@@ -176,28 +189,31 @@ class PickleMachine:
     def _called(self, name: Any, args: Any) -> Any:
         """Return what one of our own functions makes of ``args``."""
         if not isinstance(name, AllowedGlobal) or not isinstance(args, tuple):
-            raise ProtocolError("a pickle calls what is refused")
+            raise ProtocolError("a pickle calls what is refused", code="protocol.refused-pickle")
         if name.machine_call is not None:
             return self._called_here(name.machine_call, args)
         if name.call is None:
-            raise ProtocolError("a pickle calls what is refused")
+            raise ProtocolError("a pickle calls what is refused", code="protocol.refused-pickle")
         return name.call(*args)
 
     def _called_here(self, name: tuple[str, str], args: tuple[Any, ...]) -> Any:
         if name == STORAGE_CALL:
             if self._inner or len(args) != 1 or not isinstance(args[0], bytes):
-                raise ProtocolError("a tensor's storage is no bytes")
+                raise ProtocolError(
+                    "a tensor's storage is no bytes", code="protocol.refused-pickle"
+                )
             return _storage(args[0], self._budget)
         text, coding = (*args, "latin1")[:2]
         if not isinstance(text, str) or coding not in ("latin1", "latin-1"):
-            raise ProtocolError("a pickle encodes what is no text")
+            raise ProtocolError("a pickle encodes what is no text", code="protocol.refused-pickle")
         self._budget.charge_text(len(text))
         return text.encode("latin-1", "replace")
 
     def _top(self, kind: type) -> Any:
         if not isinstance(self._stack[-1], kind):
             raise ProtocolError(
-                f"a pickle takes a {type(self._stack[-1]).__name__} for something else"
+                f"a pickle takes a {type(self._stack[-1]).__name__} for something else",
+                code="protocol.invalid-pickle",
             )
         return self._stack[-1]
 
@@ -207,7 +223,7 @@ class PickleMachine:
 
     def _take(self, size: int) -> bytes:
         if size < 0 or size > len(self._data) - self.place:
-            raise ProtocolError("a pickle is cut short")
+            raise ProtocolError("a pickle is cut short", code="protocol.invalid-pickle")
         self.place += size
         return self._data[self.place - size : self.place]
 
@@ -217,7 +233,9 @@ class PickleMachine:
     def _line(self) -> bytes:
         ends = self._data.find(b"\n", self.place, self.place + _MAX_LINE)
         if ends < 0:
-            raise ProtocolError(f"a pickle has a line of more than {_MAX_LINE} bytes")
+            raise ProtocolError(
+                f"a pickle has a line of more than {_MAX_LINE} bytes", code="protocol.too-large"
+            )
         line, self.place = self._data[self.place : ends], ends + 1
         return line
 
@@ -225,7 +243,9 @@ class PickleMachine:
 def _pairs(items: list[Any]) -> dict[str, Any]:
     """Return a dictionary of keys and values in turn; keys are texts, which are cheap to hash."""
     if len(items) % 2 or not all(type(key) is str for key in items[::2]):
-        raise ProtocolError("a pickle has a dictionary whose keys are not texts")
+        raise ProtocolError(
+            "a pickle has a dictionary whose keys are not texts", code="protocol.refused-pickle"
+        )
     return dict(zip(items[::2], items[1::2], strict=True))
 
 
@@ -235,7 +255,7 @@ def _storage_type(told: Any) -> StorageType:
         kind = told[1].storage
         if kind is not None:
             return StorageType(kind)
-    raise ProtocolError("a pickle points to what is not in it")
+    raise ProtocolError("a pickle points to what is not in it", code="protocol.refused-pickle")
 
 
 def _storage(data: bytes, budget: Budget) -> Array:
@@ -247,11 +267,15 @@ def _storage(data: bytes, budget: Budget) -> Array:
         place = machine.place
     magic, numbers = found[0], found[3]
     if type(magic) is not int or magic != _LEGACY_MAGIC or not isinstance(numbers, StorageType):
-        raise ProtocolError("a tensor's storage is of a kind that is not read")
+        raise ProtocolError(
+            "a tensor's storage is of a kind that is not read", code="protocol.invalid-array"
+        )
     rest = memoryview(data)[place + 8 :]
     dtype = np.dtype(numbers.dtype)
     if struct.unpack_from("<q", data, place)[0] * dtype.itemsize != len(rest):
-        raise ProtocolError("a tensor's storage is not as long as it says")
+        raise ProtocolError(
+            "a tensor's storage is not as long as it says", code="protocol.invalid-array"
+        )
     return decode_array(rest, numbers.dtype, (len(rest) // dtype.itemsize,))
 
 

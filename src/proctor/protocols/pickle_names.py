@@ -42,11 +42,13 @@ class PendingObject:
 
     def set_state(self, state: Any) -> None:
         """Take the state that the pickle gives it."""
-        raise ProtocolError("a pickle gives a state to what has none")
+        raise ProtocolError(
+            "a pickle gives a state to what has none", code="protocol.invalid-pickle"
+        )
 
     def value(self) -> Any:
         """Return what it has become."""
-        raise ProtocolError("a pickle leaves something unfinished")
+        raise ProtocolError("a pickle leaves something unfinished", code="protocol.invalid-pickle")
 
 
 class PendingRecord(PendingObject):
@@ -59,7 +61,7 @@ class PendingRecord(PendingObject):
     def set_state(self, state: Any) -> None:
         """Take the fields."""
         if not isinstance(state, dict):
-            raise ProtocolError(f"a {self.kind} has no fields")
+            raise ProtocolError(f"a {self.kind} has no fields", code="protocol.missing-field")
         self.state = state
 
     def value(self) -> Record:
@@ -83,13 +85,13 @@ class _ArrayShell(PendingObject):
 
     def set_state(self, state: Any) -> None:
         if not isinstance(state, tuple) or len(state) != 5:
-            raise ProtocolError("an array has no state")
+            raise ProtocolError("an array has no state", code="protocol.invalid-array")
         _, shape, dtype, fortran, data = state
         self.array = _array(data, dtype, shape, fortran=fortran is True)
 
     def value(self) -> Array:
         if self.array is None:
-            raise ProtocolError("an array has no numbers")
+            raise ProtocolError("an array has no numbers", code="protocol.invalid-array")
         return self.array
 
 
@@ -120,16 +122,21 @@ def _frombuffer(data: Any, dtype: Any, shape: Any, order: Any = "C") -> Array:
 def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> Array:
     """Return a tensor's numbers; what does not lie one after the other is not read."""
     if not isinstance(storage, np.ndarray) or not isinstance(offset, int) or offset < 0:
-        raise ProtocolError("a tensor has no storage")
+        raise ProtocolError("a tensor has no storage", code="protocol.invalid-array")
     sides = size if isinstance(size, tuple) else ()
     if len(sides) > _MAX_AXES or not all(_is_side(side, storage.size) for side in sides):
-        raise ProtocolError(f"{short_repr(size)} is no shape of a tensor")
+        raise ProtocolError(
+            f"{short_repr(size)} is no shape of a tensor", code="protocol.invalid-array"
+        )
     dense = tuple(int(np.prod(sides[axis + 1 :])) for axis in range(len(sides)))
     count = dense[0] * sides[0] if sides else 1
     if count > 1 and stride != dense:
-        raise ProtocolError("a tensor whose numbers do not lie one after the other is not read")
+        raise ProtocolError(
+            "a tensor whose numbers do not lie one after the other is not read",
+            code="protocol.invalid-array",
+        )
     if offset + count > storage.size:
-        raise ProtocolError("a tensor is larger than its storage")
+        raise ProtocolError("a tensor is larger than its storage", code="protocol.invalid-array")
     return storage[offset : offset + count].reshape(sides)
 
 
@@ -177,4 +184,6 @@ def allowed_global(module: str, name: str) -> AllowedGlobal:
         return AllowedGlobal(storage=_STORAGES[name])
     if (module, name) == ("numpy", "ndarray"):
         return AllowedGlobal()
-    raise ProtocolError(f"a pickle asks for {module}.{name}, which is refused")
+    raise ProtocolError(
+        f"a pickle asks for {module}.{name}, which is refused", code="protocol.refused-pickle"
+    )

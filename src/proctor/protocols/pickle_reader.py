@@ -30,17 +30,19 @@ def load(frame: bytes) -> Any:
     try:
         return _finished(PickleMachine(frame, Budget()).run(), [_MAX_NODES], _MAX_DEPTH)
     except ProtocolError as error:
-        raise bad_frame(str(error), frame) from None
+        raise bad_frame(str(error), frame, code=error.code) from None
     except (IndexError, KeyError, TypeError, ValueError, OverflowError, struct.error) as error:
         said = f"it is no pickle ({type(error).__name__})"
-        raise bad_frame(said, frame) from None
+        raise bad_frame(said, frame, code="protocol.invalid-pickle") from None
 
 
 def _finished(value: Any, left: list[int], depth: int) -> Any:
     """Return a value with everything in it made; what is shared counts as often as it occurs."""
     left[0] -= 1
     if left[0] < 0 or depth < 0:
-        raise ProtocolError("a pickle holds too many things, or is nested too deep")
+        raise ProtocolError(
+            "a pickle holds too many things, or is nested too deep", code="protocol.too-large"
+        )
     if isinstance(value, PendingObject):
         value = value.value()
     if isinstance(value, Record):
@@ -52,4 +54,4 @@ def _finished(value: Any, left: list[int], depth: int) -> Any:
         return [_finished(item, left, depth - 1) for item in value]
     if value is None or isinstance(value, bool | int | float | str | bytes | np.ndarray):
         return value
-    raise ProtocolError(f"a pickle holds a {type(value).__name__}")
+    raise ProtocolError(f"a pickle holds a {type(value).__name__}", code="protocol.refused-pickle")

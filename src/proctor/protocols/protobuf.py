@@ -49,13 +49,15 @@ def decode_fields(frame: bytes) -> dict[int, int | bytes]:
             if kind == 2:
                 size, place = _read_varint(frame, place)
             if size > len(frame) - place:
-                raise bad_frame("it is cut short", frame)
+                raise bad_frame("it is cut short", frame, code="protocol.invalid-protobuf")
             value, place = frame[place : place + size], place + size
         else:
-            raise bad_frame("it is no message of protocol buffers", frame)
+            raise bad_frame(
+                "it is no message of protocol buffers", frame, code="protocol.invalid-protobuf"
+            )
         found[key >> 3] = value
     if place < len(frame):
-        raise bad_frame(f"it has more than {_MAX_FIELDS} fields", frame)
+        raise bad_frame(f"it has more than {_MAX_FIELDS} fields", frame, code="protocol.too-large")
     return found
 
 
@@ -63,10 +65,10 @@ def _read_varint(frame: bytes, place: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 64, 7):
         if place >= len(frame):
-            raise bad_frame("it is cut short", frame)
+            raise bad_frame("it is cut short", frame, code="protocol.invalid-protobuf")
         byte = frame[place]
         place += 1
         value |= (byte & 127) << shift
         if byte < 128:
             return value, place
-    raise bad_frame("it is no message of protocol buffers", frame)
+    raise bad_frame("it is no message of protocol buffers", frame, code="protocol.invalid-protobuf")

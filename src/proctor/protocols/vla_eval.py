@@ -86,18 +86,20 @@ def decode(frame: bytes | str, max_bytes: int = MAX_MESSAGE_BYTES) -> Message:
         WireError: it holds none.
     """
     if isinstance(frame, str):
-        raise _bad("a text came, where frames are binary", frame)
+        raise _bad(
+            "a text came, where frames are binary", frame, code="protocol.unexpected-message"
+        )
     tree = unpack_map(frame)
     try:
         kind, seq = _kind_of(tree.get("type")), tree.get("seq")
         _check_pictures(tree.get("payload"), max_bytes)
         payload = _read(tree.get("payload"))
     except ProtocolError as error:
-        raise bad_frame(str(error), frame) from None
+        raise bad_frame(str(error), frame, code=error.code) from None
     if type(seq) is not int or not 0 <= seq < 2**63:
-        raise bad_frame("it has no number (seq)", frame)
+        raise bad_frame("it has no number (seq)", frame, code="protocol.missing-field")
     if not isinstance(payload, dict):
-        raise bad_frame("it has no payload", frame)
+        raise bad_frame("it has no payload", frame, code="protocol.missing-field")
     return Message(kind, payload, seq)
 
 
@@ -105,7 +107,9 @@ def _kind_of(named: Any) -> MessageType:
     try:
         return MessageType(short_text(named, 50))
     except ValueError:
-        raise ProtocolError(f"{short_repr(named)} is no type of a message") from None
+        raise ProtocolError(
+            f"{short_repr(named)} is no type of a message", code="protocol.unexpected-message"
+        ) from None
 
 
 def hello_payload(about: ServerInfo | None = None) -> dict[str, Any]:
@@ -123,7 +127,11 @@ def decode_hello(message: Message, frame: bytes | str) -> ServerInfo | None:
         WireError: it is no hello; ``frame`` is what came.
     """
     if message.kind is not MessageType.HELLO:
-        raise _bad(f"the server answers hello with {message.kind.value}", frame)
+        raise _bad(
+            f"the server answers hello with {message.kind.value}",
+            frame,
+            code="protocol.unexpected-message",
+        )
     return parse_server_info(message.payload.get(PROCTOR_KEY))
 
 
@@ -175,7 +183,11 @@ def decode_reply(message: Message, frame: bytes | str) -> InferenceReply:
         return InferenceReply(error=short_text(message.payload.get("error", message.payload), 8000))
     found = array_or_none(message.payload.get(_ACTIONS))
     if message.kind is not MessageType.ACTION or found is None:
-        raise _bad(f"the server answers with {message.kind.value} and no {_ACTIONS!r}", frame)
+        raise _bad(
+            f"the server answers with {message.kind.value} and no {_ACTIONS!r}",
+            frame,
+            code="protocol.missing-actions",
+        )
     return InferenceReply(found[None] if found.ndim == 1 else found)
 
 
@@ -184,9 +196,11 @@ def episode_payload(spec: EpisodeSpec) -> dict[str, Any]:
     return {"task": {"name": spec.task.instruction or spec.task.name, "suite": spec.task.suite}}
 
 
-def _bad(what: str, frame: bytes | str) -> ProtocolError:
+def _bad(what: str, frame: bytes | str, *, code: str) -> ProtocolError:
     return bad_frame(
-        what, frame[:100].encode("utf-8", "replace") if isinstance(frame, str) else frame
+        what,
+        frame[:100].encode("utf-8", "replace") if isinstance(frame, str) else frame,
+        code=code,
     )
 
 
@@ -225,7 +239,7 @@ def _compressed(tree: Mapping[Any, Any]) -> tuple[Any, str | None]:
     if form == "raw":
         return data, None
     if not isinstance(form, str) or form not in FORMATS or not isinstance(data, bytes):
-        raise ProtocolError("a picture is neither raw, png nor jpeg")
+        raise ProtocolError("a picture is neither raw, png nor jpeg", code="protocol.invalid-image")
     return data, form
 
 
@@ -243,7 +257,9 @@ def _check_pictures(tree: Any, max_bytes: int) -> None:
         elif isinstance(node, dict) and _IMAGE in node:
             total += _decoded_bytes(node)
             if total > max_bytes:
-                raise ProtocolError(f"its pictures decode to more than {max_bytes} bytes")
+                raise ProtocolError(
+                    f"its pictures decode to more than {max_bytes} bytes", code="protocol.too-large"
+                )
         elif isinstance(node, dict):
             waiting.extend(node.values())
 
@@ -255,5 +271,7 @@ def _decoded_bytes(tree: Mapping[Any, Any]) -> int:
     height, width = image_size(data, form)
     if tree.get("shape") not in (None, [height, width, 3]):
         told = short_repr(tree["shape"])
-        raise ProtocolError(f"a picture of {height}x{width} says that it is {told}")
+        raise ProtocolError(
+            f"a picture of {height}x{width} says that it is {told}", code="protocol.wrong-shape"
+        )
     return height * width * 3

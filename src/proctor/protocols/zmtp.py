@@ -39,11 +39,13 @@ def check_greeting(greeting: bytes) -> None:
         WireError: saying what.
     """
     if greeting[0] != 0xFF or not greeting[9] & 1:
-        raise ProtocolError("no greeting of ZeroMQ's")
+        raise ProtocolError("no greeting of ZeroMQ's", code="protocol.invalid-handshake")
     if greeting[10] < _VERSION[0]:
-        raise ProtocolError(f"ZMTP {greeting[10]} is not spoken here, 3 is")
+        raise ProtocolError(
+            f"ZMTP {greeting[10]} is not spoken here, 3 is", code="protocol.invalid-handshake"
+        )
     if greeting[12:32].rstrip(b"\0") != _MECHANISM:
-        raise ProtocolError("no keys are exchanged here")
+        raise ProtocolError("no keys are exchanged here", code="protocol.invalid-handshake")
 
 
 def ready_command(socket_type: str = "ROUTER") -> bytes:
@@ -63,7 +65,9 @@ def check_ready(command: bytes) -> None:
         WireError: it says something else.
     """
     if not command.startswith(_READY):
-        raise ProtocolError(f"no end of a handshake: {command[:20]!r}")
+        raise ProtocolError(
+            f"no end of a handshake: {command[:20]!r}", code="protocol.invalid-handshake"
+        )
 
 
 def parse_flags(byte: int) -> Flags:
@@ -74,7 +78,7 @@ def parse_flags(byte: int) -> Flags:
     """
     command = bool(byte & _COMMAND)
     if byte > _MORE + _LONG + _COMMAND or (command and byte & _MORE):
-        raise ProtocolError(f"no frame begins with {byte:#04x}")
+        raise ProtocolError(f"no frame begins with {byte:#04x}", code="protocol.invalid-frame")
     return Flags(bool(byte & _MORE), command, 8 if byte & _LONG else 1)
 
 

@@ -134,7 +134,7 @@ class RequestBatcher:
         if self._open:
             self._inbox.put(_PendingRequest(session, request, rows, on_reply, time.perf_counter()))
         else:
-            on_reply(ProtocolError("the server is closing"))
+            on_reply(ProtocolError("the server is closing", code="serve.closing"))
 
     def close(self) -> None:
         """Answer nobody any more, and close the policy."""
@@ -158,7 +158,7 @@ class RequestBatcher:
                 self._do(item)
         for item in pending:
             if isinstance(item, _PendingRequest):
-                item.on_reply(ProtocolError("the server is closing"))
+                item.on_reply(ProtocolError("the server is closing", code="serve.closing"))
         self._do(self._policy.close)
 
     def _fetch(self, pending: deque[_Item]) -> None:
@@ -241,7 +241,10 @@ class RequestBatcher:
                 waiting.on_reply(BatchedReply(chunk, began - waiting.since, took))
             else:
                 waiting.on_reply(
-                    ProtocolError(f"the policy gives NaN or infinity at step {query.step}")
+                    ProtocolError(
+                        f"the policy gives NaN or infinity at step {query.step}",
+                        code="policy.not-finite",
+                    )
                 )
 
     def _query(self, waiting: _PendingRequest) -> Query:
@@ -264,7 +267,10 @@ class RequestBatcher:
         state = self._policy.new_episode(spec)
         if step > 0 and state is not None and self._policy.spec.remembers:
             self._policy.end_episode(state)
-            raise ProtocolError(f"what was remembered of {spec} before step {step} is gone")
+            raise ProtocolError(
+                f"what was remembered of {spec} before step {step} is gone",
+                code="serve.episode-state-lost",
+            )
         return state
 
     def _episode_of_session(self, session: ClientSession, prompt: str) -> EpisodeSpec:
@@ -306,7 +312,7 @@ def _as_proctor_error(error: Exception) -> ProctorError:
     return (
         error
         if isinstance(error, ProctorError)
-        else ProtocolError(strip_control_codes(repr(error)))
+        else ProtocolError(strip_control_codes(repr(error)), code="serve.policy-failed")
     )
 
 

@@ -65,7 +65,7 @@ class OpenCalls:
         """
         async for message in self.messages(received):
             return message
-        raise ProtocolError("the call has no message")
+        raise ProtocolError("the call has no message", code="protocol.missing-field")
 
     async def _next(self, source: AsyncIterator[bytes], deadline: asyncio.Timeout) -> bytes:
         self._waiting[deadline] = None

@@ -45,7 +45,10 @@ class _GrootHandler:
             try:
                 envelope = groot.read_envelope(frame)
                 if not self._limits.accepts_key(envelope.api_token):
-                    raise ProtocolError("Unauthorized: the API token is missing or wrong")
+                    raise ProtocolError(
+                        "Unauthorized: the API token is missing or wrong",
+                        code="protocol.unauthorized",
+                    )
                 conversation.authenticated = True
                 return await self._reply(sessions, groot.decode_request(envelope))
             except ProctorError as error:
@@ -75,9 +78,14 @@ class _GrootHandler:
                     sessions, groot.decode_query(request.data), msgpack_numpy=request.msgpack_numpy
                 )
             case groot.KILL:
-                raise ProtocolError("a client does not end this server")
+                raise ProtocolError(
+                    "a client does not end this server", code="serve.shutdown-refused"
+                )
             case other:
-                raise ProtocolError(f"Unknown endpoint: {strip_control_codes(other, 100)}")
+                raise ProtocolError(
+                    f"Unknown endpoint: {strip_control_codes(other, 100)}",
+                    code="protocol.unknown-endpoint",
+                )
 
     def _modalities(self) -> dict[str, Any]:
         names = self._service.inputs.aliases(groot.CAMERAS, groot.STATE_NAME)
@@ -136,16 +144,21 @@ def _joined(request: InferenceRequest, inputs: Inputs) -> tuple[InferenceRequest
     if not parts:
         raise ProtocolError(
             f"the order of {named} in the policy's state is not known: send it as one part, or "
-            "start the server with --state_parts=NAME:COUNT,NAME:COUNT"
+            "start the server with --state_parts=NAME:COUNT,NAME:COUNT",
+            code="serve.unknown-state-order",
         )
     sizes = {key: request.observation[key].shape[-1:] for key in sent}
     if sizes != {key: (size,) for key, size in parts.items()}:
         wanted = ", ".join(f"{key} of {size} numbers" for key, size in parts.items())
-        raise ProtocolError(f"the policy wants {wanted}; the client sends {named}")
+        raise ProtocolError(
+            f"the policy wants {wanted}; the client sends {named}", code="protocol.wrong-shape"
+        )
     try:
         whole = np.concatenate([request.observation[key] for key in parts], axis=-1)
     except ValueError:
-        raise ProtocolError(f"{named} differ in their rows or moments") from None
+        raise ProtocolError(
+            f"{named} differ in their rows or moments", code="protocol.wrong-shape"
+        ) from None
     rest = {key: values for key, values in request.observation.items() if key not in parts}
     name = ", ".join(parts)
     return replace(request, observation={**rest, name: whole}), name

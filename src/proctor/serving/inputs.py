@@ -65,7 +65,9 @@ class Inputs:
             WireError: something is missing or has another shape; with what is wanted.
         """
         if self.language_conditioned and not (request.prompt or request.episode):
-            raise ProtocolError("the policy needs an instruction: send a prompt")
+            raise ProtocolError(
+                "the policy needs an instruction: send a prompt", code="protocol.missing-input"
+            )
         return {key: self._row(key, request, aliases.get(key, key)) for key in self.features}
 
     def _row(self, key: str, request: InferenceRequest, alias: str) -> Array:
@@ -76,18 +78,27 @@ class Inputs:
             also = "" if alias == key else f" (or {alias!r})"
             sent = strip_control_codes(", ".join(request.observation), 300) or "nothing"
             raise ProtocolError(
-                f"the policy wants {key!r}{also}, {wanted}; the client sends {sent}"
+                f"the policy wants {key!r}{also}, {wanted}; the client sends {sent}",
+                code="protocol.missing-input",
             )
         values = request.observation[name]
         shape = (self.n_obs_steps, *feature.shape) if request.history else feature.shape
         if values.shape != shape:
             wanted = f"{feature.dtype} {list(shape)}"
             got = f"{values.dtype} {list(values.shape)}"
-            raise ProtocolError(f"the policy wants {name!r} as {wanted}, the client sends {got}")
+            raise ProtocolError(
+                f"the policy wants {name!r} as {wanted}, the client sends {got}",
+                code="protocol.wrong-shape",
+            )
         if feature.kind is FeatureKind.VISUAL and values.dtype != np.uint8:
-            raise ProtocolError(f"{name!r} is {values.dtype}; pictures are sent as uint8, 0 to 255")
+            raise ProtocolError(
+                f"{name!r} is {values.dtype}; pictures are sent as uint8, 0 to 255",
+                code="protocol.wrong-dtype",
+            )
         if values.dtype.kind == "f" and not np.isfinite(values).all():
-            raise ProtocolError(f"{name!r} holds NaN or infinite numbers")
+            raise ProtocolError(
+                f"{name!r} holds NaN or infinite numbers", code="protocol.not-finite"
+            )
         return values.astype(feature.dtype, copy=False)
 
 
@@ -101,18 +112,24 @@ def parse_state_parts(flag: Sequence[str], features: Mapping[str, Feature]) -> S
     for part in flag:
         name, _, count = part.strip().partition(":")
         if not name or not count.isdecimal() or not 0 < int(count[:9]) < 10**6:
-            raise UsageError(f"--state_parts: {part!r} is not NAME:COUNT, such as arm:7")
+            raise UsageError(
+                f"--state_parts: {part!r} is not NAME:COUNT, such as arm:7",
+                code="flag.invalid-value",
+            )
         found.append((name, int(count)))
     if len(dict(found)) < len(found):
-        raise UsageError(f"--state_parts={','.join(flag)} names a part twice")
+        raise UsageError(
+            f"--state_parts={','.join(flag)} names a part twice", code="flag.duplicate"
+        )
     key = Inputs(features, 1).state_key
     if found and key is None:
-        raise UsageError("--state_parts: the policy does not use one state")
+        raise UsageError("--state_parts: the policy does not use one state", code="flag.conflict")
     total = sum(count for _, count in found)
     if found and key is not None and (total,) != features[key].shape:
         raise UsageError(
             f"--state_parts={','.join(flag)} has {total} numbers, {key} has "
-            f"{list(features[key].shape)}"
+            f"{list(features[key].shape)}",
+            code="flag.conflict",
         )
     return tuple(found)
 

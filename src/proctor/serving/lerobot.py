@@ -171,7 +171,9 @@ class _Service:
         setup = robot.setup
         ask = lerobot.decode_request(observed, setup or lerobot.PolicySetup("", ""))
         if setup is None and ask.episode is None:
-            raise ProtocolError("observations come after SendPolicyInstructions")
+            raise ProtocolError(
+                "observations come after SendPolicyInstructions", code="protocol.unexpected-message"
+            )
         (session,) = self._service.batcher.sessions_for(robot.sessions, 1)
         actions = (await self._service.answer(session, ask, {})).actions
         if ask.episode is not None or setup is None:

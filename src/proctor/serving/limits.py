@@ -27,7 +27,10 @@ class OpenEndpoint:
 
 def cannot_listen(host: str, port: int, why: str | None) -> UsageError:
     """Return the error for an address that cannot be served on."""
-    return UsageError(f"cannot serve on {host} port {port}: {why}; choose another --port or --host")
+    return UsageError(
+        f"cannot serve on {host} port {port}: {why}; choose another --port or --host",
+        code="serve.address-unavailable",
+    )
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
@@ -94,6 +97,7 @@ class ServerLimits:
             certificate, key = self.tls
             raise UsageError(
                 f"--tls_cert={certificate} and --tls_key={key} are no certificate with its key: "
-                f"{error}"
+                f"{error}",
+                code="serve.invalid-certificate",
             ) from None
         return context

@@ -19,7 +19,9 @@ def handler(service: PolicyService) -> WebSocketHandler:
                 frame = await connection.receive()
                 try:
                     if isinstance(frame, str):
-                        raise ProtocolError("questions come in binary frames")
+                        raise ProtocolError(
+                            "questions come in binary frames", code="protocol.unexpected-message"
+                        )
                     answered = await service.answer(session, openpi.decode_request(frame), aliases)
                 except ProctorError as error:
                     await connection.send(strip_control_codes(str(error)))

@@ -71,7 +71,9 @@ async def _answer(service: PolicyService, client: _Client, message: Message) -> 
             actions = await _actions(service, client, vla_eval.decode_request(message))
             return Message(MessageType.ACTION, vla_eval.actions_payload(actions), message.seq)
         case _:
-            raise ProtocolError(f"a client does not say {message.kind.value}")
+            raise ProtocolError(
+                f"a client does not say {message.kind.value}", code="protocol.unexpected-message"
+            )
 
 
 async def _actions(service: PolicyService, client: _Client, request: InferenceRequest) -> Array:

@@ -150,7 +150,7 @@ class _ZmqConnection:
             parts, total, more = parts + 1, total + size, flags.more
             if parts > _MOST_PARTS:
                 await self._requests.put(_invalid_request(f"more than {_MOST_PARTS}"))
-                raise ProtocolError("it does not end")
+                raise ProtocolError("it does not end", code="protocol.too-large")
             if parts <= _PARTS and total <= self._max_bytes:
                 async with self._slot(handler, size):
                     kept.append(b"".join([piece async for piece in self._pieces(size)]))
@@ -161,7 +161,8 @@ class _ZmqConnection:
         if total > self._max_bytes:
             return ProtocolError(
                 f"the request is of {total} bytes, at most {self._max_bytes} are taken "
-                "(--max_message_mb)"
+                "(--max_message_mb)",
+                code="protocol.too-large",
             )
         if parts != _PARTS or kept[0]:
             return _invalid_request(f"{parts} in all")
@@ -187,7 +188,7 @@ class _ZmqConnection:
 
     async def _command(self, size: int) -> bytes:
         if size > zmtp.MOST_COMMAND:
-            raise ProtocolError(f"a command of {size} bytes")
+            raise ProtocolError(f"a command of {size} bytes", code="protocol.too-large")
         return await self._reader.readexactly(size)
 
     async def _answer_command(self, command: bytes) -> None:
@@ -196,7 +197,7 @@ class _ZmqConnection:
             self._commands, self._commands_since = 0, now
         self._commands += 1
         if self._commands > _MAX_COMMANDS:
-            raise ProtocolError("too many commands")
+            raise ProtocolError("too many commands", code="protocol.too-many-commands")
         pong = zmtp.pong_reply(command)
         if pong is not None:
             self._writer.write(pong)
@@ -214,7 +215,10 @@ class _ZmqConnection:
 
 
 def _invalid_request(parts: str) -> ProtocolError:
-    return ProtocolError(f"a request is one part behind an empty one, as REQ sends it, not {parts}")
+    return ProtocolError(
+        f"a request is one part behind an empty one, as REQ sends it, not {parts}",
+        code="protocol.invalid-frame",
+    )
 
 
 async def listen(handler: ZmqHandler, port: int, limits: ServerLimits) -> OpenEndpoint:

@@ -46,7 +46,10 @@ def render_card(policy: PolicyCard, tags: Sequence[str], licence: str | None) ->
     """
     record = read_training(policy.run)
     if record is None:
-        raise UsageError(f"{policy.run} is not the folder of a training (it has no train.json)")
+        raise UsageError(
+            f"{policy.run} is not the folder of a training (it has no train.json)",
+            code="training.not-found",
+        )
     kind = str(read_json(policy.folder / "config.json").get("type"))
     resolved = record.resolved
     dataset = str(flatten(resolved).get("dataset.repo_id") or "")

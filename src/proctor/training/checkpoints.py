@@ -78,7 +78,7 @@ class Checkpoints:
             with contextlib.suppress(OSError):  # or what was there would be gone with the next run
                 if not path.exists():
                     (self.folder / f".{path.name}{_OLD}").rename(path)
-            raise RunFolderError(self._lost(step, error)) from None
+            raise RunFolderError(self._lost(step, error), code="disk.write-failed") from None
         return path
 
     def name(self, link: str, path: Path) -> None:
@@ -125,7 +125,8 @@ def checkpoint_of(config_file: Path) -> Path:
     if config_file.absolute().parent.name != PRETRAINED or not (folder / STATE).is_dir():
         raise UsageError(
             f"--resume: {config_file} is no train_config.json of a checkpoint (it should lie in "
-            f"RUN/checkpoints/last/{PRETRAINED}, beside {STATE})"
+            f"RUN/checkpoints/last/{PRETRAINED}, beside {STATE})",
+            code="checkpoint.not-found",
         )
     return folder
 

@@ -155,11 +155,15 @@ def _loader(
 def _without_room(error: Exception) -> TrainingError:
     """Say why loader processes could not be started, or could not hand a batch over."""
     if os.strerror(errno.ENOSPC) not in str(error):
-        return TrainingError(f"loader processes do not work: {summarize_traceback(str(error))}")
+        return TrainingError(
+            f"loader processes do not work: {summarize_traceback(str(error))}",
+            code="training.loader-failed",
+        )
     return TrainingError(
         "no space left in /dev/shm, where loader processes hand batches over: give it more "
         "(docker run --shm-size=8g), take a smaller --batch_size or --prefetch_factor, or "
-        "--num_workers=0; what was saved is whole, and --resume goes on from it"
+        "--num_workers=0; what was saved is whole, and --resume goes on from it",
+        code="disk.shared-memory-full",
     )
 
 
@@ -175,7 +179,8 @@ def _checked(loader: Iterator[Any]) -> Iterator[Batch]:
             return
         except RuntimeError as error:  # torch's word for a process that was killed
             raise TrainingError(
-                f"a loader process is gone: {summarize_traceback(str(error))}"
+                f"a loader process is gone: {summarize_traceback(str(error))}",
+                code="training.loader-died",
             ) from error
         if isinstance(found, ProctorError):
             raise found

@@ -62,7 +62,8 @@ class DatasetSelection:
                 raise UsageError(
                     f"{self.source.name}: no words say what episode {episode} shows, and {policy} "
                     "learns by words; give it some (proctor data set-task), or leave it out "
-                    "(--dataset.exclude_episodes)"
+                    "(--dataset.exclude_episodes)",
+                    code="dataset.missing-instruction",
                 )
 
     def check_distinct_instructions(self, parts: LoadedCheckpoint, *, resumed: bool) -> list[str]:
@@ -80,7 +81,10 @@ class DatasetSelection:
         alike = f"{self.source.name}: {read_alike_text(parts.config.type, pair)}"
         if resumed or not parts.config.read(""):
             return [f"warning: {alike}, so it cannot learn one task apart from the other"]
-        raise UsageError(f"{alike}; give one other words (proctor data set-task)")
+        raise UsageError(
+            f"{alike}; give one other words (proctor data set-task)",
+            code="dataset.indistinct-instructions",
+        )
 
     def samples(
         self, parts: LoadedCheckpoint, episodes: Sequence[int]
@@ -94,7 +98,8 @@ class DatasetSelection:
         if REWARD in deltas and REWARD not in self.source.info.features:
             raise UsageError(
                 f"{self.source.name} has no {REWARD}, which {parts.config.type} learns from "
-                f"(proctor record --record.extra={REWARD} keeps it)"
+                f"(proctor record --record.extra={REWARD} keeps it)",
+                code="dataset.missing-column",
             )
         lengths = self.source.episodes.length[list(episodes)].tolist()
         frames = usable_frames(lengths, parts.config.samples().drop_last)
@@ -206,7 +211,10 @@ def _chosen_episodes(config: TrainConfig, name: str, n: int) -> list[int]:
     for field in ("episodes", "exclude_episodes"):
         for episode in getattr(given, field) or ():
             if not 0 <= episode < n:
-                raise UsageError(f"--dataset.{field}: {name} has no episode {episode} (it has {n})")
+                raise UsageError(
+                    f"--dataset.{field}: {name} has no episode {episode} (it has {n})",
+                    code="dataset.unknown-episode",
+                )
     if given.episodes is not None:
         return sorted(set(given.episodes))
     return [episode for episode in range(n) if episode not in set(given.exclude_episodes or ())]

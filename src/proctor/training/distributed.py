@@ -55,11 +55,15 @@ class DistributedContext:
         if self.is_single_process or picked.type == "cpu":
             return picked
         if picked.type != "cuda":
-            raise UsageError(f"several processes train on cpu or cuda, not on {picked.type}")
+            raise UsageError(
+                f"several processes train on cpu or cuda, not on {picked.type}",
+                code="training.device-unsupported",
+            )
         if self.local_rank >= torch.cuda.device_count():
             raise UsageError(
                 f"there are {torch.cuda.device_count()} GPUs here: give torchrun at most as many "
-                "processes (--nproc_per_node)"
+                "processes (--nproc_per_node)",
+                code="training.too-few-gpus",
             )
         torch.cuda.set_device(self.local_rank)
         return torch.device("cuda", self.local_rank)
@@ -74,12 +78,14 @@ class DistributedContext:
         if n % parts:
             raise UsageError(
                 f"--parallelism.dp_shard={parts}: {n} process(es) train here; start a multiple of "
-                f"{parts} (torchrun --nproc_per_node={parts} -m proctor.cli train ...)"
+                f"{parts} (torchrun --nproc_per_node={parts} -m proctor.cli train ...)",
+                code="training.process-count",
             )
         if replicas not in (1, n // parts):  # 1 is LeRobot's word for as many as there are
             raise UsageError(
                 f"--parallelism.dp_replicate={replicas}: {n} process(es) with "
-                f"--parallelism.dp_shard={parts} are {n // parts} replica(s)"
+                f"--parallelism.dp_shard={parts} are {n // parts} replica(s)",
+                code="training.process-count",
             )
 
     def mean(self, values: Tensor) -> Tensor:
@@ -133,7 +139,9 @@ def process_group() -> Iterator[DistributedContext]:
     except RuntimeError as error:
         if any(word in str(error).lower() for word in _GONE):
             said = summarize_traceback(str(error))
-            raise TrainingError(f"another process of this training is gone: {said}") from error
+            raise TrainingError(
+                f"another process of this training is gone: {said}", code="training.process-died"
+            ) from error
         raise
     finally:
         if made_here:

@@ -77,9 +77,14 @@ class WeightAverage:
             found: list[Tensor] = list(state["shadow_params"])
             self.updates = int(state["optimization_step"])
         except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"{where} holds no averages of weights: {error!r}") from None
+            raise UsageError(
+                f"{where} holds no averages of weights: {error!r}", code="checkpoint.unreadable"
+            ) from None
         if [tuple(w.shape) for w in found] != [tuple(w.shape) for w in self.weights]:
-            raise UsageError(f"{where} holds averages of another network's weights")
+            raise UsageError(
+                f"{where} holds averages of another network's weights",
+                code="checkpoint.shape-mismatch",
+            )
         self.weights = [
             shard_like(w.to(old.device, old.dtype), old)
             for w, old in zip(found, self.weights, strict=True)

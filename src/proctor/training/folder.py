@@ -115,14 +115,16 @@ class TrainingFolder:
             if told := _changed(was, now):
                 raise UsageError(
                     f"{self.path}: checkpoints were played otherwise ({told}), and are compared; "
-                    "leave it as it was, or play them by themselves (proctor eval)"
+                    "leave it as it was, or play them by themselves (proctor eval)",
+                    code="training.evaluation-changed",
                 )
         if config.eval_steps:
             now = flatten(config.as_dict())
             if told := _changed(was, {name: now[name] for name in _HELD_OUT if name in now}):
                 raise UsageError(
                     f"{self.path}: {told}; what is held out now was trained on, or was judged by "
-                    "otherwise; leave it as it was, or add --eval_steps=0"
+                    "otherwise; leave it as it was, or add --eval_steps=0",
+                    code="training.validation-changed",
                 )
 
     @contextmanager
@@ -139,13 +141,16 @@ class TrainingFolder:
         if not config.resume and not made and not is_unused(self.path):
             raise RunFolderError(
                 f"{self.path} is there already; add --resume to go on with it, or choose another "
-                "--output_dir"
+                "--output_dir",
+                code="run.exists",
             )
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = acquire_lock(self.path)
         except OSError as error:
-            raise RunFolderError(f"cannot write {self.path}: {error.strerror}") from None
+            raise RunFolderError(
+                f"cannot write {self.path}: {error.strerror}", code="disk.write-failed"
+            ) from None
         try:
             with explaining_disk_errors(self._kept):
                 self._write(config, given, data)
@@ -226,7 +231,9 @@ class TrainingFolder:
                     if number.isdecimal() and int(number) > step:
                         names.append(path.rename(_free(path)).relative_to(self.path))
         except OSError as error:
-            raise RunFolderError(f"cannot write {self.path}: {error.strerror}") from None
+            raise RunFolderError(
+                f"cannot write {self.path}: {error.strerror}", code="disk.write-failed"
+            ) from None
         return [str(name) for name in names]
 
     def scores(self, *, by_success: bool) -> dict[int, float]:

@@ -48,7 +48,7 @@ def uses_cuda_graph(
     asked = config.accelerator.cuda_graph
     why_not = next((reason for reason, holds in reasons.items() if holds), None)
     if asked and why_not is not None:
-        raise UsageError(f"{_FLAG}=true: {why_not}")
+        raise UsageError(f"{_FLAG}=true: {why_not}", code="flag.conflict")
     return why_not is None and asked is not False
 
 
@@ -120,7 +120,8 @@ class GraphedStep:
         except RuntimeError as error:
             raise TrainingError(
                 f"a step cannot be recorded as a CUDA graph: {summarize_traceback(str(error))}; "
-                f"go on without: {_FLAG}=false"
+                f"go on without: {_FLAG}=false",
+                code="training.cuda-graph-failed",
             ) from error
         return _Recorded(graph, held, drawn, loss.detach(), parts)
 

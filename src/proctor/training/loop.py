@@ -291,5 +291,6 @@ def _check_collected(step: int, accumulation: int) -> None:
     if step % accumulation:
         raise UsageError(
             f"the checkpoint's step {step} is no multiple of {accumulation}, the batches of one "
-            "update (--accelerator.gradient_accumulation.steps): its first update would lack some"
+            "update (--accelerator.gradient_accumulation.steps): its first update would lack some",
+            code="checkpoint.partial-accumulation",
         )

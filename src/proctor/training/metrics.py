@@ -159,7 +159,8 @@ class MetricTracker:
                 where = f"of step {step - len(found) + 1 + bad}" if what == "loss" else f"by {step}"
                 raise TrainingError(
                     f"the {what} {where} is {found[bad]}: the weights are lost; a lower "
-                    "--optimizer.lr may help, and so may a look at the dataset's statistics"
+                    "--optimizer.lr may help, and so may a look at the dataset's statistics",
+                    code="training.not-finite",
                 )
 
     def collect(self, step: int, lr: float) -> Metrics:

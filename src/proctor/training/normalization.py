@@ -67,7 +67,8 @@ def check_resumed_normalization(parts: LoadedCheckpoint) -> LoadedCheckpoint:
         names = [" ".join(sorted(mode.value for mode in modes)) for modes in (learnt, played)]
         raise UsageError(
             f"--resume: the checkpoint's preprocessor normalises actions by {names[0]}, its "
-            f"postprocessor undoes {names[1]}: one of their files was changed"
+            f"postprocessor undoes {names[1]}: one of their files was changed",
+            code="checkpoint.pipeline-mismatch",
         )
     odd = disagreements(parts.config, *pipelines)
     notes = [f"in config.json {'; '.join(odd)}: {FOLLOWED}"]
@@ -85,7 +86,8 @@ def require_stats(parts: LoadedCheckpoint, selection: DatasetSelection) -> None:
         if parts.preprocessor.lacks_stats(key):
             raise UsageError(
                 f"{selection.source.name} has no statistics of {key} to normalise it by "
-                "(proctor data stats works them out)"
+                "(proctor data stats works them out)",
+                code="dataset.missing-stats",
             )
     for step in (*parts.preprocessor.steps, *parts.postprocessor.steps):
         if isinstance(step, Normalize):

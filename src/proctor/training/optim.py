@@ -99,7 +99,8 @@ def resolve(
     if kind is None:
         raise UsageError(
             "--optimizer.type is missing: --use_policy_training_preset=false leaves all to you "
-            f"(choose {', '.join(OPTIMIZERS)})"
+            f"(choose {', '.join(OPTIMIZERS)})",
+            code="flag.missing",
         )
     preset_of = set_fields(start.schedule or ScheduleSettings())
     planned = shared(preset_of, schedule.type, SCHEDULES) | set_fields(schedule)
@@ -123,13 +124,20 @@ def _complete(
 ) -> dict[str, Any]:
     kind = given.get("type")
     if kind not in known:
-        raise UsageError(f"--{section}.type is {kind!r} (choose {', '.join(known)})")
+        raise UsageError(
+            f"--{section}.type is {kind!r} (choose {', '.join(known)})", code="flag.unknown-choice"
+        )
     for name in given.keys() - known[kind].keys() - {"type"}:
-        raise UsageError(f"--{section}.{name}: {kind} has none (it has {', '.join(known[kind])})")
+        raise UsageError(
+            f"--{section}.{name}: {kind} has none (it has {', '.join(known[kind])})",
+            code="flag.unknown",
+        )
     whole = {"type": kind} | known[kind] | given
     for name, value in whole.items():
         if value is None and name not in MAY_BE_NULL:
-            raise UsageError(f"--{section}.{name} is missing, which {kind} needs")
+            raise UsageError(
+                f"--{section}.{name} is missing, which {kind} needs", code="flag.missing"
+            )
     return whole
 
 
@@ -166,10 +174,15 @@ def _by_part(settings: dict[str, Any], network: Network) -> list[dict[str, Any]]
     for name, said_of_it in asked.items():
         if not groups[name]:
             hint = did_you_mean(name, parts) or f" (it has {', '.join(parts)})"
-            raise UsageError(f"--optimizer.optimizer_groups: the network has no {name!r}{hint}")
+            raise UsageError(
+                f"--optimizer.optimizer_groups: the network has no {name!r}{hint}",
+                code="flag.unknown-choice",
+            )
         for field in said_of_it.keys() - set(GROUP_FIELDS):
             raise UsageError(
-                f"--optimizer.optimizer_groups: {name} has no {field!r} ({', '.join(GROUP_FIELDS)})"
+                f"--optimizer.optimizer_groups: {name} has no {field!r} (choose from: "
+                f"{', '.join(GROUP_FIELDS)})",
+                code="flag.unknown",
             )
     own = {"lr": settings["lr"], "weight_decay": settings["weight_decay"]} | _MULTI_ADAM
     made = [
@@ -199,7 +212,7 @@ def make_optimizer(
     try:
         return make(groups, **settings, fused=True if fused else None)
     except ValueError as error:  # torch's own words: "Invalid beta parameter at index 0: 1.5"
-        raise UsageError(f"--optimizer.*: {error}") from None
+        raise UsageError(f"--optimizer.*: {error}", code="flag.invalid-value") from None
 
 
 def make_scheduler(
@@ -233,7 +246,10 @@ def _diffuser(schedule: dict[str, Any], steps: int) -> Multiplier:
         "constant_with_warmup": lambda i: 1.0,
     }
     if after not in shapes:
-        raise UsageError(f"--scheduler.name is {after!r} (we have {', '.join(shapes)})")
+        raise UsageError(
+            f"--scheduler.name is {after!r} (we have {', '.join(shapes)})",
+            code="flag.unknown-choice",
+        )
     return lambda i: _warm(i, warm_up) if i < warm_up else shapes[after](i)
 
 

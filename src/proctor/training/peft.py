@@ -51,7 +51,8 @@ def add_adapter(
         if base is not None and config.peft.active:
             raise UsageError(
                 f"--peft.*: {base.folder} is an adapter, and its training goes on; leave them out, "
-                "or give its base as --policy.path"
+                "or give its base as --policy.path",
+                code="flag.conflict",
             )
         _put_in(parts, _exactly(parts.adapter), empty=True)
         _fill(parts.network, parts.prefix, parts.adapter)
@@ -63,7 +64,8 @@ def add_adapter(
     if parts.network.unadaptable is not None:
         raise UsageError(
             f"--peft.*: an adapter of {parts.config.type} cannot hold what it learns: "
-            f"{parts.network.unadaptable}; train it whole"
+            f"{parts.network.unadaptable}; train it whole",
+            code="policy.not-adaptable",
         )
     lora = _new(config.peft, parts.network, parts.prefix)
     with RngStreams(config.seed).seed_weight_init():
@@ -86,7 +88,8 @@ def _refuse_freezing(config: TrainConfig) -> None:
             raise UsageError(
                 f"--policy.{name}: with an adapter all of the policy's own weights stay as they "
                 "are; leave it out, and say what learns with --peft.target_modules (small "
-                "matrices) and --peft.full_training_modules (whole layers)"
+                "matrices) and --peft.full_training_modules (whole layers)",
+                code="flag.conflict",
             )
 
 
@@ -117,7 +120,8 @@ def _new(settings: PeftSettings, network: Network, prefix: str) -> Any:
     if targets is None:
         raise UsageError(
             "--peft.target_modules is missing: which layers get an adapter; there are "
-            f"{_adaptable(network)}"
+            f"{_adaptable(network)}",
+            code="flag.missing",
         )
     given: dict[str, Any] = {"r": settings.rank, "target_modules": targets}
     if settings.lora_alpha is not None:
@@ -133,7 +137,8 @@ def _new(settings: PeftSettings, network: Network, prefix: str) -> Any:
     if len(unasked) == len(meant) and targets != ALL_LINEAR:
         raise UsageError(
             f"--peft.target_modules: {targets} means no layer that can be adapted; there "
-            f"are {_adaptable(network)}"
+            f"are {_adaptable(network)}",
+            code="policy.unknown-layer",
         )
     if unasked:
         given["exclude_modules"] = unasked
@@ -185,7 +190,9 @@ def _put_in(parts: LoadedCheckpoint, lora: Any, *, empty: bool) -> None:
     except (ValueError, TypeError) as error:
         reason = strip_control_codes(str(error).partition("\n")[0].rstrip("."), 300)
         what = "--peft.target_modules" if parts.adapter is None else parts.adapter.where
-        raise UsageError(f"{what}: {reason}; there are {known}") from None
+        raise UsageError(
+            f"{what}: {reason}; there are {known}", code="policy.not-adaptable"
+        ) from None
     for module in network.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and not _learns(module):
             module.register_forward_pre_hook(_stay_as_measured)
@@ -196,7 +203,10 @@ def _put_in(parts: LoadedCheckpoint, lora: Any, *, empty: bool) -> None:
     lost = [n for n, p in network.named_parameters() if p.requires_grad and n not in saved]
     if lost:  # peft adapts embeddings, too, by other matrices
         layer = lost[0].partition(".lora_")[0]
-        raise UsageError(f"--peft.target_modules: {layer} cannot be adapted; there are {known}")
+        raise UsageError(
+            f"--peft.target_modules: {layer} cannot be adapted; there are {known}",
+            code="policy.not-adaptable",
+        )
 
 
 def _named(network: Network, prefix: str) -> nn.Module:
@@ -262,6 +272,9 @@ def _fill(network: Network, prefix: str, adapter: Adapter) -> None:
         check_tensor(name, state[key], adapter.tensors.get(name), adapter.where)
     unused = sorted(adapter.tensors.keys() - set(names.values()))
     if unused:
-        raise UsageError(f"{adapter.where}: {unused[0]} is for no layer of the policy")
+        raise UsageError(
+            f"{adapter.where}: {unused[0]} is for no layer of the policy",
+            code="checkpoint.unexpected-tensor",
+        )
     given = {key: adapter.tensors[name].float() for key, name in names.items()}
     network.load_state_dict(given, strict=False, assign=True)

@@ -70,14 +70,21 @@ def parse_publication(settings: Mapping[str, Any]) -> Publication | None:
     if not asked.push_to_hub:
         return None
     if not asked.repo_id:
-        raise UsageError("--policy.push_to_hub needs --policy.repo_id=USER/NAME, where it goes")
+        raise UsageError(
+            "--policy.push_to_hub needs --policy.repo_id=USER/NAME, where it goes",
+            code="flag.missing",
+        )
     if not HUB_ID.fullmatch(asked.repo_id):
         raise UsageError(
             f"--policy.repo_id: {strip_control_codes(asked.repo_id, 100)!r} is no id on the "
-            "Hub; write it like me/policy"
+            "Hub; write it like me/policy",
+            code="hub.invalid-id",
         )
     if str(settings.get("save_checkpoint", "true")).lower() == "false":
-        raise UsageError("--policy.push_to_hub uploads a checkpoint; leave out --save_checkpoint")
+        raise UsageError(
+            "--policy.push_to_hub uploads a checkpoint; leave out --save_checkpoint",
+            code="flag.conflict",
+        )
     return asked
 
 
@@ -90,7 +97,8 @@ def check_publication(asked: Publication, base: str | None) -> None:
     if base is not None and not HUB_ID.fullmatch(base):
         raise UsageError(
             f"--policy.push_to_hub: the adapter would name {base} as its base, which nobody else "
-            "has; upload that first, and give it as --policy.path=USER/NAME"
+            "has; upload that first, and give it as --policy.path=USER/NAME",
+            code="hub.unpublished-base",
         )
     api = hub_api()
     with _speaking(asked.repo):
@@ -100,7 +108,8 @@ def check_publication(asked: Publication, base: str | None) -> None:
             api.whoami()
         except LocalTokenNotFoundError:
             raise UsageError(
-                "--policy.push_to_hub: no token for the Hub; log in (hf auth login) or set HF_TOKEN"
+                "--policy.push_to_hub needs a Hub token; log in (hf auth login) or set HF_TOKEN",
+                code="hub.not-logged-in",
             ) from None
 
 

@@ -50,7 +50,9 @@ def _check_same(recorded: dict[str, Any], resumed: Path, selection: DatasetSelec
         known = msgspec.convert(recorded, DatasetIdentity)
     except msgspec.ValidationError as error:
         where = resumed.parent.parent / RECORD_FILE
-        raise UsageError(f"{where}: dataset is not what a training writes: {error}") from None
+        raise UsageError(
+            f"{where}: dataset is not what a training writes: {error}", code="run.unreadable"
+        ) from None
     differences = known.differences(identity_of(selection.source, known.episodes))
     last = max((*selection.trained_on, *selection.held_out), default=0)
     if not differences and last >= known.episodes:
@@ -60,5 +62,6 @@ def _check_same(recorded: dict[str, Any], resumed: Path, selection: DatasetSelec
         raise UsageError(
             f"{selection.source.name} is not the dataset that this training was begun with: "
             f"{'; '.join(differences)}; give the old one with --dataset.root, or learn from this "
-            f"one in another --output_dir with --policy.path={display_path(resumed / PRETRAINED)}"
+            f"one in another --output_dir with --policy.path={display_path(resumed / PRETRAINED)}",
+            code="dataset.changed",
         )

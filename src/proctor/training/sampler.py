@@ -134,7 +134,8 @@ def usable_frames(lengths: Sequence[int], drop_last: int) -> Frames:
         longest = max(lengths, default=0)
         raise UsageError(
             f"the dataset leaves no frame to train on: its longest episode has {longest} frames, "
-            f"and the last {drop_last} of each are left out (--policy.drop_n_last_frames)"
+            f"and the last {drop_last} of each are left out (--policy.drop_n_last_frames)",
+            code="dataset.no-usable-frame",
         )
     return frames
 

@@ -223,7 +223,8 @@ def _parts(
         if config.dataset.inputs is not None:
             raise UsageError(
                 "--dataset.inputs is for a new policy: one from a checkpoint looks at what it did "
-                "before; leave it out"
+                "before; leave it out",
+                code="flag.conflict",
             )
         base = locate(policy.path, policy.revision)
         changes, notes = checkpoint_overrides(policy.overrides, type(read_config(base.folder)[1]))
@@ -248,9 +249,13 @@ def _new_parts(
     plugin = plugins.find_policy(config.policy.type)
     policy = config.policy
     if not isinstance(plugin, CheckpointPlugin) or not isinstance(policy, CheckpointConfig):
-        raise UsageError(f"--policy.type={policy.type} has no weights to train")
+        raise UsageError(
+            f"--policy.type={policy.type} has no weights to train", code="policy.not-trainable"
+        )
     if policy.rename_map:
-        raise UsageError("--rename_map is for policies from checkpoints (--policy.path)")
+        raise UsageError(
+            "--rename_map is for policies from checkpoints (--policy.path)", code="flag.conflict"
+        )
     action = Feature(FeatureKind.ACTION, (selection.interface.action.size,), "float32")
     policy = replace(
         policy,
@@ -265,7 +270,8 @@ def _new_parts(
         raise UsageError(
             f"--policy.pretrained_backbone_weights={weights}: there are none here and none are "
             "downloaded; add --policy.pretrained_backbone_weights=null to train the image encoder "
-            "from nothing, or start from a checkpoint with --policy.path=DIR"
+            "from nothing, or start from a checkpoint with --policy.path=DIR",
+            code="policy.missing-backbone-weights",
         )
     stats = dataset_stats(config, selection, {})
     before, after = default_pipelines(policy, stats, stats)
@@ -291,7 +297,10 @@ def inputs_of(interface: Interface, asked: list[str] | None) -> dict[str, Featur
     for key in asked or ():
         if key not in offered:
             hint = did_you_mean(key, offered) or f" (choose from: {', '.join(offered)})"
-            raise UsageError(f"--dataset.inputs: {interface.name} has no {key!r}{hint}")
+            raise UsageError(
+                f"--dataset.inputs: {interface.name} has no {key!r}{hint}",
+                code="dataset.missing-column",
+            )
     return offered if asked is None else {key: offered[key] for key in asked}
 
 

@@ -175,14 +175,18 @@ def read_state(folder: Path, trainer_state: TrainerState) -> None:
             trainer_state.scheduler.load_state_dict(_read(file, dict[str, Any]))
             _follow(trainer_state.scheduler)
         except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"{file} is not what a training writes: {error!r}") from None
+            raise UsageError(
+                f"{file} is not what a training writes: {error!r}", code="checkpoint.invalid-state"
+            ) from None
     if trainer_state.average is not None:
         file = folder / EMA_FILE
         try:  # tensors and numbers only: a pickle of anything else is refused by torch
             state = torch.load(file, map_location="cpu", weights_only=True)
         except (OSError, RuntimeError, pickle.UnpicklingError, EOFError) as error:
             reason = str(error).partition("\n")[0]
-            raise UsageError(f"{file} holds no averages that can be read: {reason}") from None
+            raise UsageError(
+                f"{file} holds no averages that can be read: {reason}", code="checkpoint.unreadable"
+            ) from None
         trainer_state.average.load(state, str(file))
     found = _read_step(folder)
     trainer_state.step, trainer_state.processes = found.step, found.num_processes
@@ -218,7 +222,9 @@ def _load_optimizer(folder: Path, trainer_state: TrainerState) -> None:
     try:
         optimizer.load_state_dict({"state": state, "param_groups": groups})
     except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{folder / GROUPS_FILE}: {error}") from None
+        raise UsageError(
+            f"{folder / GROUPS_FILE}: {error}", code="checkpoint.invalid-state"
+        ) from None
     _check_shapes(optimizer, folder / OPTIMIZER_FILE)
 
 
@@ -231,7 +237,10 @@ def _read_moments(folder: Path, ours: list[dict[str, Any]]) -> _Moments:
     groups = _read(file, list[dict[str, Any]])
     if [group.get("params") for group in groups] != [group["params"] for group in ours]:
         sizes = [len(group["params"]) for group in ours]
-        raise UsageError(f"{file} is of another network: this one has groups of {sizes} tensors")
+        raise UsageError(
+            f"{file} is of another network: this one has groups of {sizes} tensors",
+            code="checkpoint.shape-mismatch",
+        )
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in read_tensors(folder / OPTIMIZER_FILE).items():
         _, number, name = key.split("/")
@@ -259,7 +268,8 @@ def _check_shapes(optimizer: torch.optim.Optimizer, file: Path) -> None:
             if isinstance(value, Tensor) and value.dim() and value.shape != parameter.shape:
                 raise UsageError(
                     f"{file} is of another network: {name} has shape {list(value.shape)} where the "
-                    f"weights have {list(parameter.shape)}"
+                    f"weights have {list(parameter.shape)}",
+                    code="checkpoint.shape-mismatch",
                 )
 
 
@@ -267,6 +277,10 @@ def _read(file: Path, kind: Any) -> Any:
     try:
         return msgspec.json.decode(read_regular_file(file), type=kind)
     except OSError as error:
-        raise UsageError(f"cannot read {file}: {error.strerror}") from None
+        raise UsageError(
+            f"cannot read {file}: {error.strerror}", code="checkpoint.unreadable"
+        ) from None
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise UsageError(f"{file} is not what a training writes: {error}") from None
+        raise UsageError(
+            f"{file} is not what a training writes: {error}", code="checkpoint.invalid-state"
+        ) from None

@@ -11,6 +11,7 @@ import pytest
 
 from proctor.errors import PolicyError, UsageError
 from tests.conftest import digests
+from tests.refusals import refuses
 from tests.unit.protocols.serving import served
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl here")
@@ -52,9 +53,10 @@ def test_episodes_are_the_same_bits_behind_tls(run, certificate, monkeypatch, pr
 def test_a_certificate_that_nobody_vouches_for_is_refused_in_one_line(run, certificate):
     with (
         encrypted(certificate, "openpi") as (url, _),
-        pytest.raises((PolicyError, UsageError), match="certificate verify failed") as refused,
+        pytest.raises((PolicyError, UsageError)) as refused,
     ):
         run(policy__type="remote", policy__url=url, policy__retry_s=0.1)
+    assert "certificate verify failed" in str(refused.value)  # in the words of OpenSSL
     assert "\n" not in str(refused.value)
 
 
@@ -62,7 +64,9 @@ def test_files_that_are_no_certificate_are_named(tmp_path):
     for name in ("cert.pem", "key.pem"):
         (tmp_path / name).write_text("nothing")
     with (
-        pytest.raises(UsageError, match="are no certificate with its key"),
+        refuses(UsageError, "serve.invalid-certificate") as refused,
         encrypted((tmp_path / "cert.pem", tmp_path / "key.pem"), "openpi"),
     ):
         pass
+    assert "cert.pem" in str(refused.value)
+    assert "key.pem" in str(refused.value)

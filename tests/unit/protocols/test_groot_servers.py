@@ -23,6 +23,7 @@ from proctor.protocols import groot
 from proctor.protocols.groot_arrays import decode_arrays
 from proctor.protocols.groot_dialect import Dialect, decode_dialect
 from proctor.protocols.inference_messages import InferenceRequest
+from tests.refusals import refuses
 from tests.unit.protocols.serving import asked, msgpack_numpy, npy, served
 
 Run = Callable[..., Evaluation]
@@ -125,25 +126,27 @@ def test_every_version_is_asked_as_it_wants(
 def test_a_server_that_looks_at_other_things_is_refused_before_anything_starts(run: Run) -> None:
     with (
         running(Server(N16).answer) as url,
-        pytest.raises(UsageError, match=r"looks at state/x, state/y, video/front; sent are s"),
+        pytest.raises(UsageError) as refused,
     ):
         run(policy__type="remote", policy__url=url)
+    assert "state/x, state/y, video/front" in str(refused.value)
 
 
 def test_a_wrong_key_is_refused_before_anything_starts(run: Run) -> None:
     def answer(request: dict[str, Any]) -> bytes:
         return pack({"error": "Unauthorized: Invalid API token"})
 
-    with running(answer) as url, pytest.raises(UsageError, match=r"Unauthorized.*api_key"):
+    with running(answer) as url, pytest.raises(UsageError) as refused:
         run(policy__type="remote", policy__url=url)
+    assert "--policy.api_key" in str(refused.value)
 
 
 def test_what_no_server_says_of_its_modalities_is_the_usual_dialect() -> None:
     for said in (b"ERROR", pack({"error": "no"}), pack([1]), pack({"video": {"as_json": "{"}})):
         assert decode_dialect(said) == decode_dialect(pack({}))
-    with pytest.raises(ProtocolError, match="begins"):
+    with refuses(ProtocolError, "protocol.invalid-msgpack"):
         decode_dialect(b"\xc1")
-    with pytest.raises(ProtocolError, match="no type of plain numbers; it begins"):
+    with refuses(ProtocolError, "protocol.invalid-array"):
         groot.decode_actions(pack([{"a": msgpack_numpy(CHUNK) | {b"type": "O"}}, {}]))
 
 

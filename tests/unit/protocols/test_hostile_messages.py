@@ -33,13 +33,14 @@ CPU_S = 0.5
 """Ten times what any of these takes on a busy machine; before, some took days."""
 
 
-def refused(read: Callable[[], Any], words: str | None = None) -> None:
-    """Check that a message is refused with one line, and soon."""
+def refused(read: Callable[[], Any], code: str | None = None) -> None:
+    """Check that a message is refused soon, with one line and, where given, with ``code``."""
     began = time.process_time()
-    with pytest.raises(ProtocolError, match=words) as caught:
+    with pytest.raises(ProtocolError) as caught:
         read()
     assert time.process_time() - began < CPU_S
     assert "\n" not in str(caught.value)
+    assert caught.value.code == (code or caught.value.code)
 
 
 def doubled(levels: int) -> bytes:
@@ -112,14 +113,15 @@ def test_storages_that_hold_storages_are_refused() -> None:
     for _ in range(12):
         call = b"ctorch.storage\n_load_from_bytes\nq\x00B" + struct.pack("<I", len(inner)) + inner
         inner = b"\x80\x02" + call + b"\x85q\x01R" + b"h\x00h\x01R" * 9 + b"."
-    refused(lambda: pickle_reader.load(inner), "storage")
+    refused(lambda: pickle_reader.load(inner), "protocol.refused-pickle")
 
 
 def test_keys_of_a_pickle_are_texts() -> None:
     assert pickle_reader.load(pickle.dumps({"a": {"b": 1}})) == {"a": {"b": 1}}
     for key in (1, None, 2.0, b"a", (1,), True):
         refused(
-            lambda key=key: pickle_reader.load(pickle.dumps({"a": {key: 1}})), "keys are not texts"
+            lambda key=key: pickle_reader.load(pickle.dumps({"a": {key: 1}})),
+            "protocol.refused-pickle",
         )
 
 
@@ -155,18 +157,18 @@ def test_what_a_scan_admits_is_what_is_decoded() -> None:
     assert unpack(stamp) == msgspec.msgpack.Ext(5, b"x" * 20)
     for cut in range(1, 60):
         refused(lambda cut=cut: unpack(pack(tree)[:cut]))
-    refused(lambda: unpack(pack(tree) + b"\xc0"), "follows")
+    refused(lambda: unpack(pack(tree) + b"\xc0"), "protocol.invalid-msgpack")
 
 
 def test_a_message_of_many_fields_or_parts_is_refused() -> None:
-    refused(lambda: lerobot.decode_setup(b"\x08\x01" * 8 * MIB), "fields")
+    refused(lambda: lerobot.decode_setup(b"\x08\x01" * 8 * MIB), "protocol.too-large")
     parts = lerobot.ObservationAssembler()
 
     def endless() -> None:
         while True:
             parts.add(b"\x08\x02")
 
-    refused(endless, "parts")
+    refused(endless, "protocol.too-large")
 
 
 def test_what_is_shown_of_a_value_takes_no_time() -> None:
@@ -215,8 +217,8 @@ def test_names_are_counted_before_they_are_made() -> None:
 
 def test_pictures_are_counted_before_they_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("PIL.Image.open", lambda *args, **options: pytest.fail("it was opened"))
-    refused(lambda: vla_eval.decode(pictures(250, 2048)), "decode to more than")
-    refused(lambda: vla_eval.decode(pictures(1, 600), MIB), "decode to more than")
+    refused(lambda: vla_eval.decode(pictures(250, 2048)), "protocol.too-large")
+    refused(lambda: vla_eval.decode(pictures(1, 600), MIB), "protocol.too-large")
 
 
 def test_only_what_makes_pixels_reaches_the_decoder() -> None:
@@ -282,9 +284,9 @@ def test_actions_that_are_joined_are_counted_first(monkeypatch: pytest.MonkeyPat
     assert found is not None
     assert found.shape == (2, 2**19)
     assert len(frame(400)) < 3 * MIB
-    refused(lambda: lerobot.decode_actions(frame(400)), "actions")
+    refused(lambda: lerobot.decode_actions(frame(400)), "protocol.too-large")
     small = {"a": npy(np.zeros((2**20, 1), np.uint8)), "b": npy(np.zeros((2**20, 1), np.float64))}
-    refused(lambda: groot.decode_actions(pack(small)), "actions")
+    refused(lambda: groot.decode_actions(pack(small)), "protocol.too-large")
 
 
 SCRIPT = """
@@ -398,7 +400,7 @@ def test_a_server_that_sends_fragments_without_end_is_hung_up_on() -> None:
         line._socket._socket.close()
         line._socket._socket = ours
         theirs.sendall(begun + more * 20_000)
-        with pytest.raises(ConnectionLost, match="fragments"):
+        with pytest.raises(ConnectionLost):
             line._socket.receive(5)
         theirs.close()
         line.close()
@@ -413,7 +415,7 @@ def test_a_client_that_sends_fragments_without_end_is_hung_up_on() -> None:
         line = link(url)
         line._socket._socket.settimeout(10)
         line._socket._socket.sendall(begun + more * 20_000)
-        with pytest.raises(ConnectionLost, match=r"hung up|reset|lost"):
+        with pytest.raises(ConnectionLost):
             line._socket.receive(10)
         line.close()
         link(url).close()
@@ -429,7 +431,7 @@ def test_a_hello_as_large_as_a_message_is_refused() -> None:
                 "proctor.protocols.vla_eval.hello_payload",
                 lambda about=None: whole if about is None else {"x": bytes(2**19)},
             )
-            refused(lambda: VlaEvalConnection(address, ConnectionSettings()), "hello")
+            refused(lambda: VlaEvalConnection(address, ConnectionSettings()))
 
 
 def test_a_compressed_note_in_a_picture_is_not_read() -> None:

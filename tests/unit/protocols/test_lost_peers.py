@@ -79,23 +79,24 @@ def test_a_client_that_is_closed_by_another_thread_stops_waiting() -> None:
     with served(protocol=["groot"]) as (url, _):
         link = linked("groot", url)
         link.close()
-        with pytest.raises(ConnectionLost, match="not asked any more"):
+        with pytest.raises(ConnectionLost):
             link.ask(InferenceRequest({}, "go"))
 
 
 @pytest.mark.parametrize(
-    ("flags", "words"),
+    ("flags", "name"),
     [
         ({"url": "grpc://10.0.0.1:8080"}, "--policy.trust"),
         ({"url": "ws://a", "timeout_s": 0.0}, "timeout_s"),
         ({"url": "ws://a", "in_flight": 0}, "in_flight"),
-        ({"url": "ws://a", "served": "x"}, "come together"),
+        ({"url": "ws://a", "served": "x"}, "--policy.served"),
         ({"url": "ws://a", "n_action_steps": 0}, "n_action_steps"),
     ],
 )
-def test_flags_that_make_no_sense_are_refused(flags: dict[str, Any], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_flags_that_make_no_sense_are_refused(flags: dict[str, Any], name: str) -> None:
+    with pytest.raises(UsageError) as refused:
         check_flags(RemoteConfig(**flags))
+    assert name in str(refused.value)
 
 
 def test_rotations_and_grippers_are_as_the_server_has_them() -> None:

@@ -103,7 +103,7 @@ def test_a_silent_server_ends_the_run_with_one_line(here: Run) -> None:
     flags = {"policy__timeout_s": 0.2, "policy__retry_s": 0.1}
     with (
         odd_openpi(lambda say, frame: None) as url,
-        pytest.raises(PolicyError, match="does not answer in time") as caught,
+        pytest.raises(PolicyError) as caught,
     ):
         here(**remote(url), **flags)
     assert "\n" not in str(caught.value)
@@ -111,22 +111,23 @@ def test_a_silent_server_ends_the_run_with_one_line(here: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("said", "quoted"),
     [
-        (b"\xc1\xc1garbage", r"no MessagePack.*begins b'\\xc1\\xc1garbage"),
-        (pack({"action": 1}), "no array called 'actions'"),
-        (pack([1, 2]), "holds a list"),
-        ("Traceback ...\nValueError: out of memory", "the server says: ValueError: out of memory"),
-        (openpi.encode_reply(np.zeros((3, 9)), {}), r"shape \(3, 9\) instead of"),
+        (b"\xc1\xc1garbage", r"b'\xc1\xc1garbage"),
+        (pack({"action": 1}), "'actions'"),
+        (pack([1, 2]), "list"),
+        ("Traceback ...\nValueError: out of memory", "ValueError: out of memory"),
+        (openpi.encode_reply(np.zeros((3, 9)), {}), "(3, 9)"),
         (openpi.encode_reply(np.full((3, 2), np.nan), {}), "NaN"),
     ],
 )
 def test_a_lying_server_ends_the_run_with_its_first_words(
-    here: Run, said: bytes | str, words: str
+    here: Run, said: bytes | str, quoted: str
 ) -> None:
     lying = odd_openpi(lambda say, frame: say(said))
-    with lying as url, pytest.raises(PolicyError, match=words):
+    with lying as url, pytest.raises(PolicyError) as refused:
         here(**remote(url))
+    assert quoted in str(refused.value)
 
 
 def test_a_stranger_whose_chunks_are_over_before_they_come_is_told_of_in_one_line(
@@ -143,31 +144,27 @@ def test_a_stranger_whose_chunks_are_over_before_they_come_is_told_of_in_one_lin
 
 
 def test_what_is_no_server_is_refused_before_anything_starts(here: Run) -> None:
-    with pytest.raises(UsageError, match="no server answers"):
+    with pytest.raises(UsageError) as refused:
         here(**remote("ws://127.0.0.1:1"))
+    assert "--policy.url" in str(refused.value)
 
     def http_only(connection: socket.socket) -> None:
         connection.recv(1000)
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
 
-    with peer(http_only) as port, pytest.raises(UsageError, match="no server answers"):
+    with peer(http_only) as port, pytest.raises(UsageError) as refused:
         here(**remote(f"ws://127.0.0.1:{port}"), policy__timeout_s=1)
+    assert "--policy.url" in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("url", "words"),
-    [
-        ("", "is missing"),
-        ("http://a:1", "begins with none of"),
-        ("ws://", "names no server"),
-        ("ws://a:99999", "ut of range"),
-        ("ws://a:1,ws://a:1", "twice"),
-        ("ws://a:1,tcp://b:2", "the same protocol"),
-    ],
+    "url",
+    ["", "http://a:1", "ws://", "ws://a:99999", "ws://a:1,ws://a:1", "ws://a:1,tcp://b:2"],
 )
-def test_what_is_no_address_is_refused(url: str, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_what_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(UsageError) as refused:
         parse_addresses(url, None)
+    assert "--policy.url" in str(refused.value)
 
 
 def test_names_conventions_and_chunks_are_as_the_server_wants_them(here: Run) -> None:
@@ -195,14 +192,15 @@ def test_a_stranger_is_answered_and_told_what_is_wrong() -> None:
         state = np.zeros(2)
         good = InferenceRequest({openpi.CAMERAS[0]: image, openpi.STATE: state}, "go")
         assert line.ask(good).shape == (4, 2)
-        for bad, words in (
-            ({openpi.STATE: state}, "wants 'observation.image'"),
-            ({openpi.CAMERAS[0]: image[:8], openpi.STATE: state}, "client sends uint8"),
-            ({openpi.CAMERAS[0]: image / 255, openpi.STATE: state}, "sent as uint8"),
+        for bad, named in (
+            ({openpi.STATE: state}, "'observation.image'"),
+            ({openpi.CAMERAS[0]: image[:8], openpi.STATE: state}, "uint8 [8, 16, 3]"),
+            ({openpi.CAMERAS[0]: image / 255, openpi.STATE: state}, "uint8"),
             ({openpi.CAMERAS[0]: image, openpi.STATE: state * np.nan}, "NaN"),
         ):
-            with pytest.raises(ProtocolError, match=words):
+            with pytest.raises(ProtocolError) as refused:
                 line.ask(InferenceRequest(bad, "go"))
+            assert named in str(refused.value)
         assert line.ask(good).shape == (4, 2)
         line.close()
 
@@ -211,10 +209,10 @@ def test_health_is_told_to_anybody_and_the_policy_only_to_those_with_the_key() -
     with served(api_key="secret") as (url, _):
         with urllib.request.urlopen(url.replace("ws:", "http:") + "/healthz") as answer:
             assert answer.read() == b"OK\n"
-        with pytest.raises(ConnectionLost, match="401"):
-            link(url)
-        with pytest.raises(ConnectionLost, match="401"):
-            link(url, api_key="secreT")
+        for wrong in ({}, {"api_key": "secreT"}):
+            with pytest.raises(ConnectionLost) as lost:
+                link(url, **wrong)
+            assert "401" in str(lost.value)
         link(url, api_key="secret").close()
         link(f"{url}/?api_key=secret").close()
 
@@ -222,9 +220,10 @@ def test_health_is_told_to_anybody_and_the_policy_only_to_those_with_the_key() -
 def test_who_says_too_much_or_nothing_or_comes_too_often_is_cut_off() -> None:
     with served(max_connections=1, idle_s=0.2, max_message_mb=1) as (url, _):
         line = link(url)
-        with pytest.raises(ConnectionLost, match="503"):
+        with pytest.raises(ConnectionLost) as lost:
             link(url)
-        with pytest.raises(ConnectionLost, match=r"hung up|reset|pipe"):
+        assert "503" in str(lost.value)
+        with pytest.raises(ConnectionLost):
             line.ask(InferenceRequest({"a": np.zeros(2**21, np.uint8)}))
         line.close()
         until = time.monotonic() + 5
@@ -236,7 +235,7 @@ def test_who_says_too_much_or_nothing_or_comes_too_often_is_cut_off() -> None:
                 time.sleep(0.02)
         assert silent is not None
         silent.receive(1)
-        with pytest.raises(ConnectionLost, match="hung up"):
+        with pytest.raises(ConnectionLost):
             silent.receive(5)
 
 
@@ -276,22 +275,24 @@ def test_sixteen_clients_share_batches() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "words"),
+    ("flags", "name"),
     [
-        ({"protocol": ["openpie"]}, "did you mean 'openpi'"),
-        ({"protocol": ["openpi", "openpi"]}, "twice"),
-        ({"port": [1, 2]}, "as many ports"),
+        ({"protocol": ["openpie"]}, "'openpi'"),
+        ({"protocol": ["openpi", "openpi"]}, "--protocol"),
+        ({"port": [1, 2]}, "--port"),
         ({"host": "0.0.0.0"}, "--tls_cert"),
         ({"host": "0.0.0.0", "protocol": ["groot"]}, "--trust"),
-        ({"tls_cert": "a"}, "come together"),
+        ({"tls_cert": "a"}, "--tls_key"),
     ],
 )
-def test_a_server_that_makes_no_sense_is_refused(flags: dict[str, Any], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_a_server_that_makes_no_sense_is_refused(flags: dict[str, Any], name: str) -> None:
+    with pytest.raises(UsageError) as refused:
         build(ServeConfig, {"policy.type": "random", **flags})
+    assert name in str(refused.value)
 
 
 def test_a_policy_that_does_not_say_what_it_looks_at_needs_a_benchmark() -> None:
     config = build(ServeConfig, {"policy.type": "random"})
-    with pytest.raises(UsageError, match=r"--env\.type"), opened(config):
+    with pytest.raises(UsageError) as refused, opened(config):
         pass
+    assert "--env.type" in str(refused.value)

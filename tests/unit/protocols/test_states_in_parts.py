@@ -154,7 +154,7 @@ def test_the_names_of_a_features_numbers_declare_the_order() -> None:
 @pytest.mark.parametrize("parts", [["arm:1"], ["arm:1", "arm:1"], ["arm"], ["arm:0", "b:2"]])
 def test_parts_that_are_not_the_state_are_refused_before_anything_starts(parts: list[str]) -> None:
     with (
-        pytest.raises(UsageError, match="--state_parts"),
+        pytest.raises(UsageError) as refused,
         opened(
             build(
                 ServeConfig,
@@ -168,6 +168,7 @@ def test_parts_that_are_not_the_state_are_refused_before_anything_starts(parts: 
         ),
     ):
         pass
+    assert "--state_parts" in str(refused.value)
 
 
 def test_one_state_of_a_client_is_not_taken_for_two_of_the_policy() -> None:

@@ -35,6 +35,7 @@ from proctor.protocols.protobuf import encode_fields
 from proctor.serving.inputs import Inputs
 from proctor.types import EpisodeSpec, Task
 from tests.conftest import digests
+from tests.refusals import refuses
 from tests.unit.protocols.serving import odd_openpi, served
 
 Run = Callable[..., Evaluation]
@@ -75,9 +76,10 @@ def test_servers_whose_policies_differ_by_a_flag_are_not_one_policy(here: Run) -
     with (
         served(policy__type=NAMED, policy__lean=0.1) as (first, _),
         served(policy__type=NAMED, policy__lean=0.2) as (second, _),
-        pytest.raises(UsageError, match=r"not one policy everywhere \(leaning \w+, leaning \w+\)"),
+        pytest.raises(UsageError) as refused,
     ):
         here(policy__type="remote", policy__url=f"{first},{second}")
+    assert str(refused.value).count("leaning ") == 2
 
 
 @dataclass(eq=False)
@@ -124,10 +126,9 @@ def test_a_server_that_comes_back_with_another_policy_ends_the_run() -> None:
     asking = pool(_FakeLink(one, lost_after=1), _FakeLink(other))
     episode_connection = EpisodeConnection(SPEC)
     asking.ask(episode_connection, InferenceRequest({}))
-    with pytest.raises(
-        ProtocolError, match=r"not the policy that the run began with \(p other and p"
-    ):
+    with pytest.raises(ProtocolError) as refused:
         asking.ask(episode_connection, InferenceRequest({}))
+    assert "p other and p" in str(refused.value)
 
 
 def test_a_stranger_that_says_something_else_of_itself_is_warned_of(
@@ -148,7 +149,7 @@ def test_what_a_lost_server_remembered_is_lost_and_what_it_did_not_goes_on() -> 
     mindful = pool(_FakeLink(remembers=True, lost_after=1), _FakeLink(remembers=True))
     episode_connection = EpisodeConnection(SPEC)
     mindful.ask(episode_connection, InferenceRequest({}))
-    with pytest.raises(EpisodeStateLost, match="gone, with what it remembered of"):
+    with pytest.raises(EpisodeStateLost):
         mindful.ask(episode_connection, InferenceRequest({}))
 
 
@@ -178,8 +179,9 @@ def test_a_server_that_forgot_an_episode_does_not_go_on_with_it() -> None:
         link = OpenpiConnection(parse_addresses(url, None)[0], ConnectionSettings())
         seen = {"observation.image": np.zeros((2, 16, 16, 3), np.uint8)}
         seen["observation.state"] = np.zeros((2, 2), np.float32)
-        with pytest.raises(ProtocolError, match=r"remembered of .* before step 8 is gone"):
+        with pytest.raises(ProtocolError) as refused:
             link.ask(InferenceRequest(seen, "go", SPEC, step=8, history=True))
+        assert "step 8" in str(refused.value)
         assert link.ask(InferenceRequest(seen, "go", SPEC, step=0, history=True)).shape == (3, 2)
         link.close()
 
@@ -210,7 +212,7 @@ def test_an_answer_to_another_question_is_none() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "WebSocket", Socket)
         link = VlaEvalConnection(parse_addresses("vla://a:1", None)[0], ConnectionSettings())
-        with pytest.raises(ProtocolError, match="answers question 1, asked was 2"):
+        with pytest.raises(ProtocolError):
             link.ask(InferenceRequest({}, "go"))
 
 
@@ -218,7 +220,7 @@ def test_lerobots_answer_to_somebody_elses_observation_is_none() -> None:
     timed = [Record("TimedAction", {"action": np.zeros(2), "timestep": 7 + n}) for n in range(3)]
     frame = encode_fields({1: dump(timed)})
     assert lerobot.decode_actions(frame, 7) is not None
-    with pytest.raises(ProtocolError, match="answers observation 7, asked was 8"):
+    with refuses(ProtocolError, "protocol.stale-reply"):
         lerobot.decode_actions(frame, 8)
 
 
@@ -300,8 +302,9 @@ def test_doors_that_are_taken_are_said_before_a_policy_is_read() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         config = build(ServeConfig, {"policy.type": "random", "port": [port]})
-        with pytest.raises(UsageError, match=f"port {port}: Address already in use"):
+        with refuses(UsageError, "serve.address-unavailable") as refused:
             check_ports_free(config.endpoints, config.limits(None))
+        assert f"port {port}: Address already in use" in str(refused.value)
 
 
 def test_groot_is_never_said_to_be_encrypted(tmp_path: Path) -> None:
@@ -328,16 +331,18 @@ def test_a_state_is_cut_and_a_stranger_told_of(
     with odd_openpi(answer) as url:
         found = here(policy__type="remote", policy__url=url, rename_map=cut)
         wrong = {"observation.state": "observation/x:1,observation/y:2"}
-        with pytest.raises(UsageError, match="is of 3 numbers, the state has 2"):
+        with pytest.raises(UsageError) as refused:
             here(policy__type="remote", policy__url=url, rename_map=wrong)
+        assert "--rename_map" in str(refused.value)
     assert seen[0].observation["observation/x"].shape == (1,)
     assert found.rows
 
 
 def test_garbage_of_every_kind_shows_its_first_bytes() -> None:
     frame = pack({"type": "action", "payload": {"moves": 1}, "seq": 2, "timestamp": 0.0})
-    with pytest.raises(ProtocolError, match=r"no 'actions'; it begins b'\\x84\\xa4type"):
+    with refuses(ProtocolError, "protocol.missing-actions") as refused:
         vla_eval.decode_reply(vla_eval.decode(frame), frame)
+    assert r"b'\x84\xa4type" in str(refused.value)
 
 
 def test_a_policy_that_looks_back_is_served_with_a_word_for_those_who_cannot() -> None:

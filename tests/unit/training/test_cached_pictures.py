@@ -92,25 +92,20 @@ def test_a_policy_of_another_size_is_refused_with_the_flag_that_scales(
     plain = {"steps": 1, "batch_size": 2, "num_workers": 0} | begin
     capsys.readouterr()
     assert main(["train", *words(root, tmp_path / "on", plain)]) == 2
-    assert "gives 32x32; add --dataset.image_size=[16,24]" in capsys.readouterr().err
+    assert "--dataset.image_size=[16,24]" in capsys.readouterr().err
     scaled = plain | {"dataset.image_size": "[16,24]", "policy.device": "cpu"}
     assert main(["train", *words(root, tmp_path / "on", scaled)]) == 0
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
-    [
-        ("cache_gb", 0, "--dataset.cache_gb must be above 0, got 0"),
-        ("image_size", "[128]", "--dataset.image_size is [128] (give [height,width]"),
-        ("image_size", "[0,128]", "--dataset.image_size is [0, 128] (give [height,width]"),
-    ],
+    ("name", "value"), [("cache_gb", "0"), ("image_size", "[128]"), ("image_size", "[0,128]")]
 )
 def test_sizes_that_are_none_are_refused(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, value: str, told: str
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, value: str
 ) -> None:
     wrong = words(root, tmp_path / "no", SMALL_ACT, FEW, {f"dataset.{name}": value})
     assert main(["train", *wrong]) == 2
-    assert told in capsys.readouterr().err
+    assert f"--dataset.{name}" in capsys.readouterr().err
 
 
 def test_a_training_reads_the_metadata_of_its_dataset_once(
@@ -136,8 +131,7 @@ def test_imagenet_weights_that_are_asked_for_and_not_there_are_one_line_with_wha
     asked = {name: value for name, value in FEW.items() if not name.startswith("policy.")}
     assert main(["train", *words(root, tmp_path / "run", SMALL_ACT, asked)]) == 2
     (said,) = capsys.readouterr().err.splitlines()
-    assert "=ResNet18_Weights.IMAGENET1K_V1: there are none here and none are downloaded" in said
-    assert "add --policy.pretrained_backbone_weights=null" in said
+    assert "--policy.pretrained_backbone_weights=null" in said
     assert not (tmp_path / "run").exists()
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.refusals import refuses
+
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'proctor[torch]'")
 
 from proctor.errors import UsageError  # noqa: E402
@@ -111,27 +113,27 @@ def test_another_schedule_keeps_what_it_shares_with_the_preset():
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "schedule", "told"),
+    ("optimizer", "schedule", "flag"),
     [
-        ({"type": "lion"}, {}, "--optimizer.type is 'lion' (choose adam, adamw, sgd, "),
-        ({"momentum": 0.9}, {}, "--optimizer.momentum: adamw has none"),
-        ({}, {"type": "step"}, "--scheduler.type is 'step'"),
-        ({}, {"type": "cosine_decay_with_warmup"}, "num_warmup_steps is missing"),
-        ({}, {"num_warmup_steps": 3}, "--scheduler.type is None"),
-        ({"grad_clip_norm": -1.0}, {}, "--optimizer.grad_clip_norm must be a number from 0 on"),
-        ({"betas": [0.9, math.nan]}, {}, "--optimizer.betas must be a number from 0 on, got nan"),
-        ({}, DECAY | {"num_decay_steps": 0}, "--scheduler.num_decay_steps must be above 0"),
+        ({"type": "lion"}, {}, "--optimizer.type"),
+        ({"momentum": 0.9}, {}, "--optimizer.momentum"),
+        ({}, {"type": "step"}, "--scheduler.type"),
+        ({}, {"type": "cosine_decay_with_warmup"}, "--scheduler.num_warmup_steps"),
+        ({}, {"num_warmup_steps": 3}, "--scheduler.type"),
+        ({"grad_clip_norm": -1.0}, {}, "--optimizer.grad_clip_norm"),
+        ({"betas": [0.9, math.nan]}, {}, "--optimizer.betas"),
+        ({}, DECAY | {"num_decay_steps": 0}, "--scheduler.num_decay_steps"),
     ],
 )
-def test_what_cannot_be_is_refused_by_its_flag(optimizer, schedule, told):
+def test_what_cannot_be_is_refused_by_its_flag(optimizer, schedule, flag):
     given = OptimizerSettings(**optimizer), ScheduleSettings(**schedule)
     with pytest.raises(UsageError) as refused:
         resolve(ActConfig().training_preset(), *given)
-    assert told in str(refused.value)
+    assert flag in str(refused.value)
 
 
 def test_without_the_preset_all_is_left_to_the_user():
-    with pytest.raises(UsageError, match=r"--optimizer\.type is missing"):
+    with refuses(UsageError, "flag.missing"):
         resolve(None, *NOTHING)
     optimization = resolve(None, OptimizerSettings(type="adamw", lr=0.1), NOTHING[1])
     assert optimization.optimizer["lr"] == 0.1
@@ -149,7 +151,7 @@ def test_numbers_that_an_optimiser_does_not_take_are_one_line():
     optimization = resolve(
         ActConfig().training_preset(), OptimizerSettings(betas=[1.5, 1.0]), NOTHING[1]
     )
-    with pytest.raises(UsageError, match="Invalid beta parameter at index 0"):
+    with refuses(UsageError, "flag.invalid-value"):
         an_optimizer(optimization)
 
 

@@ -160,16 +160,16 @@ def test_an_adapters_training_goes_on_from_its_own_checkpoint(numbers, bases, tm
         *words(numbers, tmp_path / "third", RUN, path, {"peft.target_modules": "[linear1]"}),
         expect=2,
     )
-    assert "is an adapter, and its training goes on; leave them out" in capsys.readouterr().err
+    assert "--peft.*" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"peft.target_modules": "null"}, "is missing: which layers get an adapter"),
-        ({"peft.target_modules": "[nothing]"}, "['nothing'] means no layer that can be adapted"),
+        ({"peft.target_modules": "null"}, "--peft.target_modules"),
+        ({"peft.target_modules": "[nothing]"}, "['nothing']"),
         ({"peft.target_modules": "[norm1]"}, "Target module LayerNorm"),
-        ({"peft.target_modules": "[out_proj]"}, "['out_proj'] means no layer that can be adapted"),
+        ({"peft.target_modules": "[out_proj]"}, "['out_proj']"),
         ({"peft.init_type": "orthogonal", "peft.r": 3}, "requires the LoRA rank to be even"),
     ],
     ids=str,
@@ -183,7 +183,7 @@ def test_layers_that_cannot_be_adapted_are_one_line(
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1
     assert told in said[0]
-    assert "; there are self_attn, linear1, linear2" in said[0]
+    assert "self_attn, linear1, linear2" in said[0]
     assert not (tmp_path / "run").exists()
 
 

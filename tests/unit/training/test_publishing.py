@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.refusals import refuses
 from tests.training_folders import RECORD, write_training
 
 from .making import RUN, SMALL_ACT, words
@@ -103,7 +104,7 @@ def test_a_failed_upload_is_one_warning_with_the_command_that_repeats_it(
     assert main(["train", *asked]) == 0
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
     assert len(said) == 1
-    assert "me/policy was not uploaded: the Hub cannot be reached" in said[0]
+    assert "me/policy" in said[0]
     assert (run / "checkpoints/last/pretrained_model/model.safetensors").is_file()
     again = said[0].partition("to upload it: proctor ")[2].split()
     assert again[:2] == ["train", "--resume"]
@@ -119,11 +120,11 @@ def test_a_failed_upload_is_one_warning_with_the_command_that_repeats_it(
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"policy.push_to_hub": "true"}, "--policy.push_to_hub needs --policy.repo_id=USER/NAME"),
-        (PUSH | {"policy.repo_id": "policy"}, "'policy' is no id on the Hub; write it like me/pol"),
-        (PUSH | {"policy.private": "maybe"}, "--policy.private: expected bool"),
-        (PUSH | {"save_checkpoint": "false"}, "--policy.push_to_hub uploads a checkpoint"),
-        (PUSH, "no token for the Hub; log in (hf auth login) or set HF_TOKEN"),
+        ({"policy.push_to_hub": "true"}, "--policy.repo_id=USER/NAME"),
+        (PUSH | {"policy.repo_id": "policy"}, "--policy.repo_id: 'policy'"),
+        (PUSH | {"policy.private": "maybe"}, "--policy.private"),
+        (PUSH | {"save_checkpoint": "false"}, "--save_checkpoint"),
+        (PUSH, "HF_TOKEN"),
     ],
     ids=str,
 )
@@ -141,18 +142,19 @@ def test_what_cannot_be_uploaded_is_one_line_before_anything_begins(
 
 def test_no_network_and_a_base_that_nobody_has_are_said_before_anything_begins(hub, monkeypatch):
     asked = parse_publication(PUSH)
-    with pytest.raises(UsageError, match="would name /home/me/base as its base, which nobody"):
+    with refuses(UsageError, "hub.unpublished-base") as refused:
         check_publication(asked, "/home/me/base")
+    assert "/home/me/base" in str(refused.value)
     check_publication(asked, "me/base")
 
     def unreachable() -> None:
         raise ConnectionError("the cable is out")
 
     monkeypatch.setattr(hub, "whoami", unreachable)
-    with pytest.raises(
-        UsageError, match=r"^the Hub cannot be reached to upload me/policy; [^\n]+$"
-    ):
+    with refuses(UsageError, "hub.unreachable") as refused:
         check_publication(asked, None)
+    assert "me/policy" in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_only_flags_ask_for_an_upload():

@@ -34,7 +34,7 @@ def test_who_learns_by_words_is_not_taught_without(
     mute = pa.array([" " if words == "task 1" else words for words in table[name].to_pylist()])
     pq.write_table(table.set_column(table.column_names.index(name), name, mute), file)
     train(*words(root, tmp_path / "run", SMALL_LANGUAGE_ACT, ONE), expect=2)
-    assert "no words say what episode 1 shows, and language_act learns" in capsys.readouterr().err
+    assert "episode 1" in capsys.readouterr().err
     one = {"dataset.exclude_episodes": "[1]"}
     train(*words(root, tmp_path / "one", SMALL_LANGUAGE_ACT, ONE, one))
     train(*words(root, tmp_path / "deaf", SMALL_ACT, ONE))
@@ -80,8 +80,8 @@ def test_half_precision_is_refused_with_the_reason_and_what_to_use(
     how = {"accelerator.mixed_precision": "fp16"}
     train(*words(numbers, tmp_path / "run", SMALL_ACT, ONE, how), expect=2)
     said = capsys.readouterr().err
-    assert "mixed_precision=fp16: in fp16 small gradients are 0 unless the loss is scaled" in said
-    assert "use bf16, which has float32's range" in said
+    assert "mixed_precision=fp16" in said
+    assert "bf16" in said
 
 
 def test_what_only_a_new_policy_begins_with_is_said_to_change_nothing(
@@ -94,16 +94,16 @@ def test_what_only_a_new_policy_begins_with_is_said_to_change_nothing(
     train(*words(numbers, tmp_path / "run", ONE, how, weights))
     assert "weights changes nothing here: a checkpoint has all" in capsys.readouterr().err
     train(*words(numbers, tmp_path / "no", ONE, how, {"policy.dtype": "float16"}), expect=2)
-    assert "use --accelerator.mixed_precision=bf16" in capsys.readouterr().err
+    assert "--accelerator.mixed_precision=bf16" in capsys.readouterr().err
 
 
-RESUMED = {
-    "peft.r=2": "policy keeps the adapter that it has, or has none",
-    "dataset.inputs=[observation.state]": "policy looks at what it did before",
-    "rename_map={observation.state: observation.x}": "policy keeps its names",
-    "ema.enable=true": "training has averages from its beginning, or none",
-    "scheduler.type=diffuser": "learning rate goes on as it did",
-}
+RESUMED = (
+    "peft.r=2",
+    "dataset.inputs=[observation.state]",
+    "rename_map={observation.state: observation.x}",
+    "ema.enable=true",
+    "scheduler.type=diffuser",
+)
 
 
 def test_what_a_checkpoint_says_is_not_said_otherwise_when_it_is_resumed(
@@ -111,9 +111,9 @@ def test_what_a_checkpoint_says_is_not_said_otherwise_when_it_is_resumed(
 ) -> None:
     train(*words(numbers, tmp_path / "run", SMALL_ACT, ONE))
     again = "--resume", f"--output_dir={tmp_path / 'run'}", "--steps=2"
-    for flag, said in RESUMED.items():
+    for flag in RESUMED:
         train(*again, f"--{flag}", expect=2)
-        assert f"a resumed {said}" in capsys.readouterr().err
+        assert f"--{flag.partition('=')[0]}:" in capsys.readouterr().err
     train(*again, "--ema.enable=false")
 
 
@@ -138,9 +138,9 @@ def test_flags_that_nothing_asks_for_are_named_where_the_training_begins(
     how = {"ema.decay": 0.5, "dataset.image_size": "[16,16]", "wandb.project": "p"}
     train(*words(numbers, tmp_path / "run", SMALL_ACT, ONE, how))
     said = capsys.readouterr().err
-    assert "note: --ema.decay changes nothing here: --ema.enable is not set" in said
-    assert "note: --dataset.image_size changes nothing here: the policy looks at no pict" in said
-    assert "note: --wandb.project changes nothing here" in said
+    assert "note: --ema.decay" in said
+    assert "note: --dataset.image_size" in said
+    assert "note: --wandb.project" in said
 
 
 def test_diffusion_refuses_kernels_without_a_middle_and_says_when_nothing_is_cropped() -> None:
@@ -148,9 +148,10 @@ def test_diffusion_refuses_kernels_without_a_middle_and_says_when_nothing_is_cro
     from proctor.policies.diffusion.config import DiffusionConfig
     from proctor.policies.diffusion.network import Diffusion
 
-    for wrong, why in (({"kernel_size": 4}, "odd"), ({"crop_ratio": 2.0}, "up to 1")):
-        with pytest.raises(UsageError, match=why):
-            DiffusionConfig(**wrong)._validate_widths()
+    for name, value in (("kernel_size", 4), ("crop_ratio", 2.0)):
+        with pytest.raises(UsageError) as refused:
+            DiffusionConfig(**{name: value})._validate_widths()
+        assert f"--policy.{name}" in str(refused.value)
     seen = {"cameras": ["a"], "crop_ratio": 0.5, "resize_shape": None}
     network: Any = SimpleNamespace(config=SimpleNamespace(**seen))
     assert "it is a share of resize_shape" in Diffusion.remarks_on_training(network, 1)[0]

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.refusals import refuses
+
 pytest.importorskip("torch", reason="training needs torch: pip install 'proctor[torch]'")
 
 from proctor.errors import UsageError
@@ -59,7 +61,7 @@ def test_a_resumed_run_sees_the_same_batches(order, first):
 def test_short_episodes_are_skipped_and_nothing_left_is_said():
     assert usable_frames([3, 5, 2], 3).tolist() == [3, 4]
     assert usable_frames([3, 5, 2], 0).tolist() == list(range(10))
-    with pytest.raises(UsageError, match="longest episode has 5 frames, and the last 5"):
+    with refuses(UsageError, "dataset.no-usable-frame"):
         usable_frames([3, 5, 2], 5)
 
 

@@ -82,7 +82,7 @@ def test_an_old_checkpoint_is_not_fine_tuned_on_texts_that_it_reads_alike(
     turn_old(trained)
     how = {"policy.path": trained / LAST, "policy.device": "cpu"}
     train(*words(plus_and_minus, tmp_path / "tuned", ONE, how), expect=2)
-    assert "'move by +x' and 'move by -x' alike" in capsys.readouterr().err
+    assert "'move by +x' and 'move by -x'" in capsys.readouterr().err
     assert not (tmp_path / "tuned").exists()
     one = {"dataset.episodes": "[0]"}
     train(*words(plus_and_minus, tmp_path / "tuned", ONE, how, one))

@@ -116,7 +116,7 @@ def test_layers_whose_adapters_would_not_be_saved_are_refused(
     capsys.readouterr()
     train(*words(seen, tmp_path / "run", SHORT, how), expect=2)
     said = capsys.readouterr().err
-    assert "transformer.action_encoder.fc cannot be adapted; there are " in said
+    assert "transformer.action_encoder.fc " in said
     assert len(said.strip().splitlines()) == 1
     assert not (tmp_path / "run" / LAST).exists()
 

@@ -91,5 +91,5 @@ def phase_of(checkpoint) -> bool:
 
 def test_a_dataset_without_rewards_is_refused_by_who_learns_from_them(numbers, tmp_path, capsys):
     train(*words(numbers, tmp_path / "run", SMALL_TDMPC, RUN), expect=2)
-    assert "has no next.reward, which tdmpc learns from" in capsys.readouterr().err
+    assert "--record.extra=next.reward" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
