@@ -21,10 +21,13 @@ DONE = {
     "datasets",
     "engine",
     "evaluation",
+    "protocols",
     "report",
     "runs",
+    "serving",
     "stats",
     "system",
+    "training",
 }
 """Packages and modules of ``proctor`` in which every error has a code."""
 
