@@ -1,1 +1,1 @@
-"""What others say to a policy and hear from it: bytes to records and back. No sockets."""
+"""Codecs of the network protocols for policy inference: bytes to records and back, no sockets."""

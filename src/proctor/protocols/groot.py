@@ -1,11 +1,11 @@
-"""GR00T's protocol: a request {endpoint, data, api_token} in MessagePack, and its reply.
+"""GR00T's protocol: a MessagePack request {endpoint, data, api_token}, and its reply.
 
-Endpoints: ping, reset, get_modality_config, get_action (and kill, which is refused here). N1.5
-sends the observation as data, by flat names ("video.cam", "state.arm"), and gets the actions; from
-N1.6 on data is {observation: {video: {cam: ...}, state: {...}, language: {...}}, options} and the
-reply [actions, info]. Video is uint8 [B, T, H, W, C], state float32 [B, T, D], language a list of
-lists; N1.5 leaves B out. Arrays are packed in one of two ways (``groot_arrays``): a server's
-get_modality_config tells which it knows, and a client is answered as it asked.
+Endpoints: ping, reset, get_modality_config, get_action, and kill, which the server refuses. N1.5
+sends the observation as data with flat names ("video.cam", "state.arm") and gets the actions. From
+N1.6 on, data is {observation: {video: {cam: ...}, state: {...}, language: {...}}, options} and the
+reply is [actions, info]. Video is uint8 [B, T, H, W, C], state float32 [B, T, D], language a list
+of lists; N1.5 has no batch axis. Arrays have one of two encodings (``groot_arrays``). A server's
+get_modality_config shows which it understands; a reply uses the encoding of its request.
 """
 
 from __future__ import annotations
@@ -48,51 +48,51 @@ CAMERAS = ("video/image", "video/wrist_image")
 STATE_NAME = "state/state"
 PING, RESET, CONFIG, ACT, KILL = "ping", "reset", "get_modality_config", "get_action", "kill"
 ABOUT = "proctor_about"
-"""An endpoint of ours only: others answer it with an error."""
+"""An endpoint of Proctor servers; other servers answer it with an error."""
 _OLD_NAMES = {"video.": VIDEO, "state.": STATE, "annotation.": f"{LANGUAGE}annotation."}
 _BEFORE = PRE_AUTH[Protocol.GROOT]
 _ENVELOPE = ScanLimits(_BEFORE.max_values, _BEFORE.max_depth)
 _MAX_ENTRIES, _MAX_TEXT = 16, 1024
-"""Entries of a request, and bytes of their names, of the endpoint and of the token."""
+"""Limits: entries of a request, and bytes of a name, of the endpoint and of the token."""
 _MOST_ROWS = 1024
 _MAX_STATE = 2**18
-"""Numbers of a part, which are converted when parts are joined."""
+"""Limit: numbers of one part of the state; parts are converted when they are joined."""
 _AXES = {VIDEO: 5, STATE: 3}
 
 
 @dataclass(frozen=True)
 class GrootRequest:
-    """What a client wants."""
+    """A decoded request."""
 
     endpoint: str
     data: Any = None
     api_token: str | None = None
     msgpack_numpy: bool = False
-    """Whether arrays are packed in the newer way."""
+    """Whether arrays are encoded as msgpack_numpy does, instead of as .npy data."""
 
 
 @dataclass(frozen=True)
 class GrootQuery:
-    """What get_action is asked with: one question a row, in one of two dialects."""
+    """The data of get_action: one inference request per batch row, in one of two dialects."""
 
     rows: Sequence[InferenceRequest]
     nested: bool
-    """Whether the observation was one map inside another: from N1.6 on."""
+    """Whether the observation is a nested map, as from N1.6 on."""
 
 
 def encode_request(request: GrootRequest) -> bytes:
-    """Return a request as a frame."""
-    told: dict[str, Any] = {"endpoint": request.endpoint}
+    """Encode a request as a frame."""
+    fields: dict[str, Any] = {"endpoint": request.endpoint}
     if request.data is not None:
-        told["data"] = encode_arrays(request.data, msgpack_numpy=request.msgpack_numpy)
+        fields["data"] = encode_arrays(request.data, msgpack_numpy=request.msgpack_numpy)
     if request.api_token is not None:
-        told["api_token"] = request.api_token
-    return pack(told)
+        fields["api_token"] = request.api_token
+    return pack(fields)
 
 
 @dataclass(frozen=True)
 class Envelope:
-    """A request whose data are not decoded yet: all that is read before the token is checked."""
+    """A request with undecoded data: everything that is read before the token is checked."""
 
     endpoint: str
     api_token: str | None
@@ -100,10 +100,10 @@ class Envelope:
 
 
 def read_envelope(frame: bytes) -> Envelope:
-    """Return a request with its data as they came: one linear scan that builds nothing.
+    """Read a request by one linear scan, and leave its data undecoded.
 
     Raises:
-        WireError: it holds none, or is beyond the bounds.
+        ProtocolError: the frame is not a request, or exceeds the bounds.
     """
     found: dict[str, str | None] = {}
     data: memoryview | None = None
@@ -112,12 +112,13 @@ def read_envelope(frame: bytes) -> Envelope:
         kind, entries = scan.head()
         if kind is not ValueKind.MAP or entries > _MAX_ENTRIES:
             raise ProtocolError(
-                f"it holds no map of at most {_MAX_ENTRIES} entries", code="protocol.wrong-type"
+                f"the request is not a map of at most {_MAX_ENTRIES} entries",
+                code="protocol.wrong-type",
             )
         for _ in range(entries):
             key = scan.text("a name in the request", _MAX_TEXT) or ""
             if key in found:
-                raise ProtocolError(f"it holds {key!r} twice", code="protocol.duplicate-key")
+                raise ProtocolError(f"the request has {key!r} twice", code="protocol.duplicate-key")
             begins = scan.place
             if key in ("endpoint", "api_token"):
                 found[key] = scan.text(key, _MAX_TEXT)
@@ -135,10 +136,10 @@ def read_envelope(frame: bytes) -> Envelope:
 
 
 def decode_request(envelope: Envelope) -> GrootRequest:
-    """Return a request with its arrays; whoever calls this has checked the token.
+    """Decode the data of a request. The caller must have checked the token.
 
     Raises:
-        WireError: the data are none.
+        ProtocolError: the data is invalid.
     """
     tree = None if envelope.data is None else unpack(envelope.data)
     try:
@@ -149,44 +150,46 @@ def decode_request(envelope: Envelope) -> GrootRequest:
 
 
 def observation_data(request: InferenceRequest, dialect: Dialect) -> dict[str, Any]:
-    """Return a question as get_action's data; one row of one moment, or to ours of more."""
+    """Return a request as get_action's data: one row, and one time step or the whole history."""
     if request.episode is None and not dialect.nested:
         return _flat_observation(request, dialect)
-    told: dict[str, Any] = {"video": {}, "state": {}, "language": {}}
+    data: dict[str, Any] = {"video": {}, "state": {}, "language": {}}
     for key, values in request.observation.items():
         group, slash, name = key.partition("/")
-        seen = values if request.history else _sent(values)[None]
+        rows = values if request.history else _as_sent(values)[None]
         if slash:
-            told.setdefault(group, {})[name] = seen[None]
-        else:  # as ours call it
-            told[key] = seen[None]
+            data.setdefault(group, {})[name] = rows[None]
+        else:  # Proctor's own names have no group
+            data[key] = rows[None]
     group, _, name = dialect.prompt.partition("/")
-    told[group][name] = [[request.prompt]]
+    data[group][name] = [[request.prompt]]
     episode = encode_episode(request)
     options = None if episode is None else {PROCTOR_KEY: episode}
-    return {"observation": told, "options": options}
+    return {"observation": data, "options": options}
 
 
 def _flat_observation(request: InferenceRequest, dialect: Dialect) -> dict[str, Any]:
-    """Return a question as N1.5 is asked: of one moment, without an axis for rows."""
-    seen = {key.replace("/", ".", 1): _sent(v)[None] for key, v in request.observation.items()}
-    return {**seen, dialect.prompt.removeprefix(LANGUAGE): [request.prompt]}
+    """Return a request for N1.5: one time step, without a batch axis."""
+    observation = {
+        key.replace("/", ".", 1): _as_sent(v)[None] for key, v in request.observation.items()
+    }
+    return {**observation, dialect.prompt.removeprefix(LANGUAGE): [request.prompt]}
 
 
-def _sent(values: Array) -> Array:
-    """Return an array of a type that the protocol has: pictures stay, all else is float32."""
+def _as_sent(values: Array) -> Array:
+    """Return an array in a dtype of the protocol: images stay uint8, all else is float32."""
     return values if values.dtype == np.uint8 else values.astype(np.float32)
 
 
 def decode_query(data: Any) -> GrootQuery:
-    """Return what get_action's data ask, in either dialect.
+    """Decode get_action's data, in either dialect.
 
     Raises:
-        WireError: nothing that can be answered.
+        ProtocolError: the data is not an observation.
     """
     if not isinstance(data, dict):
         raise ProtocolError(
-            f"get_action's data are {short_repr(data)}, not a map", code="protocol.wrong-type"
+            f"get_action's data is {short_repr(data)}, not a map", code="protocol.wrong-type"
         )
     nested = isinstance(data.get("observation"), dict)
     seen = flatten_keys(data["observation"] if nested else data)
@@ -195,16 +198,17 @@ def decode_query(data: Any) -> GrootQuery:
     named = {_new_name(key): value for key, value in seen.items()}
     arrays = {key: v for key, v in named.items() if isinstance(v, np.ndarray)}
     prompts = [v for key, v in named.items() if key.startswith(LANGUAGE)]
-    if episode is not None:  # one of ours: one row, with its whole history
+    if episode is not None:  # a Proctor client sends one row with its whole history
         if any(values.ndim < 2 or len(values) != 1 for values in arrays.values()):
             raise ProtocolError(
-                "an episode's observation is of one row", code="protocol.batch-mismatch"
+                "an observation with an episode must have exactly one row",
+                code="protocol.batch-mismatch",
             )
         rows = {key: values[0] for key, values in arrays.items()}
         return GrootQuery([decode_episode_request(rows, _prompt(prompts, 0), episode)], nested)
     if any(key.startswith(STATE) and v.size > _MAX_STATE for key, v in arrays.items()):
         raise ProtocolError(
-            f"a part of the state is of more than {_MAX_STATE} numbers", code="protocol.too-large"
+            f"a part of the state has more than {_MAX_STATE} numbers", code="protocol.too-large"
         )
     batch = _batch_of(arrays)
     asks = []
@@ -215,8 +219,10 @@ def decode_query(data: Any) -> GrootQuery:
 
 
 def crop_history(request: InferenceRequest, moments: int) -> InferenceRequest:
-    """Return a stranger's question with as many moments as the policy looks back; if it has not
-    sent so many, with the last."""
+    """Return a request with the last ``moments`` time steps, as the policy's n_obs_steps.
+
+    A client that sends fewer steps is answered by its last step, without history.
+    """
     if all(len(values) >= moments for values in request.observation.values()):
         seen = {key: values[-moments:] for key, values in request.observation.items()}
         return replace(request, observation=seen)
@@ -225,7 +231,7 @@ def crop_history(request: InferenceRequest, moments: int) -> InferenceRequest:
 
 
 def encode_actions(chunks: Sequence[Array], *, nested: bool, msgpack_numpy: bool) -> bytes:
-    """Return the chunks of all rows as a reply, in the dialect of the question."""
+    """Encode the action chunks of all rows as a reply, in the dialect of the request."""
     length = min(map(len, chunks))
     actions = np.stack([chunk[:length] for chunk in chunks])
     if nested:
@@ -235,13 +241,13 @@ def encode_actions(chunks: Sequence[Array], *, nested: bool, msgpack_numpy: bool
 
 
 def decode_actions(frame: bytes) -> InferenceReply:
-    """Return the actions [T, A] of the one row that was asked about, all parts side by side.
+    """Decode the actions [T, A] of a one-row request, with all action groups concatenated.
 
     Raises:
-        WireError: it holds none.
+        ProtocolError: the reply holds no actions.
     """
     if frame == OLD_ERROR:
-        return InferenceReply(error="it failed; its own log says why")
+        return InferenceReply(error="the server failed; see its log")
     tree = unpack(frame)
     try:
         tree = decode_arrays(tree)
@@ -253,7 +259,7 @@ def decode_actions(frame: bytes) -> InferenceReply:
         return InferenceReply(error=short_text(tree["error"], 8000))
     parts = list(tree.values()) if isinstance(tree, dict) else []
     if not parts or not all(isinstance(part, np.ndarray) for part in parts):
-        raise bad_frame("it holds no map of actions", frame, code="protocol.missing-actions")
+        raise bad_frame("the reply is not a map of actions", frame, code="protocol.missing-actions")
     check_action_count(sum(part.size for part in parts))
     try:
         side_by_side = np.concatenate([_chunk_of(part) for part in parts], axis=-1)
@@ -261,20 +267,22 @@ def decode_actions(frame: bytes) -> InferenceReply:
     except ValueError:
         shapes = ", ".join(str(part.shape) for part in parts)
         raise bad_frame(
-            f"its actions do not lie side by side: {shapes}", frame, code="protocol.wrong-shape"
+            f"the action groups cannot be concatenated: {shapes}",
+            frame,
+            code="protocol.wrong-shape",
         ) from None
 
 
-def encode_reply(said: Any) -> bytes:
-    """Return any other reply as a frame."""
-    return pack(said)
+def encode_reply(reply: Any) -> bytes:
+    """Encode any other reply as a frame."""
+    return pack(reply)
 
 
 def decode_server_info(frame: bytes) -> ServerInfo | None:
-    """Return what a server of ours says of itself; None where it is somebody else's.
+    """Decode the reply to ``ABOUT``: a Proctor server's description, None for other servers.
 
     Raises:
-        WireError: it says nothing at all, or that whoever asks may not.
+        ProtocolError: the reply is invalid, or the server refuses the API token.
     """
     tree = None if frame == OLD_ERROR else unpack(frame)
     if not isinstance(tree, dict):
@@ -289,7 +297,7 @@ def decode_server_info(frame: bytes) -> ServerInfo | None:
 
 
 def _chunk_of(part: Array) -> Array:
-    """Return a part of the actions as [T, D]: the batch is of one, a part may be one number."""
+    """Return an action group as [T, D], from [1, T, D], [T, D] or [T]."""
     if part.ndim == 3 and len(part) == 1:
         part = part[0]
     return part[:, None] if part.ndim == 1 else part
@@ -303,7 +311,7 @@ def _new_name(key: str) -> str:
 
 
 def _batch_of(arrays: Mapping[str, Array]) -> int:
-    """Return how many rows there are: 1 where arrays have no axis for it."""
+    """Return the batch size: 1 for arrays without a batch axis."""
     sizes = {
         len(values) if values.ndim == _axes(key) else 1
         for key, values in arrays.items()
@@ -311,7 +319,8 @@ def _batch_of(arrays: Mapping[str, Array]) -> int:
     } or {1}
     if len(sizes) > 1 or not 1 <= max(sizes) <= _MOST_ROWS:
         raise ProtocolError(
-            f"the observation has {sorted(sizes)} rows", code="protocol.batch-mismatch"
+            f"the arrays of the observation have different batch sizes: {sorted(sizes)}",
+            code="protocol.batch-mismatch",
         )
     return sizes.pop()
 
@@ -321,21 +330,22 @@ def _axes(key: str) -> int:
 
 
 def _row(key: str, values: Array, row: int) -> Array:
-    """Return a row's values [T, ...]."""
+    """Return the values [T, ...] of one batch row."""
     axes = _axes(key)
     if values.ndim == axes:
         values = values[row] if row < len(values) else values[:0]
     if values.ndim != axes - 1 or not len(values):
         raise ProtocolError(
-            f"{key!r} has shape {values.shape}: not rows of moments", code="protocol.wrong-shape"
+            f"{key!r} has shape {values.shape}, which is not [batch, time, ...]",
+            code="protocol.wrong-shape",
         )
     return values
 
 
 def _prompt(found: Sequence[Any], row: int) -> str:
-    """Return a row's instruction: from a list of lists, a list, or a text for all."""
-    said = found[0] if found else ""
-    while isinstance(said, list):
-        said = said[row] if row < len(said) else (said[0] if said else "")
+    """Return a row's instruction, from a list of lists, a list, or one text for all rows."""
+    prompt = found[0] if found else ""
+    while isinstance(prompt, list):
+        prompt = prompt[row] if row < len(prompt) else (prompt[0] if prompt else "")
         row = 0
-    return require_text(said, "the instruction")
+    return require_text(prompt, "the instruction")

@@ -1,5 +1,8 @@
-"""Arrays as GR00T's wire has them: {"__ndarray_class__": true, "as_npy": a .npy file}, or newer,
-msgpack_numpy's {nd, type, kind, shape, data}. Nothing is unpickled."""
+"""GR00T's two encodings of arrays; neither is unpickled.
+
+The older one is {"__ndarray_class__": true, "as_npy": .npy data}, the newer one msgpack_numpy's
+{nd, type, kind, shape, data}.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _ND = (b"nd", "nd")
 
 
 def encode_arrays(value: Any, *, msgpack_numpy: bool = False) -> Any:
-    """Return a tree whose arrays are maps, of the older kind or of the newer."""
+    """Replace arrays in a tree by maps, in the older encoding or as ``msgpack_numpy``."""
     if isinstance(value, dict):
         return {
             key: encode_arrays(item, msgpack_numpy=msgpack_numpy) for key, item in value.items()
@@ -26,22 +29,22 @@ def encode_arrays(value: Any, *, msgpack_numpy: bool = False) -> Any:
         return value
     if not msgpack_numpy:
         return {"__ndarray_class__": True, "as_npy": write_npy(value)}
-    told = {b"nd": True, b"type": value.dtype.str, b"kind": b"", b"shape": value.shape}
-    return {**told, b"data": raw_bytes(value)}
+    header = {b"nd": True, b"type": value.dtype.str, b"kind": b"", b"shape": value.shape}
+    return {**header, b"data": raw_bytes(value)}
 
 
 def uses_msgpack_numpy(tree: Any) -> bool:
-    """Whether there is an array of the newer kind in a tree that was not read yet."""
+    """Return whether an undecoded tree has an array in msgpack_numpy's encoding."""
     if isinstance(tree, dict):
         return any(nd in tree for nd in _ND) or any(map(uses_msgpack_numpy, tree.values()))
     return isinstance(tree, list) and any(map(uses_msgpack_numpy, tree))
 
 
 def decode_arrays(tree: Any) -> Any:
-    """Return a tree with arrays in it, of either kind.
+    """Replace encoded arrays in a tree, of either encoding, by numpy arrays.
 
     Raises:
-        WireError: one of them is none.
+        ProtocolError: an array is invalid.
     """
     if isinstance(tree, list):
         return [decode_arrays(item) for item in tree]
@@ -56,14 +59,14 @@ def decode_arrays(tree: Any) -> Any:
 
 
 def _from_msgpack_numpy(tree: Mapping[Any, Any], *, as_bytes: bool) -> Array:
-    def told(name: str) -> Any:
+    def field(name: str) -> Any:
         return tree.get(name.encode() if as_bytes else name)
 
-    if told("nd") is not True:
-        data = told("data")
+    if field("nd") is not True:
+        data = field("data")
         if isinstance(data, bytes):
-            return decode_array(data, told("type"), ())
-        return decode_scalar(data, told("type"))
-    if told("kind") in (b"O", "O", b"V", "V"):
-        raise ProtocolError("an array of objects is not read", code="protocol.invalid-array")
-    return decode_array(told("data"), told("type"), told("shape"))
+            return decode_array(data, field("type"), ())
+        return decode_scalar(data, field("type"))
+    if field("kind") in (b"O", "O", b"V", "V"):
+        raise ProtocolError("arrays of objects are not supported", code="protocol.invalid-array")
+    return decode_array(field("data"), field("type"), field("shape"))

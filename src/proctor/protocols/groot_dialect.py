@@ -1,4 +1,4 @@
-"""How a server of GR00T's is asked: its get_modality_config tells its version and its names."""
+"""Dialects of GR00T servers, found from the reply to get_modality_config."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from proctor.protocols.msgpack_arrays import unpack
 LANGUAGE = "language/"
 PROMPT_NAME = "language/annotation.human.task_description"
 OLD_ERROR = b"ERROR"
-"""All that the first servers said of one."""
+"""The whole error reply of the first servers."""
 _CONFIGS = ("as_json", "as_dict")
 _CONFIG_CLASS, _NEWER_CONFIG = "__ModalityConfig_class__", "__ModalityConfig__"
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How somebody else's server is asked, as its get_modality_config tells."""
+    """How requests to a GR00T server are encoded, as its get_modality_config shows."""
 
     nested: bool = True
     msgpack_numpy: bool = False
     prompt: str = PROMPT_NAME
     wants: tuple[str, ...] = ()
-    """What it looks at, where it says so."""
+    """Names of its inputs, if the server lists them."""
 
 
 def decode_dialect(frame: bytes) -> Dialect:
-    """Return how a server wants to be asked, by its answer to get_modality_config.
+    """Decode the reply to get_modality_config.
 
     Raises:
-        WireError: it answers with no MessagePack.
+        ProtocolError: the reply is not MessagePack.
     """
-    told = None if frame == OLD_ERROR else unpack(frame)
-    tree: dict[Any, Any] = told if isinstance(told, dict) else {}
+    reply = None if frame == OLD_ERROR else unpack(frame)
+    tree: dict[Any, Any] = reply if isinstance(reply, dict) else {}
     configs = {str(group): _config(entry) for group, entry in tree.items()}
     keys = {group: config.get("modality_keys") for group, config in configs.items()}
     names = {
@@ -58,7 +58,7 @@ def decode_dialect(frame: bytes) -> Dialect:
 
 
 def _config(entry: Any) -> Mapping[str, Any]:
-    """Return one modality's config: a map, in a map, or as text in one."""
+    """Return the config of one modality: a map, or a map or JSON text inside a map."""
     if not isinstance(entry, dict):
         return {}
     inner = next((entry[name] for name in _CONFIGS if name in entry), entry)
@@ -71,6 +71,6 @@ def _config(entry: Any) -> Mapping[str, Any]:
 
 
 def modality_config(moments: Sequence[int], keys: Sequence[str]) -> dict[str, Any]:
-    """Return one modality's config as clients from N1.6 on read it."""
-    told = {"delta_indices": list(moments), "modality_keys": list(keys)}
-    return {_CONFIG_CLASS: True, "as_json": told}
+    """Return the config of one modality, as clients from N1.6 on read it."""
+    config = {"delta_indices": list(moments), "modality_keys": list(keys)}
+    return {_CONFIG_CLASS: True, "as_json": config}

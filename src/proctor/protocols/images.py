@@ -1,7 +1,7 @@
-"""PNG and JPEG pictures that strangers sent: their size is read from the header, then decoded.
+"""PNG and JPEG images from untrusted peers: the size is read from the header before decoding.
 
-Only the parts that make pixels reach the decoder: others (text, profiles, thumbnails, animation)
-can be compressed bombs of their own.
+Only the parts that hold pixels reach the decoder. Other parts (text, profiles, thumbnails,
+animation) could be decompression bombs.
 """
 
 from __future__ import annotations
@@ -23,36 +23,38 @@ _JPEG = b"\xff\xd8"
 _SOS = 0xDA
 _SOF = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 _ALONE = {0x01, *range(0xD0, 0xD8)}
-"""Markers without a length."""
+"""Markers without a length field."""
 _DROPPED = {*range(0xE1, 0xEE), 0xEF, 0xFE}
-"""Applications' own segments and comments; those of JFIF and Adobe say what the colours are."""
+"""Application segments and comments. JFIF's and Adobe's are kept: they define the colours."""
 _MAX_PARTS, _MAX_FILL = 4096, 64
 _MAX_SCANS = 64
-"""Of a progressive JPEG: each goes over the whole picture."""
+"""Limit for progressive JPEGs, since each scan covers the whole image."""
 
 
 def image_size(data: bytes, form: str) -> tuple[int, int]:
-    """Return height and width as the header says; nothing is decoded.
+    """Return height and width from the header, without decoding.
 
     Raises:
-        WireError: the bytes are no picture of that format.
+        ProtocolError: the data is not an image of this format.
     """
     if form == "png":
         if not data.startswith(_PNG) or data[12:16] != b"IHDR" or len(data) < 24:
-            raise ProtocolError("a picture is no PNG", code="protocol.invalid-image")
+            raise ProtocolError("an image is not a PNG", code="protocol.invalid-image")
         width, height = struct.unpack_from(">II", data, 16)
     else:
         height, width = _jpeg_size(data)
     if not height or not width:
-        raise ProtocolError(f"a picture is of {height}x{width}", code="protocol.invalid-image")
+        raise ProtocolError(
+            f"an image has the size {height}x{width}", code="protocol.invalid-image"
+        )
     return height, width
 
 
 def decode_image(data: bytes, form: str) -> Array:
-    """Return a picture as uint8 [H, W, 3]; the caller has checked its size.
+    """Decode an image as uint8 [H, W, 3]; the caller must have checked its size.
 
     Raises:
-        WireError: it cannot be decoded.
+        ProtocolError: the image cannot be decoded.
         MissingExtra: Pillow is not installed.
     """
     try:
@@ -61,11 +63,11 @@ def decode_image(data: bytes, form: str) -> Array:
         raise import_failure(error, "PIL", "wire", "Pillow") from None
     plain = _png_pixels(data) if form == "png" else _jpeg_pixels(data)
     try:
-        with Image.open(io.BytesIO(plain), formats=[FORMATS[form]]) as picture:
-            return np.asarray(picture.convert("RGB"))
+        with Image.open(io.BytesIO(plain), formats=[FORMATS[form]]) as image:
+            return np.asarray(image.convert("RGB"))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise ProtocolError(
-            f"a picture cannot be read ({error})", code="protocol.invalid-image"
+            f"an image cannot be decoded ({error})", code="protocol.invalid-image"
         ) from None
 
 
@@ -88,14 +90,14 @@ def _png_pixels(data: bytes) -> bytes:
 
 
 def _jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield marker, begin and end of each segment before the first scan, then of the rest."""
+    """Yield marker, start and end of each segment; the first scan extends to the end."""
     if not data.startswith(_JPEG):
-        raise ProtocolError("a picture is no JPEG", code="protocol.invalid-image")
+        raise ProtocolError("an image is not a JPEG", code="protocol.invalid-image")
     place = len(_JPEG)
     for _ in range(_MAX_PARTS):
         place += len(_fill(data[place + 1 : place + 1 + _MAX_FILL]))
         if data[place : place + 1] != b"\xff" or place + 4 > len(data):
-            raise ProtocolError("a JPEG is cut short", code="protocol.invalid-image")
+            raise ProtocolError("a JPEG is truncated", code="protocol.invalid-image")
         marker = data[place + 1]
         if marker == _SOS:
             yield marker, place, len(data)
@@ -108,7 +110,7 @@ def _jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def _fill(data: bytes) -> bytes:
-    """Return the fill bytes that stand before a marker's code."""
+    """Return the fill bytes before a marker's code."""
     return data[: len(data) - len(data.lstrip(b"\xff"))]
 
 
@@ -117,16 +119,18 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
     for marker, begins, ends in _jpeg_segments(data):
         if marker in _SOF:
             if ends - begins < 9 or ends > len(data):
-                raise ProtocolError("a JPEG is cut short", code="protocol.invalid-image")
+                raise ProtocolError("a JPEG is truncated", code="protocol.invalid-image")
             found.append(struct.unpack_from(">HH", data, begins + 5))
     if len(found) != 1:
-        raise ProtocolError(f"a JPEG has {len(found)} headers", code="protocol.invalid-image")
+        raise ProtocolError(
+            f"a JPEG has {len(found)} frame headers instead of one", code="protocol.invalid-image"
+        )
     if data.count(bytes([0xFF, _SOS])) > _MAX_SCANS:
         raise ProtocolError(f"a JPEG has more than {_MAX_SCANS} scans", code="protocol.too-large")
     return found[0]
 
 
 def _jpeg_pixels(data: bytes) -> bytes:
-    """Return a JPEG without comments and the segments of applications."""
+    """Return a JPEG without comments and application segments."""
     kept = [data[a:b] for marker, a, b in _jpeg_segments(data) if marker not in _DROPPED]
     return b"".join([_JPEG, *kept])

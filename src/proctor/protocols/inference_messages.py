@@ -1,4 +1,4 @@
-"""What every wire carries: a question of one episode, and what a server says of itself."""
+"""Records that all protocols share: inference requests, replies and server descriptions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Side = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
 
 
 class Protocol(Enum):
-    """A way to talk to a policy that is served."""
+    """A network protocol for policy inference."""
 
     OPENPI = "openpi"
     GROOT = "groot"
@@ -30,10 +30,10 @@ class Protocol(Enum):
 
 @dataclass(frozen=True)
 class InferenceRequest:
-    """One question: what is seen and said, and between two of ours, in which episode.
+    """One inference request: observation and prompt.
 
-    ``observation`` goes by the names of the wire. With ``history`` each array has an axis of time
-    before all others, as long as the policy looks back.
+    ``observation`` uses the protocol's names. With ``history`` every array has a leading time axis
+    of ``n_obs_steps``. Only Proctor's clients send ``episode`` and ``step``.
     """
 
     observation: Mapping[str, Array]
@@ -47,32 +47,32 @@ _MAX_ACTION_NUMBERS = 2**20
 
 
 def check_action_count(numbers: int) -> None:
-    """Refuse more actions than a chunk ever has, before they are joined or converted.
+    """Check that an action chunk has a plausible size, before arrays are joined or converted.
 
     Raises:
-        WireError: there are more.
+        ProtocolError: the chunk is too large.
     """
     if numbers > _MAX_ACTION_NUMBERS:
         raise ProtocolError(
-            f"the actions are {numbers} numbers, at most {_MAX_ACTION_NUMBERS} are read",
+            f"the action chunk has {numbers} numbers; the limit is {_MAX_ACTION_NUMBERS}",
             code="protocol.too-large",
         )
 
 
 @dataclass(frozen=True)
 class InferenceReply:
-    """The actions [T, A] that answer a question, or what the server says instead."""
+    """The action chunk [T, A] for a request, or the server's error message."""
 
     actions: Array | None = None
     error: str | None = None
     parts: tuple[str, ...] = ()
-    """What the server calls the columns, from left to right, where it has names for them."""
+    """Names of the action groups from left to right, where the server sends names."""
 
     def __post_init__(self) -> None:
-        """Refuse a chunk that is no chunk by its size.
+        """Check the size of the chunk.
 
         Raises:
-            WireError: it is too large.
+            ProtocolError: the chunk is too large.
         """
         check_action_count(0 if self.actions is None else self.actions.size)
 
@@ -94,7 +94,7 @@ class _Episode:
 
 
 def encode_episode(request: InferenceRequest) -> dict[str, Any] | None:
-    """Return which episode a question is of, as a tree; None where it does not say."""
+    """Return the episode of a request as a map; None if the request names no episode."""
     spec = request.episode
     if spec is None:
         return None
@@ -118,29 +118,30 @@ def encode_episode(request: InferenceRequest) -> dict[str, Any] | None:
 def decode_episode_request(
     observation: Mapping[str, Array], prompt: str, tree: Any
 ) -> InferenceRequest:
-    """Return a question whose episode is in ``tree``; None: it does not say.
+    """Return a request for the episode in ``tree``; with None, a request without an episode.
 
     Raises:
-        WireError: the tree is no episode.
+        ProtocolError: ``tree`` does not describe an episode.
     """
     if tree is None:
         return InferenceRequest(observation, prompt)
     try:
-        said = msgspec.convert(tree, _Episode)
+        sent = msgspec.convert(tree, _Episode)
     except msgspec.ValidationError as error:
         raise ProtocolError(
-            f"{PROCTOR_KEY!r} names no episode: {error}", code="protocol.invalid-episode"
+            f"{PROCTOR_KEY!r} does not describe an episode: {error}",
+            code="protocol.invalid-episode",
         ) from None
     task = Task(
-        said.suite, said.task_id, said.name, said.instruction, said.max_steps, max(1, said.fps)
+        sent.suite, sent.task_id, sent.name, sent.instruction, sent.max_steps, max(1, sent.fps)
     )
-    spec = EpisodeSpec(task, said.index, said.seed, said.init_state, said.world)
-    return InferenceRequest(observation, prompt, spec, said.step, said.history)
+    spec = EpisodeSpec(task, sent.index, sent.seed, sent.init_state, sent.world)
+    return InferenceRequest(observation, prompt, spec, sent.step, sent.history)
 
 
 @dataclass(frozen=True)
 class ObservationField:
-    """One thing that a served policy looks at."""
+    """One input feature of a served policy."""
 
     kind: FeatureKind
     shape: Annotated[list[_Side], msgspec.Meta(max_length=8)]
@@ -148,13 +149,13 @@ class ObservationField:
 
     @property
     def feature(self) -> Feature:
-        """The same in our own words."""
+        """The same as a Feature."""
         return Feature(self.kind, tuple(self.shape), self.dtype)
 
 
 @dataclass(frozen=True)
 class ServerInfo:
-    """What a server of ours says of its policy when one of ours asks."""
+    """A Proctor server's description of its policy, sent to Proctor's clients."""
 
     policy: _Text
     inputs: dict[str, ObservationField]
@@ -162,26 +163,26 @@ class ServerInfo:
     n_obs_steps: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1
     n_action_steps: Annotated[int, msgspec.Meta(ge=1, le=10**6)] | None = None
     fingerprint: _Text = ""
-    """Of all that defines its actions."""
+    """Hash of everything that defines the policy's actions."""
     language_conditioned: bool = False
     bit_exact: bool = True
     remembers: bool = True
-    """Whether it keeps something of an episode between two questions."""
+    """Whether the policy keeps state of an episode between two requests."""
     asked_every: Annotated[int, msgspec.Meta(ge=1, le=10**6)] | None = None
-    """Steps from one question to the next that what it keeps is made for; None: any."""
+    """Steps between two requests that the policy's state assumes; None: any number."""
     format: Annotated[int, msgspec.Meta(ge=1)] = field(default=1)
 
     def tree(self) -> dict[str, Any]:
-        """Return it as a tree."""
-        told: dict[str, Any] = msgspec.to_builtins(self)
-        return told
+        """Return the description as a map."""
+        tree: dict[str, Any] = msgspec.to_builtins(self)
+        return tree
 
 
 def parse_server_info(tree: Any) -> ServerInfo | None:
-    """Return what a server of ours said; None where it is somebody else's.
+    """Return a Proctor server's description; None if the server is not Proctor's.
 
     Raises:
-        WireError: it said something else under our name.
+        ProtocolError: the map is not such a description.
     """
     if tree is None:
         return None
@@ -189,6 +190,6 @@ def parse_server_info(tree: Any) -> ServerInfo | None:
         return msgspec.convert(tree, ServerInfo)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
         raise ProtocolError(
-            f"the server says nothing of ours under {PROCTOR_KEY!r}: {error}",
+            f"{PROCTOR_KEY!r} is not a description of a server: {error}",
             code="protocol.invalid-server-info",
         ) from None

@@ -2,9 +2,9 @@
 
 service transport.AsyncInference: Ready(Empty) -> Empty, SendPolicyInstructions(PolicySetup) ->
 Empty, SendObservations(stream Observation) -> Empty, GetActions(Empty) -> Actions. Messages are
-Observation{1: state, 2: data}, Actions{1: data}, PolicySetup{1: data}; a payload travels in parts
-of 2 MiB, the last marked END. A robot's observation has a number for each motor, pictures by camera
-and the task; ``lerobot_features`` of the setup says how they make features.
+Observation{1: state, 2: data}, Actions{1: data}, PolicySetup{1: data}. A payload is sent in parts
+of 2 MiB, the last marked END. A robot's observation has a number for each motor, images by camera
+and the task; ``lerobot_features`` of the setup maps them to features.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from proctor.protocols.protobuf import decode_fields, encode_fields
 SERVICE = "transport.AsyncInference"
 READY, SETUP, OBSERVE, ACT = "Ready", "SendPolicyInstructions", "SendObservations", "GetActions"
 ABOUT_HEADER = "proctor-about-bin"
-"""What a server of ours sends along with Ready; others do not, and others' clients do not look."""
+"""Metadata key in a Proctor server's reply to Ready; LeRobot's clients ignore it."""
 _PART = 2 * 2**20
 _MAX_PARTS = 2048
 _BEGIN, _MIDDLE, _END = 1, 2, 3
@@ -50,7 +50,7 @@ _AXES = ("height", "width", "channels")
 
 @dataclass(frozen=True)
 class PolicySetup:
-    """What a client asks a server to play."""
+    """The policy that a client requests, and the client's features."""
 
     policy_type: str
     path: str
@@ -61,7 +61,7 @@ class PolicySetup:
 
 @dataclass(frozen=True)
 class TimedObservation:
-    """A robot's observation: when it was, and what was seen."""
+    """A robot's observation with its time step and time."""
 
     timestep: int
     timestamp: float
@@ -69,7 +69,7 @@ class TimedObservation:
 
 
 def encode_setup(setup: PolicySetup) -> bytes:
-    """Return a setup as a PolicySetup."""
+    """Encode a setup as a PolicySetup message."""
     fields = {
         "policy_type": setup.policy_type,
         "pretrained_name_or_path": setup.path,
@@ -82,16 +82,16 @@ def encode_setup(setup: PolicySetup) -> bytes:
 
 
 def decode_setup(frame: bytes) -> PolicySetup:
-    """Return the setup in a PolicySetup.
+    """Decode a PolicySetup message.
 
     Raises:
-        WireError: it holds none.
+        ProtocolError: the message is not a setup.
     """
     fields = _record(_data(frame, 1), "RemotePolicyConfig")
     features, most = fields.get("lerobot_features"), fields.get("actions_per_chunk")
     if not isinstance(features, dict) or type(most) is not int or most < 1:
         raise bad_frame(
-            "the setup names no features, or no length of a chunk",
+            "the setup has no features, or no valid actions_per_chunk",
             frame,
             code="protocol.invalid-setup",
         )
@@ -105,19 +105,19 @@ def decode_setup(frame: bytes) -> PolicySetup:
 
 
 def lerobot_features(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, dict[str, Any]]:
-    """Return features as LeRobot states them: what a client has, by its names and shapes."""
-    told: dict[str, dict[str, Any]] = {}
+    """Return a client's features in LeRobot's format, from their shapes."""
+    features: dict[str, dict[str, Any]] = {}
     for key, shape in shapes.items():
         if len(shape) == 3:
-            told[key] = {"dtype": "image", "shape": tuple(shape), "names": list(_AXES)}
+            features[key] = {"dtype": "image", "shape": tuple(shape), "names": list(_AXES)}
         else:
             names = [f"{key}.{place}" for place in range(shape[0])]
-            told[key] = {"dtype": "float32", "shape": tuple(shape), "names": names}
-    return told
+            features[key] = {"dtype": "float32", "shape": tuple(shape), "names": names}
+    return features
 
 
 def raw_observation(request: InferenceRequest) -> dict[str, Any]:
-    """Return a question as a robot's observation: a number by each name, pictures by camera."""
+    """Return a request as a robot's observation: numbers by motor name, images by camera."""
     episode = encode_episode(request)
     if episode is not None:
         return {**request.observation, _TASK: request.prompt, PROCTOR_KEY: episode}
@@ -131,10 +131,10 @@ def raw_observation(request: InferenceRequest) -> dict[str, Any]:
 
 
 def decode_request(observed: TimedObservation, setup: PolicySetup) -> InferenceRequest:
-    """Return the question in a robot's observation.
+    """Return the request in a robot's observation.
 
     Raises:
-        WireError: it lacks what the setup says there is.
+        ProtocolError: the observation lacks a feature of the setup.
     """
     raw = dict(observed.raw)
     prompt, episode = require_text(raw.pop(_TASK, ""), _TASK), raw.pop(PROCTOR_KEY, None)
@@ -148,12 +148,12 @@ def decode_request(observed: TimedObservation, setup: PolicySetup) -> InferenceR
 
 def _feature(key: str, raw: Mapping[str, Any], entry: Mapping[str, Any]) -> Array:
     if key.startswith(IMAGES):
-        picture = raw.get(key.removeprefix(IMAGES))
-        if not isinstance(picture, np.ndarray):
+        image = raw.get(key.removeprefix(IMAGES))
+        if not isinstance(image, np.ndarray):
             raise ProtocolError(
-                f"the observation has no picture for {key!r}", code="protocol.missing-input"
+                f"the observation has no image for {key!r}", code="protocol.missing-input"
             )
-        return picture
+        return image
     names = entry.get("names")
     listed = names if isinstance(names, list) else []
     found = [array_or_none(raw.get(name)) for name in listed if isinstance(name, str)]
@@ -167,7 +167,7 @@ def _feature(key: str, raw: Mapping[str, Any], entry: Mapping[str, Any]) -> Arra
 
 
 def encode_observation(request: InferenceRequest, timestep: int) -> Iterator[bytes]:
-    """Yield a question as the parts of a stream of Observation."""
+    """Yield a request as the messages of an Observation stream."""
     fields = {
         "timestamp": time.time(),
         "timestep": timestep,
@@ -182,21 +182,23 @@ def encode_observation(request: InferenceRequest, timestep: int) -> Iterator[byt
 
 
 class ObservationAssembler:
-    """Puts the parts of an observation together, up to a size."""
+    """Assembles an observation from its parts, up to a size."""
 
     def __init__(self, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
         self._most, self._parts, self._size = max_bytes, list[bytes](), 0
 
     def add(self, frame: bytes) -> TimedObservation | None:
-        """Return the observation that a part completes; None: more is to come.
+        """Add a part; return the observation if the part completes it, else None.
 
         Raises:
-            WireError: the part is none, or the whole is too large or none.
+            ProtocolError: the part or the observation is invalid, or the observation is too large.
         """
         fields = decode_fields(frame)
         state, data = fields.get(1, 0), fields.get(2, b"")
         if state not in (_BEGIN, _MIDDLE, _END) or not isinstance(data, bytes):
-            raise bad_frame("it is no part of an observation", frame, code="protocol.invalid-frame")
+            raise bad_frame(
+                "the message is not a part of an observation", frame, code="protocol.invalid-frame"
+            )
         if state == _BEGIN:
             self._parts.clear()
             self._size = 0
@@ -204,8 +206,7 @@ class ObservationAssembler:
         self._size += len(data)
         if self._size > self._most or len(self._parts) > _MAX_PARTS:
             raise ProtocolError(
-                f"an observation is larger than {self._most} bytes, or in more than {_MAX_PARTS} "
-                "parts",
+                f"an observation has more than {self._most} bytes or more than {_MAX_PARTS} parts",
                 code="protocol.too-large",
             )
         if state != _END:
@@ -221,13 +222,15 @@ def _observed(data: bytes) -> TimedObservation:
     step, at, raw = (fields.get(name) for name in ("timestep", "timestamp", "observation"))
     if type(step) is not int or not isinstance(at, float | int) or not isinstance(raw, dict):
         raise bad_frame(
-            "the observation has no time, or shows nothing", data, code="protocol.missing-field"
+            "the observation has no timestep, timestamp or data",
+            data,
+            code="protocol.missing-field",
         )
     return TimedObservation(step, float(at), raw)
 
 
 def encode_actions(actions: Array, observed: TimedObservation, fps: float) -> bytes:
-    """Return a chunk [T, A] as Actions: each action with its time, from the observation's on."""
+    """Encode a chunk [T, A] as Actions, with times that start at the observation's time."""
     timed = [
         Record(
             "TimedAction",
@@ -243,52 +246,54 @@ def encode_actions(actions: Array, observed: TimedObservation, fps: float) -> by
 
 
 def encode_own_actions(actions: Array) -> bytes:
-    """Return a chunk as Actions that a client of ours reads: one array."""
+    """Encode a chunk as Actions for a Proctor client: one array."""
     return encode_fields({1: dump(np.asarray(actions, np.float32))})
 
 
 def decode_actions(frame: bytes, step: int | None = None) -> Array | None:
-    """Return the actions [T, A] in Actions; None where there are none, as LeRobot says of errors.
+    """Decode Actions as an array [T, A]; None if empty, which is how LeRobot reports errors.
 
     Raises:
-        WireError: it holds something else, or answers another observation than that of ``step``:
-            LeRobot's server has room for one, and somebody else's may have come in between.
+        ProtocolError: the message is invalid, or answers another observation than that of
+            ``step``. LeRobot's server keeps one observation, so another client may replace it.
     """
     data = decode_fields(frame).get(1, b"")
     if not isinstance(data, bytes):
-        raise bad_frame("it is no message of actions", frame, code="protocol.missing-actions")
+        raise bad_frame("the message holds no action data", frame, code="protocol.missing-actions")
     if not data:
         return None
-    told = load(data)
-    if isinstance(told, np.ndarray):
-        check_action_count(told.size)
-        return told
-    rows = told if isinstance(told, list) else []
+    loaded = load(data)
+    if isinstance(loaded, np.ndarray):
+        check_action_count(loaded.size)
+        return loaded
+    rows = loaded if isinstance(loaded, list) else []
     actions = [r.fields.get("action") for r in rows if isinstance(r, Record)]
     sizes = {a.shape if isinstance(a, np.ndarray) and a.ndim == 1 else None for a in actions}
     if not actions or len(actions) < len(rows) or len(sizes) != 1 or None in sizes:
-        raise bad_frame("it holds no actions", data, code="protocol.missing-actions")
+        raise bad_frame("the message holds no actions", data, code="protocol.missing-actions")
     first = rows[0].fields.get("timestep")
     if step is not None and first != step:
         raise ProtocolError(
-            f"the server answers observation {short_repr(first)}, asked was {step}: does another "
-            "robot or run use it?",
+            f"the server answered observation {short_repr(first)} instead of {step}; check that no "
+            "other robot or run uses the server",
             code="protocol.stale-reply",
         )
     arrays = [action for action in actions if isinstance(action, np.ndarray)]
-    check_action_count(sum(action.size for action in arrays))  # a pickle may name one often
+    check_action_count(
+        sum(action.size for action in arrays)
+    )  # a pickle may refer to one array many times
     return np.stack(arrays)
 
 
 def _record(data: bytes, kind: str) -> Mapping[str, Any]:
-    told = load(data)
-    if not isinstance(told, Record) or told.kind != kind:
-        raise bad_frame(f"it holds no {kind}", data, code="protocol.wrong-type")
-    return told.fields
+    loaded = load(data)
+    if not isinstance(loaded, Record) or loaded.kind != kind:
+        raise bad_frame(f"the pickle holds no {kind}", data, code="protocol.wrong-type")
+    return loaded.fields
 
 
 def _data(frame: bytes, number: int) -> bytes:
     data = decode_fields(frame).get(number)
     if not isinstance(data, bytes):
-        raise bad_frame("it is no message with data", frame, code="protocol.missing-field")
+        raise bad_frame("the message has no data", frame, code="protocol.missing-field")
     return data

@@ -1,7 +1,8 @@
-"""MessagePack and arrays that strangers sent: read whole, or refused with the first bytes shown.
+"""MessagePack frames and arrays from untrusted peers.
 
-Nothing of what is read is called, imported or trusted for its length: an array is as long as the
-bytes that came for it, and a frame is scanned before it is decoded (``msgpack_scan``).
+Decoding never calls or imports anything, and never trusts a declared length: an array is as long as
+the bytes that were sent for it. A frame is scanned before it is decoded (``msgpack_scan``). The
+error for an invalid frame quotes its first bytes.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from proctor.features import Array
 from proctor.protocols.msgpack_scan import check_bounds
 
 MAX_MESSAGE_BYTES = 16 * 2**20
-"""Of one message, unless a flag says otherwise: some 17 pictures of 640x480."""
+"""Default limit of one message in bytes: about 17 images of 640x480 pixels."""
 PROCTOR_KEY = "proctor"
-"""The key under which two of ours say what the protocol has no word for."""
+"""Map key of Proctor's extensions to a protocol, between a Proctor client and a Proctor server."""
 _SHOWN_BYTES = 48
 _MOST_AXES = 8
 _MOST_SIDE = 2**31 - 1
 _MAX_NAMES, _MAX_NAME = 1024, 256
-"""Entries of a flat observation, and characters of a name in it."""
+"""Limits: entries of a flattened observation, and characters of a name in it."""
 _MAX_DTYPE = 8
 _SHOWN_ITEMS = 8
 _SHOWN_BITS = 64
@@ -35,22 +36,22 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def bad_frame(what: str, frame: bytes | memoryview, *, code: str) -> ProtocolError:
-    """Return the error for a frame: what is wrong with it, and how it begins."""
+    """Return the error for an invalid frame: what is wrong, and its first bytes."""
     return ProtocolError(
         f"{strip_control_codes(what)}; it begins {bytes(frame[:_SHOWN_BYTES])!r}", code=code
     )
 
 
 def pack(tree: Any) -> bytes:
-    """Return a tree of maps, lists, text, numbers and bytes as MessagePack."""
+    """Encode a tree of maps, lists, text, numbers and bytes as MessagePack."""
     return _encoder.encode(tree)
 
 
 def unpack(frame: bytes | memoryview) -> Any:
-    """Return the tree that ``frame`` holds, once a scan has found its size within bounds.
+    """Decode ``frame``, after a scan has found its size and nesting within bounds.
 
     Raises:
-        WireError: it is no MessagePack, or too large a tree.
+        ProtocolError: the frame is not MessagePack, or exceeds the bounds.
     """
     try:
         check_bounds(frame)
@@ -59,70 +60,70 @@ def unpack(frame: bytes | memoryview) -> Any:
         raise bad_frame(str(error), frame, code=error.code) from None
     except (ValueError, OverflowError, msgspec.DecodeError) as error:
         raise bad_frame(
-            f"it is no MessagePack ({error})", frame, code="protocol.invalid-msgpack"
+            f"invalid MessagePack ({error})", frame, code="protocol.invalid-msgpack"
         ) from None
 
 
 def unpack_map(frame: bytes) -> dict[Any, Any]:
-    """Return the map that ``frame`` holds.
+    """Decode ``frame``, which must be a map.
 
     Raises:
-        WireError: it holds none.
+        ProtocolError: the frame holds something else.
     """
     tree = unpack(frame)
     if not isinstance(tree, dict):
         raise bad_frame(
-            f"it holds a {type(tree).__name__}, not a map", frame, code="protocol.wrong-type"
+            f"the message is a {type(tree).__name__}, not a map", frame, code="protocol.wrong-type"
         )
     return tree
 
 
 def raw_bytes(values: Array) -> memoryview:
-    """Return the bytes of an array, copied only where they do not lie one after the other."""
+    """Return the bytes of an array, copied only if the array is not contiguous."""
     return np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
 
 
 def parse_dtype(named: Any) -> np.dtype[Any]:
-    """Return the type of numbers called ``named``, such as "<f4".
+    """Return the numpy dtype called ``named``, such as "<f4".
 
     Raises:
-        WireError: it is no type of plain numbers.
+        ProtocolError: the name is not a plain numeric dtype.
     """
     if not isinstance(named, str | bytes) or len(named) > _MAX_DTYPE:
         raise ProtocolError(
-            f"{short_repr(named)} is no type of plain numbers", code="protocol.invalid-array"
+            f"{short_repr(named)} is not a numeric dtype", code="protocol.invalid-array"
         )
     text = named.decode("latin-1") if isinstance(named, bytes) else named
     if not _NUMBERS.fullmatch(text):
         raise ProtocolError(
-            f"{short_repr(named)} is no type of plain numbers", code="protocol.invalid-array"
+            f"{short_repr(named)} is not a numeric dtype", code="protocol.invalid-array"
         )
     try:
         return np.dtype(text)
     except TypeError:  # such as "f1"
         raise ProtocolError(
-            f"{short_repr(named)} is no type of plain numbers", code="protocol.invalid-array"
+            f"{short_repr(named)} is not a numeric dtype", code="protocol.invalid-array"
         ) from None
 
 
 def decode_array(data: Any, named: Any, shape: Any) -> Array:
-    """Return the array that ``data`` holds, as numbers of type ``named`` in ``shape``.
+    """Return ``data`` as an array of dtype ``named`` and of ``shape``, without a copy.
 
     Raises:
-        WireError: the three do not belong together.
+        ProtocolError: data, dtype and shape do not match.
     """
     dtype = parse_dtype(named)
     if not isinstance(data, bytes | bytearray | memoryview):
         raise ProtocolError(
-            f"an array's data are a {type(data).__name__}, not bytes", code="protocol.invalid-array"
+            f"an array's data is a {type(data).__name__}, not bytes", code="protocol.invalid-array"
         )
     if not isinstance(shape, list | tuple) or len(shape) > _MOST_AXES:
         raise ProtocolError(
-            f"{short_repr(shape)} is no shape of an array", code="protocol.invalid-array"
+            f"{short_repr(shape)} is not an array shape", code="protocol.invalid-array"
         )
     if not all(type(side) is int and 0 <= side <= _MOST_SIDE for side in shape):
         raise ProtocolError(
-            f"{short_repr(shape)} is no shape of an array", code="protocol.invalid-array"
+            f"{short_repr(shape)} is not an array shape", code="protocol.invalid-array"
         )
     if math.prod(shape) * dtype.itemsize != len(data):
         raise ProtocolError(
@@ -133,31 +134,31 @@ def decode_array(data: Any, named: Any, shape: Any) -> Array:
         return np.frombuffer(data, dtype).reshape(shape)
     except ValueError as error:  # such as (0, 2147483647, 2147483647, 2147483647)
         raise ProtocolError(
-            f"{short_repr(shape)} is no shape of an array ({error})", code="protocol.invalid-array"
+            f"{short_repr(shape)} is not an array shape ({error})", code="protocol.invalid-array"
         ) from None
 
 
 def decode_scalar(value: Any, named: Any) -> Array:
-    """Return one number as an array without axes.
+    """Return one number as a 0-dimensional array.
 
     Raises:
-        WireError: it is none, or none of that type.
+        ProtocolError: the value is not a number, or does not fit the dtype.
     """
     if not isinstance(value, bool | int | float):
-        raise ProtocolError(f"{short_repr(value)} is no number", code="protocol.wrong-type")
+        raise ProtocolError(f"{short_repr(value)} is not a number", code="protocol.wrong-type")
     try:
         return np.asarray(value, parse_dtype(named))
     except (OverflowError, ValueError) as error:
         raise ProtocolError(
-            f"{short_repr(value)} is no number of that type ({error})", code="protocol.wrong-type"
+            f"{short_repr(value)} does not fit its dtype ({error})", code="protocol.wrong-type"
         ) from None
 
 
 def require_text(value: Any, what: str) -> str:
-    """Return a text.
+    """Return ``value``, which must be a text; ``what`` names it in the error.
 
     Raises:
-        WireError: it is none.
+        ProtocolError: the value is not a text.
     """
     if not isinstance(value, str):
         raise ProtocolError(
@@ -167,7 +168,7 @@ def require_text(value: Any, what: str) -> str:
 
 
 def array_or_none(value: Any) -> Array | None:
-    """Return an array, or the list or number that is meant as one; None where it is neither."""
+    """Return an array, a list of numbers or a number as an array; None for anything else."""
     if isinstance(value, np.ndarray):
         return value
     items = value if isinstance(value, list) else [value]
@@ -177,17 +178,17 @@ def array_or_none(value: Any) -> Array | None:
         return np.asarray(value, np.float64)
     except OverflowError:
         raise ProtocolError(
-            f"{short_repr(value)} is no number", code="protocol.wrong-type"
+            f"{short_repr(value)} is not a number", code="protocol.wrong-type"
         ) from None
 
 
 def flatten_keys(tree: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return maps inside maps by names with slashes: {"images": {"top": ...}} has images/top.
+    """Flatten nested maps, with slashes in the names: {"images": {"top": ...}} has images/top.
 
-    What two of ours say to each other stays whole. Names are counted before they are made.
+    The map under ``PROCTOR_KEY`` stays as it is. Limits are checked before a name is built.
 
     Raises:
-        WireError: a key is no text, a name is too long, or there are too many.
+        ProtocolError: a key is not a text, a name is too long, or there are too many entries.
     """
     found: dict[str, Any] = {}
     _flatten(tree, "", found)
@@ -198,7 +199,7 @@ def _flatten(tree: Mapping[Any, Any], prefix: str, found: dict[str, Any]) -> Non
     for key, value in tree.items():
         if not isinstance(key, str):
             raise ProtocolError(
-                f"{short_repr(key)} is no name of an observation", code="protocol.wrong-type"
+                f"{short_repr(key)} is not a name of an observation", code="protocol.wrong-type"
             )
         if len(prefix) + len(key) > _MAX_NAME:
             raise ProtocolError(
@@ -216,7 +217,7 @@ def _flatten(tree: Mapping[Any, Any], prefix: str, found: dict[str, Any]) -> Non
 
 
 def short_repr(value: Any) -> str:
-    """Return a value as a line can hold it; the work is bounded, whatever the value is."""
+    """Return a short text for a value of any size, in bounded time."""
     if isinstance(value, list | tuple):
         items = [_shown_item(item) for item in value[:_SHOWN_ITEMS]]
         text = f"[{', '.join(items)}{', ...' * (len(value) > _SHOWN_ITEMS)}]"
@@ -238,5 +239,5 @@ def _shown_item(value: Any) -> str:
 
 
 def short_text(value: Any, longest: int) -> str:
-    """Return what a peer says: the beginning of a text, or a short form of anything else."""
+    """Return the beginning of a peer's text, or ``short_repr`` of anything else."""
     return value[:longest] if isinstance(value, str) else short_repr(value)

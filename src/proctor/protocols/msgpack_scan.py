@@ -1,6 +1,6 @@
-"""Bounded, linear scan of MessagePack: size and nesting are checked before anything is decoded.
+"""Bounded, linear scan of MessagePack that checks size and nesting before decoding.
 
-The scan builds nothing. It keeps one counter for each open container, at most ``depth`` of them.
+The scan builds no objects. It keeps one counter for each open container, at most ``depth``.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from proctor.errors import ProtocolError
 
 @dataclass(frozen=True)
 class ScanLimits:
-    """The largest structure that is decoded."""
+    """Limits of a message that is decoded."""
 
     values: int = 10_000
     """Keys and values together."""
     depth: int = 32
     text_bytes: int = 2**18
-    """All texts together: a wide character needs four bytes, and widens its whole text."""
+    """Sum over all texts. One wide character makes Python use four bytes for each of its text."""
 
 
 LIMITS = ScanLimits()
 
 
 class ValueKind(Enum):
-    """The kinds of values that the scan tells apart."""
+    """Kinds of values that the scan distinguishes."""
 
     SCALAR = "scalar"
     TEXT = "text"
@@ -43,7 +43,7 @@ _SCALAR, _TEXT, _BINARY, _ARRAY, _MAP = (
     ValueKind.ARRAY,
     ValueKind.MAP,
 )
-"""An enumeration's members are slow to look up, and a scan does nothing else."""
+"""Module-level aliases, since looking up enum members dominates the scan's time."""
 _SIZED = {
     0xD9: (ValueKind.TEXT, 1), 0xDA: (ValueKind.TEXT, 2), 0xDB: (ValueKind.TEXT, 4),
     0xC4: (ValueKind.BINARY, 1), 0xC5: (ValueKind.BINARY, 2), 0xC6: (ValueKind.BINARY, 4),
@@ -51,16 +51,16 @@ _SIZED = {
     0xDC: (ValueKind.ARRAY, 2), 0xDD: (ValueKind.ARRAY, 4),
     0xDE: (ValueKind.MAP, 2), 0xDF: (ValueKind.MAP, 4),
 }  # fmt: skip
-"""First bytes that are followed by a length: what it is of, and of how many bytes."""
+"""By first byte, values with a length field: kind, and size of the length field in bytes."""
 _FIXED = {
     0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8,
     0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8, 0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17,
 }  # fmt: skip
-"""First bytes of scalars and short extensions, with the bytes that follow."""
+"""By first byte, scalars and short extensions: number of bytes that follow."""
 
 
 def _head(first: int) -> tuple[ValueKind | None, int, int]:
-    """Return what begins with a byte: its kind, its size, and how many bytes say more of that."""
+    """Return the kind, the size and the bytes of the length field of a value, by its first byte."""
     if first < 0x80 or first >= 0xE0:
         return ValueKind.SCALAR, 0, 0
     if first < 0xC0:
@@ -70,7 +70,11 @@ def _head(first: int) -> tuple[ValueKind | None, int, int]:
         return kind, first & (0x1F if kind is ValueKind.TEXT else 0x0F), 0
     if first in _SIZED:
         sized, size_bytes = _SIZED[first]
-        return sized, int(sized is ValueKind.EXTENSION), size_bytes  # an extension's type is a byte
+        return (
+            sized,
+            int(sized is ValueKind.EXTENSION),
+            size_bytes,
+        )  # one byte for the extension's type
     if first in _FIXED:
         return ValueKind.SCALAR, _FIXED[first], 0
     return None, 0, 0
@@ -80,7 +84,7 @@ _HEADS = [_head(first) for first in range(256)]
 
 
 class Scan:
-    """Reads values from ``place`` on; the limits count for everything that one scan reads."""
+    """Reads values from ``place`` on. The limits apply to all values of one scan together."""
 
     def __init__(self, frame: bytes | memoryview, limits: ScanLimits = LIMITS) -> None:
         self.frame, self.place, self._size = frame, 0, len(frame)
@@ -91,13 +95,11 @@ class Scan:
         """Read the head of a value; return its kind and its length in bytes, entries or items.
 
         Raises:
-            WireError: there is no value, or more of them than the limits allow.
+            ProtocolError: there is no valid value, or a limit is exceeded.
         """
         frame, place = self.frame, self.place
         if place >= self._size:
-            raise ProtocolError(
-                "it is no MessagePack (it is cut short)", code="protocol.invalid-msgpack"
-            )
+            raise ProtocolError("invalid MessagePack (truncated)", code="protocol.invalid-msgpack")
         kind, size, size_bytes = _HEADS[frame[place]]
         place += 1
         if size_bytes:
@@ -107,32 +109,30 @@ class Scan:
         self._values -= 1
         if self._values < 0:
             raise ProtocolError(
-                f"it holds more than {self._limits.values} values", code="protocol.too-large"
+                f"the message has more than {self._limits.values} values", code="protocol.too-large"
             )
         if (2 * size if kind is _MAP else size) > self._size - place:
-            raise ProtocolError(
-                "it is no MessagePack (it is cut short)", code="protocol.invalid-msgpack"
-            )
+            raise ProtocolError("invalid MessagePack (truncated)", code="protocol.invalid-msgpack")
         if kind is _TEXT:
             self._text -= size
             if self._text < 0:
                 raise ProtocolError(
-                    f"its texts are longer than {self._limits.text_bytes} bytes",
+                    f"the message has more than {self._limits.text_bytes} bytes of text",
                     code="protocol.too-large",
                 )
         elif kind is None:
             raise ProtocolError(
-                f"it is no MessagePack (no value begins with {frame[place - 1]:#04x})",
+                f"invalid MessagePack (no value begins with {frame[place - 1]:#04x})",
                 code="protocol.invalid-msgpack",
             )
         return kind, size
 
     def skip(self) -> None:
-        """Read one value with everything in it.
+        """Skip one value with everything in it.
 
         Raises:
-            WireError: it is none, its nesting or size is beyond the limits, or a map's key is
-                neither text nor bytes.
+            ProtocolError: the value is invalid, a limit is exceeded, or a map's key is neither text
+                nor bytes.
         """
         outer: list[tuple[int, bool]] = []
         left, is_map, head = 1, False, self.head
@@ -160,7 +160,7 @@ class Scan:
                 outer.append((left, is_map))
                 if len(outer) > self._limits.depth:
                     raise ProtocolError(
-                        f"it is nested deeper than {self._limits.depth} levels",
+                        f"the message is nested deeper than {self._limits.depth} levels",
                         code="protocol.too-deep",
                     )
                 is_map = kind is _MAP
@@ -169,10 +169,10 @@ class Scan:
                 self.place += size
 
     def text(self, what: str, longest: int) -> str | None:
-        """Read a text of at most ``longest`` bytes, or nil, which is None.
+        """Read a text of at most ``longest`` bytes; return None for nil.
 
         Raises:
-            WireError: it is something else, or longer.
+            ProtocolError: the value is something else, or longer.
         """
         if self.frame[self.place : self.place + 1] == b"\xc0":
             self.skip()
@@ -189,22 +189,22 @@ class Scan:
             raise ProtocolError(f"{what} is not UTF-8", code="protocol.wrong-type") from None
 
     def end(self) -> None:
-        """Check that nothing follows.
+        """Check that the frame ends here.
 
         Raises:
-            WireError: there is more.
+            ProtocolError: more bytes follow.
         """
         if self.place != len(self.frame):
             raise ProtocolError(
-                "it is no MessagePack (something follows its end)", code="protocol.invalid-msgpack"
+                "invalid MessagePack (bytes after its end)", code="protocol.invalid-msgpack"
             )
 
 
 def check_bounds(frame: bytes | memoryview, limits: ScanLimits = LIMITS) -> None:
-    """Check that a frame is one value of MessagePack within the limits.
+    """Check that a frame is one MessagePack value within the limits.
 
     Raises:
-        WireError: it is not.
+        ProtocolError: the frame is invalid, or exceeds a limit.
     """
     scan = Scan(frame, limits)
     scan.skip()

@@ -1,4 +1,4 @@
-"""The .npy format, as arrays travel in GR00T's messages. The header is read in one pass."""
+"""The .npy format, which GR00T uses for arrays. The header is parsed in one pass."""
 
 from __future__ import annotations
 
@@ -11,46 +11,48 @@ from proctor.protocols.msgpack_arrays import decode_array, raw_bytes, short_repr
 
 _MAGIC = b"\x93NUMPY"
 _LENGTHS = {1: "<H", 2: "<I", 3: "<I"}
-"""By major version: how the header's length is written."""
+"""Format of the header's length field, by major version."""
 _MAX_HEADER_BYTES = 1000
 _MAX_SIDE_DIGITS = 10
 
 
 def write_npy(values: Array) -> bytes:
-    """Return an array as the bytes of a .npy file."""
+    """Encode an array as the bytes of a .npy file."""
     shape = f"({', '.join(map(str, values.shape))}{',' * (values.ndim == 1)})"
-    told = f"{{'descr': '{values.dtype.str}', 'fortran_order': False, 'shape': {shape}, }}"
-    head = told.ljust(-(-(len(told) + 11) // 64) * 64 - 11) + "\n"  # numpy begins the numbers at 64
+    fields = f"{{'descr': '{values.dtype.str}', 'fortran_order': False, 'shape': {shape}, }}"
+    head = fields.ljust(-(-(len(fields) + 11) // 64) * 64 - 11) + "\n"  # data starts at 64
     magic = _MAGIC + b"\x01\x00"
     return b"".join([magic, struct.pack("<H", len(head)), head.encode(), raw_bytes(values)])
 
 
 def read_npy(data: Any) -> Array:
-    """Return the array in the bytes of a .npy file, as a view of them.
+    """Decode the bytes of a .npy file, as a view of them.
 
     Raises:
-        WireError: they are none, or the array is not as long as its header says.
+        ProtocolError: the header is invalid, or does not match the number of bytes.
     """
     if not isinstance(data, bytes) or not data.startswith(_MAGIC) or len(data) < 12:
-        raise ProtocolError("an array's .npy has no header", code="protocol.invalid-array")
+        raise ProtocolError("an array's .npy data has no header", code="protocol.invalid-array")
     length = _LENGTHS.get(data[6])
     if length is None:
         raise ProtocolError(
-            f"an array's .npy is of version {data[6]}, which is not read",
+            f"an array's .npy data has version {data[6]}, which is not supported",
             code="protocol.invalid-array",
         )
     begins = 8 + struct.calcsize(length)
     ends = begins + struct.unpack_from(length, data, 8)[0]
     if ends > min(len(data), begins + _MAX_HEADER_BYTES):
         raise ProtocolError(
-            "an array's .npy is cut short, or its header is too long", code="protocol.invalid-array"
+            "an array's .npy data is truncated, or its header is too long",
+            code="protocol.invalid-array",
         )
     header = data[begins:ends]
     try:
         dtype, fortran_order, shape = _read_header(header.decode("latin-1"))
     except ProtocolError:
         raise ProtocolError(
-            f"an array's .npy begins with {short_repr(header)}", code="protocol.invalid-array"
+            f"an array's .npy header is invalid: {short_repr(header)}",
+            code="protocol.invalid-array",
         ) from None
     numbers = memoryview(data)[ends:]
     if fortran_order:
@@ -59,25 +61,25 @@ def read_npy(data: Any) -> Array:
 
 
 def _read_header(text: str) -> tuple[str, bool, tuple[int, ...]]:
-    """Return dtype, order and shape of a header as numpy writes it."""
+    """Parse dtype, Fortran order and shape from a header in numpy's own format."""
     dtype, text = _between(text, "{'descr': '", "'")
     order, text = _between(text, ", 'fortran_order': ", ",")
     sides, text = _between(text, " 'shape': (", ")")
     if text.rstrip(" \n") not in (", }", ",}", "}") or order not in ("True", "False"):
-        raise ProtocolError("no header", code="protocol.invalid-array")
+        raise ProtocolError("invalid header", code="protocol.invalid-array")
     parts = [side.strip(" ") for side in sides.split(",")]
     if parts[-1] == "":
         parts.pop()
     if not all(part.isascii() and part.isdigit() for part in parts):
-        raise ProtocolError("no header", code="protocol.invalid-array")
+        raise ProtocolError("invalid header", code="protocol.invalid-array")
     if any(len(part) > _MAX_SIDE_DIGITS for part in parts):
-        raise ProtocolError("no header", code="protocol.invalid-array")
+        raise ProtocolError("invalid header", code="protocol.invalid-array")
     return dtype, order == "True", tuple(map(int, parts))
 
 
 def _between(text: str, before: str, after: str) -> tuple[str, str]:
-    """Return what stands between two marks at the beginning, and what follows them."""
+    """Return the text between ``before`` and ``after`` at the beginning, and the rest."""
     found, mark, rest = text.removeprefix(before).partition(after)
     if not text.startswith(before) or not mark:
-        raise ProtocolError("no header", code="protocol.invalid-array")
+        raise ProtocolError("invalid header", code="protocol.invalid-array")
     return found, rest

@@ -1,6 +1,6 @@
-"""openpi's protocol: bare maps in MessagePack, arrays as maps with keys of bytes.
+"""openpi's protocol over WebSockets: MessagePack maps, with arrays as maps with bytes keys.
 
-On connecting, the server sends a map about itself. Then question and answer alternate:
+When a client connects, the server sends its metadata. Then requests and replies alternate:
 {observation/image: uint8 [H, W, 3], observation/state: float [D], prompt: text} and
 {actions: float [T, A], server_timing: {...}}. A text frame instead is the server's traceback.
 """
@@ -44,7 +44,7 @@ _ARRAY, _NUMBER = b"__ndarray__", b"__npgeneric__"
 
 
 def encode_request(request: InferenceRequest) -> bytes:
-    """Return a question as a frame."""
+    """Encode a request as a frame."""
     tree: dict[str, Any] = {key: _tree_of(values) for key, values in request.observation.items()}
     tree[PROMPT] = request.prompt
     episode = encode_episode(request)
@@ -52,55 +52,55 @@ def encode_request(request: InferenceRequest) -> bytes:
 
 
 def decode_request(frame: bytes) -> InferenceRequest:
-    """Return the question in a frame.
+    """Decode the request in a frame.
 
     Raises:
-        WireError: it holds none.
+        ProtocolError: the frame is not a request.
     """
-    told = flatten_keys(_map_of(frame))
-    prompt = told.pop(PROMPT, "")
-    episode = told.pop(PROCTOR_KEY, None)
-    arrays = {key: array_or_none(value) for key, value in told.items()}
-    seen = {key: values for key, values in arrays.items() if values is not None}
-    return decode_episode_request(seen, require_text(prompt, PROMPT), episode)
+    fields = flatten_keys(_map_of(frame))
+    prompt = fields.pop(PROMPT, "")
+    episode = fields.pop(PROCTOR_KEY, None)
+    arrays = {key: array_or_none(value) for key, value in fields.items()}
+    observation = {key: values for key, values in arrays.items() if values is not None}
+    return decode_episode_request(observation, require_text(prompt, PROMPT), episode)
 
 
 def encode_reply(actions: Array, timing: Mapping[str, float]) -> bytes:
-    """Return actions as a frame; ``timing`` in milliseconds."""
+    """Encode actions as a frame; ``timing`` is in milliseconds."""
     return pack({_ACTIONS: _tree_of(actions), _TIMING: dict(timing)})
 
 
 def decode_reply(frame: bytes | str) -> InferenceReply:
-    """Return the actions in a frame, or the traceback that a text frame is.
+    """Decode the actions in a frame; a text frame is the server's traceback.
 
     Raises:
-        WireError: it holds neither.
+        ProtocolError: the frame holds neither.
     """
     if isinstance(frame, str):
         return InferenceReply(error=frame)
     actions = _map_of(frame).get(_ACTIONS)
     if not isinstance(actions, np.ndarray):
         raise bad_frame(
-            f"it holds no array called {_ACTIONS!r}", frame, code="protocol.missing-actions"
+            f"the reply has no array {_ACTIONS!r}", frame, code="protocol.missing-actions"
         )
     return InferenceReply(actions)
 
 
 def encode_metadata(about: ServerInfo) -> bytes:
-    """Return what the server says first."""
-    said = {"policy": about.policy, "action_horizon": about.n_action_steps}
-    return pack({**said, PROCTOR_KEY: about.tree()})
+    """Encode the metadata that the server sends first."""
+    metadata = {"policy": about.policy, "action_horizon": about.n_action_steps}
+    return pack({**metadata, PROCTOR_KEY: about.tree()})
 
 
 def decode_metadata(frame: bytes | str) -> ServerInfo | None:
-    """Return what a server of ours says first; None where it is somebody else's.
+    """Decode the first frame; return a Proctor server's description, None for other servers.
 
     Raises:
-        WireError: it is no map.
+        ProtocolError: the frame is not a map.
     """
     if isinstance(frame, str):
         raise bad_frame(
-            "the server begins with a text",
+            "the server's first frame is a text, not a map",
             frame[:100].encode("utf-8", "replace"),
             code="protocol.unexpected-message",
         )
@@ -114,7 +114,7 @@ def _map_of(frame: bytes) -> dict[Any, Any]:
     except ProtocolError as error:
         raise bad_frame(str(error), frame, code=error.code) from None
     if not isinstance(found, dict):
-        raise bad_frame("it holds an array, not a map", frame, code="protocol.wrong-type")
+        raise bad_frame("the message is an array, not a map", frame, code="protocol.wrong-type")
     return found
 
 
@@ -128,7 +128,7 @@ def _tree_of(values: Array) -> dict[bytes, Any]:
 
 
 def _read(tree: Any) -> Any:
-    """Return a tree with arrays in it; the reader of MessagePack has bounded how deep it is."""
+    """Replace encoded arrays in a tree by numpy arrays. ``unpack`` has bounded the depth."""
     if isinstance(tree, list):
         return [_read(item) for item in tree]
     if not isinstance(tree, dict):

@@ -1,4 +1,4 @@
-"""What reading one pickle may take, counted while it is read."""
+"""Limits of the work for one pickle, counted while the pickle is read."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from dataclasses import dataclass
 from proctor.errors import ProtocolError
 
 _MAX_STEPS = 40_000
-"""Opcodes of a message, those of storages inside it included. A tensor takes about 90."""
+"""Opcodes of a message, including storages inside it. A tensor takes about 90."""
 _MAX_TEXT = 2**18
 
 
 @dataclass
 class Budget:
-    """What one message may still take."""
+    """The remaining work for one message."""
 
     steps: int = _MAX_STEPS
     text: int = _MAX_TEXT
 
     def step(self) -> None:
-        """Count a step.
+        """Count one opcode.
 
         Raises:
-            WireError: there were too many.
+            ProtocolError: the pickle has too many opcodes.
         """
         self.steps -= 1
         if self.steps < 0:
             raise ProtocolError(
-                f"a pickle has more than {_MAX_STEPS} steps", code="protocol.too-large"
+                f"a pickle has more than {_MAX_STEPS} opcodes", code="protocol.too-large"
             )
 
     def charge_text(self, size: int) -> None:
-        """Count a text before it is made.
+        """Count the bytes of a text before it is decoded.
 
         Raises:
-            WireError: there is too much of it.
+            ProtocolError: the pickle has too much text.
         """
         self.text -= size
         if self.text < 0:
             raise ProtocolError(
-                f"the texts of a pickle are longer than {_MAX_TEXT} bytes",
+                f"a pickle has more than {_MAX_TEXT} bytes of text",
                 code="protocol.too-large",
             )

@@ -1,7 +1,8 @@
-"""A machine for the opcodes that LeRobot's pickles are made of, with a budget.
+"""An interpreter for the pickle opcodes that LeRobot's messages use, with bounded work.
 
-Steps, marks and texts are counted while it reads. Opcodes that call, import or change anything
-else than the few names of ``pickle_names`` are not in it, nor are sets, which hash what they hold.
+It counts opcodes, marks and text bytes while it reads. It never imports, and it calls only the
+allowed functions of ``pickle_names``. Other opcodes are refused, also those of sets, which hash
+their items.
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 
 
 class PickleMachine:
-    """Runs one pickle from ``place`` on."""
+    """Interprets one pickle from ``place`` on."""
 
     def __init__(self, data: bytes, budget: Budget, place: int = 0, *, inner: bool = False):
         self._data, self._budget, self.place = data, budget, place
         self._inner = inner
-        """Whether it reads a tensor's storage, which holds neither bytes nor another storage."""
+        """Whether this reads a tensor's storage, which may hold neither bytes nor a storage."""
         self._stack: list[Any] = []
         self._marks: list[list[Any]] = []
         self._memo: dict[int, Any] = {}
 
     def run(self) -> Any:
-        """Return what the pickle leaves on its stack."""
+        """Interpret the pickle and return the object on top of its stack."""
         data, step = self._data, self._budget.step
         while True:
             step()
@@ -54,7 +55,7 @@ class PickleMachine:
                 return self._stack.pop()
             if opcode not in _DISPATCH:
                 raise ProtocolError(
-                    f"a pickle has opcode {opcode:#04x}, which is refused",
+                    f"a pickle has the opcode {opcode:#04x}, which is not allowed",
                     code="protocol.refused-pickle",
                 )
             do, detail = _DISPATCH[opcode]
@@ -73,7 +74,9 @@ class PickleMachine:
 
     def _bytes(self, form: str) -> None:
         if self._inner:
-            raise ProtocolError("a tensor's storage names bytes", code="protocol.refused-pickle")
+            raise ProtocolError(
+                "a tensor's storage holds bytes objects", code="protocol.refused-pickle"
+            )
         self._stack.append(self._take(self._unpacked(form)))
 
     def _integer(self, form: str) -> None:
@@ -85,9 +88,7 @@ class PickleMachine:
     def _small_tuple(self, size: int) -> None:
         items = self._stack[-size:]
         if len(items) < size:
-            raise ProtocolError(
-                "a pickle takes more from its stack than there is", code="protocol.invalid-pickle"
-            )
+            raise ProtocolError("a pickle pops from an empty stack", code="protocol.invalid-pickle")
         self._stack[-size:] = [tuple(items)]
 
     def _put(self, form: str) -> None:
@@ -143,7 +144,7 @@ class PickleMachine:
         self._since_mark()
 
     def _collect(self, make: Callable[[list[Any]], Any]) -> None:
-        """Make something of all that was pushed since the mark."""
+        """Build a container from the items since the last mark."""
         items = self._since_mark()
         self._stack.append(make(items))
 
@@ -163,7 +164,8 @@ class PickleMachine:
         name, module = self._stack.pop(), self._stack.pop()
         if not isinstance(module, str) or not isinstance(name, str):
             raise ProtocolError(
-                "a pickle names something by what is no text", code="protocol.refused-pickle"
+                "a pickle names a global by something that is not a text",
+                code="protocol.refused-pickle",
             )
         self._stack.append(allowed_global(module, name))
 
@@ -175,7 +177,8 @@ class PickleMachine:
         _, made = self._stack.pop(), self._stack.pop()
         if not isinstance(made, AllowedGlobal) or made.record is None:
             raise ProtocolError(
-                "a pickle makes an object of what is refused", code="protocol.refused-pickle"
+                "a pickle creates an object of a class that is not allowed",
+                code="protocol.refused-pickle",
             )
         self._stack.append(PendingRecord(made.record))
 
@@ -187,32 +190,38 @@ class PickleMachine:
         self._stack.append(_storage_type(self._stack.pop()))
 
     def _called(self, name: Any, args: Any) -> Any:
-        """Return what one of our own functions makes of ``args``."""
+        """Call one of the allowed functions with ``args``."""
         if not isinstance(name, AllowedGlobal) or not isinstance(args, tuple):
-            raise ProtocolError("a pickle calls what is refused", code="protocol.refused-pickle")
+            raise ProtocolError(
+                "a pickle calls something that is not allowed", code="protocol.refused-pickle"
+            )
         if name.machine_call is not None:
             return self._called_here(name.machine_call, args)
         if name.call is None:
-            raise ProtocolError("a pickle calls what is refused", code="protocol.refused-pickle")
+            raise ProtocolError(
+                "a pickle calls something that is not allowed", code="protocol.refused-pickle"
+            )
         return name.call(*args)
 
     def _called_here(self, name: tuple[str, str], args: tuple[Any, ...]) -> Any:
         if name == STORAGE_CALL:
             if self._inner or len(args) != 1 or not isinstance(args[0], bytes):
                 raise ProtocolError(
-                    "a tensor's storage is no bytes", code="protocol.refused-pickle"
+                    "a tensor's storage is not given as bytes", code="protocol.refused-pickle"
                 )
             return _storage(args[0], self._budget)
         text, coding = (*args, "latin1")[:2]
         if not isinstance(text, str) or coding not in ("latin1", "latin-1"):
-            raise ProtocolError("a pickle encodes what is no text", code="protocol.refused-pickle")
+            raise ProtocolError(
+                "a pickle encodes something that is not a text", code="protocol.refused-pickle"
+            )
         self._budget.charge_text(len(text))
         return text.encode("latin-1", "replace")
 
     def _top(self, kind: type) -> Any:
         if not isinstance(self._stack[-1], kind):
             raise ProtocolError(
-                f"a pickle takes a {type(self._stack[-1]).__name__} for something else",
+                f"a pickle changes a {type(self._stack[-1]).__name__} as another type",
                 code="protocol.invalid-pickle",
             )
         return self._stack[-1]
@@ -223,7 +232,7 @@ class PickleMachine:
 
     def _take(self, size: int) -> bytes:
         if size < 0 or size > len(self._data) - self.place:
-            raise ProtocolError("a pickle is cut short", code="protocol.invalid-pickle")
+            raise ProtocolError("a pickle is truncated", code="protocol.invalid-pickle")
         self.place += size
         return self._data[self.place - size : self.place]
 
@@ -241,25 +250,28 @@ class PickleMachine:
 
 
 def _pairs(items: list[Any]) -> dict[str, Any]:
-    """Return a dictionary of keys and values in turn; keys are texts, which are cheap to hash."""
+    """Return a dictionary from alternating keys and values; keys must be texts, cheap to hash."""
     if len(items) % 2 or not all(type(key) is str for key in items[::2]):
         raise ProtocolError(
-            "a pickle has a dictionary whose keys are not texts", code="protocol.refused-pickle"
+            "a pickle has a dictionary with keys that are not texts", code="protocol.refused-pickle"
         )
     return dict(zip(items[::2], items[1::2], strict=True))
 
 
-def _storage_type(told: Any) -> StorageType:
-    """Return which numbers a storage holds."""
-    if isinstance(told, tuple) and len(told) > 1 and isinstance(told[1], AllowedGlobal):
-        kind = told[1].storage
+def _storage_type(persistent_id: Any) -> StorageType:
+    """Return the dtype of a storage from its persistent id."""
+    is_tuple = isinstance(persistent_id, tuple) and len(persistent_id) > 1
+    if is_tuple and isinstance(persistent_id[1], AllowedGlobal):
+        kind = persistent_id[1].storage
         if kind is not None:
             return StorageType(kind)
-    raise ProtocolError("a pickle points to what is not in it", code="protocol.refused-pickle")
+    raise ProtocolError(
+        "a pickle refers to an object outside of it", code="protocol.refused-pickle"
+    )
 
 
 def _storage(data: bytes, budget: Budget) -> Array:
-    """Return the numbers in what torch writes of a storage: five pickles, a count, raw bytes."""
+    """Decode a storage in torch's legacy format: five pickles, a count and raw bytes."""
     place, found = 0, []
     for _ in range(5):
         machine = PickleMachine(data, budget, place, inner=True)
@@ -268,13 +280,13 @@ def _storage(data: bytes, budget: Budget) -> Array:
     magic, numbers = found[0], found[3]
     if type(magic) is not int or magic != _LEGACY_MAGIC or not isinstance(numbers, StorageType):
         raise ProtocolError(
-            "a tensor's storage is of a kind that is not read", code="protocol.invalid-array"
+            "a tensor's storage has a format that is not supported", code="protocol.invalid-array"
         )
     rest = memoryview(data)[place + 8 :]
     dtype = np.dtype(numbers.dtype)
     if struct.unpack_from("<q", data, place)[0] * dtype.itemsize != len(rest):
         raise ProtocolError(
-            "a tensor's storage is not as long as it says", code="protocol.invalid-array"
+            "a tensor's storage does not have its declared length", code="protocol.invalid-array"
         )
     return decode_array(rest, numbers.dtype, (len(rest) // dtype.itemsize,))
 

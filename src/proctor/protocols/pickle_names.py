@@ -1,4 +1,4 @@
-"""The few names that LeRobot's pickles are made of, and what each stands for while it is read."""
+"""The globals that LeRobot's pickles may name, and the safe stand-ins for them."""
 
 from __future__ import annotations
 
@@ -24,42 +24,42 @@ _STORAGES = {
 }
 _MAX_AXES = 8
 STORAGE_CALL = ("torch.storage", "_load_from_bytes")
-"""Read by the machine itself: its argument is a series of pickles."""
+"""Handled by the interpreter itself, since its argument is a series of pickles."""
 TEXT_CALL = ("_codecs", "encode")
-"""How pickles before protocol 3 write bytes."""
+"""Pickles before protocol 3 encode bytes by this call."""
 
 
 @dataclass
 class Record:
-    """An object of LeRobot's: the name of its class and its fields."""
+    """A LeRobot object: the name of its class, and its fields."""
 
     kind: str
     fields: Mapping[str, Any]
 
 
 class PendingObject:
-    """What a name in a pickle stands for while it is read."""
+    """Stand-in for an object of a pickle until its state is known."""
 
     def set_state(self, state: Any) -> None:
-        """Take the state that the pickle gives it."""
+        """Set the state from the pickle's BUILD opcode."""
         raise ProtocolError(
-            "a pickle gives a state to what has none", code="protocol.invalid-pickle"
+            "a pickle sets the state of an object that has none", code="protocol.invalid-pickle"
         )
 
     def value(self) -> Any:
-        """Return what it has become."""
-        raise ProtocolError("a pickle leaves something unfinished", code="protocol.invalid-pickle")
+        """Return the finished object."""
+        raise ProtocolError("a pickle leaves an object unfinished", code="protocol.invalid-pickle")
 
 
 class PendingRecord(PendingObject):
-    """A record without its fields yet."""
+    """A record whose fields are not known yet."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.state: dict[str, Any] = {}
 
     def set_state(self, state: Any) -> None:
-        """Take the fields."""
+        """Set the fields."""
         if not isinstance(state, dict):
             raise ProtocolError(f"a {self.kind} has no fields", code="protocol.missing-field")
         self.state = state
@@ -91,13 +91,13 @@ class _ArrayShell(PendingObject):
 
     def value(self) -> Array:
         if self.array is None:
-            raise ProtocolError("an array has no numbers", code="protocol.invalid-array")
+            raise ProtocolError("an array has no data", code="protocol.invalid-array")
         return self.array
 
 
 @dataclass(frozen=True)
 class StorageType(PendingObject):
-    """Which numbers a tensor's storage holds."""
+    """The dtype of a tensor's storage."""
 
     dtype: str
 
@@ -120,19 +120,19 @@ def _frombuffer(data: Any, dtype: Any, shape: Any, order: Any = "C") -> Array:
 
 
 def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> Array:
-    """Return a tensor's numbers; what does not lie one after the other is not read."""
+    """Return a tensor as an array; only contiguous tensors are supported."""
     if not isinstance(storage, np.ndarray) or not isinstance(offset, int) or offset < 0:
         raise ProtocolError("a tensor has no storage", code="protocol.invalid-array")
     sides = size if isinstance(size, tuple) else ()
     if len(sides) > _MAX_AXES or not all(_is_side(side, storage.size) for side in sides):
         raise ProtocolError(
-            f"{short_repr(size)} is no shape of a tensor", code="protocol.invalid-array"
+            f"{short_repr(size)} is not a tensor shape", code="protocol.invalid-array"
         )
     dense = tuple(int(np.prod(sides[axis + 1 :])) for axis in range(len(sides)))
     count = dense[0] * sides[0] if sides else 1
     if count > 1 and stride != dense:
         raise ProtocolError(
-            "a tensor whose numbers do not lie one after the other is not read",
+            "a tensor is not contiguous, which is not supported",
             code="protocol.invalid-array",
         )
     if offset + count > storage.size:
@@ -159,20 +159,20 @@ _CALLS: dict[tuple[str, str], Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class AllowedGlobal:
-    """A name in a pickle that may be called, or made an object of."""
+    """A global that a pickle may name: a function, a record class or a storage class."""
 
     call: Callable[..., Any] | None = None
     machine_call: tuple[str, str] | None = None
-    """A call that the machine makes itself, for it has its budget."""
+    """A call that the interpreter handles itself, since it holds the budget."""
     record: str | None = None
     storage: str | None = None
 
 
 def allowed_global(module: str, name: str) -> AllowedGlobal:
-    """Return what a name stands for.
+    """Return the stand-in for a global.
 
     Raises:
-        WireError: it is none of LeRobot's.
+        ProtocolError: the global is not on the list.
     """
     if module.partition(".")[0] == "lerobot" and name in _RECORDS:
         return AllowedGlobal(record=name)
@@ -185,5 +185,5 @@ def allowed_global(module: str, name: str) -> AllowedGlobal:
     if (module, name) == ("numpy", "ndarray"):
         return AllowedGlobal()
     raise ProtocolError(
-        f"a pickle asks for {module}.{name}, which is refused", code="protocol.refused-pickle"
+        f"a pickle names {module}.{name}, which is not allowed", code="protocol.refused-pickle"
     )

@@ -1,8 +1,8 @@
-"""Pickles of LeRobot's, read without running anything of them, in bounded time and memory.
+"""Reader of LeRobot's pickles that runs no code of theirs, in bounded time and memory.
 
-A pickle is a program. Ours runs on a machine (``pickle_machine``) that imports nothing and calls
-nothing that was sent. What it leaves is walked once: values, arrays and LeRobot's records, whose
-nodes and nesting are counted; everything else is refused.
+A pickle is a program. ``pickle_machine`` interprets it without imports and without calls to
+anything that was sent. The result is walked once: plain values, arrays and LeRobot's records are
+accepted, nodes and nesting are counted, and everything else is refused.
 """
 
 from __future__ import annotations
@@ -22,26 +22,27 @@ _MAX_NODES, _MAX_DEPTH = 10_000, 32
 
 
 def load(frame: bytes) -> Any:
-    """Return what a pickle holds, of plain values, arrays and LeRobot's records.
+    """Load plain values, arrays and LeRobot's records from a pickle.
 
     Raises:
-        WireError: it holds anything else, or too much, or is none.
+        ProtocolError: the pickle is invalid, exceeds a limit, or holds anything else.
     """
     try:
         return _finished(PickleMachine(frame, Budget()).run(), [_MAX_NODES], _MAX_DEPTH)
     except ProtocolError as error:
         raise bad_frame(str(error), frame, code=error.code) from None
     except (IndexError, KeyError, TypeError, ValueError, OverflowError, struct.error) as error:
-        said = f"it is no pickle ({type(error).__name__})"
-        raise bad_frame(said, frame, code="protocol.invalid-pickle") from None
+        raise bad_frame(
+            f"invalid pickle ({type(error).__name__})", frame, code="protocol.invalid-pickle"
+        ) from None
 
 
 def _finished(value: Any, left: list[int], depth: int) -> Any:
-    """Return a value with everything in it made; what is shared counts as often as it occurs."""
+    """Return a value with all stand-ins finished; shared objects count at each occurrence."""
     left[0] -= 1
     if left[0] < 0 or depth < 0:
         raise ProtocolError(
-            "a pickle holds too many things, or is nested too deep", code="protocol.too-large"
+            "a pickle holds too many objects, or is nested too deeply", code="protocol.too-large"
         )
     if isinstance(value, PendingObject):
         value = value.value()
@@ -54,4 +55,7 @@ def _finished(value: Any, left: list[int], depth: int) -> Any:
         return [_finished(item, left, depth - 1) for item in value]
     if value is None or isinstance(value, bool | int | float | str | bytes | np.ndarray):
         return value
-    raise ProtocolError(f"a pickle holds a {type(value).__name__}", code="protocol.refused-pickle")
+    raise ProtocolError(
+        f"a pickle holds a {type(value).__name__}, which is not allowed",
+        code="protocol.refused-pickle",
+    )

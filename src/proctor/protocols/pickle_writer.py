@@ -1,6 +1,6 @@
-"""Pickles that LeRobot's side reads, written without LeRobot and without torch.
+"""Writer of pickles for LeRobot's clients and servers, without LeRobot and torch.
 
-Python's own writer looks a class up in its module before it names it; these modules are not here.
+Python's own pickler imports a class before it writes its name; these modules may be missing here.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _HELPERS = "lerobot.async_inference.helpers"
 
 @dataclass(frozen=True)
 class Tensor:
-    """Numbers that LeRobot's side is to get as a torch tensor of float32."""
+    """An array that LeRobot shall load as a torch tensor of float32."""
 
     values: Array
 
 
 def dump(value: Any) -> bytes:
-    """Return plain values, arrays, tensors and records as a pickle that LeRobot's side reads."""
+    """Encode plain values, arrays, tensors and records as a pickle that LeRobot can load."""
     out = bytearray(b"\x80\x03")
     _write(value, out)
     out += pickle.STOP
@@ -35,7 +35,7 @@ def dump(value: Any) -> bytes:
 
 
 def _write(value: Any, out: bytearray) -> None:
-    """Append what puts ``value`` on the reader's stack."""
+    """Append the opcodes that push ``value``."""
     match value:
         case None | bool():
             out += {None: pickle.NONE, True: pickle.NEWTRUE, False: pickle.NEWFALSE}[value]
@@ -67,7 +67,7 @@ def _write(value: Any, out: bytearray) -> None:
         case np.ndarray():
             _write_array(value, out)
         case _:
-            raise TypeError(f"a {type(value).__name__} is not written")
+            raise TypeError(f"a {type(value).__name__} cannot be pickled here")
 
 
 def _write_several(before: bytes, values: Any, out: bytearray) -> None:
@@ -81,7 +81,7 @@ def _write_name(module: str, name: str, out: bytearray) -> None:
 
 
 def _write_array(values: Array, out: bytearray) -> None:
-    """Append what numpy, of any version, makes the array from."""
+    """Append the opcodes of an array, which numpy of any version can load."""
     _write_name("numpy.core.multiarray", "_reconstruct", out)
     out += pickle.MARK
     _write_name("numpy", "ndarray", out)

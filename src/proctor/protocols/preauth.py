@@ -1,7 +1,7 @@
-"""What each protocol reads of a client before it checks the key, and the bounds of that.
+"""What each protocol reads from a client before it checks the API key, and the bounds of that.
 
-Everything else (arrays, pictures, pickles, observations) is decoded once the key is known to be
-right. Where ``proctor serve`` has no key, every client has the right one.
+Everything else (arrays, images, pickles, observations) is decoded only after the key was found
+right. If ``proctor serve`` has no key, every client is accepted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class PreAuthReader:
 
     reads: str
     max_bytes: int | None
-    """None: a whole message (``--max_message_mb``), since the key is inside it."""
+    """None: one whole message (``--max_message_mb``), because the key is inside it."""
     max_values: int
     max_depth: int = 1
 
@@ -38,8 +38,8 @@ PRE_AUTH = {
         max_depth=32,
     ),
     Protocol.LEROBOT: PreAuthReader(
-        "the call's metadata, read by gRPC; the key is one of them",
+        "the call's metadata, read by gRPC; the key is one of the entries",
         16 * 2**10,
-        16 * 2**10 // 32,  # as HTTP/2 counts, an entry takes 32 bytes more than its text
+        16 * 2**10 // 32,  # HTTP/2 counts 32 bytes for an entry beside its text
     ),
 }

@@ -1,4 +1,4 @@
-"""Messages of protocol buffers, as far as LeRobot's have them: numbers and bytes by field."""
+"""Protocol buffers, as far as LeRobot's messages need them: integers and bytes by field."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MAX_FIELDS = 32
 
 
 def encode_fields(fields: Mapping[int, int | bytes]) -> bytes:
-    """Return a message of protocol buffers: numbers and bytes by field."""
+    """Encode integers and bytes, by field number, as a message."""
     out = bytearray()
     for number, value in fields.items():
         if isinstance(value, int):
@@ -29,10 +29,10 @@ def _varint(value: int) -> bytes:
 
 
 def decode_fields(frame: bytes) -> dict[int, int | bytes]:
-    """Return the numbers and bytes in a message, by field; the last of a field counts.
+    """Decode the integers and bytes of a message by field number; a repeated field keeps the last.
 
     Raises:
-        WireError: it is no message.
+        ProtocolError: the message is invalid, or has too many fields.
     """
     found: dict[int, int | bytes] = {}
     place = 0
@@ -49,15 +49,17 @@ def decode_fields(frame: bytes) -> dict[int, int | bytes]:
             if kind == 2:
                 size, place = _read_varint(frame, place)
             if size > len(frame) - place:
-                raise bad_frame("it is cut short", frame, code="protocol.invalid-protobuf")
+                raise bad_frame("the message is truncated", frame, code="protocol.invalid-protobuf")
             value, place = frame[place : place + size], place + size
         else:
             raise bad_frame(
-                "it is no message of protocol buffers", frame, code="protocol.invalid-protobuf"
+                "invalid protocol buffers message", frame, code="protocol.invalid-protobuf"
             )
         found[key >> 3] = value
     if place < len(frame):
-        raise bad_frame(f"it has more than {_MAX_FIELDS} fields", frame, code="protocol.too-large")
+        raise bad_frame(
+            f"the message has more than {_MAX_FIELDS} fields", frame, code="protocol.too-large"
+        )
     return found
 
 
@@ -65,10 +67,10 @@ def _read_varint(frame: bytes, place: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 64, 7):
         if place >= len(frame):
-            raise bad_frame("it is cut short", frame, code="protocol.invalid-protobuf")
+            raise bad_frame("the message is truncated", frame, code="protocol.invalid-protobuf")
         byte = frame[place]
         place += 1
         value |= (byte & 127) << shift
         if byte < 128:
             return value, place
-    raise bad_frame("it is no message of protocol buffers", frame, code="protocol.invalid-protobuf")
+    raise bad_frame("invalid protocol buffers message", frame, code="protocol.invalid-protobuf")

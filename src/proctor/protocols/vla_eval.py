@@ -1,8 +1,8 @@
-"""vla-eval's protocol (0.8): every frame is a map {type, payload, seq, timestamp} in MessagePack.
+"""vla-eval's protocol (0.8): every frame is a MessagePack map {type, payload, seq, timestamp}.
 
-A client says hello and is answered so; then episode_start, observations that are each answered by
-an action with the same seq (or an error), and episode_end. Arrays are maps with "__ndarray__",
-pictures maps with "__image__", as bytes, PNG or JPEG.
+Client and server exchange hello. Then the client sends episode_start, observations and episode_end.
+The server answers every observation by an action with the same seq, or by an error. Arrays are maps
+with "__ndarray__"; images are maps with "__image__" and raw, PNG or JPEG data.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _ARRAY, _IMAGE = "__ndarray__", "__image__"
 
 
 class MessageType(Enum):
-    """What a frame is."""
+    """The type of a message."""
 
     HELLO = "hello"
     OBSERVATION = "observation"
@@ -65,7 +65,7 @@ class MessageType(Enum):
 
 @dataclass(frozen=True)
 class Message:
-    """One frame."""
+    """One message."""
 
     kind: MessageType
     payload: Mapping[Any, Any]
@@ -73,33 +73,33 @@ class Message:
 
 
 def encode(message: Message) -> bytes:
-    """Return a message as a frame."""
+    """Encode a message as a frame."""
     payload = {key: _tree_of(value) for key, value in message.payload.items()}
-    told = {"type": message.kind.value, "payload": payload, "seq": message.seq}
-    return pack({**told, "timestamp": time.time()})
+    header = {"type": message.kind.value, "payload": payload, "seq": message.seq}
+    return pack({**header, "timestamp": time.time()})
 
 
 def decode(frame: bytes | str, max_bytes: int = MAX_MESSAGE_BYTES) -> Message:
-    """Return the message in a frame; ``max_bytes``: the most that its pictures may decode to.
+    """Decode the message in a frame; ``max_bytes`` bounds the decoded size of its images.
 
     Raises:
-        WireError: it holds none.
+        ProtocolError: the frame is not a message, or its images are too large.
     """
     if isinstance(frame, str):
-        raise _bad(
-            "a text came, where frames are binary", frame, code="protocol.unexpected-message"
-        )
+        raise _bad("the frame is a text, not binary", frame, code="protocol.unexpected-message")
     tree = unpack_map(frame)
     try:
         kind, seq = _kind_of(tree.get("type")), tree.get("seq")
-        _check_pictures(tree.get("payload"), max_bytes)
+        _check_image_sizes(tree.get("payload"), max_bytes)
         payload = _read(tree.get("payload"))
     except ProtocolError as error:
         raise bad_frame(str(error), frame, code=error.code) from None
     if type(seq) is not int or not 0 <= seq < 2**63:
-        raise bad_frame("it has no number (seq)", frame, code="protocol.missing-field")
+        raise bad_frame(
+            "the message has no sequence number (seq)", frame, code="protocol.missing-field"
+        )
     if not isinstance(payload, dict):
-        raise bad_frame("it has no payload", frame, code="protocol.missing-field")
+        raise bad_frame("the message has no payload", frame, code="protocol.missing-field")
     return Message(kind, payload, seq)
 
 
@@ -108,27 +108,29 @@ def _kind_of(named: Any) -> MessageType:
         return MessageType(short_text(named, 50))
     except ValueError:
         raise ProtocolError(
-            f"{short_repr(named)} is no type of a message", code="protocol.unexpected-message"
+            f"{short_repr(named)} is not a message type", code="protocol.unexpected-message"
         ) from None
 
 
 def hello_payload(about: ServerInfo | None = None) -> dict[str, Any]:
-    """Return what a client says first, or with ``about`` a server."""
-    told = {"harness_version": f"proctor {__version__}", "protocol_version": _VERSION}
+    """Return the payload of a client's hello, or with ``about`` of a server's hello."""
+    versions = {"harness_version": f"proctor {__version__}", "protocol_version": _VERSION}
     if about is None:
-        return {**told, PROCTOR_KEY: True}
-    return {**told, "model_server": about.policy, "capabilities": {}, PROCTOR_KEY: about.tree()}
+        return {**versions, PROCTOR_KEY: True}
+    return {**versions, "model_server": about.policy, "capabilities": {}, PROCTOR_KEY: about.tree()}
 
 
 def decode_hello(message: Message, frame: bytes | str) -> ServerInfo | None:
-    """Return what a server of ours says of itself; None where it is somebody else's.
+    """Return a Proctor server's description from its hello; None for other servers.
+
+    ``frame`` is the encoded message, for the error.
 
     Raises:
-        WireError: it is no hello; ``frame`` is what came.
+        ProtocolError: the message is not a hello.
     """
     if message.kind is not MessageType.HELLO:
         raise _bad(
-            f"the server answers hello with {message.kind.value}",
+            f"the server answered hello with {message.kind.value}",
             frame,
             code="protocol.unexpected-message",
         )
@@ -136,12 +138,12 @@ def decode_hello(message: Message, frame: bytes | str) -> ServerInfo | None:
 
 
 def is_proctor_client(message: Message) -> bool:
-    """Whether a hello comes from a client of ours, which plays whole chunks."""
+    """Return whether a hello comes from a Proctor client, which executes whole action chunks."""
     return message.payload.get(PROCTOR_KEY) is True
 
 
 def observation_payload(request: InferenceRequest) -> dict[str, Any]:
-    """Return a question as a payload; names with slashes become maps inside maps."""
+    """Return a request as a payload; names with slashes become nested maps."""
     payload: dict[str, Any] = {}
     for key, values in request.observation.items():
         group, slash, name = key.partition("/")
@@ -155,36 +157,38 @@ def observation_payload(request: InferenceRequest) -> dict[str, Any]:
 
 
 def decode_request(message: Message) -> InferenceRequest:
-    """Return the question in an observation.
+    """Return the request in an observation message.
 
     Raises:
-        WireError: it holds none.
+        ProtocolError: the payload is not a request.
     """
-    told = flatten_keys(message.payload)
-    episode = told.pop(PROCTOR_KEY, None)
-    prompt = require_text(told.pop(_TASK, ""), _TASK)
-    arrays = {key: array_or_none(value) for key, value in told.items()}
-    seen = {key: values for key, values in arrays.items() if values is not None}
-    return decode_episode_request(seen, prompt, episode)
+    fields = flatten_keys(message.payload)
+    episode = fields.pop(PROCTOR_KEY, None)
+    prompt = require_text(fields.pop(_TASK, ""), _TASK)
+    arrays = {key: array_or_none(value) for key, value in fields.items()}
+    observation = {key: values for key, values in arrays.items() if values is not None}
+    return decode_episode_request(observation, prompt, episode)
 
 
 def actions_payload(chunk: Array) -> dict[str, Any]:
-    """Return actions [T, A], or one [A], as a payload."""
+    """Return an action chunk [T, A], or one action [A], as a payload."""
     return {_ACTIONS: chunk}
 
 
 def decode_reply(message: Message, frame: bytes | str) -> InferenceReply:
-    """Return the actions [T, A] in a message, or the trouble that it tells of.
+    """Return the actions [T, A] in a message, or the server's error.
+
+    ``frame`` is the encoded message, for the error.
 
     Raises:
-        WireError: it holds neither; ``frame`` is what came.
+        ProtocolError: the message holds neither.
     """
     if message.kind is MessageType.ERROR:
         return InferenceReply(error=short_text(message.payload.get("error", message.payload), 8000))
     found = array_or_none(message.payload.get(_ACTIONS))
     if message.kind is not MessageType.ACTION or found is None:
         raise _bad(
-            f"the server answers with {message.kind.value} and no {_ACTIONS!r}",
+            f"the server answered with {message.kind.value} without {_ACTIONS!r}",
             frame,
             code="protocol.missing-actions",
         )
@@ -192,7 +196,7 @@ def decode_reply(message: Message, frame: bytes | str) -> InferenceReply:
 
 
 def episode_payload(spec: EpisodeSpec) -> dict[str, Any]:
-    """Return what is said when an episode begins."""
+    """Return the payload of episode_start."""
     return {"task": {"name": spec.task.instruction or spec.task.name, "suite": spec.task.suite}}
 
 
@@ -209,24 +213,24 @@ def _tree_of(value: Any) -> Any:
         return {key: _tree_of(item) for key, item in value.items()}
     if not isinstance(value, np.ndarray):
         return value
-    told = {_ARRAY: True, "data": raw_bytes(value), "dtype": value.dtype.str}
-    return {**told, "shape": value.shape}
+    header = {_ARRAY: True, "data": raw_bytes(value), "dtype": value.dtype.str}
+    return {**header, "shape": value.shape}
 
 
 def _read(tree: Any) -> Any:
-    """Return a tree with arrays in it."""
+    """Replace encoded arrays and images in a tree by numpy arrays."""
     if isinstance(tree, list):
         return [_read(item) for item in tree]
     if not isinstance(tree, dict):
         return tree
     if _IMAGE in tree:
-        return _picture(tree)
+        return _read_image(tree)
     if _ARRAY in tree:
         return decode_array(tree.get("data"), tree.get("dtype"), tree.get("shape"))
     return {key: _read(value) for key, value in tree.items()}
 
 
-def _picture(tree: Mapping[Any, Any]) -> Array:
+def _read_image(tree: Mapping[Any, Any]) -> Array:
     data, form = _compressed(tree)
     if form is None:
         return decode_array(data, tree.get("dtype"), tree.get("shape"))
@@ -234,20 +238,20 @@ def _picture(tree: Mapping[Any, Any]) -> Array:
 
 
 def _compressed(tree: Mapping[Any, Any]) -> tuple[Any, str | None]:
-    """Return a picture's data and the format they are compressed in; None: they are pixels."""
+    """Return an image's data and its compression format; None: raw pixels."""
     data, form = tree.get("data"), tree.get("format")
     if form == "raw":
         return data, None
     if not isinstance(form, str) or form not in FORMATS or not isinstance(data, bytes):
-        raise ProtocolError("a picture is neither raw, png nor jpeg", code="protocol.invalid-image")
+        raise ProtocolError("an image is not raw, png or jpeg", code="protocol.invalid-image")
     return data, form
 
 
-def _check_pictures(tree: Any, max_bytes: int) -> None:
-    """Refuse pictures that decode to more than a message may hold; only headers are read.
+def _check_image_sizes(tree: Any, max_bytes: int) -> None:
+    """Check the decoded size of all images; only their headers are read.
 
     Raises:
-        WireError: they do, or one is larger than it says.
+        ProtocolError: the images decode to more than ``max_bytes``, or a header is wrong.
     """
     total, waiting = 0, [tree]
     while waiting:
@@ -258,7 +262,7 @@ def _check_pictures(tree: Any, max_bytes: int) -> None:
             total += _decoded_bytes(node)
             if total > max_bytes:
                 raise ProtocolError(
-                    f"its pictures decode to more than {max_bytes} bytes", code="protocol.too-large"
+                    f"the images decode to more than {max_bytes} bytes", code="protocol.too-large"
                 )
         elif isinstance(node, dict):
             waiting.extend(node.values())
@@ -267,11 +271,12 @@ def _check_pictures(tree: Any, max_bytes: int) -> None:
 def _decoded_bytes(tree: Mapping[Any, Any]) -> int:
     data, form = _compressed(tree)
     if form is None:
-        return 0  # they are in the message as they are
+        return 0  # raw pixels are already part of the message
     height, width = image_size(data, form)
     if tree.get("shape") not in (None, [height, width, 3]):
-        told = short_repr(tree["shape"])
+        declared = short_repr(tree["shape"])
         raise ProtocolError(
-            f"a picture of {height}x{width} says that it is {told}", code="protocol.wrong-shape"
+            f"an image of {height}x{width} declares the shape {declared}",
+            code="protocol.wrong-shape",
         )
     return height * width * 3

@@ -1,7 +1,7 @@
-"""ZMTP 3.1, what ZeroMQ says on a wire: a greeting, a handshake without keys, then frames.
+"""ZMTP 3.1, ZeroMQ's wire protocol: a greeting, the NULL handshake, then frames.
 
-As much of it as a server of REQ sockets needs (rfc.zeromq.org, 37). ZeroMQ's own library holds a
-message in memory until its last part has come, bounds only each part, and tells nobody before.
+This is the part that a server for REQ sockets needs (rfc.zeromq.org, 37). ZeroMQ's own library
+buffers a message until its last part has arrived and bounds only each part, so it is not used here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from proctor.errors import ProtocolError
 
 GREETING_BYTES = 64
 MOST_COMMAND = 512
-"""Bytes of a command: a handshake is less than a hundred."""
+"""Limit of a command in bytes; a handshake has less than a hundred."""
 _VERSION, _MECHANISM = b"\x03\x01", b"NULL"
 GREETING = (
     b"\xff" + b"\x01".rjust(8, b"\0") + b"\x7f" + _VERSION + _MECHANISM.ljust(20, b"\0") + bytes(32)
@@ -23,58 +23,61 @@ _TTL_BYTES, _MOST_CONTEXT = 2, 16
 
 
 class Flags(NamedTuple):
-    """What the first byte of a frame says."""
+    """The flags in the first byte of a frame."""
 
     more: bool
-    """Whether the message goes on after it."""
+    """Whether another frame of the same message follows."""
     command: bool
     size_bytes: int
-    """How many bytes say how long it is."""
+    """Size of the length field in bytes."""
 
 
 def check_greeting(greeting: bytes) -> None:
-    """Refuse who speaks something else.
+    """Check a client's greeting.
 
     Raises:
-        WireError: saying what.
+        ProtocolError: the client speaks another protocol, version or security mechanism.
     """
     if greeting[0] != 0xFF or not greeting[9] & 1:
-        raise ProtocolError("no greeting of ZeroMQ's", code="protocol.invalid-handshake")
+        raise ProtocolError("this is not a ZeroMQ greeting", code="protocol.invalid-handshake")
     if greeting[10] < _VERSION[0]:
         raise ProtocolError(
-            f"ZMTP {greeting[10]} is not spoken here, 3 is", code="protocol.invalid-handshake"
+            f"ZMTP {greeting[10]} is not supported; use version 3",
+            code="protocol.invalid-handshake",
         )
     if greeting[12:32].rstrip(b"\0") != _MECHANISM:
-        raise ProtocolError("no keys are exchanged here", code="protocol.invalid-handshake")
+        raise ProtocolError(
+            "only the NULL security mechanism is supported", code="protocol.invalid-handshake"
+        )
 
 
 def ready_command(socket_type: str = "ROUTER") -> bytes:
-    """Return the command that ends a handshake."""
-    told = {"Socket-Type": socket_type, "Identity": ""}
+    """Return the READY command, which ends the handshake."""
+    properties = {"Socket-Type": socket_type, "Identity": ""}
     body = b"".join(
         bytes([len(name)]) + name.encode() + len(value).to_bytes(4, "big") + value.encode()
-        for name, value in told.items()
+        for name, value in properties.items()
     )
     return _frame(_READY + body, _COMMAND)
 
 
 def check_ready(command: bytes) -> None:
-    """Refuse who does not end the handshake.
+    """Check that a client's command is READY.
 
     Raises:
-        WireError: it says something else.
+        ProtocolError: it is another command.
     """
     if not command.startswith(_READY):
         raise ProtocolError(
-            f"no end of a handshake: {command[:20]!r}", code="protocol.invalid-handshake"
+            f"expected READY, got {command[:20]!r}", code="protocol.invalid-handshake"
         )
 
 
 def parse_flags(byte: int) -> Flags:
-    """Return what a frame's first byte says.
+    """Parse the first byte of a frame.
 
     Raises:
-        WireError: no frame begins so.
+        ProtocolError: no frame begins with this byte.
     """
     command = bool(byte & _COMMAND)
     if byte > _MORE + _LONG + _COMMAND or (command and byte & _MORE):
@@ -83,7 +86,7 @@ def parse_flags(byte: int) -> Flags:
 
 
 def pong_reply(command: bytes) -> bytes | None:
-    """Return the answer to a heartbeat; None where the command is none."""
+    """Return the PONG for a PING command; None for other commands."""
     if not command.startswith(_PING):
         return None
     context = command[len(_PING) + _TTL_BYTES :][:_MOST_CONTEXT]
@@ -91,7 +94,7 @@ def pong_reply(command: bytes) -> bytes | None:
 
 
 def encode_reply(body: bytes) -> bytes:
-    """Return what a REQ socket takes for an answer: an empty part, then the answer."""
+    """Encode a reply for a REQ socket: an empty part, then the body."""
     return _frame(b"", _MORE) + _frame(body, 0)
 
 

@@ -1,1 +1,1 @@
-"""A policy behind a wire: clients of several protocols, answered in common batches."""
+"""Policy servers: clients of several protocols share the policy's batches."""

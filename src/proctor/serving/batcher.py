@@ -1,6 +1,7 @@
-"""Where all clients' questions meet the policy: whatever waits when it is free is one batch.
+"""Batches the inference requests of all clients.
 
-All calls into the policy are made by one thread, as everywhere.
+All requests that wait when the policy is free form one batch. One thread makes all calls to the
+policy.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ from proctor.types import EpisodeSpec, Task
 
 _LONGEST_WAIT_S = 0.005
 _WAIT_SHARE = 0.1
-"""A batch waits for those who were answered last, at most this part of what a call takes."""
+"""A batch waits for clients that were just answered, at most this share of an inference call."""
 _CLOSE_S = 1.0
 _ENDLESS = 2**31
 
 Rows = Mapping[str, Array]
-"""What one question shows: [time, ...] where the client sends histories, else of one moment."""
+"""One observation by the policy's names: [time, ...] if the client sends a history."""
 Act = Callable[[Batch], Array | list[Array]]
 
 
 @dataclass(frozen=True)
 class BatchedReply:
-    """A chunk [T, A], and what it took."""
+    """An action chunk [T, A], with its waiting and inference time."""
 
     actions: Array
     wait_s: float
@@ -47,9 +48,9 @@ class BatchedReply:
 
 @dataclass(eq=False)
 class ClientSession:
-    """Somebody who asks, one question at a time, in one episode after the other.
+    """One client's sequence of episodes, with one open request at a time.
 
-    All but ``number`` is touched by the policy's thread only.
+    Only the policy's thread uses the fields, except ``number``.
     """
 
     number: int
@@ -60,7 +61,7 @@ class ClientSession:
 
 
 ReplyCallback = Callable[[BatchedReply | ProctorError], None]
-"""Hears the answer, or why there is none; called by the policy's thread."""
+"""Called by the policy's thread with the reply, or with the error."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +74,11 @@ class _PendingRequest:
 
 
 _Item = _PendingRequest | Callable[[], object] | None
-"""A question, something else to do, or the end."""
+"""A request, another task for the policy's thread, or None to stop."""
 
 
 class RequestBatcher:
-    """Answers questions in batches, on the policy's thread."""
+    """Runs the policy on batches of requests, on a thread of its own."""
 
     def __init__(self, policy: Policy, act: Act, *, max_batch: int, seed: int) -> None:
         self._policy, self._act = policy, act
@@ -92,19 +93,19 @@ class RequestBatcher:
         self._thread.start()
 
     def open_session(self) -> ClientSession:
-        """Return a new guest."""
+        """Open a session for a client."""
         session = ClientSession(next(self._numbers))
         self._sessions.add(session)
         return session
 
     def sessions_for(self, sessions: list[ClientSession], count: int) -> list[ClientSession]:
-        """Return so many of a client's guests; more come in, and are its own, if need be."""
+        """Return ``count`` of a client's sessions, opening more if needed."""
         while len(sessions) < count:
             sessions.append(self.open_session())
         return sessions[:count]
 
     def warm_up(self, features: Mapping[str, Feature]) -> None:
-        """Have the policy prepare for its batches, until somebody asks."""
+        """Warm the policy up for its batch sizes, until the first request arrives."""
 
         def prepare() -> None:
             for _ in self._policy.warm_up(features, self.max_batch):
@@ -114,36 +115,36 @@ class RequestBatcher:
         self._inbox.put(prepare)
 
     def close_session(self, session: ClientSession) -> None:
-        """Forget a guest, and the episode that it was in."""
+        """Close a session and end its episode."""
         self._sessions.discard(session)
         self.end_episode(session)
 
     def end_episode(self, session: ClientSession) -> None:
-        """Let what the guest asks next be another episode."""
+        """End the session's episode; its next request starts another one."""
         self._inbox.put(partial(self._end, session))
 
     def observe(self, session: ClientSession, rows: Rows) -> None:
-        """Let the guest see something without a question: policies may look back at it."""
+        """Add an observation without a request, for policies with several observation steps."""
         if self._policy.spec.n_obs_steps > 1:
             self._inbox.put(partial(self._remember, session, rows))
 
     def submit(
         self, session: ClientSession, request: InferenceRequest, rows: Rows, on_reply: ReplyCallback
     ) -> None:
-        """Have a question answered; ``rows``: what it is about, by our names."""
+        """Queue a request; ``rows`` is its observation by the policy's names."""
         if self._open:
             self._inbox.put(_PendingRequest(session, request, rows, on_reply, time.perf_counter()))
         else:
             on_reply(ProtocolError("the server is closing", code="serve.closing"))
 
     def close(self) -> None:
-        """Answer nobody any more, and close the policy."""
+        """Refuse further requests and close the policy."""
         self._open = False
         self._inbox.put(None)
         self._thread.join(_CLOSE_S)
 
     def _serve(self) -> None:
-        """Do what there is to do in the order it came; questions in a row are answered together."""
+        """Handle the inbox in order; consecutive requests form a batch."""
         pending: deque[_Item] = deque()
         while True:
             self._fetch(pending)
@@ -162,7 +163,7 @@ class RequestBatcher:
         self._do(self._policy.close)
 
     def _fetch(self, pending: deque[_Item]) -> None:
-        """Take all there is, and wait where there is nothing."""
+        """Move all items from the inbox to ``pending``; wait if there are none."""
         if not pending:
             pending.append(self._inbox.get())
         with contextlib.suppress(queue.Empty):
@@ -170,7 +171,7 @@ class RequestBatcher:
                 pending.append(self._inbox.get_nowait())
 
     def _gather(self, pending: deque[_Item]) -> None:
-        """Wait a moment for those who were just answered: they tend to ask again together."""
+        """Wait briefly for clients that were just answered: they tend to send requests together."""
         until = time.perf_counter() + min(_LONGEST_WAIT_S, _WAIT_SHARE * self._mean_call_s)
         with contextlib.suppress(queue.Empty):
             while len(pending) < min(len(self._sessions), self.max_batch):
@@ -192,63 +193,63 @@ class RequestBatcher:
     def _do(self, chore: Callable[[], object]) -> None:
         try:
             chore()
-        except Exception as error:  # noqa: BLE001  said here: nobody waits for it
+        except Exception as error:  # noqa: BLE001  printed: no request waits for it
             print(
                 strip_control_codes(f"policy {self._policy.spec.name!r}: {error!r}"),
                 file=sys.stderr,
             )
 
     def _answer(self, batch: list[_PendingRequest]) -> None:
-        """Answer all together; what is wrong with one question is nobody else's affair."""
+        """Answer a batch; an invalid request fails alone."""
         began = time.perf_counter()
-        asked: list[tuple[_PendingRequest, Query]] = []
+        queried: list[tuple[_PendingRequest, Query]] = []
         for waiting in batch:
             try:
-                asked.append((waiting, self._query(waiting)))
-            except Exception as error:  # noqa: BLE001  not swallowed: whoever waits is told
+                queried.append((waiting, self._query(waiting)))
+            except Exception as error:  # noqa: BLE001  passed to the client
                 waiting.on_reply(_as_proctor_error(error))
-        if not asked:
+        if not queried:
             return
         try:
-            chunks = self._infer(asked)
+            chunks = self._infer(queried)
         except Exception as error:  # noqa: BLE001  as above
-            if len(asked) > 1 and all(query.state is None for _, query in asked):
-                for waiting, _ in asked:  # nothing has moved on: ask again, each on its own
+            if len(queried) > 1 and all(query.state is None for _, query in queried):
+                for waiting, _ in queried:  # no state has changed: retry each request alone
                     self._answer([waiting])
                 return
-            for waiting, _ in asked:
+            for waiting, _ in queried:
                 waiting.on_reply(_as_proctor_error(error))
             return
-        self._send_replies(asked, chunks, began)
+        self._send_replies(queried, chunks, began)
 
-    def _infer(self, asked: list[tuple[_PendingRequest, Query]]) -> Sequence[Array] | Array:
-        seen = self._observations([waiting for waiting, _ in asked])
-        return self._act(Batch([query for _, query in asked], seen))
+    def _infer(self, queried: list[tuple[_PendingRequest, Query]]) -> Sequence[Array] | Array:
+        seen = self._observations([waiting for waiting, _ in queried])
+        return self._act(Batch([query for _, query in queried], seen))
 
     def _send_replies(
         self,
-        asked: list[tuple[_PendingRequest, Query]],
+        queried: list[tuple[_PendingRequest, Query]],
         chunks: Sequence[Array] | Array,
         began: float,
     ) -> None:
         took = time.perf_counter() - began
         self._mean_call_s = took if not self.batches else 0.9 * self._mean_call_s + 0.1 * took
         self.batches += 1
-        self.answered += len(asked)
-        for (waiting, query), chunk in zip(asked, chunks, strict=True):
+        self.answered += len(queried)
+        for (waiting, query), chunk in zip(queried, chunks, strict=True):
             waiting.session.step += len(chunk)
             if np.isfinite(chunk).all():
                 waiting.on_reply(BatchedReply(chunk, began - waiting.since, took))
             else:
                 waiting.on_reply(
                     ProtocolError(
-                        f"the policy gives NaN or infinity at step {query.step}",
+                        f"the policy returned NaN or infinity at step {query.step}",
                         code="policy.not-finite",
                     )
                 )
 
     def _query(self, waiting: _PendingRequest) -> Query:
-        """Return the question as the policy is asked it, in an episode that is begun if need be."""
+        """Return the policy's query for a request, and start an episode if needed."""
         session, request = waiting.session, waiting.request
         spec = request.episode or self._episode_of_session(session, request.prompt)
         same = session.spec is not None and session.spec.key == spec.key
@@ -263,18 +264,22 @@ class RequestBatcher:
         return Query(spec, session.step, session.state)
 
     def _new_episode_state(self, spec: EpisodeSpec, step: int) -> Any:
-        """Return the state of an episode that begins: one in its middle has lost what it had."""
+        """Return the policy's state for a new episode.
+
+        Raises:
+            ProtocolError: the request continues an episode whose state is lost.
+        """
         state = self._policy.new_episode(spec)
         if step > 0 and state is not None and self._policy.spec.remembers:
             self._policy.end_episode(state)
             raise ProtocolError(
-                f"what was remembered of {spec} before step {step} is gone",
+                f"the policy's state of {spec} before step {step} is lost",
                 code="serve.episode-state-lost",
             )
         return state
 
     def _episode_of_session(self, session: ClientSession, prompt: str) -> EpisodeSpec:
-        """Return an episode for somebody who does not say in which they are."""
+        """Return an episode for a client that does not name one."""
         task = Task("served", 0, prompt or "served", prompt, max_steps=_ENDLESS, fps=1)
         return EpisodeSpec(task, session.number, self._seed + session.number)
 
@@ -283,16 +288,16 @@ class RequestBatcher:
         return {key: np.stack([row[key] for row in rows]) for key in self._policy.spec.inputs}
 
     def _observation(self, waiting: _PendingRequest) -> Rows:
-        """Return what the policy looks at, [n_obs_steps, ...] a key."""
+        """Return the observation with a time axis, [n_obs_steps, ...] for each key."""
         if waiting.request.history:
             return waiting.rows
         past = self._remember(waiting.session, waiting.rows)
         return {key: _stacked([row[key] for row in past]) for key in waiting.rows}
 
     def _remember(self, session: ClientSession, rows: Rows) -> deque[Rows]:
-        """Return the last rows that the guest saw, the first repeated where there are too few."""
+        """Return the session's last observations; the first is repeated if there are too few."""
         past, length = session.past, self._policy.spec.n_obs_steps
-        if not past or past[-1] is not rows:  # else it is asked again about the same
+        if not past or past[-1] is not rows:  # else the request is retried
             past.append(rows)
         while len(past) < length:
             past.appendleft(past[0])
@@ -317,5 +322,5 @@ def _as_proctor_error(error: Exception) -> ProctorError:
 
 
 def _stacked(rows: list[Array]) -> Array:
-    """Return rows as one array; a single one is not copied for that."""
+    """Stack rows as one array, without a copy of a single row."""
     return rows[0][None] if len(rows) == 1 else np.stack(rows)

@@ -1,4 +1,4 @@
-"""Open gRPC calls: how many a client may have, and how long one may wait for its next message."""
+"""Limits of open gRPC calls: calls per client, and the time until the next message."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from proctor.errors import ProtocolError
 from proctor.serving.limits import ServerLimits
 
 MOST_CALLS = 4
-"""Of one connection. A robot has two open: one sends observations, one asks for actions."""
+"""Per connection. A robot has two open calls: it sends observations and requests actions."""
 
 
 class ClientSilent(Exception):
-    """A client did not send its next message in time, or others needed its place."""
+    """A client did not send its next message in time, or its slot was given to another call."""
 
 
 class OpenCalls:
-    """The calls that wait for a message. A new one takes the place of the longest silent one.
+    """The calls that wait for a message. If there are too many, the longest silent one is ended.
 
-    gRPC itself only bounds their number in all: silent calls of one client would block the port.
+    gRPC itself only bounds the total number, so silent calls of one client could block the port.
     """
 
     def __init__(self, limits: ServerLimits) -> None:
         self._idle_s, self._most_waiting = limits.idle_s, limits.max_clients
         self._calls: Counter[str] = Counter()
         self._waiting: dict[asyncio.Timeout, None] = {}
-        """Deadlines of calls that wait, the longest silent first."""
+        """Deadlines of the waiting calls, the longest silent first."""
 
     def add(self, context: Any) -> bool:
-        """Count a call until it has ended; return False where its client has too many."""
+        """Count a call until it ends; return False if its client has too many calls."""
         peer = context.peer()
         if self._calls[peer] >= MOST_CALLS:
             return False
@@ -43,7 +43,7 @@ class OpenCalls:
         """Yield a call's messages.
 
         Raises:
-            ClientSilent: the next one did not come in time.
+            ClientSilent: the next message did not arrive in time.
         """
         source = aiter(received)
         while True:
@@ -60,8 +60,8 @@ class OpenCalls:
         """Return the one message of a call.
 
         Raises:
-            ClientSilent: it did not come in time.
-            WireError: the call ended without one.
+            ClientSilent: the message did not arrive in time.
+            ProtocolError: the call ended without a message.
         """
         async for message in self.messages(received):
             return message

@@ -1,4 +1,4 @@
-"""Clients that are known by a name only, where a protocol does not show its connections."""
+"""Registry of clients by name, for protocols that do not expose connections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from proctor.serving.limits import ServerLimits
 
 @dataclass
 class RegisteredClient:
-    """Somebody; the guests that it asks for, and when it was heard last."""
+    """A client: its sessions, and the time of its last request."""
 
     sessions: list[ClientSession] = field(default_factory=list)
     last_request_at: float = 0.0
@@ -24,7 +24,7 @@ ClientT = TypeVar("ClientT", bound=RegisteredClient)
 
 
 class ClientRegistry(Generic[ClientT]):
-    """All that were heard lately; the one silent for longest makes room for another."""
+    """The active clients. The client that was silent for longest makes room for a new one."""
 
     def __init__(
         self, batcher: RequestBatcher, limits: ServerLimits, make: Callable[[], ClientT]
@@ -33,7 +33,7 @@ class ClientRegistry(Generic[ClientT]):
         self._known: OrderedDict[str, ClientT] = OrderedDict()
 
     def client(self, name: str) -> ClientT:
-        """Return who said something."""
+        """Return the client called ``name``, and drop clients that were silent for too long."""
         now = time.monotonic()
         if name not in self._known:
             self._known[name] = self._make()

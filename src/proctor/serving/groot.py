@@ -1,4 +1,4 @@
-"""GR00T's conversation: requests and replies over ZeroMQ, a guest for every client and row."""
+"""Serves GR00T's protocol over ZeroMQ, with one session per client and batch row."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from proctor.serving.zeromq import ZmqClient, ZmqHandler
 
 
 def handler(service: PolicyService, limits: ServerLimits) -> ZmqHandler:
-    """Return the protocol, for a policy."""
+    """Return the handler of this protocol for a policy."""
     return ZmqHandler(_GrootHandler(service, limits).handle, _refusal)
 
 
@@ -31,14 +31,14 @@ def _refusal(why: str) -> bytes:
 
 
 class _GrootHandler:
-    """Answers requests; the guests of a client are there as long as its connection."""
+    """Answers requests; a client's sessions live as long as its connection."""
 
     def __init__(self, service: PolicyService, limits: ServerLimits) -> None:
         self._service, self._limits = service, limits
 
     @contextlib.contextmanager
     def handle(self) -> Iterator[ZmqClient]:
-        """Answer one client."""
+        """Serve one client while the context is open."""
         sessions: list[ClientSession] = []
 
         async def answer(frame: bytes) -> bytes:
@@ -49,14 +49,14 @@ class _GrootHandler:
                         "Unauthorized: the API token is missing or wrong",
                         code="protocol.unauthorized",
                     )
-                conversation.authenticated = True
+                client.authenticated = True
                 return await self._reply(sessions, groot.decode_request(envelope))
             except ProctorError as error:
                 return _refusal(str(error))
 
-        conversation = ZmqClient(answer, authenticated=self._limits.api_key is None)
+        client = ZmqClient(answer, authenticated=self._limits.api_key is None)
         try:
-            yield conversation
+            yield client
         finally:
             for session in sessions:
                 self._service.batcher.close_session(session)
@@ -79,7 +79,7 @@ class _GrootHandler:
                 )
             case groot.KILL:
                 raise ProtocolError(
-                    "a client does not end this server", code="serve.shutdown-refused"
+                    "clients cannot stop this server", code="serve.shutdown-refused"
                 )
             case other:
                 raise ProtocolError(
@@ -129,12 +129,12 @@ class _GrootHandler:
 
 
 def _joined(request: InferenceRequest, inputs: Inputs) -> tuple[InferenceRequest, str]:
-    """Return a request with its state in one array, and that array's name.
+    """Return a request with its state as one array, and the name of that array.
 
-    Parts are joined in the order that the server declares. A client's own order says nothing.
+    Parts are concatenated in the server's declared order; the client's order has no meaning.
 
     Raises:
-        WireError: no order is declared, or the client sends other parts.
+        ProtocolError: no order is declared, or the client sends other parts.
     """
     sent = [key for key in request.observation if key.startswith(groot.STATE)]
     if len(sent) < 2 or inputs.state_key is None:
@@ -143,21 +143,21 @@ def _joined(request: InferenceRequest, inputs: Inputs) -> tuple[InferenceRequest
     named = strip_control_codes(", ".join(sent), 300)
     if not parts:
         raise ProtocolError(
-            f"the order of {named} in the policy's state is not known: send it as one part, or "
-            "start the server with --state_parts=NAME:COUNT,NAME:COUNT",
+            f"the order of {named} in the policy's state is unknown; send the state as one part, "
+            "or start the server with --state_parts=NAME:COUNT,NAME:COUNT",
             code="serve.unknown-state-order",
         )
     sizes = {key: request.observation[key].shape[-1:] for key in sent}
     if sizes != {key: (size,) for key, size in parts.items()}:
         wanted = ", ".join(f"{key} of {size} numbers" for key, size in parts.items())
         raise ProtocolError(
-            f"the policy wants {wanted}; the client sends {named}", code="protocol.wrong-shape"
+            f"the policy needs {wanted}; the client sent {named}", code="protocol.wrong-shape"
         )
     try:
         whole = np.concatenate([request.observation[key] for key in parts], axis=-1)
     except ValueError:
         raise ProtocolError(
-            f"{named} differ in their rows or moments", code="protocol.wrong-shape"
+            f"{named} have different batch sizes or time steps", code="protocol.wrong-shape"
         ) from None
     rest = {key: values for key, values in request.observation.items() if key not in parts}
     name = ", ".join(parts)

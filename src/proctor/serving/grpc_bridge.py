@@ -1,7 +1,7 @@
 """Asyncio handlers behind gRPC's threaded server.
 
-gRPC's own asyncio server ends when a client names a method by bytes that are no UTF-8 (grpcio
-1.85), for which no key is needed. The threaded server answers such a call and goes on.
+gRPC's own asyncio server stops when a client names a method by bytes that are not UTF-8 (grpcio
+1.85), and that needs no key. The threaded server answers such a call and continues.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any, NoReturn
 
 from proctor.system.optional import LOAD_ERRORS, import_failure
 
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it prints, we say in a line of our own
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # errors are printed by Proctor instead
 try:
     import grpc
 except LOAD_ERRORS as error:
     raise import_failure(error, "grpc", "wire", "grpcio") from None
 
 Handler = Callable[[AsyncIterator[bytes], "GrpcCall"], Awaitable[bytes]]
-"""Answers a call: its messages, which are read as they are asked for, and the call itself."""
+"""Answers a call, given an iterator of its messages, read on demand, and the call itself."""
 _STOP_S = 0.2
 _LOG = "grpc._cython.cygrpc"
 
@@ -37,35 +37,35 @@ class _Aborted(Exception):
 
 
 class _CallEnded(Exception):
-    """The client is gone."""
+    """The client has disconnected."""
 
 
 class GrpcCall:
-    """A call, as a handler sees it."""
+    """A call, as handlers use it."""
 
     def __init__(self, context: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._context, self._loop = context, loop
 
     def peer(self) -> str:
-        """Return who calls: one name for each connection."""
+        """Return the name of the client's connection."""
         return str(self._context.peer())
 
     def invocation_metadata(self) -> list[tuple[str, str | bytes]]:
-        """Return what came with the call."""
+        """Return the metadata that the client sent with the call."""
         return [(name, value) for name, value in self._context.invocation_metadata() or ()]
 
     def add_done_callback(self, done: Callable[[], None]) -> None:
         """Have ``done`` called by the event loop when the call has ended."""
 
         def ended() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody counts any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(done)
 
         if not self._context.add_callback(ended):
             self._loop.call_soon(done)
 
     def send_initial_metadata(self, metadata: tuple[tuple[str, bytes], ...]) -> None:
-        """Send something along with the answer."""
+        """Send metadata before the reply."""
         self._context.send_initial_metadata(metadata)
 
     def abort(self, code: Any, details: str) -> NoReturn:
@@ -82,17 +82,19 @@ class GrpcServer:
         self._loop = asyncio.get_running_loop()
         self._calls = ThreadPoolExecutor(max_calls, "proctor-grpc-call")
         self._readers = ThreadPoolExecutor(max_calls, "proctor-grpc-read")
-        """Two pools: a call that ends while its next message is read must not wait for that."""
-        logging.getLogger(_LOG).addFilter(_is_news)  # else strangers fill it with tracebacks
+        """Two pools, so that a call can end while its next message is being read."""
+        logging.getLogger(_LOG).addFilter(_is_worth_logging)  # invalid metadata
         self._server = grpc.server(self._calls, options=options, maximum_concurrent_rpcs=max_calls)
-        told = {
+        methods = {
             name: grpc.stream_unary_rpc_method_handler(self._threaded(handler))
             for name, handler in handlers.items()
         }
-        self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, told)])
+        self._server.add_generic_rpc_handlers(
+            [grpc.method_handlers_generic_handler(service, methods)]
+        )
 
     def bind(self, address: str, credentials: Any | None) -> int:
-        """Return the port that was bound; 0 where it cannot be."""
+        """Bind an address and return its port; 0 if it cannot be bound."""
         try:
             if credentials is None:
                 return int(self._server.add_insecure_port(address))
@@ -101,7 +103,7 @@ class GrpcServer:
             return 0
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Start serving."""
         self._server.start()
 
     async def close(self) -> None:
@@ -112,7 +114,7 @@ class GrpcServer:
             pool.shutdown(wait=False)
 
     def _threaded(self, handler: Handler) -> Callable[[Iterator[bytes], Any], bytes]:
-        """Return what gRPC calls on one of its threads."""
+        """Return a synchronous handler, which gRPC calls on one of its threads."""
 
         async def answered(messages: Iterator[bytes], context: Any) -> bytes:
             return await handler(self._messages(messages), GrpcCall(context, self._loop))
@@ -126,13 +128,13 @@ class GrpcServer:
             except _Aborted as aborted:
                 context.abort(aborted.code, aborted.details)
             except (CancelledError, _CallEnded):
-                pass  # nobody waits for it
+                pass  # the client has disconnected
             return b""
 
         return answer
 
     async def _messages(self, messages: Iterator[bytes]) -> AsyncIterator[bytes]:
-        """Yield a call's messages; the first is read when it is asked for, not before."""
+        """Yield a call's messages, each read on demand."""
         while True:
             message = await self._loop.run_in_executor(self._readers, _next, messages)
             if message is None:
@@ -147,6 +149,6 @@ def _next(messages: Iterator[bytes]) -> bytes | None:
         raise _CallEnded from None
 
 
-def _is_news(record: logging.LogRecord) -> bool:
-    """Whether a line of gRPC's log is worth a look: metadata that are no text are not."""
+def _is_worth_logging(record: logging.LogRecord) -> bool:
+    """Return whether to keep a record of gRPC's log; invalid metadata encoding is dropped."""
     return not str(record.msg).startswith("Invalid encoding")

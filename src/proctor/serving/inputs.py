@@ -1,4 +1,4 @@
-"""From what a client sends to what the policy looks at: names, shapes, types, all checked."""
+"""Maps a client's observation to the policy's inputs and checks names, shapes and dtypes."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from proctor.policies.remote.names import is_wrist
 from proctor.protocols.inference_messages import InferenceRequest
 
 StateParts = tuple[tuple[str, int], ...]
-"""Names and sizes of what a state consists of, in its order."""
+"""Names and sizes of the parts of a state, in order."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a policy looks at, by its own names."""
+    """A policy's input features, by its own names."""
 
     features: Mapping[str, Feature]
     n_obs_steps: int
     language_conditioned: bool = False
     parts: StateParts = ()
-    """Of the state, as the user declares them (--state_parts)."""
+    """Parts of the state, as the user declares them (--state_parts)."""
 
     @property
     def state_key(self) -> str | None:
-        """The robot's state: ``observation.state``, or the only one; None without any."""
+        """The state feature: the only one, else ``observation.state``; None without any."""
         states = [key for key, f in self.features.items() if f.kind is FeatureKind.STATE]
         return states[0] if len(states) == 1 else STATE if STATE in states else None
 
     @property
     def state_parts(self) -> StateParts:
-        """The declared parts of the state; else its numbers, where each has a name of its own."""
+        """The declared parts of the state; else its numbers, if they have distinct names."""
         key = self.state_key
         names = () if key is None else self.features[key].names or ()
         if self.parts or len(set(names)) < len(names):
@@ -42,15 +42,15 @@ class Inputs:
         return tuple((name, 1) for name in names)
 
     def aliases(self, cameras: Sequence[str], state: str) -> dict[str, str]:
-        """Return, by our names, what a client calls the same.
+        """Return the client's name for each of the policy's inputs.
 
-        A camera has the same last name, or is at the wrist as ours is; what is left goes by order,
-        but the only one is never taken from the wrist for another.
+        A camera is matched by the last part of its name, then as a wrist camera. The others are
+        matched in order; a single camera is never matched to a wrist camera by order.
         """
-        seen = [key for key, f in self.features.items() if f.kind is FeatureKind.VISUAL]
+        images = [key for key, f in self.features.items() if f.kind is FeatureKind.VISUAL]
         found: dict[str, str] = {}
-        for alike in (_same_name, _both_at_wrist, _anything if len(seen) > 1 else _same_place):
-            for key in seen:
+        for alike in (_same_name, _both_at_wrist, _anything if len(images) > 1 else _same_place):
+            for key in images:
                 free = (name for name in cameras if name not in found.values())
                 name = next((name for name in free if alike(key, name)), None)
                 if key not in found and name is not None:
@@ -59,14 +59,14 @@ class Inputs:
         return found if ours is None else found | {ours: state}
 
     def rows(self, request: InferenceRequest, aliases: Mapping[str, str]) -> dict[str, Array]:
-        """Return what the policy looks at.
+        """Return the policy's inputs from a request.
 
         Raises:
-            WireError: something is missing or has another shape; with what is wanted.
+            ProtocolError: an input is missing or has a wrong shape; the text says what is needed.
         """
         if self.language_conditioned and not (request.prompt or request.episode):
             raise ProtocolError(
-                "the policy needs an instruction: send a prompt", code="protocol.missing-input"
+                "the policy needs an instruction; send a prompt", code="protocol.missing-input"
             )
         return {key: self._row(key, request, aliases.get(key, key)) for key in self.features}
 
@@ -78,7 +78,7 @@ class Inputs:
             also = "" if alias == key else f" (or {alias!r})"
             sent = strip_control_codes(", ".join(request.observation), 300) or "nothing"
             raise ProtocolError(
-                f"the policy wants {key!r}{also}, {wanted}; the client sends {sent}",
+                f"the policy needs {key!r}{also}, {wanted}; the client sent {sent}",
                 code="protocol.missing-input",
             )
         values = request.observation[name]
@@ -87,26 +87,24 @@ class Inputs:
             wanted = f"{feature.dtype} {list(shape)}"
             got = f"{values.dtype} {list(values.shape)}"
             raise ProtocolError(
-                f"the policy wants {name!r} as {wanted}, the client sends {got}",
+                f"the policy needs {name!r} as {wanted}; the client sent {got}",
                 code="protocol.wrong-shape",
             )
         if feature.kind is FeatureKind.VISUAL and values.dtype != np.uint8:
             raise ProtocolError(
-                f"{name!r} is {values.dtype}; pictures are sent as uint8, 0 to 255",
+                f"{name!r} is {values.dtype}; send images as uint8, 0 to 255",
                 code="protocol.wrong-dtype",
             )
         if values.dtype.kind == "f" and not np.isfinite(values).all():
-            raise ProtocolError(
-                f"{name!r} holds NaN or infinite numbers", code="protocol.not-finite"
-            )
+            raise ProtocolError(f"{name!r} contains NaN or infinity", code="protocol.not-finite")
         return values.astype(feature.dtype, copy=False)
 
 
 def parse_state_parts(flag: Sequence[str], features: Mapping[str, Feature]) -> StateParts:
-    """Return the parts that --state_parts declares, as NAME:COUNT each.
+    """Parse --state_parts, a list of NAME:COUNT.
 
     Raises:
-        UsageError: they are not the policy's state.
+        UsageError: a part is malformed, or the parts do not add up to the policy's state.
     """
     found: list[tuple[str, int]] = []
     for part in flag:
@@ -123,7 +121,10 @@ def parse_state_parts(flag: Sequence[str], features: Mapping[str, Feature]) -> S
         )
     key = Inputs(features, 1).state_key
     if found and key is None:
-        raise UsageError("--state_parts: the policy does not use one state", code="flag.conflict")
+        raise UsageError(
+            "--state_parts: the policy does not have exactly one state input; leave the flag out",
+            code="flag.conflict",
+        )
     total = sum(count for _, count in found)
     if found and key is not None and (total,) != features[key].shape:
         raise UsageError(

@@ -1,6 +1,6 @@
-"""LeRobot's conversation: a robot sends observations and asks for actions, over gRPC.
+"""Serves LeRobot's protocol: a robot sends observations and requests actions, over gRPC.
 
-Its pickles are read by a reader that makes nothing but records (``protocols/pickle_reader``).
+Pickles are read by ``protocols/pickle_reader``, which creates only plain values and records.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ except LOAD_ERRORS as error:
 
 _WAIT_S = 2.0
 _FPS = 30.0
-"""LeRobot's own defaults: how long a robot waits for actions, and how they are timed."""
+"""LeRobot's defaults: how long GetActions waits for an observation, and the action rate."""
 _ROOM = 2**16
 
 
 @dataclass
 class _Robot(RegisteredClient):
-    """A robot: what it asked to play, and the newest observation that nobody has answered."""
+    """A robot: its requested policy, and its newest observation without a reply."""
 
     setup: lerobot.PolicySetup | None = None
     newest: asyncio.Queue[lerobot.TimedObservation] = field(
@@ -49,7 +49,7 @@ async def listen(service: PolicyService, port: int, limits: ServerLimits) -> Ope
     """Listen on ``port`` (0: any free one).
 
     Raises:
-        UsageError: the port is taken, or the address is none of this machine's.
+        UsageError: the port is in use, or the address does not belong to this machine.
     """
     server = GrpcServer(
         lerobot.SERVICE,
@@ -67,7 +67,9 @@ async def listen(service: PolicyService, port: int, limits: ServerLimits) -> Ope
     host = f"[{limits.host}]" if ":" in limits.host else limits.host
     bound = server.bind(f"{host}:{port}", _credentials(limits))
     if not bound:
-        raise cannot_listen(limits.host, port, "it is taken, or none of this machine's")
+        raise cannot_listen(
+            limits.host, port, "the port is in use, or the address does not belong to this machine"
+        )
     server.start()
     return OpenEndpoint(bound, server.close)
 
@@ -75,7 +77,7 @@ async def listen(service: PolicyService, port: int, limits: ServerLimits) -> Ope
 def _credentials(limits: ServerLimits) -> Any | None:
     if limits.tls is None:
         return None
-    limits.ssl_context()  # says what is wrong with the files
+    limits.ssl_context()  # raises if the files are invalid
     certificate, key = (file.read_bytes() for file in limits.tls)
     return grpc.ssl_server_credentials([(key, certificate)])
 
@@ -87,9 +89,9 @@ class _Service:
         self._robots: ClientRegistry[_Robot] = ClientRegistry(service.batcher, limits, _Robot)
 
     def handlers(self) -> dict[str, Handler]:
-        """Return what answers each method.
+        """Return the handler of each method.
 
-        All requests are read as streams: of a unary call gRPC waits for the message without limit.
+        All requests are read as streams: gRPC waits without limit for the message of a unary call.
         """
         return {
             lerobot.READY: self._guarded(self._unary(self._ready)),
@@ -99,7 +101,7 @@ class _Service:
         }
 
     def _unary(self, call: Callable[..., Awaitable[bytes]]) -> Callable[..., Awaitable[bytes]]:
-        """Return a call of one message."""
+        """Return a handler of calls with one message."""
 
         async def unary(parts: AsyncIterator[bytes], context: GrpcCall) -> bytes:
             return await call(await self._calls.only_message(parts), context)
@@ -107,7 +109,7 @@ class _Service:
         return unary
 
     def _guarded(self, call: Callable[..., Awaitable[bytes]]) -> Callable[..., Awaitable[bytes]]:
-        """Return a call that only those with the key may make, and that says what is wrong."""
+        """Return a handler that checks origin, key and number of calls, and reports errors."""
 
         async def guarded(request: Any, context: GrpcCall) -> bytes:
             metadata = context.invocation_metadata()
@@ -118,17 +120,17 @@ class _Service:
             if not self._limits.accepts_key(key):
                 context.abort(grpc.StatusCode.UNAUTHENTICATED, "the API key is wrong")
             if not self._calls.add(context):
-                said = f"a connection has at most {MOST_CALLS} calls at once"
-                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, said)
+                reason = f"a connection may have at most {MOST_CALLS} open calls"
+                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, reason)
             try:
                 return await call(request, context)
             except ClientSilent:
-                said = "the client was silent for too long (--idle_s), or others needed the place"
-                context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, said)
+                reason = "the client was silent for too long (--idle_s), or its slot was needed"
+                context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, reason)
             except ProctorError as error:
-                said = strip_control_codes(str(error))
-                print(f"lerobot {context.peer()}: {said}", file=sys.stderr, flush=True)
-                context.abort(grpc.StatusCode.INVALID_ARGUMENT, said)
+                reason = strip_control_codes(str(error))
+                print(f"lerobot {context.peer()}: {reason}", file=sys.stderr, flush=True)
+                context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
 
         return guarded
 
@@ -146,7 +148,7 @@ class _Service:
         robot.setup = lerobot.decode_setup(request)
         wanted, ours = robot.setup.path, self._service.server_info.policy
         print(
-            strip_control_codes(f"lerobot {context.peer()} wants {wanted}: plays {ours}"),
+            strip_control_codes(f"lerobot {context.peer()} requested {wanted}; serving {ours}"),
             file=sys.stderr,
         )
         return b""
@@ -167,12 +169,13 @@ class _Service:
         try:
             observed = await asyncio.wait_for(robot.newest.get(), _WAIT_S)
         except TimeoutError:
-            return b""  # nothing was seen: nothing is done
+            return b""  # no observation, no actions
         setup = robot.setup
         ask = lerobot.decode_request(observed, setup or lerobot.PolicySetup("", ""))
         if setup is None and ask.episode is None:
             raise ProtocolError(
-                "observations come after SendPolicyInstructions", code="protocol.unexpected-message"
+                "call SendPolicyInstructions before sending observations",
+                code="protocol.unexpected-message",
             )
         (session,) = self._service.batcher.sessions_for(robot.sessions, 1)
         actions = (await self._service.answer(session, ask, {})).actions

@@ -1,4 +1,4 @@
-"""Who may talk to a server, how much, how long and how many at once."""
+"""Access control and limits of a server: key, origins, TLS, sizes, timeouts, connections."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ ROOM_BYTES = 4 * 2**20
 
 @dataclass(frozen=True)
 class OpenEndpoint:
-    """A door that is open."""
+    """A listening endpoint: its port, and how to close it."""
 
     port: int
     close: Callable[[], Coroutine[Any, Any, None]]
 
 
 def cannot_listen(host: str, port: int, why: str | None) -> UsageError:
-    """Return the error for an address that cannot be served on."""
+    """Return the error for an address on which the server cannot listen."""
     return UsageError(
-        f"cannot serve on {host} port {port}: {why}; choose another --port or --host",
+        f"cannot listen on {host} port {port}: {why}; choose another --port or --host",
         code="serve.address-unavailable",
     )
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """Return a socket with room for whole pictures: a sender then need not wait for its reader.
+    """Return a bound socket with a receive buffer for whole images, so that senders do not block.
 
     Raises:
-        UsageError: the port is taken, or the address is none of this machine's.
+        UsageError: the port is in use, or the address does not belong to this machine.
     """
     made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
@@ -52,40 +52,40 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 @dataclass(frozen=True)
 class ServerLimits:
-    """What a server allows."""
+    """Limits of a server."""
 
     host: str = "127.0.0.1"
     api_key: str | None = None
     tls: tuple[Path, Path] | None = None
-    """The files of a certificate and of its key."""
+    """Files of the certificate and of its private key."""
     max_bytes: int = MAX_MESSAGE_BYTES
     max_clients: int = 256
     idle_s: float = 600.0
-    """How long a guest may say nothing, or take to say or to take something."""
+    """Longest time in seconds that a client may be silent, or take to send or receive a message."""
 
     def accepts_key(self, offered: str | None) -> bool:
-        """Whether a key is the right one; without one of ours, any is."""
+        """Return whether a client's key is right, in constant time; without a key, all are."""
         if self.api_key is None:
             return True
-        told = (offered or "").encode("utf-8", "surrogatepass")
-        return secrets.compare_digest(told, self.api_key.encode())
+        sent = (offered or "").encode("utf-8", "surrogatepass")
+        return secrets.compare_digest(sent, self.api_key.encode())
 
     def is_foreign(self, hosts: Sequence[str], origins: Sequence[str]) -> bool:
         """Return whether another web site sent a request with these Host and Origin headers.
 
-        Only asked on this machine's own address; elsewhere the API key decides.
+        Checked only on a loopback address; on other addresses the API key decides.
         """
         return self.host in LOOPBACK and not is_own_request(hosts, origins)
 
     def is_foreign_origin(self, origins: Sequence[str]) -> bool:
-        """Return the same for a protocol that shows no Host header."""
+        """Return the same for a protocol without a Host header."""
         return self.host in LOOPBACK and not is_own_origin(origins)
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """Return what a server encrypts with, if it does.
+        """Return the TLS context; None without TLS.
 
         Raises:
-            UsageError: the files are none of a certificate and its key.
+            UsageError: the files are not a certificate and its key.
         """
         if self.tls is None:
             return None
@@ -96,7 +96,7 @@ class ServerLimits:
         except (OSError, ssl.SSLError) as error:
             certificate, key = self.tls
             raise UsageError(
-                f"--tls_cert={certificate} and --tls_key={key} are no certificate with its key: "
+                f"--tls_cert={certificate} and --tls_key={key} are not a certificate and its key: "
                 f"{error}",
                 code="serve.invalid-certificate",
             ) from None

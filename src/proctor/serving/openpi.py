@@ -1,4 +1,4 @@
-"""openpi's conversation: metadata first, then questions and answers."""
+"""Serves openpi's protocol: metadata first, then requests and replies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from proctor.serving.websocket import ClientConnection, WebSocketHandler
 
 
 def handler(service: PolicyService) -> WebSocketHandler:
-    """Return the protocol, for a policy."""
+    """Return the handler of this protocol for a policy."""
     aliases = service.inputs.aliases(openpi.CAMERAS, openpi.STATE)
 
     async def handle(connection: ClientConnection) -> None:
@@ -20,7 +20,7 @@ def handler(service: PolicyService) -> WebSocketHandler:
                 try:
                     if isinstance(frame, str):
                         raise ProtocolError(
-                            "questions come in binary frames", code="protocol.unexpected-message"
+                            "send requests as binary frames", code="protocol.unexpected-message"
                         )
                     answered = await service.answer(session, openpi.decode_request(frame), aliases)
                 except ProctorError as error:

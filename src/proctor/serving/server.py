@@ -1,4 +1,4 @@
-"""All doors of one policy: each protocol on a port of its own, all in one event loop."""
+"""Serves one policy by several protocols, each on its own port, in one event loop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PORTS = {
     Protocol.GROOT: 5555,
     Protocol.LEROBOT: 8080,
 }
-"""Where clients of a protocol look first."""
+"""Default port of each protocol."""
 _SCHEMES = {
     Protocol.OPENPI: "ws",
     Protocol.VLA_EVAL: "vla",
@@ -31,23 +31,23 @@ _SCHEMES = {
 _START_S = 30.0
 _SAY_EVERY_S = 60.0
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-"""Of accept, where the machine or the process has nothing left for another connection."""
+"""Errors of accept when the machine or the process has no resources for a connection."""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A protocol and its port; 0: any free one."""
+    """A protocol and its port; port 0 means any free port."""
 
     protocol: Protocol
     port: int
 
 
 async def _open(endpoint: Endpoint, service: PolicyService, limits: ServerLimits) -> OpenEndpoint:
-    """Open a door; each protocol is imported when it is asked for.
+    """Start to listen; a protocol's libraries are imported on demand.
 
     Raises:
-        UsageError: its port is taken, or a library is missing.
+        UsageError: the port is in use, or a library is missing.
     """
     match endpoint.protocol:
         case Protocol.OPENPI:
@@ -71,10 +71,10 @@ async def _open(endpoint: Endpoint, service: PolicyService, limits: ServerLimits
 
 
 def check_ports_free(endpoints: Sequence[Endpoint], limits: ServerLimits) -> None:
-    """Refuse ports that are taken: before a policy is read, which may take minutes.
+    """Check that the ports are free, before the policy is loaded, which may take minutes.
 
     Raises:
-        UsageError: naming the port.
+        UsageError: a port is in use.
     """
     with contextlib.ExitStack() as held:
         for endpoint in endpoints:
@@ -85,10 +85,10 @@ def check_ports_free(endpoints: Sequence[Endpoint], limits: ServerLimits) -> Non
 def serving(
     endpoints: Sequence[Endpoint], service: PolicyService, limits: ServerLimits
 ) -> Iterator[list[str]]:
-    """Serve at all doors, in a thread; yields their addresses, as clients of ours take them.
+    """Serve all endpoints in a thread; yield their addresses in the form of --policy.url.
 
     Raises:
-        UsageError: a port is taken, or a library is missing.
+        UsageError: a port is in use, or a library is missing.
     """
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(_LoopErrors())
@@ -96,17 +96,17 @@ def serving(
     thread.start()
     opened: list[OpenEndpoint] = []
 
-    def done(work: Coroutine[Any, Any, T]) -> T:
+    def wait_for(work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, loop).result(_START_S)
 
     try:
         for endpoint in endpoints:
-            opened.append(done(_open(endpoint, service, limits)))
+            opened.append(wait_for(_open(endpoint, service, limits)))
         yield [_address(d, o.port, limits) for d, o in zip(endpoints, opened, strict=True)]
     finally:
         for one in opened:
-            done(one.close())
-        done(_cancel_tasks())
+            wait_for(one.close())
+        wait_for(_cancel_tasks())
         loop.call_soon_threadsafe(loop.stop)
         thread.join(_START_S)
         if not thread.is_alive():
@@ -116,7 +116,7 @@ def serving(
 class _LoopErrors:
     """Handles errors of the event loop itself.
 
-    Where no descriptor or memory is left for a connection, asyncio tries again after a second.
+    If no descriptor or memory is left for a connection, asyncio retries after a second.
     """
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ class _LoopErrors:
         elif loop.time() - self._said_at >= _SAY_EVERY_S:
             self._said_at = loop.time()
             print(
-                f"no connection can be accepted: {error.strerror}; waiting until descriptors or "
+                f"cannot accept connections: {error.strerror}; retrying until descriptors or "
                 "memory are free (ulimit -n, --max_connections)",
                 file=sys.stderr,
                 flush=True,
@@ -137,7 +137,7 @@ class _LoopErrors:
 
 
 async def _cancel_tasks() -> None:
-    """End what is still being said: nobody is served any more."""
+    """Cancel the tasks of all connections."""
     rest = asyncio.all_tasks() - {asyncio.current_task()}
     for task in rest:
         task.cancel()

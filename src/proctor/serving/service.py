@@ -1,4 +1,4 @@
-"""What every protocol is served from: the desk, the policy's inputs, and what is said of it."""
+"""The policy service that all protocols share: batcher, inputs and server description."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from proctor.system.warn_once import WarnOnce
 
 @dataclass(frozen=True)
 class PolicyService:
-    """A policy, as those who serve it need it."""
+    """A policy, ready to be served by any protocol."""
 
     batcher: RequestBatcher
     inputs: Inputs
     server_info: ServerInfo
     once: WarnOnce = field(default_factory=WarnOnce)
-    """Says what clients' names stand for."""
+    """Prints each mapping of a client's names once."""
 
     @contextlib.contextmanager
     def session(self) -> Iterator[ClientSession]:
-        """Enter as a guest, and leave."""
+        """Open a session, and close it at the end."""
         session = self.batcher.open_session()
         try:
             yield session
@@ -37,25 +37,25 @@ class PolicyService:
     async def answer(
         self, session: ClientSession, request: InferenceRequest, aliases: Mapping[str, str]
     ) -> BatchedReply:
-        """Return the answer to a question.
+        """Return the reply to a request.
 
         Raises:
-            ProctorError: it cannot be answered, in one line for whoever asked.
+            ProctorError: the request fails; the text is one line for the client.
         """
         rows = self.inputs.rows(request, aliases)
         self._print_aliases(request, aliases)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[BatchedReply] = loop.create_future()
 
-        def on_reply(said: BatchedReply | ProctorError) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(_settle, answer, said)
+        def on_reply(reply: BatchedReply | ProctorError) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(_resolve, answer, reply)
 
         self.batcher.submit(session, request, rows, on_reply)
         return await answer
 
     def _print_aliases(self, request: InferenceRequest, aliases: Mapping[str, str]) -> None:
-        """Print which of a stranger's names stand for what: only its user knows if that is so."""
+        """Print how a client's names are mapped to the policy's, so that its user can check it."""
         if request.episode is not None:
             return
         known = request.observation
@@ -66,15 +66,15 @@ class PolicyService:
     def observe(
         self, session: ClientSession, request: InferenceRequest, aliases: Mapping[str, str]
     ) -> None:
-        """Take note of what is seen, without an answer.
+        """Add an observation without a reply.
 
         Raises:
-            WireError: it is not what the policy looks at.
+            ProtocolError: the observation does not match the policy's inputs.
         """
         self.batcher.observe(session, self.inputs.rows(request, aliases))
 
     def health(self) -> dict[str, Any]:
-        """Return how it goes."""
+        """Return counters for the health page."""
         batcher = self.batcher
         mean = batcher.answered / batcher.batches if batcher.batches else None
         return {
@@ -85,11 +85,11 @@ class PolicyService:
         }
 
 
-def _settle(answer: asyncio.Future[BatchedReply], said: BatchedReply | ProctorError) -> None:
-    """Hand an answer to whoever waits for it, if somebody still does."""
+def _resolve(answer: asyncio.Future[BatchedReply], reply: BatchedReply | ProctorError) -> None:
+    """Resolve the future of a request, unless the client has gone."""
     if answer.done():
         return
-    if isinstance(said, BatchedReply):
-        answer.set_result(said)
+    if isinstance(reply, BatchedReply):
+        answer.set_result(reply)
     else:
-        answer.set_exception(said)
+        answer.set_exception(reply)

@@ -1,4 +1,4 @@
-"""vla-eval's conversation: hello, then episodes of observations, each answered by an action."""
+"""Serves vla-eval's protocol: hello, then episodes of observations, each with an action."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from proctor.serving.websocket import ClientConnection, WebSocketHandler
 
 @dataclass
 class _Client:
-    """Who asks: theirs want one action for every observation, ours whole chunks."""
+    """A client. vla-eval's gets one action per observation, Proctor's a whole chunk."""
 
     session: ClientSession
     whole: bool = False
@@ -27,7 +27,7 @@ class _Client:
 
 
 def handler(service: PolicyService, limits: ServerLimits) -> WebSocketHandler:
-    """Return the protocol, for a policy."""
+    """Return the handler of this protocol for a policy."""
 
     async def handle(connection: ClientConnection) -> None:
         with service.session() as session:
@@ -56,7 +56,7 @@ def handler(service: PolicyService, limits: ServerLimits) -> WebSocketHandler:
 
 
 async def _answer(service: PolicyService, client: _Client, message: Message) -> Message | None:
-    """Return what a message is answered with, if with anything."""
+    """Return the reply to a message; None if it needs none."""
     match message.kind:
         case MessageType.HELLO:
             client.whole = vla_eval.is_proctor_client(message)
@@ -72,7 +72,7 @@ async def _answer(service: PolicyService, client: _Client, message: Message) -> 
             return Message(MessageType.ACTION, vla_eval.actions_payload(actions), message.seq)
         case _:
             raise ProtocolError(
-                f"a client does not say {message.kind.value}", code="protocol.unexpected-message"
+                f"clients must not send {message.kind.value}", code="protocol.unexpected-message"
             )
 
 

@@ -1,4 +1,4 @@
-"""WebSockets: who may come in, how much they may say, and answers to whoever asks for health."""
+"""WebSocket endpoints: access control, limits, and health pages by plain HTTP."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ except LOAD_ERRORS as error:
 
 _OPEN_S, _CLOSE_S = 10.0, 1.0
 _MAX_FRAGMENTS, _MAX_TEXT = 4096, 2**16
-"""Fragments of a message, and characters of a text that are kept."""
-_WORDS = {"Api-Key", "Bearer"}
+"""Limits: fragments of a message, and characters of a text that are kept."""
+_AUTH_SCHEMES = {"Api-Key", "Bearer"}
 ClientHandler = Callable[["ClientConnection"], Awaitable[None]]
 
 
 @dataclass(frozen=True)
 class WebSocketHandler:
-    """A protocol over WebSockets: who holds a conversation, and what is asked by plain HTTP."""
+    """A protocol over WebSockets: the coroutine that serves a client, and plain HTTP pages."""
 
     handle: ClientHandler
     pages: Mapping[str, Callable[[], Mapping[str, Any] | str]]
-    """By path: JSON, or a text."""
+    """Content by path: JSON, or a text."""
 
 
 class ClientDisconnected(Exception):
-    """Whoever was on the line is gone, or was silent for too long."""
+    """The client has disconnected, or was silent for too long."""
 
 
 class ClientConnection:
-    """A connection to one guest."""
+    """A connection to one client."""
 
     def __init__(self, connection: ServerConnection, idle_s: float) -> None:
         self._socket, self._idle_s = connection, idle_s
         self._waits_since: float | None = None
-        """Since when the guest is waited for; None while it waits for us."""
+        """Since when the server waits for the client; None while the client waits."""
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_later(idle_s, self._check_idle)
 
     def _check_idle(self) -> None:
-        """Cut the guest off where it was waited for too long. One timer, however much is said."""
+        """Disconnect a client that was silent for too long. One timer serves all messages."""
         now, since = self._loop.time(), self._waits_since
         due = (now if since is None else since) + self._idle_s
         if due <= now:
@@ -65,14 +65,14 @@ class ClientConnection:
             self._timer = self._loop.call_at(due, self._check_idle)
 
     def stop_idle_timer(self) -> None:
-        """Look after the guest no more."""
+        """Stop checking for silence."""
         self._timer.cancel()
 
     async def receive(self) -> bytes | str:
-        """Return what the guest says next.
+        """Return the client's next frame.
 
         Raises:
-            GuestLeft: nothing more will come.
+            ClientDisconnected: the client is gone.
         """
         with self._waiting():
             return await self._message()
@@ -81,13 +81,13 @@ class ClientConnection:
         """Send a frame.
 
         Raises:
-            GuestLeft: it is not taken.
+            ClientDisconnected: the client does not receive it.
         """
         with self._waiting():
             await self._socket.send(frame)
 
     async def _message(self) -> bytes | str:
-        """Receive the next message; of a text only the end is kept, for no protocol has texts."""
+        """Receive the next message; only the end of a text is kept: no protocol uses texts."""
         parts: list[Any] = []
         fragments = 0
         async for part in self._socket.recv_streaming():
@@ -113,10 +113,10 @@ class ClientConnection:
 
 
 async def listen(handler: WebSocketHandler, port: int, limits: ServerLimits) -> OpenEndpoint:
-    """Listen on ``port`` (0: any free one) and hold a conversation with everyone who may come.
+    """Listen on ``port`` (0: any free port) and serve all admitted clients.
 
     Raises:
-        UsageError: the port is taken, or the address is none of this machine's.
+        UsageError: the port is in use, or the address does not belong to this machine.
     """
     sessions: set[ServerConnection] = set()
 
@@ -127,15 +127,15 @@ async def listen(handler: WebSocketHandler, port: int, limits: ServerLimits) -> 
             with contextlib.suppress(ClientDisconnected):
                 await handler.handle(connection)
         except Exception as error:
-            print(strip_control_codes(f"a guest was left alone: {error!r}"), file=sys.stderr)
+            print(strip_control_codes(f"a client's connection failed: {error!r}"), file=sys.stderr)
             raise
         finally:
             connection.stop_idle_timer()
             sessions.discard(session)
 
     def answer(session: ServerConnection, request: Request) -> Response | None:
-        told = request.headers
-        if limits.is_foreign(told.get_all("Host"), told.get_all("Origin")):
+        headers = request.headers
+        if limits.is_foreign(headers.get_all("Host"), headers.get_all("Origin")):
             return session.respond(http.HTTPStatus.FORBIDDEN, f"{REFUSAL}\n")
         path = urlsplit(request.path).path
         if path in handler.pages:
@@ -172,26 +172,26 @@ async def listen(handler: WebSocketHandler, port: int, limits: ServerLimits) -> 
     return OpenEndpoint(server.sockets[0].getsockname()[1], close)
 
 
-def _page(connection: ServerConnection, said: Mapping[str, Any] | str) -> Response:
-    if isinstance(said, str):
-        return connection.respond(http.HTTPStatus.OK, said)
-    response = connection.respond(http.HTTPStatus.OK, json.dumps(said))
+def _page(connection: ServerConnection, content: Mapping[str, Any] | str) -> Response:
+    if isinstance(content, str):
+        return connection.respond(http.HTTPStatus.OK, content)
+    response = connection.respond(http.HTTPStatus.OK, json.dumps(content))
     del response.headers["Content-Type"]
     response.headers["Content-Type"] = "application/json"
     return response
 
 
 def _key_in(request: Request) -> str | None:
-    """Return the key that a guest shows: in the header, or as ?api_key= where it can set none."""
+    """Return the key from the header, or from ?api_key= for clients that cannot set headers."""
     kind, _, key = request.headers.get("Authorization", "").partition(" ")
-    if kind in _WORDS:
+    if kind in _AUTH_SCHEMES:
         return key
-    asked = parse_qs(urlsplit(request.path).query, max_num_fields=16)
-    return asked.get("api_key", [None])[0]
+    query = parse_qs(urlsplit(request.path).query, max_num_fields=16)
+    return query.get("api_key", [None])[0]
 
 
 def _quiet() -> logging.Logger:
-    """Return a log that nobody reads: that strangers break off is no news, the rest is printed."""
+    """Return a silenced logger: disconnects are normal, and other errors are printed."""
     log = logging.getLogger("proctor.serving")
     log.setLevel(logging.CRITICAL + 1)
     log.propagate = False

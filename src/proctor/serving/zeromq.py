@@ -1,4 +1,4 @@
-"""ZeroMQ's REQ sockets: who may come in, how much they may say, and an answer to each request."""
+"""ZeroMQ endpoints for REQ sockets: access control, limits, and a reply to each request."""
 
 from __future__ import annotations
 
@@ -15,71 +15,69 @@ from proctor.serving.limits import OpenEndpoint, ServerLimits, bound_socket, can
 _OPEN_S = 10.0
 _BUFFER = 2**20
 _PARTS, _MOST_PARTS = 2, 64
-"""Of a request: an empty part and itself. Of a message that is read to its end and refused."""
-_MAX_UNKNOWN, _SMALL_BYTES = 4, 2**16
-"""Clients that have not shown the key and may each send a request larger than that."""
-
-
+"""Parts of a request (an empty part and the body), and of a message that is read and refused."""
+_MAX_UNAUTHENTICATED, _SMALL_BYTES = 4, 2**16
+"""Unauthenticated clients that may send a large request at the same time, and what is large."""
 _MAX_REFUSED = 8
-"""Requests in a row that are none, or have no key: a peer can send many of them at no cost."""
+"""Consecutive requests that are invalid or lack the key, before the client is disconnected."""
 _MAX_COMMANDS, _COMMANDS_S = 256, 1.0
-"""Heartbeats in so many seconds."""
+"""Limit of commands, such as heartbeats, in so many seconds."""
 
 
 @dataclass
 class ZmqClient:
-    """A conversation with one client."""
+    """A connected client."""
 
     answer: Callable[[bytes], Awaitable[bytes]]
     authenticated: bool = True
-    """Whether the client has shown the key."""
+    """Whether the client has sent the right key."""
 
 
 @dataclass(frozen=True)
 class ZmqHandler:
-    """A protocol of requests and replies."""
+    """A protocol of requests and replies over ZeroMQ."""
 
     handle: Callable[[], contextlib.AbstractContextManager[ZmqClient]]
-    """Begins a conversation with somebody, who is answered by what it yields."""
+    """Context manager that yields a client for a new connection."""
     refuse: Callable[[str], bytes]
-    """Says in a reply why there is no answer."""
+    """Encodes an error message as a reply."""
 
 
 class _Disconnected(Exception):
-    """Whoever was on the line is gone, was silent for too long, or speaks something else."""
+    """The client is gone, was silent for too long, or speaks another protocol."""
 
 
 @contextlib.contextmanager
 def _disconnecting() -> Iterator[None]:
     try:
         yield
-    except (ProtocolError, OSError, EOFError):  # a time that is over is one of the second
+    except (ProtocolError, OSError, EOFError):  # TimeoutError is an OSError
         raise _Disconnected from None
 
 
 class _ZmqConnection:
-    """A connection to one guest."""
+    """A connection to one client."""
 
     def __init__(
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         limits: ServerLimits,
-        unknown: asyncio.Semaphore,
+        unauthenticated: asyncio.Semaphore,
     ) -> None:
         self._reader, self._writer = reader, writer
         self._max_bytes, self._idle_s = limits.max_bytes, limits.idle_s
         self._requests: asyncio.Queue[bytes | ProtocolError | None] = asyncio.Queue(1)
-        self._unknown = unknown
-        """The places for large requests of clients that have not shown the key."""
+        self._unauthenticated = unauthenticated
+        """Slots for large requests of unauthenticated clients."""
         self._has_slot = False
         self._commands, self._commands_since = 0, 0.0
 
     async def greet(self) -> None:
-        """Shake hands.
+        """Perform the ZMTP handshake.
 
         Raises:
-            _GuestLeft: it is somebody else, or gone.
+            _Disconnected: the client is gone or speaks another protocol.
         """
         with _disconnecting():
             async with asyncio.timeout(_OPEN_S):
@@ -89,35 +87,35 @@ class _ZmqConnection:
                 flags = await self._flags()
                 zmtp.check_ready(await self._command(await self._size(flags.size_bytes)))
 
-    async def read(self, handler: ZmqClient) -> None:
-        """Read requests ahead of who hears them, one at most, so that heartbeats are answered."""
+    async def read(self, client: ZmqClient) -> None:
+        """Read at most one request ahead, so that heartbeats are answered meanwhile."""
         with contextlib.suppress(_Disconnected), _disconnecting():
             while True:
-                await self._requests.put(await self._request(handler))
+                await self._requests.put(await self._request(client))
         await self._requests.put(None)
 
-    def check_key_shown(self, handler: ZmqClient) -> None:
-        """Give the place back of a client that has shown the key, and hang up on one that has not.
+    def check_key_shown(self, client: ZmqClient) -> None:
+        """Release the slot of a client; disconnect it if it is still unauthenticated.
 
         Raises:
-            _GuestLeft: it sent a large request, and no key.
+            _Disconnected: the client sent a large request without the key.
         """
         if self._has_slot:
             self.release_slot()
-            if not handler.authenticated:
+            if not client.authenticated:
                 raise _Disconnected
 
     def release_slot(self) -> None:
-        """Give the place for a large request back, if it has one."""
+        """Release the slot for a large request, if the connection holds one."""
         if self._has_slot:
             self._has_slot = False
-            self._unknown.release()
+            self._unauthenticated.release()
 
     async def receive(self) -> bytes | ProtocolError:
-        """Return the next request, or what is wrong with it.
+        """Return the next request, or the error for an invalid one.
 
         Raises:
-            _GuestLeft: nothing more will come.
+            _Disconnected: the client is gone.
         """
         with _disconnecting():
             async with asyncio.timeout(self._idle_s):
@@ -130,15 +128,15 @@ class _ZmqConnection:
         """Send a reply.
 
         Raises:
-            _GuestLeft: it is not taken.
+            _Disconnected: the client does not receive it.
         """
         with _disconnecting():
             async with asyncio.timeout(self._idle_s):
                 self._writer.write(zmtp.encode_reply(reply))
                 await self._writer.drain()
 
-    async def _request(self, handler: ZmqClient) -> bytes | ProtocolError:
-        """Read a message to its end, and keep what a request may have."""
+    async def _request(self, client: ZmqClient) -> bytes | ProtocolError:
+        """Read a message to its end; keep only as many parts and bytes as a request may have."""
         kept: list[bytes] = []
         parts, total, more = 0, 0, True
         while more:
@@ -149,10 +147,12 @@ class _ZmqConnection:
                 continue
             parts, total, more = parts + 1, total + size, flags.more
             if parts > _MOST_PARTS:
-                await self._requests.put(_invalid_request(f"more than {_MOST_PARTS}"))
-                raise ProtocolError("it does not end", code="protocol.too-large")
+                await self._requests.put(_invalid_request(f"more than {_MOST_PARTS} parts"))
+                raise ProtocolError(
+                    f"a message has more than {_MOST_PARTS} parts", code="protocol.too-large"
+                )
             if parts <= _PARTS and total <= self._max_bytes:
-                async with self._slot(handler, size):
+                async with self._slot(client, size):
                     kept.append(b"".join([piece async for piece in self._pieces(size)]))
             else:
                 kept.clear()
@@ -160,23 +160,22 @@ class _ZmqConnection:
                     pass
         if total > self._max_bytes:
             return ProtocolError(
-                f"the request is of {total} bytes, at most {self._max_bytes} are taken "
-                "(--max_message_mb)",
+                f"the request has {total} bytes; the limit is {self._max_bytes} (--max_message_mb)",
                 code="protocol.too-large",
             )
         if parts != _PARTS or kept[0]:
-            return _invalid_request(f"{parts} in all")
+            return _invalid_request(f"{parts} parts")
         return kept[1]
 
     @contextlib.asynccontextmanager
-    async def _slot(self, handler: ZmqClient, size: int) -> AsyncIterator[None]:
-        """Let a client without the key wait for its turn to send much, and send it soon."""
-        if handler.authenticated or size <= _SMALL_BYTES:
+    async def _slot(self, client: ZmqClient, size: int) -> AsyncIterator[None]:
+        """Make an unauthenticated client wait for a slot before a large request, with a timeout."""
+        if client.authenticated or size <= _SMALL_BYTES:
             yield
             return
         async with asyncio.timeout(_OPEN_S):
             if not self._has_slot:
-                await self._unknown.acquire()
+                await self._unauthenticated.acquire()
                 self._has_slot = True
             yield
 
@@ -202,10 +201,10 @@ class _ZmqConnection:
         if pong is not None:
             self._writer.write(pong)
             await self._writer.drain()
-        await asyncio.sleep(0)  # a thousand at once are not read at the others' cost
+        await asyncio.sleep(0)  # let other clients run between many commands
 
     async def _pieces(self, size: int) -> AsyncIterator[bytes]:
-        """Read so many bytes as they come: a buffer that grows to hold them costs more."""
+        """Yield ``size`` bytes in pieces as they arrive, which costs less than a growing buffer."""
         while size:
             piece = await self._reader.read(min(size, _BUFFER))
             if not piece:
@@ -216,34 +215,34 @@ class _ZmqConnection:
 
 def _invalid_request(parts: str) -> ProtocolError:
     return ProtocolError(
-        f"a request is one part behind an empty one, as REQ sends it, not {parts}",
+        f"a request must have an empty part and one body, as REQ sends it; got {parts}",
         code="protocol.invalid-frame",
     )
 
 
 async def listen(handler: ZmqHandler, port: int, limits: ServerLimits) -> OpenEndpoint:
-    """Listen on ``port`` (0: any free one) and answer everyone who may come.
+    """Listen on ``port`` (0: any free port) and serve all admitted clients.
 
     Raises:
-        UsageError: the port is taken, or the address is none of this machine's.
+        UsageError: the port is in use, or the address does not belong to this machine.
     """
     sessions: set[asyncio.StreamWriter] = set()
-    unknown = asyncio.Semaphore(_MAX_UNKNOWN)
+    unauthenticated = asyncio.Semaphore(_MAX_UNAUTHENTICATED)
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(sessions) >= 2 * limits.max_clients:
             writer.transport.abort()
             return
-        crowded = len(sessions) >= limits.max_clients
+        is_full = len(sessions) >= limits.max_clients
         sessions.add(writer)
-        connection = _ZmqConnection(reader, writer, limits, unknown)
+        connection = _ZmqConnection(reader, writer, limits, unauthenticated)
         try:
             with contextlib.suppress(_Disconnected):
                 await connection.greet()
-                with _refused_client(handler) if crowded else handler.handle() as conversation:
-                    await _serve_client(connection, conversation, handler)
+                with _refused_client(handler) if is_full else handler.handle() as client:
+                    await _serve_client(connection, client, handler)
         except Exception as error:
-            print(strip_control_codes(f"a guest was left alone: {error!r}"), file=sys.stderr)
+            print(strip_control_codes(f"a client's connection failed: {error!r}"), file=sys.stderr)
             raise
         finally:
             connection.release_slot()
@@ -265,15 +264,13 @@ async def listen(handler: ZmqHandler, port: int, limits: ServerLimits) -> OpenEn
     return OpenEndpoint(server.sockets[0].getsockname()[1], close)
 
 
-async def _serve_client(
-    connection: _ZmqConnection, conversation: ZmqClient, handler: ZmqHandler
-) -> None:
-    """Answer requests, or say what is wrong with them.
+async def _serve_client(connection: _ZmqConnection, client: ZmqClient, handler: ZmqHandler) -> None:
+    """Answer requests until the client disconnects.
 
     Raises:
-        _GuestLeft: in the end.
+        _Disconnected: the client is gone.
     """
-    reading = asyncio.ensure_future(connection.read(conversation))
+    reading = asyncio.ensure_future(connection.read(client))
     try:
         refused = 0
         while refused < _MAX_REFUSED:
@@ -282,10 +279,10 @@ async def _serve_client(
                 refused += 1
                 await connection.send(handler.refuse(str(request)))
             else:
-                await connection.send(await conversation.answer(request))
-                refused = 0 if conversation.authenticated else refused + 1
+                await connection.send(await client.answer(request))
+                refused = 0 if client.authenticated else refused + 1
             del request
-            connection.check_key_shown(conversation)
+            connection.check_key_shown(client)
     finally:
         reading.cancel()
 

@@ -124,7 +124,7 @@ class TrainingMonitor:
         """Remove the checkpoints that are not to be kept, and name the best of the others.
 
         Raises:
-            NotWritten: the disk is full or gone.
+            WriteFailed: the disk is full or gone.
         """
         try:
             self._keep_and_name()
