@@ -1,8 +1,8 @@
-"""Pictures changed at random, on the device: brighter, turned, sharper ... (LeRobot's six).
+"""Random image augmentation on the device, with LeRobot's six transforms.
 
-Of each sample and camera a few transforms are chosen, by their weights and without putting back,
-and applied in the order listed; all observed steps of a sample are changed alike. Pictures are
-float [B, 3, H, W] or [B, T, 3, H, W] from 0 to 1, and stay so.
+For each sample and camera a few transforms are sampled by weight, without replacement, and applied
+in the listed order. All observation steps of a sample get the same transforms. Images are float
+[B, 3, H, W] or [B, T, 3, H, W] in [0, 1] before and after.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from torch import Tensor
 from proctor.config.image_transforms import ImageTransformSettings, Transform
 
 GRAY = (0.2989, 0.587, 0.114)
-"""Weights of red, green and blue in a picture's brightness (ITU-R 601-2)."""
+"""Weights of red, green and blue in the luma (ITU-R 601-2)."""
 
 
 @dataclass(frozen=True)
 class AugmentationPlan:
-    """What is done to the rows of one camera: in each round, which rows by which transform."""
+    """The sampled transforms for the rows of one camera."""
 
     rounds: tuple[tuple[int, Tensor, Tensor], ...]
-    """Number of the transform, rows, and three numbers from 0 to 1 for each row."""
+    """In order: index of the transform, its rows, and three numbers in [0, 1] for each row."""
 
 
 def plan_augmentation(
     settings: ImageTransformSettings, rows: int, generator: torch.Generator
 ) -> AugmentationPlan:
-    """Draw what is done to each of ``rows`` samples of a camera, on the CPU."""
+    """Sample the transforms for ``rows`` samples of a camera, on the CPU."""
     weights = torch.tensor([transform.weight for transform in settings.transforms()])
     chosen = torch.multinomial(
         weights.expand(rows, -1), settings.max_num_transforms, generator=generator
@@ -50,10 +50,10 @@ def plan_augmentation(
     return AugmentationPlan(tuple(rounds))
 
 
-def augment(images: Tensor, transforms: Sequence[Transform], what: AugmentationPlan) -> Tensor:
-    """Return the pictures of a camera as ``what`` says."""
+def augment(images: Tensor, transforms: Sequence[Transform], plan: AugmentationPlan) -> Tensor:
+    """Apply an augmentation plan to the images of a camera."""
     out = images.clone()
-    for kind, rows, numbers in what.rounds:
+    for kind, rows, numbers in plan.rounds:
         at = rows.to(images.device, non_blocking=True)
         drawn = numbers.to(images.device, non_blocking=True)
         out[at] = apply(transforms[kind], out[at], drawn)
@@ -61,7 +61,7 @@ def augment(images: Tensor, transforms: Sequence[Transform], what: AugmentationP
 
 
 def apply(transform: Transform, images: Tensor, numbers: Tensor) -> Tensor:
-    """Return pictures [N, ..., 3, H, W] changed by one transform, at ``numbers`` [N, 3]."""
+    """Apply one transform to images [N, ..., 3, H, W], with random ``numbers`` [N, 3]."""
     flat = images.reshape(-1, *images.shape[-3:])
     drawn = numbers.repeat_interleave(len(flat) // len(images), 0)
     factor = transform.low + (transform.high - transform.low) * drawn[:, 0]
@@ -93,7 +93,7 @@ def _saturation(images: Tensor, factor: Tensor) -> Tensor:
 
 
 def _sharpness(images: Tensor, factor: Tensor) -> Tensor:
-    """Away from (or towards) a picture smoothed by 3x3, whose border stays as it is."""
+    """Blend with a 3x3-smoothed image, whose border pixels are unchanged."""
     kernel = images.new_ones(3, 1, 3, 3) / 13
     kernel[:, :, 1, 1] = 5 / 13
     smooth = images.clone()
@@ -102,7 +102,7 @@ def _sharpness(images: Tensor, factor: Tensor) -> Tensor:
 
 
 def _hue(images: Tensor, shift: Tensor) -> Tensor:
-    """Turn the colour circle by a share of it."""
+    """Rotate the hue by a fraction of the colour circle."""
     red, green, blue = images.unbind(-3)
     value, least = images.amax(-3), images.amin(-3)
     span = value - least
@@ -121,14 +121,14 @@ def _hue(images: Tensor, shift: Tensor) -> Tensor:
 
 
 def affine(images: Tensor, degrees: Tensor, shift: Tensor) -> Tensor:
-    """Turn pictures about their middle and move them by shares of width and height.
+    """Rotate images about their centre and shift them by fractions of width and height.
 
-    Pixels are taken from the nearest, and black where there was no picture.
+    Sampling is nearest-neighbour; pixels from outside the image are black.
     """
     height, width = images.shape[-2:]
     angle = degrees * (math.pi / 180)
     cos, sin = angle.cos(), angle.sin()
-    # In torch's coordinates a picture is 2 wide and 2 high; whole pixels, as in torchvision.
+    # torch's coordinates span 2 in each direction; shifts are whole pixels, as in torchvision.
     pixels = images.new_tensor([width, height])
     right, down = (2 * (shift * pixels).round() / pixels).unbind(-1)
     ratio = height / width

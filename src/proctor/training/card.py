@@ -1,4 +1,4 @@
-"""The card of a policy on the Hub: README.md, which states what is known of it and how."""
+"""Model card (README.md) of a policy on the Hub, with its evaluation and training command."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from proctor.runs.training import EVALUATIONS, EvaluationLogRow, read_training, 
 from proctor.system.hub import HUB_ID
 from proctor.training.checkpoints import AVERAGED
 
-_NOT_SAID = ("output_dir", "policy.path")
+_LOCAL_FLAGS = ("output_dir", "policy.path")
 
 
 @dataclass(frozen=True)
 class PolicyCard:
-    """A policy of a training, on its way to the Hub."""
+    """A policy of a training that is uploaded to the Hub."""
 
     run: Path
-    """The training's folder."""
+    """Folder of the training."""
     folder: Path
-    """The policy itself: RUN/checkpoints/000200/pretrained_model."""
+    """Folder of the policy: RUN/checkpoints/000200/pretrained_model."""
     repo: str
 
     @property
     def step(self) -> int:
-        """The steps it has learnt for."""
+        """Number of training steps."""
         return int(self.folder.parent.name)
 
 
 def render_card(policy: PolicyCard, tags: Sequence[str], licence: str | None) -> str:
-    """Return the text of the page.
+    """Return the text of the model card.
 
     Raises:
         UsageError: the training's record cannot be read.
@@ -47,7 +47,7 @@ def render_card(policy: PolicyCard, tags: Sequence[str], licence: str | None) ->
     record = read_training(policy.run)
     if record is None:
         raise UsageError(
-            f"{policy.run} is not the folder of a training (it has no train.json)",
+            f"{policy.run} is not a training folder (it has no train.json)",
             code="training.not-found",
         )
     kind = str(read_json(policy.folder / "config.json").get("type"))
@@ -63,8 +63,8 @@ def render_card(policy: PolicyCard, tags: Sequence[str], licence: str | None) ->
     if HUB_ID.fullmatch(dataset):
         head["datasets"] = [dataset]
     if (policy.folder / ADAPTER_CONFIG).is_file():
-        told = read_json(policy.folder / ADAPTER_CONFIG)
-        head["base_model"] = str(told.get("base_model_name_or_path"))
+        adapter = read_json(policy.folder / ADAPTER_CONFIG)
+        head["base_model"] = str(adapter.get("base_model_name_or_path"))
     return f"""\
 ---
 {yaml.safe_dump(head, sort_keys=False, allow_unicode=True).rstrip()}
@@ -81,7 +81,7 @@ def render_card(policy: PolicyCard, tags: Sequence[str], licence: str | None) ->
 
 ## Training
 
-{_block(train_command(_without(record.given), resolved))}
+{_block(train_command(_portable_flags(record.given), resolved))}
 
 {_table({"batch size": resolved.get("batch_size"), "seed": resolved.get("seed")} | record.versions)}
 
@@ -95,21 +95,21 @@ def _what(kind: str, head: Mapping[str, Any]) -> str:
 
 
 def _evaluation(policy: PolicyCard, *, averaged: bool) -> str:
-    """Say the rate with its interval, and what exactly it is the rate of."""
+    """Return the section with success rate, interval and evaluation protocol."""
     none = "It was not evaluated."
     if averaged != (policy.folder.name == AVERAGED):
         return none
     lines = [line for line in read_training_log(policy.run) if isinstance(line, EvaluationLogRow)]
-    played = {line.step: line for line in lines if line.pc_success is not None}
-    found = played.get(policy.step)
+    evaluated = {line.step: line for line in lines if line.pc_success is not None}
+    found = evaluated.get(policy.step)
     run = policy.run / EVALUATIONS / policy.folder.parent.name
     record = RunFolder(run).read()
     if found is None or record is None:
         return none
     chosen = (
-        f"\n\nThe best of {len(played)} checkpoints that played the same episodes: being chosen "
-        "flatters it.\n"
-        if len(played) > 1
+        f"\n\nThe best of {len(evaluated)} checkpoints on the same episodes: the selection "
+        "biases this rate upwards.\n"
+        if len(evaluated) > 1
         else "\n"
     )
     facts = {
@@ -118,14 +118,14 @@ def _evaluation(policy: PolicyCard, *, averaged: bool) -> str:
         "protocol": record.fingerprint,
         "seed": record.resolved.get("seed"),
     }
-    flags = _without(record.given)
+    flags = _portable_flags(record.given)
     command = run_command({"policy.path": policy.repo, **flags}, record.resolved)
     return f"{_table(facts)}{chosen}\nThe same episodes again:\n\n{_block(command)}"
 
 
-def _rate(played: EvaluationLogRow) -> str:
-    ends = "" if played.interval is None else " [{:.1f}, {:.1f}]".format(*played.interval)
-    return f"{played.pc_success:.1f}%{ends} n={played.episodes}"
+def _rate(row: EvaluationLogRow) -> str:
+    ends = "" if row.interval is None else " [{:.1f}, {:.1f}]".format(*row.interval)
+    return f"{row.pc_success:.1f}%{ends} n={row.episodes}"
 
 
 def _benchmark(record: RunRecord) -> str:
@@ -133,9 +133,9 @@ def _benchmark(record: RunRecord) -> str:
     return " ".join(str(env[name]) for name in ("env.type", "env.task") if env.get(name))
 
 
-def _without(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return flags that mean something elsewhere, too."""
-    return {name: value for name, value in flatten(given).items() if name not in _NOT_SAID}
+def _portable_flags(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the flags that are valid on other machines."""
+    return {name: value for name, value in flatten(given).items() if name not in _LOCAL_FLAGS}
 
 
 def _table(facts: Mapping[str, Any]) -> str:

@@ -1,8 +1,8 @@
-"""Evaluations of checkpoints while the training goes on: each a process of its own.
+"""Evaluates checkpoints during training, each in a process of its own.
 
-Always the same episodes, so that checkpoints can be compared pair by pair. One runs at a time, the
-others wait for it; what breaks costs a line and no training. RUN/eval/000200 is an ordinary run of
-`proctor eval`, RUN/eval/000200.log what it said.
+All checkpoints run the same episodes, so that they can be compared pairwise. One evaluation runs at
+a time. A failed evaluation is logged and does not stop the training. RUN/eval/000200 is a run of
+`proctor eval`, and RUN/eval/000200.log is its output.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STOP_S = 10.0
 
 @dataclass(frozen=True)
 class _Overall:
-    """What eval_info.json says of all episodes."""
+    """The results over all episodes in eval_info.json."""
 
     pc_success: float | None
     n_episodes: int
@@ -53,7 +53,7 @@ class _Info:
 
 
 class CheckpointEvaluator:
-    """Plays the checkpoints that it is handed, one after the other."""
+    """Evaluates submitted checkpoints, one after the other."""
 
     def __init__(
         self, config: TrainConfig, folder: Path, command: tuple[str, ...] = COMMAND
@@ -65,18 +65,18 @@ class CheckpointEvaluator:
 
     @property
     def pending(self) -> frozenset[int]:
-        """The steps whose checkpoints must stay until they are played."""
+        """Steps whose checkpoints wait for their evaluation, and must be kept until then."""
         running = [self._running[0]] if self._running is not None else []
         return frozenset(int(path.name) for path in [*self._waiting, *running])
 
     def submit(self, checkpoint: Path) -> None:
-        """Play a checkpoint as soon as those before it are done, if it was not already."""
+        """Queue a checkpoint, unless it was evaluated already."""
         if self.result_of(checkpoint) is None:
             self._waiting.append(checkpoint)
             self._start_next()
 
     def result_of(self, checkpoint: Path) -> EvaluationLogRow | None:
-        """Return what came of a checkpoint; None where some episodes are still to be played."""
+        """Return the results of a checkpoint; None if its evaluation is not complete."""
         overall = self._overall(checkpoint)
         if overall is None:
             return None
@@ -90,7 +90,7 @@ class CheckpointEvaluator:
         )
 
     def finished(self) -> Iterator[EvaluationLogRow]:
-        """Yield what has come of evaluations since the last call, without waiting."""
+        """Yield the results of evaluations that have ended since the last call, without waiting."""
         while self._running is not None and self._running[1].poll() is not None:
             checkpoint, process = self._running
             self._running = None
@@ -100,14 +100,14 @@ class CheckpointEvaluator:
         yield from unstarted
 
     def wait_for_all(self) -> Iterator[EvaluationLogRow]:
-        """Wait for all that was asked for, and yield what comes of it."""
+        """Wait for all submitted evaluations and yield their results."""
         while self._running is not None:
             self._running[1].wait()
             yield from self.finished()
         yield from self.finished()
 
     def stop(self) -> None:
-        """End what is running: its episodes are kept, and a resumed training goes on with them."""
+        """Stop the running evaluation; a resumed training continues it from its episodes."""
         self._waiting.clear()
         if self._running is not None:
             process = self._running[1]
@@ -120,13 +120,13 @@ class CheckpointEvaluator:
             self._running = None
 
     def _start_next(self) -> None:
-        """Start the next one that can be: no process or no space left is no end of a training."""
+        """Start the next evaluation; a failed start is logged and does not stop the training."""
         while self._running is None and self._waiting:
             checkpoint = self._waiting.popleft()
             try:
                 self._running = checkpoint, self._started(checkpoint)
             except OSError as error:
-                problem = f"it could not be started: {error.strerror or error}"
+                problem = f"the evaluation could not be started: {error.strerror or error}"
                 self._unstarted.append(EvaluationLogRow(int(checkpoint.name), problem=problem))
 
     def _started(self, checkpoint: Path) -> subprocess.Popen[bytes]:
@@ -143,7 +143,7 @@ class CheckpointEvaluator:
         return self._folder / f"{checkpoint.name}.log"
 
     def eval_flags(self, checkpoint: Path) -> list[str]:
-        """Return the flags of the evaluation of a checkpoint."""
+        """Return the flags of `proctor eval` for a checkpoint."""
         output = self._folder / checkpoint.name
         if (output / "run.json").is_file():
             return ["--resume", f"--output_dir={output}"]
@@ -153,9 +153,9 @@ class CheckpointEvaluator:
             "output_dir": output,
             "seed": config.seed,
         }
-        told = without_secrets(config, config.as_dict())  # other users see a process's flags
+        settings = without_secrets(config, config.as_dict())  # other users can see flags
         for section in ("env", "eval", "video"):
-            flags |= {f"{section}.{name}": value for name, value in told[section].items()}
+            flags |= {f"{section}.{name}": value for name, value in settings[section].items()}
         return [f"--{name}={_text(value)}" for name, value in flags.items() if value is not None]
 
     def _result(self, checkpoint: Path, code: int) -> EvaluationLogRow:
@@ -167,13 +167,13 @@ class CheckpointEvaluator:
                 errors="replace"
             )
         except OSError as error:
-            text = f"its log cannot be read: {error.strerror}"
-        said = summarize_traceback(text)
-        problem = f"exit code {code}, {said} (all of it: {self._log(checkpoint)})"
+            text = f"the log cannot be read: {error.strerror}"
+        reason = summarize_traceback(text)
+        problem = f"exit code {code}, {reason} (log: {self._log(checkpoint)})"
         return EvaluationLogRow(int(checkpoint.name), problem=problem)
 
     def _overall(self, checkpoint: Path) -> _Overall | None:
-        """Return what all episodes of a checkpoint gave; None where some are still to be played."""
+        """Return the overall results of a checkpoint; None if its evaluation is not complete."""
         try:
             raw = read_regular_file(self._folder / checkpoint.name / "eval_info.json")
             info = msgspec.json.decode(raw, type=_Info)
@@ -184,7 +184,7 @@ class CheckpointEvaluator:
 
 
 def _text(value: Any) -> str:
-    """Return a value as it is typed."""
+    """Return a flag's value as text."""
     if isinstance(value, bool):
         return str(value).lower()
     return json.dumps(value) if isinstance(value, list | dict) else str(value)

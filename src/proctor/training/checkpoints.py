@@ -1,10 +1,10 @@
-"""The checkpoints of a run: folders that appear whole or not at all, and ``last`` names the newest.
+"""The checkpoints of a run: folders written atomically; ``last`` links to the newest.
 
 checkpoints/000200/pretrained_model/      the policy (policies.lerobot.saving), train_config.json
-checkpoints/000200/training_state/        all that a resumed run needs (state.py)
-checkpoints/000200/pretrained_model_ema/  the policy with averaged weights, where they are averaged
+checkpoints/000200/training_state/        state for a resumed run (state.py)
+checkpoints/000200/pretrained_model_ema/  the policy with EMA weights, with --ema.enable
 checkpoints/last -> 000200
-checkpoints/best -> 000100                the one with the highest score, where there are any
+checkpoints/best -> 000100                the checkpoint with the highest score, if any
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ _DRAFT, _OLD = ".part", ".old"
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The folder of a run that holds its checkpoints."""
+    """The folder with the checkpoints of a run."""
 
     folder: Path
     digits: int = 6
-    """Of a step in a folder's name."""
+    """Digits of the step in a folder's name."""
 
     def path(self, step: int) -> Path:
-        """Return where the checkpoint of a step lies."""
+        """Return the folder of a step's checkpoint."""
         return self.folder / f"{step:0{self.digits}d}"
 
     def all(self) -> list[Path]:
-        """List the checkpoints that are there, the oldest first."""
+        """List the existing checkpoints, the oldest first."""
         if not self.folder.is_dir():
             return []
         found = [p for p in self.folder.iterdir() if _NAME.fullmatch(p.name) and p.is_dir()]
         return sorted(found, key=lambda path: int(path.name))
 
     def newest(self) -> Path | None:
-        """Return the checkpoint to go on from: ``last``, or without it the newest."""
+        """Return the checkpoint to resume from: ``last``, or else the newest."""
         last = self.folder / LAST
         if last.is_dir():
             return last.resolve()
@@ -56,10 +56,10 @@ class Checkpoints:
         return found[-1] if found else None
 
     def save(self, step: int, write: Callable[[Path], None]) -> Path:
-        """Let ``write`` fill the folder of a step, which nobody sees before it is on the disk.
+        """Let ``write`` fill the folder of a step, which appears only when it is on the disk.
 
         Raises:
-            RunFolderError: the disk does not take it; earlier checkpoints are untouched.
+            RunFolderError: it cannot be written; earlier checkpoints are untouched.
         """
         path = self.path(step)
         draft = self.folder / f".{path.name}{_DRAFT}"
@@ -68,64 +68,66 @@ class Checkpoints:
             draft.mkdir(parents=True)
             write(draft)
             _sync_all(draft)
-            if path.exists():  # a run that went on from an earlier checkpoint comes by again
+            if path.exists():  # a run resumed from an earlier checkpoint
                 path.rename(self.folder / f".{path.name}{_OLD}")
             draft.rename(path)
             _remove(self.folder / f".{path.name}{_OLD}")
             self.name(LAST, path)
         except (OSError, SafetensorError) as error:
             shutil.rmtree(draft, ignore_errors=True)
-            with contextlib.suppress(OSError):  # or what was there would be gone with the next run
+            with contextlib.suppress(OSError):  # restore the old checkpoint
                 if not path.exists():
                     (self.folder / f".{path.name}{_OLD}").rename(path)
-            raise RunFolderError(self._lost(step, error), code="disk.write-failed") from None
+            raise RunFolderError(self._write_error(step, error), code="disk.write-failed") from None
         return path
 
     def name(self, link: str, path: Path) -> None:
-        """Let ``link`` (last, best) name a checkpoint, and no other."""
+        """Point ``link`` (last, best) to a checkpoint, atomically."""
         fresh = self.folder / f".{link}{_DRAFT}"
         fresh.unlink(missing_ok=True)
         fresh.symlink_to(path.name)
-        os.replace(fresh, self.folder / link)  # noqa: PTH105  the link, not what it names
+        os.replace(fresh, self.folder / link)  # noqa: PTH105  replaces the link itself
         sync_folder(self.folder)
 
     def unname(self, link: str) -> None:
-        """Remove a link to a checkpoint that is there no more."""
+        """Remove a link whose checkpoint no longer exists."""
         if not (self.folder / link).is_dir():
             (self.folder / link).unlink(missing_ok=True)
 
-    def _lost(self, step: int, error: Exception) -> str:
+    def _write_error(self, step: int, error: Exception) -> str:
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
         newest = self.newest()
-        kept = "there is none before it" if newest is None else f"{newest} is whole"
-        mend = "see to the disk, then run again with --resume"
-        return f"the checkpoint of step {step} cannot be written: {reason}; {kept}: {mend}"
+        kept = "there is no earlier checkpoint" if newest is None else f"{newest} is complete"
+        return (
+            f"cannot write the checkpoint of step {step}: {reason}; {kept}: check the disk, then "
+            "run again with --resume"
+        )
 
     def keep(self, last: int, others: frozenset[int] = frozenset()) -> None:
-        """Remove all but the ``last`` newest checkpoints and those of the steps ``others``."""
+        """Remove all checkpoints except the ``last`` newest and those of the steps ``others``."""
         for path in self.all()[:-last]:
             if int(path.name) not in others:
                 aside = path.rename(self.folder / f".{path.name}{_OLD}")
                 _remove(aside)
 
     def tidy(self) -> None:
-        """Remove what a killed process left half written or half removed."""
+        """Remove partial checkpoints of a killed process."""
         for path in self.folder.glob(".*"):
             if path.suffix in (_DRAFT, _OLD):
                 _remove(path)
 
 
 def checkpoint_of(config_file: Path) -> Path:
-    """Return the checkpoint that a ``pretrained_model/train_config.json`` lies in.
+    """Return the checkpoint of a ``pretrained_model/train_config.json``.
 
     Raises:
-        UsageError: it lies in none.
+        UsageError: the file does not belong to a checkpoint.
     """
     folder = config_file.absolute().parent.parent.resolve()
     if config_file.absolute().parent.name != PRETRAINED or not (folder / STATE).is_dir():
         raise UsageError(
-            f"--resume: {config_file} is no train_config.json of a checkpoint (it should lie in "
-            f"RUN/checkpoints/last/{PRETRAINED}, beside {STATE})",
+            f"--resume: {config_file} is not the train_config.json of a checkpoint; give that in "
+            f"RUN/checkpoints/last/{PRETRAINED}, next to {STATE}",
             code="checkpoint.not-found",
         )
     return folder

@@ -1,4 +1,4 @@
-"""Batches on their way: read by loader processes, pinned, copied while the device computes."""
+"""Loads batches: worker processes, pinned memory, and copies that overlap with computing."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ Batch = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class LoaderSettings:
-    """How batches are read."""
+    """Settings of the data loader."""
 
     processes: int
     prefetch_factor: int
-    """Batches that each process is ahead."""
+    """Batches that each process prefetches."""
     start_method: str
 
 
 class TrainingSamples(torch.utils.data.Dataset[Batch]):
-    """A dataset as the loader's processes see it: what a network needs, as tensors."""
+    """A dataset for the data loader: the network's inputs as tensors."""
 
     def __init__(
         self,
@@ -48,24 +48,24 @@ class TrainingSamples(torch.utils.data.Dataset[Batch]):
         self._dataset = dataset
         self._instruction_encoder = instruction_encoder
         self._shapes = dict(shapes)
-        """Of each feature in one sample, its axis of time first."""
+        """Shape of each feature in one sample, with the time axis first."""
 
-    def fill_cache(self, told: Callable[[str, int, int], None]) -> None:
-        """Decode what a cache is to keep of the cameras that are looked at."""
+    def fill_cache(self, on_progress: Callable[[str, int, int], None]) -> None:
+        """Decode the frames of the policy's cameras into the cache."""
         from proctor.datasets.reading.dataset import Dataset
 
-        if isinstance(self._dataset, Dataset):  # of a stream nothing stays
-            self._dataset.fill_cache(told, list(self._shapes))
+        if isinstance(self._dataset, Dataset):  # a stream has no cache
+            self._dataset.fill_cache(on_progress, list(self._shapes))
 
     def close(self) -> None:
-        """Let go of what was fetched for a while."""
+        """Remove the temporary files of a stream."""
         from proctor.datasets.stream import Stream
 
         if isinstance(self._dataset, Stream):
             self._dataset.close()
 
     def __getitems__(self, positions: Sequence[int]) -> Batch | ProctorError:
-        """Return a batch; what is wrong with the dataset comes back as an error, not as a trace."""
+        """Return a batch, or the error of a faulty dataset, without a worker's traceback."""
         try:
             found = self._dataset.batch(positions, list(self._shapes))
         except ProctorError as error:
@@ -73,35 +73,38 @@ class TrainingSamples(torch.utils.data.Dataset[Batch]):
         batch = {key: _tensor(found[key], shape) for key, shape in self._shapes.items()}
         masks = [key for key in found if key.endswith(IS_PAD)]
         batch |= {key: torch.from_numpy(found[key]) for key in masks}
-        seen = {key: batch[key] for key in self._instruction_encoder.needs}
+        needed = {key: batch[key] for key in self._instruction_encoder.needs}
         try:
-            told = self._instruction_encoder([str(task) for task in found["task"]], seen)
+            encoded = self._instruction_encoder([str(task) for task in found["task"]], needed)
         except ProctorError as error:
             return error
-        return _handed_over(batch | {key: torch.from_numpy(rows) for key, rows in told.items()})
+        return _in_shared_memory(
+            batch | {key: torch.from_numpy(rows) for key, rows in encoded.items()}
+        )
 
 
-def _handed_over(batch: Batch) -> Batch | ProctorError:
-    """Return a batch in shared memory, where a loader process read it: torch would put it there.
+def _in_shared_memory(batch: Batch) -> Batch | ProctorError:
+    """Move a batch of a loader process to shared memory.
 
-    It would in a thread, which prints why it could not and leaves the training to wait for ever.
+    Torch would do this in a thread. If it fails there, the thread prints the error and the training
+    waits forever.
     """
     if torch.utils.data.get_worker_info() is None:
         return batch
     try:
         for value in batch.values():
-            if value.numel():  # there is no memory of no bytes
+            if value.numel():  # empty tensors have no memory
                 value.share_memory_()  # type: ignore[no-untyped-call]
     except RuntimeError as error:
-        return _without_room(error)
+        return _loader_error(error)
     return batch
 
 
 def _tensor(values: Any, shape: tuple[int, ...]) -> Tensor:
-    """Return rows of ``shape``: pictures as uint8, everything else as float32."""
+    """Return rows of ``shape``: images as uint8, everything else as float32."""
     array = np.asarray(values)
-    is_picture = array.dtype == np.uint8 and array.ndim > 3  # [B, (T,) H, W, C]
-    if not is_picture:
+    is_image = array.dtype == np.uint8 and array.ndim > 3  # [B, (T,) H, W, C]
+    if not is_image:
         array = array.astype(np.float32, copy=False)
     return torch.from_numpy(np.ascontiguousarray(array)).reshape(len(array), *shape)
 
@@ -117,17 +120,17 @@ def batches(
 
     Raises:
         UsageError: the dataset cannot be read.
-        TrainingError: a loader process is gone.
+        TrainingError: a loader process died.
     """
-    if not steps:  # then no processes are started for it
+    if not steps:  # start no processes
         return
     with warnings.catch_warnings():
-        # Waiting is measured and shown; torch only counts cores.
+        # The metrics show the waiting time; torch's warning only compares core counts.
         warnings.filterwarnings("ignore", message="This DataLoader will create")
         try:
             loaded = iter(_loader(samples, order, steps, loading, device))
         except (OSError, RuntimeError) as error:
-            raise _without_room(error) from error
+            raise _loader_error(error) from error
     copier = _Copier(device) if device.type == "cuda" else None
     for found in _checked(loaded):
         yield found if copier is None else copier(found)
@@ -148,21 +151,21 @@ def _loader(
         multiprocessing_context=loading.start_method if loading.processes else None,
         collate_fn=_as_it_is,
         pin_memory=device.type == "cuda",
-        generator=torch.Generator(),  # its processes draw nothing, and nothing is drawn for them
+        generator=torch.Generator(),  # keeps the default generator untouched
     )
 
 
-def _without_room(error: Exception) -> TrainingError:
-    """Say why loader processes could not be started, or could not hand a batch over."""
+def _loader_error(error: Exception) -> TrainingError:
+    """Return the error for loader processes that cannot start or cannot share a batch."""
     if os.strerror(errno.ENOSPC) not in str(error):
         return TrainingError(
-            f"loader processes do not work: {summarize_traceback(str(error))}",
+            f"the loader processes failed: {summarize_traceback(str(error))}",
             code="training.loader-failed",
         )
     return TrainingError(
-        "no space left in /dev/shm, where loader processes hand batches over: give it more "
-        "(docker run --shm-size=8g), take a smaller --batch_size or --prefetch_factor, or "
-        "--num_workers=0; what was saved is whole, and --resume goes on from it",
+        "no space left in /dev/shm, which loader processes use to share batches; enlarge it "
+        "(docker run --shm-size=8g), reduce --batch_size or --prefetch_factor, or set "
+        "--num_workers=0; the saved checkpoints are complete, and --resume continues from them",
         code="disk.shared-memory-full",
     )
 
@@ -177,9 +180,9 @@ def _checked(loader: Iterator[Any]) -> Iterator[Batch]:
             found = next(loader)
         except StopIteration:
             return
-        except RuntimeError as error:  # torch's word for a process that was killed
+        except RuntimeError as error:  # raised by torch if a process was killed
             raise TrainingError(
-                f"a loader process is gone: {summarize_traceback(str(error))}",
+                f"a loader process died: {summarize_traceback(str(error))}",
                 code="training.loader-died",
             ) from error
         if isinstance(found, ProctorError):
@@ -188,7 +191,7 @@ def _checked(loader: Iterator[Any]) -> Iterator[Batch]:
 
 
 class _Copier:
-    """Copies batches to a GPU beside its computing."""
+    """Copies batches to a GPU on a second stream."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

@@ -1,4 +1,4 @@
-"""What is learnt from: a dataset, which of its episodes, and at which size it is looked at."""
+"""Selects the dataset, its training and validation episodes, and the image size."""
 
 from __future__ import annotations
 
@@ -27,50 +27,50 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DatasetSelection:
-    """A dataset whose metadata were read, and what of it is for which purpose."""
+    """A dataset's metadata, and its episodes for training and validation."""
 
     config: TrainConfig
     source: DatasetMetadata
-    """What the metadata say."""
+    """The dataset's metadata."""
     handle: DatasetHandle | None
-    """Of a dataset that is here; None: it is streamed."""
+    """Handle of a local dataset; None: the dataset is streamed."""
     trained_on: tuple[int, ...]
-    """Episodes."""
+    """Training episodes."""
     held_out: tuple[int, ...]
 
     @cached_property
     def interface(self) -> Interface:
-        """What a policy may look at."""
+        """The features that the dataset offers to a policy."""
         return self.source.interface(self.config.dataset.size)
 
     @property
     def action_names(self) -> tuple[str, ...] | None:
-        """What the numbers of an action are called; None: nobody says."""
+        """Names of the action's numbers; None if the dataset has none."""
         return self.source.info.feature(ACTION).names
 
     def require_instructions(self, policy: str) -> None:
-        """Refuse to teach by words where there are none: evaluations refuse such tasks, too.
+        """Check that every episode has an instruction, as evaluations do.
 
         Raises:
-            UsageError: an episode that nothing is said of.
+            UsageError: an episode has no instruction.
         """
-        if all(words.strip() for words in self.source.tasks):
+        if all(text.strip() for text in self.source.tasks):
             return
-        known = {words for words in self.source.tasks if words.strip()}
+        known = {text for text in self.source.tasks if text.strip()}
         for episode in (*self.trained_on, *self.held_out):
             if not known.issuperset(self.source.episodes.tasks[episode] or ("",)):
                 raise UsageError(
-                    f"{self.source.name}: no words say what episode {episode} shows, and {policy} "
-                    "learns by words; give it some (proctor data set-task), or leave it out "
+                    f"{self.source.name}: episode {episode} has no instruction, and {policy} needs "
+                    "it; add one (proctor data set-task), or leave the episode out "
                     "(--dataset.exclude_episodes)",
                     code="dataset.missing-instruction",
                 )
 
     def check_distinct_instructions(self, parts: LoadedCheckpoint, *, resumed: bool) -> list[str]:
-        """Return a warning where the policy of ``parts`` reads two different texts as one.
+        """Return a warning if the policy of ``parts`` encodes two different instructions alike.
 
         Raises:
-            UsageError: it does, its encoding of texts is our own, and it is not ``resumed``.
+            UsageError: it does, its text encoding is Proctor's own, and it is not ``resumed``.
         """
         tasks = self.source.episodes.tasks
         of_episodes = (tasks[episode] for episode in (*self.trained_on, *self.held_out))
@@ -80,25 +80,25 @@ class DatasetSelection:
             return []
         alike = f"{self.source.name}: {read_alike_text(parts.config.type, pair)}"
         if resumed or not parts.config.read(""):
-            return [f"warning: {alike}, so it cannot learn one task apart from the other"]
+            return [f"warning: {alike}, so it cannot distinguish these tasks"]
         raise UsageError(
-            f"{alike}; give one other words (proctor data set-task)",
+            f"{alike}; change one of them (proctor data set-task)",
             code="dataset.indistinct-instructions",
         )
 
     def samples(
         self, parts: LoadedCheckpoint, episodes: Sequence[int]
     ) -> tuple[TrainingSamples, BatchOrder]:
-        """Return what the policy of ``parts`` learns from ``episodes``, and in which order.
+        """Return the samples of ``episodes`` for the policy of ``parts``, and their order.
 
         Raises:
-            UsageError: they cannot be read, or leave nothing to learn from.
+            UsageError: the episodes cannot be read, or have no usable frame.
         """
         config, deltas = self.config, _deltas(parts, self.source.info.fps)
         if REWARD in deltas and REWARD not in self.source.info.features:
             raise UsageError(
-                f"{self.source.name} has no {REWARD}, which {parts.config.type} learns from "
-                f"(proctor record --record.extra={REWARD} keeps it)",
+                f"{self.source.name} has no {REWARD}, which {parts.config.type} needs "
+                f"(record it with proctor record --record.extra={REWARD})",
                 code="dataset.missing-column",
             )
         lengths = self.source.episodes.length[list(episodes)].tolist()
@@ -110,18 +110,18 @@ class DatasetSelection:
             return TrainingSamples(stream, shapes, instruction_encoder), replace(
                 order, streamed=stream.order
             )
-        dataset = self.handle.frames(episodes, deltas, _look(config))
+        dataset = self.handle.frames(episodes, deltas, _image_options(config))
         if config.dataset.balance_tasks:
             order = replace(order, tasks=self._tasks(episodes)[frames])
         return TrainingSamples(dataset, shapes, instruction_encoder), order
 
     def validation_samples(self, parts: LoadedCheckpoint) -> tuple[TrainingSamples, BatchOrder]:
-        """Return what the loss is watched on: held-out samples in their order, each once.
+        """Return the validation samples, each once and in dataset order.
 
-        Where there are to be no more than some, the first of every task, as many of each.
+        With --max_eval_samples, take the first samples of every task, equally many of each.
 
         Raises:
-            UsageError: they cannot be read, or leave nothing to be judged by.
+            UsageError: the episodes cannot be read, or have no usable frame.
         """
         samples, order = self.samples(parts, self.held_out)
         frames, most = order.frames, self.config.max_eval_samples
@@ -133,14 +133,14 @@ class DatasetSelection:
         return samples, replace(order, frames=frames, shuffled=False, tasks=None)
 
     def _tasks(self, episodes: Sequence[int]) -> Frames:
-        """Return the task of every frame of ``episodes``, which lie one by one, by its number."""
+        """Return the task index of every frame of ``episodes``."""
         of = self.source.episodes
         numbers = {name: number for number, name in enumerate(self.source.tasks)}
         first = [numbers.get((of.tasks[e] or ("",))[0], -1) for e in episodes]
         return np.repeat(np.asarray(first, np.int64), of.length[list(episodes)])
 
 
-def _look(config: TrainConfig) -> ImageReadOptions:
+def _image_options(config: TrainConfig) -> ImageReadOptions:
     from proctor.datasets.frames.video import FrameReader
     from proctor.datasets.reading.dataset import ImageReadOptions
 
@@ -151,7 +151,7 @@ def _look(config: TrainConfig) -> ImageReadOptions:
 def _open_stream(
     config: TrainConfig, episodes: Sequence[int], deltas: dict[str, list[float]]
 ) -> Stream:
-    """Open a stream of ``episodes``, which fetches its files by itself and for itself."""
+    """Open a stream of ``episodes``, which fetches its own files."""
     from proctor.datasets.stream import StreamOptions, open_stream
 
     given = config.dataset
@@ -166,12 +166,12 @@ def _open_stream(
 
 
 def select_dataset(config: TrainConfig) -> DatasetSelection:
-    """Read the dataset's metadata, once, and choose its episodes.
+    """Read the dataset's metadata and select its episodes.
 
     Raises:
-        UsageError: there is no such dataset or episode.
+        UsageError: the dataset or an episode does not exist.
     """
-    handle = None if config.dataset.streaming else _catalogue(config)
+    handle = None if config.dataset.streaming else _open_handle(config)
     source = _streamed_source(config) if handle is None else handle.source
     episodes = source.episodes
     chosen = _chosen_episodes(config, source.name, len(episodes))
@@ -186,7 +186,7 @@ def select_dataset(config: TrainConfig) -> DatasetSelection:
     )
 
 
-def _catalogue(config: TrainConfig) -> DatasetHandle:
+def _open_handle(config: TrainConfig) -> DatasetHandle:
     from proctor.datasets.reader import open_handle
 
     given = config.dataset
@@ -200,7 +200,7 @@ def _streamed_source(config: TrainConfig) -> DatasetMetadata:
     stream = open_stream(given.name, revision=given.revision, root=given.root)
     try:
         source = replace(stream.source, name=given.name)
-        _ = source.stats, source.ranges  # read while the files are there
+        _ = source.stats, source.ranges  # cached properties, read before the files are removed
         return source
     finally:
         stream.close()
@@ -212,7 +212,7 @@ def _chosen_episodes(config: TrainConfig, name: str, n: int) -> list[int]:
         for episode in getattr(given, field) or ():
             if not 0 <= episode < n:
                 raise UsageError(
-                    f"--dataset.{field}: {name} has no episode {episode} (it has {n})",
+                    f"--dataset.{field}: {name} has no episode {episode} (it has {n} episodes)",
                     code="dataset.unknown-episode",
                 )
     if given.episodes is not None:
@@ -234,12 +234,12 @@ def _shapes(parts: LoadedCheckpoint) -> dict[str, tuple[int, ...]]:
 
 
 def _deltas(parts: LoadedCheckpoint, fps: int) -> dict[str, list[float]]:
-    """Return the moments that samples are made of, in seconds from their frame."""
+    """Return the time offsets of every feature in a sample, in seconds."""
     samples = parts.config.samples()
     deltas = {ACTION: [step / fps for step in samples.action_steps]}
     if samples.observation_steps is not None:
-        seen = [step / fps for step in samples.observation_steps]
-        deltas |= {key: seen for key in _shapes(parts) if key not in (ACTION, REWARD)}
+        offsets = [step / fps for step in samples.observation_steps]
+        deltas |= {key: offsets for key in _shapes(parts) if key not in (ACTION, REWARD)}
     if samples.reward_steps is not None:
         deltas[REWARD] = [step / fps for step in samples.reward_steps]
     return deltas

@@ -1,9 +1,9 @@
-"""Several processes that train one policy together, as torchrun starts them.
+"""Data-parallel training by several processes, started by torchrun.
 
     torchrun --nproc_per_node=4 -m proctor.cli train ...
 
-Each learns from its own share of every step's samples; gradients are averaged while they are
-computed (learner.py). The first process alone writes: checkpoints, log, evaluations.
+Each process computes its share of every step's samples; gradients are averaged during backward
+(learner.py). Only the main process writes checkpoints, log and evaluations.
 """
 
 from __future__ import annotations
@@ -23,84 +23,84 @@ from proctor.errors import TrainingError, UsageError, summarize_traceback
 from proctor.training.sampler import ProcessShare
 
 _PATIENCE = timedelta(hours=6)
-"""While one process downloads, decodes or validates, the others wait; torchrun ends them all where
-one is gone, so that nothing but a hang takes this long."""
+"""Processes wait this long while one downloads, decodes or validates. torchrun stops all processes
+if one dies, so only a hang takes longer."""
 _GONE = ("closed by peer", "reset by peer", "connection refused", "broken pipe")
 
 
 @dataclass(frozen=True)
 class DistributedContext:
-    """Which of the processes this one is; the only one, where torchrun started none."""
+    """Rank and world size of this process; without torchrun, a single process."""
 
     share: ProcessShare = field(default_factory=ProcessShare)
     local_rank: int = 0
-    """Its number on this machine, which is its GPU's too."""
+    """Rank on this machine, which is also the index of its GPU."""
 
     @property
     def is_single_process(self) -> bool:
-        """Whether there are no others."""
+        """Whether this is the only process."""
         return self.share.world_size == 1
 
     @property
     def is_main_process(self) -> bool:
-        """Whether this is the process that writes."""
+        """Whether this process writes the run folder."""
         return self.share.rank == 0
 
     def device(self, picked: torch.device) -> torch.device:
-        """Return this process's device of the kind that was ``picked`` for all.
+        """Return this process's device, of the kind ``picked`` for all.
 
         Raises:
-            UsageError: there are fewer GPUs than processes, or they cannot work together.
+            UsageError: there are too few GPUs, or the device kind is not supported.
         """
         if self.is_single_process or picked.type == "cpu":
             return picked
         if picked.type != "cuda":
             raise UsageError(
-                f"several processes train on cpu or cuda, not on {picked.type}",
+                f"training with several processes needs cpu or cuda, not {picked.type}",
                 code="training.device-unsupported",
             )
         if self.local_rank >= torch.cuda.device_count():
             raise UsageError(
-                f"there are {torch.cuda.device_count()} GPUs here: give torchrun at most as many "
-                "processes (--nproc_per_node)",
+                f"this machine has {torch.cuda.device_count()} GPUs; start at most as many "
+                "processes (torchrun --nproc_per_node)",
                 code="training.too-few-gpus",
             )
         torch.cuda.set_device(self.local_rank)
         return torch.device("cuda", self.local_rank)
 
     def check_parallelism(self, parallelism: ParallelismSettings) -> None:
-        """Refuse to spread weights over another number of processes than there is.
+        """Check that the parallelism settings match the number of processes.
 
         Raises:
-            UsageError: naming the flag.
+            UsageError: a setting does not match.
         """
         parts, replicas, n = parallelism.dp_shard, parallelism.dp_replicate, self.share.world_size
         if n % parts:
             raise UsageError(
-                f"--parallelism.dp_shard={parts}: {n} process(es) train here; start a multiple of "
+                f"--parallelism.dp_shard={parts}: there are {n} process(es); start a multiple of "
                 f"{parts} (torchrun --nproc_per_node={parts} -m proctor.cli train ...)",
                 code="training.process-count",
             )
-        if replicas not in (1, n // parts):  # 1 is LeRobot's word for as many as there are
+        if replicas not in (1, n // parts):  # LeRobot's default 1 means any
             raise UsageError(
                 f"--parallelism.dp_replicate={replicas}: {n} process(es) with "
-                f"--parallelism.dp_shard={parts} are {n // parts} replica(s)",
+                f"--parallelism.dp_shard={parts} give {n // parts} replica(s)",
                 code="training.process-count",
             )
 
     def mean(self, values: Tensor) -> Tensor:
-        """Return the mean over all processes, each of which must ask for it."""
+        """Return the mean over all processes; all processes must call this."""
         if self.is_single_process:
             return values
-        total = values.detach().cpu().double()  # not beside the GPU's own traffic
+        total = values.detach().cpu().double()  # avoids mixing with GPU collectives
         dist.all_reduce(total)
         return total / self.share.world_size
 
     @contextmanager
     def local_main_first(self) -> Iterator[None]:
-        """Let the first process of every machine do what is inside before the others.
+        """Run the block in the first process of every machine before the others.
 
-        What it downloads or decodes is there for them; what it refuses is said once.
+        The others find its downloads and caches, and an error is printed once.
         """
         if self.local_rank != 0:
             self.barrier()
@@ -109,7 +109,7 @@ class DistributedContext:
             self.barrier()
 
     def barrier(self) -> None:
-        """Wait until all processes are here."""
+        """Wait for all processes."""
         if not self.is_single_process:
             dist.all_reduce(torch.zeros(()))
 
@@ -119,16 +119,16 @@ SINGLE_PROCESS = DistributedContext()
 
 @contextmanager
 def process_group() -> Iterator[DistributedContext]:
-    """Join the processes that torchrun started, if it did, and leave them at the end.
+    """Join torchrun's process group, if there is one, and leave it at the end.
 
     Raises:
-        TrainingError: another process ended before its time, having said why.
+        TrainingError: another process ended early.
     """
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1 or not dist.is_torchelastic_launched():
         yield DistributedContext()
         return
-    made_here = not dist.is_initialized()  # torchrun's store lets no group be made twice
+    made_here = not dist.is_initialized()  # torchrun's store allows one group only
     if made_here:
         gpus = torch.cuda.is_available() and dist.is_nccl_available()
         dist.init_process_group("cpu:gloo,cuda:nccl" if gpus else "gloo", timeout=_PATIENCE)
@@ -138,9 +138,10 @@ def process_group() -> Iterator[DistributedContext]:
         )
     except RuntimeError as error:
         if any(word in str(error).lower() for word in _GONE):
-            said = summarize_traceback(str(error))
+            reason = summarize_traceback(str(error))
             raise TrainingError(
-                f"another process of this training is gone: {said}", code="training.process-died"
+                f"another process of this training has ended: {reason}; see its output",
+                code="training.process-died",
             ) from error
         raise
     finally:

@@ -1,8 +1,8 @@
-"""An average of the weights over the last steps: often a better policy than the last weights.
+"""Exponential moving average (EMA) of the weights, often a better policy than the last weights.
 
-The decay at the n-th update, s = n - update_after_step - 1 (as in diffusers' EMAModel): 0 while
-s <= 0, so that the average begins as a copy; then 1 - (1 + s / inv_gamma) ** -power, kept between
-``min_decay`` and ``max_decay``; where ``decay`` is given, that one always.
+The decay of the n-th update follows diffusers' EMAModel, with s = n - update_after_step - 1. It is
+0 for s <= 0, so that the average starts as a copy. Then it is 1 - (1 + s / inv_gamma) ** -power,
+clipped to [``min_decay``, ``max_decay``], or the constant ``decay`` if given.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from proctor.training.sharding import local_shard, shard_like
 
 
 def decay_at(settings: EmaSettings, update: int) -> float:
-    """Return the decay of an update, the first being 1."""
+    """Return the decay of an update; the first update is 1."""
     step = update - settings.update_after_step - 1
     if step <= 0:
         return 0.0
@@ -31,7 +31,7 @@ def decay_at(settings: EmaSettings, update: int) -> float:
 
 
 class WeightAverage:
-    """The averages of all parameters, in their order."""
+    """The EMA of all parameters, in their order."""
 
     def __init__(self, settings: EmaSettings, parameters: Iterable[nn.Parameter]) -> None:
         self.settings = settings
@@ -40,22 +40,22 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Move every average towards its parameter."""
+        """Update every average with its parameter."""
         self.updates += 1
         share = 1 - decay_at(self.settings, self.updates)
         now = [local_shard(parameter.detach()) for parameter in parameters]
         torch._foreach_lerp_([local_shard(weight) for weight in self.weights], now, share)
 
     def weights_of(self, network: Network) -> dict[str, Tensor]:
-        """Return the state of ``network`` with the averages as its parameters."""
+        """Return the state dict of ``network`` with the averages as its parameters."""
         averages = dict(zip(map(id, network.parameters()), self.weights, strict=True))
         state = network.state_dict(keep_vars=True)
         return {name: averages.get(id(value), value.detach()) for name, value in state.items()}
 
     def state(self) -> dict[str, Any]:
-        """Return what a resumed run needs, under diffusers' names."""
+        """Return the state for a resumed run, with diffusers' names."""
         settings = self.settings
-        always = settings.decay  # said as LeRobot says it: diffusers' own word for it rises, too
+        always = settings.decay  # encoded as by LeRobot; diffusers' constant decay also rises
         return {
             "decay": settings.max_decay if always is None else always,
             "min_decay": settings.min_decay if always is None else always,
@@ -68,21 +68,22 @@ class WeightAverage:
         }
 
     def load(self, state: dict[str, Any], where: str) -> None:
-        """Go on from a state.
+        """Load a state; ``where`` names its file in errors.
 
         Raises:
-            UsageError: it is of another network.
+            UsageError: the state belongs to another network.
         """
         try:
             found: list[Tensor] = list(state["shadow_params"])
             self.updates = int(state["optimization_step"])
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(
-                f"{where} holds no averages of weights: {error!r}", code="checkpoint.unreadable"
+                f"{where} does not contain an EMA of weights: {error!r}",
+                code="checkpoint.unreadable",
             ) from None
         if [tuple(w.shape) for w in found] != [tuple(w.shape) for w in self.weights]:
             raise UsageError(
-                f"{where} holds averages of another network's weights",
+                f"{where} contains the EMA of another network",
                 code="checkpoint.shape-mismatch",
             )
         self.weights = [

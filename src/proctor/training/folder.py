@@ -1,9 +1,9 @@
-"""The folder of a training: how it was asked for, its log, its checkpoints.
+"""The folder of a training: settings, log and checkpoints.
 
-train.json     the settings that were given, what they came to, versions, machine
-log.jsonl      a line for every reading, held-out loss and evaluation
+train.json     given and resolved settings, versions, machine
+log.jsonl      one line for each set of metrics, validation loss and evaluation
 checkpoints/   see checkpoints.py
-eval/          see examining.py
+eval/          see checkpoint_evaluation.py
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _LIBRARIES = ("torch", "numpy", "pyarrow", "av", "safetensors")
 
 @dataclass(frozen=True)
 class _Line:
-    """What is read of a line of the log."""
+    """The fields of a log line that are read back."""
 
     step: int
     kind: str
@@ -65,7 +65,7 @@ class _Line:
 
 @dataclass(frozen=True)
 class SessionData:
-    """What a session of a training learns from."""
+    """The training data of a session."""
 
     frames: int
     dataset: dict[str, Any]
@@ -74,56 +74,57 @@ class SessionData:
 
 @dataclass(frozen=True)
 class TrainingFolder:
-    """One training's folder, whether it is there already or not."""
+    """The folder of a training, existing or new."""
 
     path: Path
 
     def checkpoints(self, steps: int = 0) -> Checkpoints:
-        """Return its checkpoints; the names of a run of ``steps`` steps are as long as it needs."""
+        """Return its checkpoints; ``steps`` sets the number of digits in their names."""
         return Checkpoints(self.path / CHECKPOINTS, max(6, len(str(steps))))
 
     def given(self) -> dict[str, Any] | None:
-        """Return the settings that the training was begun with; None where it is none of ours.
+        """Return the given settings of the training; None if Proctor has not written the folder.
 
         Raises:
-            UsageError: the record is damaged, or of a newer Proctor.
+            UsageError: the record is damaged, or was written by a newer Proctor.
         """
         record = read_training(self.path)
         return None if record is None else record.given
 
     def recorded_frames(self) -> int | None:
-        """Return how many frames the last session learnt from; None where that is not known.
+        """Return the number of training frames of the last session; None if unknown.
 
         Raises:
-            UsageError: the record is damaged, or of a newer Proctor.
+            UsageError: the record is damaged, or was written by a newer Proctor.
         """
         record = read_training(self.path)
         return None if record is None else record.frames
 
     def check_scores_comparable(self, config: TrainConfig) -> None:
-        """Refuse to judge checkpoints otherwise than those that were: the best would be none.
+        """Check that new checkpoints are scored like the old ones, so that the best is meaningful.
 
         Raises:
-            UsageError: with what differs.
+            UsageError: evaluation or validation settings have changed; the text lists them.
         """
         record = read_training(self.path)
         if record is None or self.checkpoints().newest() is None:
             return
         was = flatten(record.resolved) | {_AVERAGED: record.plays_averages}
         if config.plays and self.scores(by_success=True):
-            now = flatten(_told(config)) | {_AVERAGED: config.ema.played}
-            if told := _changed(was, now):
+            now = flatten(_episode_settings(config)) | {_AVERAGED: config.ema.played}
+            if changed := _changed(was, now):
                 raise UsageError(
-                    f"{self.path}: checkpoints were played otherwise ({told}), and are compared; "
-                    "leave it as it was, or play them by themselves (proctor eval)",
+                    f"{self.path}: earlier checkpoints were evaluated with other settings "
+                    f"({changed}), so scores cannot be compared; restore the settings, or use "
+                    "proctor eval",
                     code="training.evaluation-changed",
                 )
         if config.eval_steps:
             now = flatten(config.as_dict())
-            if told := _changed(was, {name: now[name] for name in _HELD_OUT if name in now}):
+            if changed := _changed(was, {name: now[name] for name in _HELD_OUT if name in now}):
                 raise UsageError(
-                    f"{self.path}: {told}; what is held out now was trained on, or was judged by "
-                    "otherwise; leave it as it was, or add --eval_steps=0",
+                    f"{self.path}: {changed}; the validation episodes have changed, and some may "
+                    "have been trained on; restore the settings, or add --eval_steps=0",
                     code="training.validation-changed",
                 )
 
@@ -131,16 +132,16 @@ class TrainingFolder:
     def in_use(
         self, config: TrainConfig, given: Mapping[str, Any], data: SessionData
     ) -> Iterator[None]:
-        """Keep others out while the training runs, and write down how it was asked for.
+        """Lock the folder while the training runs, and write train.json.
 
         Raises:
-            FolderInUse: another process works in it.
-            RunFolderError: it is there already, or cannot be written.
+            FolderInUse: another process uses the folder.
+            RunFolderError: the folder exists already, or cannot be written.
         """
         made = not self.path.exists()
         if not config.resume and not made and not is_unused(self.path):
             raise RunFolderError(
-                f"{self.path} is there already; add --resume to go on with it, or choose another "
+                f"{self.path} exists already; add --resume to continue it, or choose another "
                 "--output_dir",
                 code="run.exists",
             )
@@ -163,18 +164,18 @@ class TrainingFolder:
             lock.release()
 
     def _kept(self, mend: str) -> str:
-        """Say what is kept of a training that the disk ended, and how to go on."""
+        """Return the message after a disk error: what was kept, and how to continue."""
         if not (self.path / RECORD_FILE).exists():
-            gone = "nothing was begun" if self.path.is_dir() else f"{self.path} is gone"
-            return f"{gone}: {mend}, then run again"
+            state = "nothing was started" if self.path.is_dir() else f"{self.path} is gone"
+            return f"{state}: {mend}, then run again"
         newest = self.checkpoints().newest()
-        kept = "there is no checkpoint yet" if newest is None else f"{newest} is whole"
+        kept = "there is no checkpoint yet" if newest is None else f"{newest} is complete"
         return f"{kept}: {mend}, then run again with --resume"
 
     def _write(self, config: TrainConfig, given: Mapping[str, Any], data: SessionData) -> None:
         earlier = read_training(self.path)
         kept = {k: v for k, v in given.items() if k not in ("resume", "output_dir", "config_path")}
-        if earlier is not None:  # what was changed on the way holds for the next session, too
+        if earlier is not None:  # changed settings also apply to later sessions
             changed = {k: v for k, v in kept.items() if not k.startswith("policy.")}
             kept = earlier.given | changed
         record = TrainingRecord(
@@ -194,10 +195,10 @@ class TrainingFolder:
         write_run_file(self.path / RECORD_FILE, json.dumps(asdict(record), indent=2))
 
     def log(self, line: Mapping[str, Any]) -> None:
-        """Append a line.
+        """Append a line to the log.
 
         Raises:
-            WriteFailed: the disk does not take it.
+            WriteFailed: the disk is full, missing or read-only.
         """
         try:
             with (self.path / LOG_FILE).open("a") as file:
@@ -206,7 +207,7 @@ class TrainingFolder:
             raise WriteFailed(self.path / LOG_FILE, error) from error
 
     def drop_log_after(self, step: int) -> None:
-        """Drop the lines of steps that will be taken again.
+        """Drop the log lines after ``step``, which a resumed training runs again.
 
         Raises:
             RunFolderError: the log cannot be read or written.
@@ -216,9 +217,9 @@ class TrainingFolder:
             write_run_file(self.path / LOG_FILE, b"".join(kept))
 
     def rename_results_after(self, step: int, places: Sequence[str]) -> list[str]:
-        """Rename what lies in ``places`` of later steps, which another run will take.
+        """Rename checkpoints and evaluations after ``step`` in the folders ``places``.
 
-        They are of weights that this run is not going to have; nothing of them is lost.
+        They belong to other weights than the resumed run will have; nothing is deleted.
 
         Raises:
             RunFolderError: they cannot be renamed.
@@ -237,7 +238,7 @@ class TrainingFolder:
         return [str(name) for name in names]
 
     def scores(self, *, by_success: bool) -> dict[int, float]:
-        """Return the score of every step that has one: its success, or its held-out loss less."""
+        """Return the score of each step: success rate, or negative validation loss."""
         lines = [line for _, line in self._logged()]
         if by_success:
             played = [line for line in lines if line.kind == "evaluation"]
@@ -251,11 +252,11 @@ class TrainingFolder:
         return [(line.text, line.value) for line in lines if line.value is not None]
 
 
-def _told(config: TrainConfig) -> dict[str, Any]:
-    """Return what defines the episodes that checkpoints play."""
-    told = config.as_dict()
+def _episode_settings(config: TrainConfig) -> dict[str, Any]:
+    """Return the settings that define the evaluation episodes."""
+    settings = config.as_dict()
     which = {
-        section: {name: told[section][name] for name in names if name in told[section]}
+        section: {name: settings[section][name] for name in names if name in settings[section]}
         for section, names in (("env", ("task", "task_ids")), ("eval", ("n_episodes", "episodes")))
     }
     return {
@@ -266,21 +267,21 @@ def _told(config: TrainConfig) -> dict[str, Any]:
 
 
 def _changed(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Say what differs of what both say."""
+    """Return the settings in both maps that differ, as text."""
     changed = [name for name in now if name in was and was[name] != now[name]]
     return "; ".join(f"--{n} was {short_value(was[n])}, now {short_value(now[n])}" for n in changed)
 
 
 def _free(path: Path) -> Path:
-    """Return a name beside ``path`` that nothing has yet and no checkpoint will have."""
+    """Return a free name next to ``path`` that no checkpoint can have."""
     names = (path.with_name(f"{path.name}.old{n}") for n in itertools.count(1))
     return next(name for name in names if not name.exists())
 
 
 def metrics_row(metrics: Metrics) -> dict[str, Any]:
-    """Return a reading as a line of the log; what is no number (no update yet) is null."""
-    told = {"kind": "train", **asdict(metrics)}
+    """Return metrics as a log row; NaN and infinity become null, such as before an update."""
+    row = {"kind": "train", **asdict(metrics)}
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in told.items()
+        for name, value in row.items()
     }

@@ -1,9 +1,9 @@
-"""Forward and backward of a training as one CUDA graph: the GPU need not wait for Python.
+"""Forward and backward pass as one CUDA graph, so that the GPU does not wait for Python.
 
-A step of a small network is a thousand kernels of a few microseconds each, which Python hands out
-one by one while the GPU waits. Recorded once, they are handed out at once: the same kernels on the
-same numbers, drawn as ever from (seed, step). Clipping, optimiser and averages, a few kernels each,
-stay as they are: they are handed out while the graph still computes.
+A step of a small network launches a thousand kernels of a few microseconds, and the GPU waits for
+Python between them. A recorded graph launches them at once: the same kernels on the same numbers,
+with noise drawn from (seed, step). Clipping, optimiser and EMA need few kernels and stay outside;
+they are launched while the graph is still running.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from proctor.training.distributed import DistributedContext
 
 LossAndParts = tuple[Tensor, dict[str, Tensor]]
 Compute = Callable[[Batch, Batch], LossAndParts]
-"""Batch and draws on the device to the loss and its parts, the gradients left at the weights."""
+"""Computes the loss and its parts from a batch and noise; gradients accumulate in the weights."""
 
 _FLAG = "--accelerator.cuda_graph"
 _WARM_UP = 3
-"""Steps before it is recorded: libraries choose their kernels and take their memory in these."""
+"""Steps before recording, in which libraries select kernels and allocate memory."""
 
 
 def uses_cuda_graph(
     config: TrainConfig, network: Network, device: torch.device, distributed: DistributedContext
 ) -> bool:
-    """Whether a training computes by a graph: where it can, unless told otherwise.
+    """Return whether to use a CUDA graph: by default, whenever it is possible.
 
     Raises:
-        UsageError: it is asked for and cannot be.
+        UsageError: the flag requires a graph, and it is not possible.
     """
     reasons = {
-        "it is for CUDA devices": device.type != "cuda",
-        f"{type(network).__name__} cannot be recorded": not network.recordable,
+        "the device is not CUDA": device.type != "cuda",
+        f"{type(network).__name__} does not support CUDA graphs": not network.recordable,
         "several processes train together": not distributed.is_single_process,
         "gradients are accumulated": config.accumulation > 1,
-        "pictures are changed at random": config.dataset.image_transforms.enable,
+        "image augmentation is enabled": config.dataset.image_transforms.enable,
         "the network is compiled": config.accelerator.compile.enabled,
     }
     asked = config.accelerator.cuda_graph
@@ -65,7 +65,7 @@ class _Recorded:
 
 
 class GraphedStep:
-    """Computes losses and gradients; gradients of the step before are written over."""
+    """Computes losses and gradients by a CUDA graph; overwrites the last step's gradients."""
 
     def __init__(
         self, compute: Compute, parameters: Sequence[nn.Parameter], device: torch.device
@@ -79,23 +79,23 @@ class GraphedStep:
         """Return the loss and its parts of one batch.
 
         Raises:
-            TrainingError: the network does what a graph cannot hold.
+            TrainingError: the network uses operations that a graph cannot record.
         """
         if self._recorded is None and self._before == 0:
             self._recorded = self._record(batch, draws)
         if self._recorded is None or not self._recorded.fits(batch, draws):
             self._before = max(0, self._before - 1)
-            return self._at_once(batch, draws)
+            return self._without_graph(batch, draws)
         recorded = self._recorded
         for held, given in ((recorded.batch, batch), (recorded.draws, draws)):
             for key, tensor in held.items():
                 tensor.copy_(given[key], non_blocking=True)
         recorded.graph.replay()
-        # The next replay writes over these.
+        # The next replay overwrites these.
         return recorded.loss.clone(), {name: v.clone() for name, v in recorded.parts.items()}
 
-    def _at_once(self, batch: Batch, draws: Batch) -> LossAndParts:
-        """Compute without a graph, on the stream that will be recorded."""
+    def _without_graph(self, batch: Batch, draws: Batch) -> LossAndParts:
+        """Compute without a graph, on the stream that is recorded later."""
         found = [p.grad for p in self._parameters if p.grad is not None]
         if found:
             torch._foreach_zero_(found)
@@ -110,17 +110,17 @@ class GraphedStep:
         held = {key: value.clone() for key, value in batch.items()}
         drawn = {key: value.clone() for key, value in draws.items()}
         for parameter in self._parameters:
-            parameter.grad = None  # the graph's own are made while it is recorded
+            parameter.grad = None  # recording allocates the graph's own gradients
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         try:
-            # Other threads go on copying batches while this one is recorded.
+            # Other threads copy batches during recording.
             with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
                 loss, parts = self._compute(held, drawn)
         except RuntimeError as error:
             raise TrainingError(
-                f"a step cannot be recorded as a CUDA graph: {summarize_traceback(str(error))}; "
-                f"go on without: {_FLAG}=false",
+                f"cannot record a step as a CUDA graph: {summarize_traceback(str(error))}; "
+                f"disable it with {_FLAG}=false",
                 code="training.cuda-graph-failed",
             ) from error
         return _Recorded(graph, held, drawn, loss.detach(), parts)

@@ -1,4 +1,4 @@
-"""A network's loss as a training computes it: compiled or not, by one process or by several."""
+"""The loss of a network in training: optionally compiled, data-parallel or sharded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FLAG = "--accelerator.compile.enabled"
 
 
 class Learner:
-    """A network's loss; its gradients are averaged over the processes as they come to be."""
+    """Computes a network's loss; gradients are averaged over processes during backward."""
 
     def __init__(
         self,
@@ -35,10 +35,10 @@ class Learner:
         distributed: DistributedContext,
         device: torch.device,
     ) -> None:
-        """Make the loss ready; weights that are to be spread over processes are from here on.
+        """Compile the loss and shard the weights, as the settings say.
 
         Raises:
-            UsageError: this torch cannot do what is asked for.
+            UsageError: this torch does not support it.
         """
         self._loss: nn.Module = _Loss(network)
         how = config.accelerator.compile
@@ -51,12 +51,12 @@ class Learner:
         if self.sharded:
             shard(self._loss, device, distributed.share.world_size // shares, shares)
         elif not distributed.is_single_process:
-            self._loss = _averaged(self._loss, device)
+            self._loss = _data_parallel(self._loss, device)
 
     def __call__(
         self, inputs: dict[str, Tensor], draws: dict[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss of this process's samples, and its parts.
+        """Return the loss of this process's samples, and the parts of the loss.
 
         Raises:
             TrainingError: torch.compile cannot compile the network.
@@ -71,7 +71,7 @@ class Learner:
         yield
 
     def gradient_sync(self, *, last: bool) -> AbstractContextManager[None]:
-        """Return where a batch is learnt from; gradients are averaged in an update's last only."""
+        """Return the context for one batch; gradients are synchronised only in an update's last."""
         if self.sharded:
             return self._synchronised(last)
         if last or not isinstance(self._loss, DistributedDataParallel):
@@ -80,7 +80,7 @@ class Learner:
 
 
 class _Loss(nn.Module):
-    """A network whose forward is its loss: DDP and FSDP know no other method."""
+    """A module whose forward is the loss, since DDP and FSDP only support forward."""
 
     def __init__(self, network: Network) -> None:
         super().__init__()
@@ -92,23 +92,23 @@ class _Loss(nn.Module):
         return self.network.loss(inputs, draws)
 
 
-def _averaged(loss: nn.Module, device: torch.device) -> nn.Module:
-    """Return a loss whose gradients are averaged over the processes.
+def _data_parallel(loss: nn.Module, device: torch.device) -> nn.Module:
+    """Return a loss whose gradients DDP averages over the processes.
 
-    A network may leave weights alone, as LeRobot allows, so unused ones are looked for in every
-    step. Where none are, too: else DDP puts gradients together anew after its first step, and of
-    three processes or more a resumed training, whose first step is another, adds them up in another
-    order. A weight that no loss uses keeps it from warning that it looks in vain.
+    LeRobot allows unused parameters, so DDP searches for them in every step. This is also needed
+    without any: DDP would else rebuild its buckets after the first step, and with three or more
+    processes a resumed training would sum gradients in another order. An unused parameter avoids
+    DDP's warning about a needless search.
     """
     loss.register_parameter("in_vain", nn.Parameter(torch.zeros((), device=device)))
     return DistributedDataParallel(loss, find_unused_parameters=True)
 
 
 def check_compiler(how: CompileSettings, device: torch.device) -> None:
-    """Refuse to compile where nothing can.
+    """Check that the compiler backend works on this machine.
 
     Raises:
-        UsageError: what is missing.
+        UsageError: a compiler is missing.
     """
     if how.enabled and how.backend == INDUCTOR:
         require_compiler(_FLAG, device)

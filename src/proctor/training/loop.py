@@ -1,13 +1,13 @@
-"""The loop: a batch, its loss, an update; a line now and then, and checkpoints.
+"""The training loop: batch, loss, update; metrics at intervals, and checkpoints.
 
-    for batch in batches:            read, decoded and copied ahead of time (data.py)
+    for batch in batches:            prefetched and copied to the device (data.py)
         loss = network.loss(batch)   normalised as the policy's preprocessor does
         loss.backward()
-        update                       gradients clipped, optimiser, average of weights
+        update                       gradient clipping, optimiser, EMA of the weights
         schedule                     after every batch, as in LeRobot
 
-Whatever is random is drawn from (seed, step), and a checkpoint holds the step: a run that was
-killed anywhere and resumed ends with the same bits as one that was not (on a CPU).
+All random numbers are drawn from (seed, step), and a checkpoint holds the step. So a run that was
+killed and resumed ends with the same bits as an uninterrupted run (on a CPU).
 """
 
 from __future__ import annotations
@@ -47,42 +47,42 @@ from proctor.training.sharding import gather_state
 from proctor.training.state import Batching, Snapshot, TrainerState, read_state, write_state
 
 _FUSED = ("cuda", "cpu")
-"""Where one kernel updates all weights: on a CPU in a quarter to a half of the time."""
+"""Devices with fused optimisers; on a CPU they take a quarter to a half of the time."""
 
 
 class TrainingCallback(Protocol):
-    """Who is told how a training goes."""
+    """Receives the events of a training."""
 
     def on_metrics(self, metrics: Metrics) -> None:
-        """The steps since the last reading are done."""
+        """New metrics are available."""
 
     def on_validation(self, step: int, loss: float) -> None:
-        """The loss on held-out episodes is known."""
+        """The validation loss was computed."""
 
     def on_checkpoint(self, step: int, checkpoint: Path) -> None:
-        """A checkpoint is whole and on the disk."""
+        """A checkpoint was written completely."""
 
 
 @dataclass
 class Trainer:
-    """One training, somewhere between its first and its last step."""
+    """A running training."""
 
     setup: TrainingSetup
     trainer_state: TrainerState
     preprocess: Pipeline
     learner: Learner
     graph: GraphedStep | None = None
-    """Computes losses and gradients in one go, where it can."""
+    """Computes losses and gradients as a CUDA graph, if enabled."""
 
     @staticmethod
     def begin(setup: TrainingSetup, resumed: Path | None = None) -> Trainer:
-        """Return a training before its first step, or where the checkpoint ``resumed`` left off.
+        """Return a training at its first step, or at the step of the checkpoint ``resumed``.
 
         Raises:
-            UsageError: the checkpoint is not of this training.
+            UsageError: the checkpoint does not belong to this training.
         """
         config, network = setup.config, setup.parts.network
-        learner = Learner(network, config, setup.distributed, setup.device)  # spreads the weights
+        learner = Learner(network, config, setup.distributed, setup.device)  # shards the weights
         groups = param_groups(setup.optimization, network)
         optimizer = make_optimizer(setup.optimization, groups, fused=setup.device.type in _FUSED)
         scheduler = make_scheduler(setup.optimization, optimizer, config.steps)
@@ -90,7 +90,7 @@ class Trainer:
         trainer_state = TrainerState(optimizer, scheduler, average, setup.optimization.separate)
         if resumed is not None:
             read_state(resumed / STATE, trainer_state)
-            _check_collected(trainer_state.step, config.accumulation)
+            _check_accumulation(trainer_state.step, config.accumulation)
         preprocess = setup.parts.preprocessor.on(setup.device)
         trainer = Trainer(setup, trainer_state, preprocess, learner)
         if uses_cuda_graph(config, network, setup.device, setup.distributed):
@@ -101,25 +101,25 @@ class Trainer:
 
     @property
     def done(self) -> bool:
-        """Whether no step is left."""
+        """Whether all steps are done."""
         return self.trainer_state.step >= self.setup.config.steps
 
-    def fill_caches(self, told: Callable[[str, int, int], None]) -> None:
-        """Decode what a cache is to keep, one process after the other, if anybody will look at it.
+    def fill_caches(self, on_progress: Callable[[str, int, int], None]) -> None:
+        """Decode the cached frames, one process after the other, unless the training is done.
 
         Raises:
-            UsageError: the dataset cannot be read, or the cache not be written.
+            UsageError: the dataset cannot be read, or the cache cannot be written.
         """
         if not self.done:
             with self.setup.distributed.local_main_first():
-                self.setup.fill_caches(told)
+                self.setup.fill_caches(on_progress)
 
     def run(self, checkpoints: Checkpoints, callback: TrainingCallback | None) -> None:
-        """Take all steps that are left; without a watcher, nothing is written or validated.
+        """Run all remaining steps; without a callback nothing is written or validated.
 
         Raises:
-            TrainingError: the loss is no number any more, or a loader process is gone.
-            RunFolderError: the disk does not take a checkpoint.
+            TrainingError: the loss is not finite, or a loader process died.
+            RunFolderError: a checkpoint cannot be written.
         """
         setup, trainer_state, config = self.setup, self.trainer_state, self.setup.config
         tracker = MetricTracker(setup.device, setup.distributed)
@@ -143,17 +143,17 @@ class Trainer:
                         self.save(checkpoints, callback)
 
     def validate(self, callback: TrainingCallback | None) -> None:
-        """Tell the loss on held-out episodes; with weights that are spread, all compute it."""
+        """Compute the validation loss; with sharded weights all processes compute it."""
         if callback is not None or self.learner.sharded:
             loss = self.validation_loss()
             if callback is not None:
                 callback.on_validation(self.trainer_state.step, loss)
 
     def save(self, checkpoints: Checkpoints, callback: TrainingCallback | None) -> None:
-        """Write a checkpoint; what is spread over processes, these bring together.
+        """Write a checkpoint; all processes gather sharded weights.
 
         Raises:
-            RunFolderError: the disk does not take it.
+            RunFolderError: the checkpoint cannot be written.
         """
         if callback is None and not self.learner.sharded:
             return
@@ -174,34 +174,34 @@ class Trainer:
             callback.on_checkpoint(trainer_state.step, path)
 
     def step(self, batch: Batch, tracker: MetricTracker) -> None:
-        """Learn from one batch."""
+        """Run one optimiser step, or one step of gradient accumulation."""
         setup, trainer_state = self.setup, self.trainer_state
         network = setup.parts.network
         updates = (trainer_state.step + 1) % setup.config.accumulation == 0
         draws = self.draw_noise(network, trainer_state.step, len(batch[ACTION]))
-        seen = self.augmented(batch, trainer_state.step)
+        inputs = self.augmented(batch, trainer_state.step)
         with (
             step_numerics(setup.device),
             setup.rng.seed_layers(trainer_state.step, setup.device),
             self.learner.gradient_sync(last=updates),
         ):
-            loss, parts = (self.graph or self.forward_backward)(seen, draws)
+            loss, parts = (self.graph or self.forward_backward)(inputs, draws)
         trainer_state.step += 1
         norm = self.update(network) if updates else None
         if trainer_state.scheduler is not None:
-            with warnings.catch_warnings():  # of schedules that move on between two updates
+            with warnings.catch_warnings():  # the schedule also steps between updates
                 warnings.simplefilter("ignore", UserWarning)
                 trainer_state.scheduler.step()
         tracker.add_step(len(batch[ACTION]), loss, parts, norm)
 
     def forward_backward(self, batch: Batch, draws: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss of a batch and its parts; its gradients are collected at the weights."""
+        """Return the loss of a batch and its parts; accumulate the gradients."""
         loss, parts = self.loss(batch, draws)
         (loss / self.setup.config.accumulation).backward()  # type: ignore[no-untyped-call]
         return loss, parts
 
     def loss(self, batch: Batch, draws: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss of a batch as it comes from the dataset, and its parts."""
+        """Return the loss of a batch of the dataset, and its parts."""
         setup, network = self.setup, self.setup.parts.network
         inputs = self.preprocess({key: as_float(value) for key, value in batch.items()})
         precision = setup.config.accelerator.mixed_precision
@@ -210,32 +210,32 @@ class Trainer:
             return self.learner(inputs, draws) if distributed else network.loss(inputs, draws)
 
     def draw_noise(self, network: Network, step: int, rows: int) -> Batch:
-        """Return what the loss of a step is drawn, on the device."""
+        """Return the noise for the loss of a step, on the device."""
         setup = self.setup
         share = setup.distributed.share if network.training else WHOLE_SHARE
         drawn = RngStreams(setup.config.seed, share).loss_noise(network, step, rows)
-        if setup.device.type == "cuda":  # else the copy would wait for all that is computing
+        if setup.device.type == "cuda":  # else the copy would wait for the GPU
             drawn = {name: value.pin_memory() for name, value in drawn.items()}
         return {name: value.to(setup.device, non_blocking=True) for name, value in drawn.items()}
 
     def augmented(self, batch: Batch, step: int) -> Batch:
-        """Return a batch with its pictures changed, where that is asked for."""
+        """Return a batch with image augmentation, if enabled."""
         settings = self.setup.config.dataset.image_transforms
         if not settings.enable:
             return batch
         found, transforms = dict(batch), settings.transforms()
         for key in [key for key, value in batch.items() if value.dtype == torch.uint8]:
             generator = self.setup.rng.augmentation_generator(key, step)
-            what = plan_augmentation(settings, len(found[key]), generator)
-            found[key] = augment(as_float(found[key]), transforms, what)
+            plan = plan_augmentation(settings, len(found[key]), generator)
+            found[key] = augment(as_float(found[key]), transforms, plan)
         return found
 
     def update(self, network: Network) -> Tensor:
-        """Change the weights by the gradients that were collected; return these's norm."""
+        """Update the weights with the accumulated gradients; return the gradient norm."""
         trainer_state, parameters = self.trainer_state, list(network.parameters())
         norm = clip_gradients(parameters, self.setup.optimization.clip_norm)
         trainer_state.optimizer.step()
-        if self.graph is None:  # it writes over them where they are
+        if self.graph is None:  # a CUDA graph overwrites gradients in place
             trainer_state.optimizer.zero_grad(set_to_none=True)
         network.updated(trainer_state.step)
         if trainer_state.average is not None:
@@ -244,12 +244,12 @@ class Trainer:
 
     @property
     def rate(self) -> float:
-        """The learning rate of the first group."""
+        """The learning rate of the first parameter group."""
         return float(self.trainer_state.optimizer.param_groups[0]["lr"])
 
     @torch.no_grad()
     def validation_loss(self) -> float:
-        """Return the mean loss on episodes that are not trained on: always the same samples."""
+        """Return the mean loss on held-out episodes, always on the same samples."""
         assert self.setup.held_out is not None
         samples, order = self.setup.held_out
         network = self.setup.parts.network.eval()
@@ -272,11 +272,13 @@ class Trainer:
             "optimizer": setup.optimization.optimizer,
             "scheduler": setup.optimization.schedule,
         }
-        told = json.dumps(lerobot_train_config(setup.config, parts.config, optimization), indent=4)
+        train_config = json.dumps(
+            lerobot_train_config(setup.config, parts.config, optimization), indent=4
+        )
         for name, tensors in weights.items():
             (folder / name).mkdir()
             write_parts(parts, folder / name, weights=tensors)
-            (folder / name / "train_config.json").write_text(told)
+            (folder / name / "train_config.json").write_text(train_config)
         batching = Batching(
             setup.config.batch_size,
             setup.config.accumulation,
@@ -286,11 +288,12 @@ class Trainer:
         write_state(folder / STATE, snapshot, setup.rng.lerobot_rng_state(snapshot.step), batching)
 
 
-def _check_collected(step: int, accumulation: int) -> None:
-    """Refuse to go on amid the batches of an update: the gradients of the first ones are gone."""
+def _check_accumulation(step: int, accumulation: int) -> None:
+    """Refuse to resume within an update, since the accumulated gradients are lost."""
     if step % accumulation:
         raise UsageError(
-            f"the checkpoint's step {step} is no multiple of {accumulation}, the batches of one "
-            "update (--accelerator.gradient_accumulation.steps): its first update would lack some",
+            f"the checkpoint's step {step} is not a multiple of {accumulation} "
+            "(--accelerator.gradient_accumulation.steps), so gradients of its update are lost; "
+            "choose a divisor of the step",
             code="checkpoint.partial-accumulation",
         )

@@ -1,4 +1,4 @@
-"""How a training goes: its loss, and what its time was spent on."""
+"""Metrics of a training: loss, throughput and waiting time."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from proctor.errors import TrainingError
 from proctor.training.data import Batch
 from proctor.training.distributed import SINGLE_PROCESS, DistributedContext
 
-_MOST_UNSEEN = 1000
+_MAX_ON_DEVICE = 1000
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """What is told of the steps since the last reading: means, but for the steps and ``lr``."""
+    """Metrics of the steps since the last report: means, except the steps and ``lr``."""
 
     step: int
     steps: int
-    """How many they are."""
+    """Number of steps in this report."""
     loss: float
     grad_norm: float
     lr: float
     samples_per_s: float
     step_s: float
     waiting: float
-    """Share of the time in which there was no batch to compute with."""
+    """Fraction of the time spent waiting for batches."""
     memory_gb: float
     parts: dict[str, float] = field(default_factory=dict)
-    """What the loss is made of, by the names its network gives."""
+    """Parts of the loss, by the network's names."""
 
 
 class Series:
-    """Numbers of a device, looked at when asked; past a thousand, so that they do not pile up.
+    """Values on a device, fetched on demand, and whenever a thousand have accumulated.
 
-    Of several processes it is their means; all of them look at the same time.
+    With several processes these are means over all of them; all processes fetch together.
     """
 
     def __init__(self, distributed: DistributedContext = SINGLE_PROCESS) -> None:
@@ -52,26 +52,26 @@ class Series:
         self._on_device: list[Tensor] = []
 
     def add(self, value: Tensor) -> None:
-        """Take in one more, without waiting for it."""
+        """Add a value without waiting for the device."""
         self._on_device.append(value)
-        if len(self._on_device) >= _MOST_UNSEEN:
+        if len(self._on_device) >= _MAX_ON_DEVICE:
             self.to_list()
 
     def to_list(self) -> list[float]:
-        """Return all of them, once the device has computed them."""
+        """Return all values, after the device has computed them."""
         if self._on_device:
             self._fetched += self._distributed.mean(torch.stack(self._on_device)).tolist()
             self._on_device = []
         return self._fetched
 
     def mean(self) -> float:
-        """Return their mean; of none, what is no number."""
+        """Return the mean; NaN without values."""
         numbers = self.to_list()
         return sum(numbers) / len(numbers) if numbers else math.nan
 
 
 class MetricTracker:
-    """Adds up what steps give, and looks at it when asked: until then no device is waited for."""
+    """Collects the results of steps without waiting for the device until they are needed."""
 
     def __init__(self, device: torch.device, distributed: DistributedContext) -> None:
         self._device, self._distributed = device, distributed
@@ -88,16 +88,16 @@ class MetricTracker:
         self._began = time.perf_counter()
 
     def timed_batches(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """Yield the batches, and time how long each has to be waited for.
+        """Yield the batches and measure the time spent waiting for each.
 
-        A GPU is still busy when the next batch is asked for: what counts is how long it had nothing
-        to do, from the end of its last step to the start of the next.
+        A GPU is still busy when the next batch is requested, so its idle time counts: from the end
+        of its last step to the start of the next.
         """
         iterator = iter(batches)
         first = next(iterator, None)
         if first is None:
             return
-        self._reset()  # what it took to begin is no part of any step
+        self._reset()  # excludes the start of the loader
         yield first
         while True:
             asked, ended = time.perf_counter(), self._mark()
@@ -113,15 +113,15 @@ class MetricTracker:
 
     @contextmanager
     def untimed(self) -> Iterator[None]:
-        """Leave out of the steps' time what is done between them, such as a checkpoint."""
-        if self._device.type == "cuda":  # what was asked of it before is theirs
+        """Exclude the block from the time of the steps, such as writing a checkpoint."""
+        if self._device.type == "cuda":  # pending work belongs to the steps
             torch.cuda.synchronize(self._device)
         began = time.perf_counter()
         yield
         self._began += time.perf_counter() - began
 
     def _mark(self) -> torch.cuda.Event | None:
-        """Mark where the GPU is in its work."""
+        """Record an event on the GPU."""
         if self._device.type != "cuda":
             return None
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -137,7 +137,7 @@ class MetricTracker:
     def add_step(
         self, rows: int, loss: Tensor, parts: dict[str, Tensor], norm: Tensor | None
     ) -> None:
-        """Take in what a step gave."""
+        """Add the results of a step."""
         self._rows += rows * self._distributed.share.world_size
         self._steps += 1
         self._losses.add(loss.detach())
@@ -147,10 +147,10 @@ class MetricTracker:
             self._norms.add(norm)
 
     def check_finite(self, step: int) -> None:
-        """Look at what was noted since the last reading, of which ``step`` is the newest.
+        """Check all results since the last report; ``step`` is the newest step.
 
         Raises:
-            TrainingError: a loss or gradient is no number: the weights are of no use any more.
+            TrainingError: a loss or gradient norm is NaN or infinite, so the weights are useless.
         """
         for what, values in (("loss", self._losses), ("gradient", self._norms)):
             found = values.to_list()
@@ -158,13 +158,13 @@ class MetricTracker:
             if bad is not None:
                 where = f"of step {step - len(found) + 1 + bad}" if what == "loss" else f"by {step}"
                 raise TrainingError(
-                    f"the {what} {where} is {found[bad]}: the weights are lost; a lower "
-                    "--optimizer.lr may help, and so may a look at the dataset's statistics",
+                    f"the {what} {where} is {found[bad]}, so the weights are useless; reduce "
+                    "--optimizer.lr, or check the dataset's statistics",
                     code="training.not-finite",
                 )
 
     def collect(self, step: int, lr: float) -> Metrics:
-        """Return what happened since the last reading, and begin anew."""
+        """Return the metrics since the last report, and reset."""
         self.check_finite(step)
         elapsed = time.perf_counter() - self._began
         metrics = Metrics(
@@ -184,7 +184,7 @@ class MetricTracker:
 
 
 def memory_gb(device: torch.device) -> float:
-    """Return the most memory that was in use so far: the GPU's, or this process's."""
+    """Return the peak memory in GiB, of the GPU or of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**30
     used: Any = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,4 +1,4 @@
-"""What the user sees of a training, and what stays of it: live line, log, the best checkpoints."""
+"""Shows and logs a training, has checkpoints evaluated and keeps the best ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from proctor.training.tracking import TrainingWandb
 
 
 class TrainingMonitor:
-    """Shows every reading in a line and writes it down; has checkpoints played, keeps the best."""
+    """Shows metrics on the progress line, writes the log, and manages checkpoints."""
 
     def __init__(self, folder: TrainingFolder, trainer: Trainer) -> None:
         self._folder, self._config = folder, trainer.setup.config
@@ -36,15 +36,15 @@ class TrainingMonitor:
         self._tracking = TrainingWandb(trainer.setup, folder.path) if wanted else None
         self._headline(trainer)
         self._line = ProgressLine(self._console)
-        nothing = f"step {self._first:,}: nothing is left to train"
-        self._text = nothing if trainer.done else "starting"
+        done = f"step {self._first:,}: nothing is left to train"
+        self._text = done if trainer.done else "starting"
 
     def on_frames_decoded(self, camera: str, frames: int, total: int) -> None:
-        """Show how far a cache is filled."""
+        """Show the progress of filling a cache."""
         self._line.show(f"decoding {camera}: {frames:,}/{total:,} frames")
 
     def on_metrics(self, metrics: Metrics) -> None:
-        """Show and write down a reading."""
+        """Show and log metrics."""
         self._folder.log(metrics_row(metrics))
         if self._tracking is not None:
             self._tracking.log_metrics(metrics)
@@ -54,7 +54,7 @@ class TrainingMonitor:
             self._record_evaluations(self._evaluator.finished())
 
     def on_validation(self, step: int, loss: float) -> None:
-        """Show and write down a loss on held-out episodes."""
+        """Show and log a validation loss."""
         self._folder.log({"kind": "held_out", "step": step, "loss": loss})
         self._say(f"step {step:,}: held-out loss {loss:.4g}")
         if self._tracking is not None:
@@ -63,7 +63,7 @@ class TrainingMonitor:
             self._scores[step] = -loss
 
     def on_checkpoint(self, step: int, checkpoint: Path) -> None:
-        """Have it played where that is due, and remove what is not to be kept."""
+        """Submit the checkpoint for evaluation if due, and remove old checkpoints."""
         if self._tracking is not None:
             self._tracking.upload_checkpoint(step, checkpoint)
         if self._config.evaluates_after(step):
@@ -72,11 +72,11 @@ class TrainingMonitor:
         self.write_report()
 
     def resume_evaluations(self) -> None:
-        """Have those checkpoints played that an earlier session did not get to.
+        """Submit the checkpoints that an earlier session did not evaluate.
 
-        An evaluation that ended when nobody was there any more to write it down, is now.
+        Also log evaluations that ended after that session was killed.
         """
-        noted = {
+        logged = {
             n.step for n in read_training_log(self._folder.path) if isinstance(n, EvaluationLogRow)
         }
         for checkpoint in self._checkpoints.all():
@@ -85,29 +85,29 @@ class TrainingMonitor:
                 found = self._evaluator.result_of(checkpoint)
                 if found is None:
                     self._evaluator.submit(checkpoint)
-                elif step not in noted:
+                elif step not in logged:
                     self._record_evaluations([found])
 
     def wait_for_evaluations(self) -> None:
-        """Wait for the evaluations that are not done."""
+        """Wait for the pending evaluations."""
         if self._evaluator.pending:
             self._line.close(self._text)
             self._say(f"waiting for {len(self._evaluator.pending)} evaluation(s)")
         self._record_evaluations(self._evaluator.wait_for_all())
 
     def close(self, *, failed: bool = False) -> None:
-        """Leave the last line on the screen, and nothing running."""
+        """Stop running evaluations and finish the progress line."""
         self._evaluator.stop()
         self._line.close(self._text)
         if self._tracking is not None:
             self._tracking.end(failed=failed)
 
     def write_report(self) -> Path:
-        """Write the page of what is there so far, and return its path."""
+        """Write the report page, and return its path."""
         return write_training_page(self._folder.path)
 
-    def _record_evaluations(self, examined: Iterable[EvaluationLogRow]) -> None:
-        for result in examined:
+    def _record_evaluations(self, results: Iterable[EvaluationLogRow]) -> None:
+        for result in results:
             self._say(str(result))
             self._folder.log({"kind": "evaluation", **asdict(result)})
             if self._tracking is not None:
@@ -121,10 +121,10 @@ class TrainingMonitor:
         return self._folder.path / EVALUATIONS / self._checkpoints.path(step).name
 
     def _prune_checkpoints(self) -> None:
-        """Remove the checkpoints that are not to be kept, and name the best of the others.
+        """Remove old checkpoints, and link ``best`` to the best remaining one.
 
         Raises:
-            WriteFailed: the disk is full or gone.
+            WriteFailed: the disk is full or missing.
         """
         try:
             self._keep_and_name()
@@ -142,13 +142,13 @@ class TrainingMonitor:
             self._checkpoints.unname(BEST)
 
     def _ranked(self) -> list[int]:
-        """Return the steps that have a score and a checkpoint, the best first."""
-        there = {int(path.name) for path in self._checkpoints.all()}
-        scored = [step for step in self._scores if step in there]
+        """Return the steps with a score and a checkpoint, the best first."""
+        existing = {int(path.name) for path in self._checkpoints.all()}
+        scored = [step for step in self._scores if step in existing]
         return sorted(scored, key=lambda step: (self._scores[step], step), reverse=True)
 
     def metrics_text(self, metrics: Metrics) -> str:
-        """Return a reading as text, what matters most first: a narrow terminal cuts the end."""
+        """Return metrics as text, the most important first, since narrow terminals cut the end."""
         parts = [
             f"step {metrics.step:,}/{self._config.steps:,}",
             f"loss {metrics.loss:.4g}",
@@ -172,10 +172,10 @@ class TrainingMonitor:
         setup = trainer.setup
         frames, policy = len(setup.order.frames), setup.parts.config
         millions = sum(p.numel() for p in setup.parts.network.parameters()) / 1e6
-        trainer_state = (
+        trainable = (
             sum(p.numel() for p in setup.parts.network.parameters() if p.requires_grad) / 1e6
         )
-        adapter = f" ({trainer_state:.2f} M of them an adapter)" if setup.parts.adapter else ""
+        adapter = f" ({trainable:.2f} M of them an adapter)" if setup.parts.adapter else ""
         resumed = f" (from step {self._first:,})" if self._first else ""
         n = setup.distributed.share.world_size
         distributed = "" if setup.distributed.is_single_process else f" by {n} processes"
@@ -190,8 +190,8 @@ class TrainingMonitor:
         before = trainer.trainer_state.processes
         if before not in (None, n):
             self._say(
-                f"note: {n} process(es) instead of {before}: a step is {setup.order.step_size} "
-                "samples from here on, in another order than the undisturbed run's"
+                f"note: {n} process(es) instead of {before}: a step has {setup.order.step_size} "
+                "samples from now on, in another order than in an uninterrupted run"
             )
 
     def _say(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""How a trained policy normalises: by the dataset's statistics, as its config says."""
+"""Normalisation of a trained policy, from the dataset's statistics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 def dataset_stats(
     config: TrainConfig, selection: DatasetSelection, rename_map: Mapping[str, str]
 ) -> Stats:
-    """Return the dataset's statistics under the policy's names, of what the policy is given."""
+    """Return the dataset's statistics by the policy's feature names."""
     source = selection.source
     stats: Stats = {
         name: {
@@ -43,31 +43,31 @@ def dataset_stats(
 
 
 def with_stats(parts: LoadedCheckpoint, stats: Stats) -> LoadedCheckpoint:
-    """Return the parts as they normalise by the dataset, how config.json says."""
+    """Return the parts with the dataset's statistics and config.json's normalisation modes."""
     pipelines = parts.preprocessor, parts.postprocessor
     odd = disagreements(parts.config, *pipelines)
     notes = [f"in config.json {'; '.join(odd)}: config.json is followed, as in LeRobot"]
     before, after = fine_tuned(parts.config, *pipelines, stats)
-    told = (*parts.notes, *(notes if odd else ()))
-    return replace(parts, preprocessor=before, postprocessor=after, notes=told)
+    notes = [*parts.notes, *(notes if odd else ())]
+    return replace(parts, preprocessor=before, postprocessor=after, notes=tuple(notes))
 
 
 def check_resumed_normalization(parts: LoadedCheckpoint) -> LoadedCheckpoint:
-    """Refuse processors that do not undo behind the network what they do before it.
+    """Check that the postprocessor inverts the preprocessor's action normalisation.
 
     Raises:
-        UsageError: actions are learnt in one scale and played in another.
+        UsageError: their normalisation modes for actions differ.
     """
     pipelines = parts.preprocessor, parts.postprocessor
-    learnt, played = (
+    before, after = (
         {step.asked(ACTION) for step in pipeline.steps if isinstance(step, Normalize)}
         for pipeline in pipelines
     )
-    if learnt and played and learnt != played:
-        names = [" ".join(sorted(mode.value for mode in modes)) for modes in (learnt, played)]
+    if before and after and before != after:
+        names = [" ".join(sorted(mode.value for mode in modes)) for modes in (before, after)]
         raise UsageError(
-            f"--resume: the checkpoint's preprocessor normalises actions by {names[0]}, its "
-            f"postprocessor undoes {names[1]}: one of their files was changed",
+            f"--resume: the checkpoint's preprocessor normalises actions by {names[0]}, but its "
+            f"postprocessor inverts {names[1]}; restore the changed file",
             code="checkpoint.pipeline-mismatch",
         )
     odd = disagreements(parts.config, *pipelines)
@@ -76,17 +76,17 @@ def check_resumed_normalization(parts: LoadedCheckpoint) -> LoadedCheckpoint:
 
 
 def require_stats(parts: LoadedCheckpoint, selection: DatasetSelection) -> None:
-    """Refuse a dataset without the statistics that the policy normalises by.
+    """Check that the dataset has the statistics for the policy's normalisation.
 
     Raises:
-        UsageError: naming the feature.
+        UsageError: statistics of a feature are missing.
     """
     features = {**parts.config.input_features, **parts.config.output_features}
     for key in features:
         if parts.preprocessor.lacks_stats(key):
             raise UsageError(
-                f"{selection.source.name} has no statistics of {key} to normalise it by "
-                "(proctor data stats works them out)",
+                f"{selection.source.name} has no statistics of {key} for its normalisation "
+                "(compute them with proctor data stats)",
                 code="dataset.missing-stats",
             )
     for step in (*parts.preprocessor.steps, *parts.postprocessor.steps):

@@ -1,4 +1,4 @@
-"""Optimisers and learning-rate schedules: torch's own, as a policy's preset and the flags say.
+"""Optimisers and learning-rate schedules, from a policy's preset and the flags.
 
 Multipliers of the learning rate at step i (0-based), with w warm-up steps of N in all:
 
@@ -8,8 +8,8 @@ Multipliers of the learning rate at step i (0-based), with w warm-up steps of N 
     cosine_annealing_...       as diffuser cosine
     vqbet                      1 while the VQ-VAE trains (V steps), then cosine over i-V, still of N
     cosine_decay_with_warmup   1/(w+1) rising to 1, then a cosine measured from step 0 down to
-                               decay_lr/peak_lr: a small drop where the warm-up ends. Where N is
-                               less than its decay steps, both are shortened alike.
+                               decay_lr/peak_lr: a small drop at the end of the warm-up. If N is
+                               less than the decay steps, both are shortened in proportion.
 """
 
 from __future__ import annotations
@@ -50,56 +50,56 @@ _CLASSES: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "multi_adam": torch.optim.Adam,
 }
 _MULTI_ADAM = {"betas": (0.9, 0.999), "eps": 1e-5}
-"""Of a group that does not say."""
+"""Defaults of a parameter group."""
 _OF_SOFT_PROMPTS = ("soft_prompt_lr_scale", "soft_prompt_warmup_lr_scale")
 OTHER = "other"
 
 
 @dataclass(frozen=True)
 class OptimizationSettings:
-    """How weights are changed, every field said."""
+    """Optimiser and schedule with all fields resolved."""
 
     optimizer: dict[str, Any]
     schedule: dict[str, Any] | None
 
     @property
     def clip_norm(self) -> float:
-        """The norm that gradients are scaled down to; infinite: never."""
+        """Maximum gradient norm; infinity disables clipping."""
         return float(self.optimizer["grad_clip_norm"]) or math.inf
 
     @property
     def notes(self) -> list[str]:
-        """Say where the highest and the last rate are others than a schedule's own words."""
+        """Notes if peak and final learning rate differ from the schedule's own fields."""
         rate, schedule = self.optimizer["lr"], self.schedule or {}
         peak = schedule.get("peak_lr", rate)
         if peak == rate:
             return []
         last = rate * schedule["decay_lr"] / peak
         return [
-            f"the learning rate rises to {rate:g} (--optimizer.lr) and falls to {last:g}: "
-            f"--scheduler.peak_lr={peak:g} and .decay_lr={schedule['decay_lr']:g} say by how much"
+            f"the learning rate rises to {rate:g} (--optimizer.lr) and decays to {last:g}: "
+            f"--scheduler.peak_lr={peak:g} and .decay_lr={schedule['decay_lr']:g} set the ratio"
         ]
 
     @property
     def separate(self) -> bool:
-        """Whether every group is an optimiser of its own in files, as LeRobot's multi_adam."""
+        """Whether checkpoints store one optimiser per group, as LeRobot's multi_adam does."""
         return bool(self.optimizer["type"] == "multi_adam")
 
 
 def resolve(
     preset: TrainingPreset | None, optimizer: OptimizerSettings, schedule: ScheduleSettings
 ) -> OptimizationSettings:
-    """Join a policy's preset (None: it is not to be used) with what was given by hand, which wins.
+    """Merge a policy's preset (None: unused) with the given settings, which take precedence.
 
     Raises:
-        UsageError: a type that there is not, a field that its type does not have, or none at all.
+        UsageError: a type or field is unknown, missing or out of range.
     """
     start = preset or TrainingPreset(OptimizerSettings())
     kind = optimizer.type or start.optimizer.type
     if kind is None:
         raise UsageError(
-            "--optimizer.type is missing: --use_policy_training_preset=false leaves all to you "
-            f"(choose {', '.join(OPTIMIZERS)})",
+            "--optimizer.type is missing; it is needed with --use_policy_training_preset=false "
+            f"(choose from: {', '.join(OPTIMIZERS)})",
             code="flag.missing",
         )
     preset_of = set_fields(start.schedule or ScheduleSettings())
@@ -125,24 +125,23 @@ def _complete(
     kind = given.get("type")
     if kind not in known:
         raise UsageError(
-            f"--{section}.type is {kind!r} (choose {', '.join(known)})", code="flag.unknown-choice"
+            f"--{section}.type is {kind!r} (choose from: {', '.join(known)})",
+            code="flag.unknown-choice",
         )
     for name in given.keys() - known[kind].keys() - {"type"}:
         raise UsageError(
-            f"--{section}.{name}: {kind} has none (it has {', '.join(known[kind])})",
+            f"--{section}.{name}: {kind} has no such field (it has {', '.join(known[kind])})",
             code="flag.unknown",
         )
     whole = {"type": kind} | known[kind] | given
     for name, value in whole.items():
         if value is None and name not in MAY_BE_NULL:
-            raise UsageError(
-                f"--{section}.{name} is missing, which {kind} needs", code="flag.missing"
-            )
+            raise UsageError(f"--{section}.{name} is missing; {kind} needs it", code="flag.missing")
     return whole
 
 
 def param_groups(optimization: OptimizationSettings, network: Network) -> list[dict[str, Any]]:
-    """Return what is trained, in groups with rates of their own, as torch's optimisers take it.
+    """Return the parameter groups of a network for torch's optimisers.
 
     Raises:
         UsageError: the optimiser names a part that the network does not have.
@@ -158,27 +157,27 @@ def param_groups(optimization: OptimizationSettings, network: Network) -> list[d
 
 
 def _rated(group: dict[str, Any], rate: float) -> dict[str, Any]:
-    """Return a group whose rate is a share of that of all others with its own rate said."""
+    """Return a group with its learning rate, from its share of the base rate."""
     own = {name: value for name, value in group.items() if name != SHARE_OF_RATE}
     return own | ({"lr": rate * group[SHARE_OF_RATE]} if SHARE_OF_RATE in group else {})
 
 
 def _by_part(settings: dict[str, Any], network: Network) -> list[dict[str, Any]]:
-    """One group for each part that ``optimizer_groups`` names, and one for all others."""
+    """Return one group for each part in ``optimizer_groups``, and one for the rest."""
     asked: dict[str, dict[str, Any]] = settings["optimizer_groups"]
     groups: dict[str, list[nn.Parameter]] = {name: [] for name in (*asked, OTHER)}
     for name, parameter in network.named_parameters():
         part = name.partition(".")[0]
         groups[part if part in asked else OTHER].append(parameter)
     parts = dict.fromkeys(name.partition(".")[0] for name, _ in network.named_parameters())
-    for name, said_of_it in asked.items():
+    for name, fields in asked.items():
         if not groups[name]:
             hint = did_you_mean(name, parts) or f" (it has {', '.join(parts)})"
             raise UsageError(
                 f"--optimizer.optimizer_groups: the network has no {name!r}{hint}",
                 code="flag.unknown-choice",
             )
-        for field in said_of_it.keys() - set(GROUP_FIELDS):
+        for field in fields.keys() - set(GROUP_FIELDS):
             raise UsageError(
                 f"--optimizer.optimizer_groups: {name} has no {field!r} (choose from: "
                 f"{', '.join(GROUP_FIELDS)})",
@@ -201,7 +200,7 @@ def make_optimizer(
     """Return the optimiser of ``groups``; ``fused`` updates all weights in one kernel.
 
     Raises:
-        UsageError: it takes no such numbers.
+        UsageError: the optimiser rejects a value.
     """
     settings = dict(optimization.optimizer)
     make = _CLASSES[settings.pop("type")]
@@ -211,14 +210,14 @@ def make_optimizer(
         settings["betas"] = tuple(settings["betas"])
     try:
         return make(groups, **settings, fused=True if fused else None)
-    except ValueError as error:  # torch's own words: "Invalid beta parameter at index 0: 1.5"
+    except ValueError as error:  # torch's text: "Invalid beta parameter at index 0: 1.5"
         raise UsageError(f"--optimizer.*: {error}", code="flag.invalid-value") from None
 
 
 def make_scheduler(
     optimization: OptimizationSettings, optimizer: torch.optim.Optimizer, steps: int
 ) -> LambdaLR | None:
-    """Return what sets the learning rates of every step; None where they stay as they are."""
+    """Return the learning-rate scheduler; None for constant rates."""
     if optimization.schedule is None:
         return None
     return LambdaLR(optimizer, multiplier(optimization.schedule, steps))
@@ -247,7 +246,7 @@ def _diffuser(schedule: dict[str, Any], steps: int) -> Multiplier:
     }
     if after not in shapes:
         raise UsageError(
-            f"--scheduler.name is {after!r} (we have {', '.join(shapes)})",
+            f"--scheduler.name is {after!r} (choose from: {', '.join(shapes)})",
             code="flag.unknown-choice",
         )
     return lambda i: _warm(i, warm_up) if i < warm_up else shapes[after](i)
@@ -300,5 +299,5 @@ _SCHEDULES: dict[str, Callable[[dict[str, Any], int], Multiplier]] = {
 
 
 def clip_gradients(parameters: Iterable[nn.Parameter], norm: float) -> Tensor:
-    """Scale the gradients down to ``norm`` where theirs is larger; return what it was."""
+    """Clip the gradient norm to ``norm``; return the norm before clipping."""
     return full_tensor(nn.utils.clip_grad_norm_(parameters, norm))

@@ -1,8 +1,8 @@
-"""Adapters (LoRA) in a network, put there by the ``peft`` library: they learn, the weights stay.
+"""LoRA adapters, inserted by the ``peft`` library: adapters are trained, weights are frozen.
 
-The network keeps its class, its ``loss`` and its ``chunk``; layers inside it are replaced. So any
-family can be adapted, and nothing else in a training knows of it. Names of layers are those of
-LeRobot's policy, in which a network is an attribute (``model``, ``diffusion``).
+The network keeps its class, its ``loss`` and its ``chunk``; only layers inside it are replaced. So
+every policy family can be adapted, and the rest of the training is unchanged. Layer names are those
+of LeRobot's policy, in which the network is an attribute (``model``, ``diffusion``).
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from proctor.training.rng import RngStreams
 _ADAPTABLE = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.MultiheadAttention)
 _MOST_NAMED = 12
 _FREEZING = ("freeze_", "train_")
-"""Begins the names of policies' fields that say which of their weights are learnt."""
+"""Prefixes of the policy fields that freeze or train parts of the weights."""
 
 
 def add_adapter(
     config: TrainConfig, parts: LoadedCheckpoint, base: CheckpointFolder | None
 ) -> LoadedCheckpoint:
-    """Return the parts with an adapter in the network, where one is asked for or there already.
+    """Return the parts with an adapter in the network, if requested or part of the checkpoint.
 
-    ``base`` is the checkpoint that --policy.path names; None where a training is resumed.
+    ``base`` is the checkpoint of --policy.path; None if a training is resumed.
 
     Raises:
-        UsageError: the layers that are to be adapted are not there, or there is an adapter already.
+        UsageError: the target layers do not exist, or there is an adapter already.
         MissingExtra: peft is not installed.
     """
     if (config.peft.active or parts.adapter is not None) and base is not None:
@@ -50,12 +50,12 @@ def add_adapter(
     if parts.adapter is not None:
         if base is not None and config.peft.active:
             raise UsageError(
-                f"--peft.*: {base.folder} is an adapter, and its training goes on; leave them out, "
+                f"--peft.*: {base.folder} is an adapter already; leave the flags out to train it, "
                 "or give its base as --policy.path",
                 code="flag.conflict",
             )
-        _put_in(parts, _exactly(parts.adapter), empty=True)
-        _fill(parts.network, parts.prefix, parts.adapter)
+        _insert(parts, _lora_config_of(parts.adapter), empty=True)
+        _load_adapter(parts.network, parts.prefix, parts.adapter)
         return parts
     if not config.peft.active:
         return parts
@@ -63,38 +63,38 @@ def add_adapter(
     assert base is not None
     if parts.network.unadaptable is not None:
         raise UsageError(
-            f"--peft.*: an adapter of {parts.config.type} cannot hold what it learns: "
-            f"{parts.network.unadaptable}; train it whole",
+            f"--peft.*: {parts.config.type} cannot be trained by an adapter: "
+            f"{parts.network.unadaptable}; train it without --peft.*",
             code="policy.not-adaptable",
         )
-    lora = _new(config.peft, parts.network, parts.prefix)
+    lora = _new_lora_config(config.peft, parts.network, parts.prefix)
     with RngStreams(config.seed).seed_weight_init():
-        _put_in(parts, lora, empty=False)
-    # A link such as checkpoints/last names another policy tomorrow.
+        _insert(parts, lora, empty=False)
+    # Resolve links such as checkpoints/last, which change later.
     local = base.commit is None
     lora.base_model_name_or_path = str(base.folder.resolve()) if local else config.policy.path
     lora.revision = base.commit
-    told = _told(lora)
-    adapter = Adapter(msgspec.convert(told, AdapterConfig), told, {})
+    config_file = _adapter_config(lora)
+    adapter = Adapter(msgspec.convert(config_file, AdapterConfig), config_file, {})
     made_from = replace(parts.config, use_peft=True, pretrained_path=lora.base_model_name_or_path)
     return replace(parts, config=made_from, adapter=adapter)
 
 
 def _refuse_freezing(config: TrainConfig) -> None:
-    """Refuse to say which weights are learnt where none are; in LeRobot that does nothing."""
+    """Refuse flags that freeze weights, which have no effect with an adapter."""
     assert isinstance(config.policy, PretrainedConfig)
     for name in config.policy.overrides:
         if name.startswith(_FREEZING):
             raise UsageError(
-                f"--policy.{name}: with an adapter all of the policy's own weights stay as they "
-                "are; leave it out, and say what learns with --peft.target_modules (small "
-                "matrices) and --peft.full_training_modules (whole layers)",
+                f"--policy.{name}: with an adapter all of the policy's own weights are frozen; "
+                "leave the flag out, and choose the trained layers with --peft.target_modules "
+                "(LoRA matrices) and --peft.full_training_modules (whole layers)",
                 code="flag.conflict",
             )
 
 
 def adapter_settings(adapter: Adapter) -> PeftSettings:
-    """Return the settings that make such an adapter."""
+    """Return the settings of an existing adapter."""
     found = adapter.config
     begun = found.init_lora_weights
     return PeftSettings(
@@ -114,12 +114,12 @@ def _library() -> Any:
     return peft
 
 
-def _new(settings: PeftSettings, network: Network, prefix: str) -> Any:
-    """Return peft's config of a new adapter."""
+def _new_lora_config(settings: PeftSettings, network: Network, prefix: str) -> Any:
+    """Return peft's config for a new adapter."""
     targets = settings.targets or network.adapted
     if targets is None:
         raise UsageError(
-            "--peft.target_modules is missing: which layers get an adapter; there are "
+            "--peft.target_modules is missing; name the layers to adapt, such as "
             f"{_adaptable(network)}",
             code="flag.missing",
         )
@@ -130,34 +130,34 @@ def _new(settings: PeftSettings, network: Network, prefix: str) -> Any:
         given["modules_to_save"] = settings.full_training_modules
     if settings.init_type is not None:
         given["init_lora_weights"] = settings.init_type
-    # An attention computes its last projection itself: an adapter there would never be asked.
+    # nn.MultiheadAttention never calls its out_proj module, so an adapter there has no effect.
     layers = {f"{prefix}{name}": module for name, module in network.named_modules()}
-    meant = [name for name in layers if _is_meant(name, targets)]
-    unasked = [name for name in meant if _is_inside(name, layers)]
-    if len(unasked) == len(meant) and targets != ALL_LINEAR:
+    matched = [name for name in layers if _matches(name, targets)]
+    unused = [name for name in matched if _is_attention_output(name, layers)]
+    if len(unused) == len(matched) and targets != ALL_LINEAR:
         raise UsageError(
-            f"--peft.target_modules: {targets} means no layer that can be adapted; there "
-            f"are {_adaptable(network)}",
+            f"--peft.target_modules: {targets} matches no layer that can be adapted; choose from: "
+            f"{_adaptable(network)}",
             code="policy.unknown-layer",
         )
-    if unasked:
-        given["exclude_modules"] = unasked
+    if unused:
+        given["exclude_modules"] = unused
     return _library().LoraConfig(**given)
 
 
-def _is_meant(name: str, targets: str | list[str]) -> bool:
+def _matches(name: str, targets: str | list[str]) -> bool:
     if isinstance(targets, list):
         return any(name == end or name.endswith(f".{end}") for end in targets)
     return targets == ALL_LINEAR or re.fullmatch(targets, name) is not None
 
 
-def _is_inside(name: str, layers: Mapping[str, nn.Module]) -> bool:
+def _is_attention_output(name: str, layers: Mapping[str, nn.Module]) -> bool:
     outer, _, last = name.rpartition(".")
     return last == "out_proj" and isinstance(layers.get(outer), nn.MultiheadAttention)
 
 
-def _exactly(adapter: Adapter) -> Any:
-    """Return peft's config of an adapter that was read: for its own layers, whatever it says."""
+def _lora_config_of(adapter: Adapter) -> Any:
+    """Return peft's config for a loaded adapter, with exactly its own layers as targets."""
     found = adapter.config
     return _library().LoraConfig(
         r=found.r,
@@ -169,18 +169,18 @@ def _exactly(adapter: Adapter) -> Any:
     )
 
 
-def _told(lora: Any) -> dict[str, Any]:
-    """Return adapter_config.json as peft writes it, with lists that have an order."""
-    said = dict(lora.to_dict())
-    listed = {name: sorted(value) for name, value in said.items() if isinstance(value, set)}
-    return said | listed | {"peft_type": str(lora.peft_type.value), "inference_mode": True}
+def _adapter_config(lora: Any) -> dict[str, Any]:
+    """Return the content of adapter_config.json as peft writes it, with sorted lists."""
+    config = dict(lora.to_dict())
+    listed = {name: sorted(value) for name, value in config.items() if isinstance(value, set)}
+    return config | listed | {"peft_type": str(lora.peft_type.value), "inference_mode": True}
 
 
-def _put_in(parts: LoadedCheckpoint, lora: Any, *, empty: bool) -> None:
-    """Replace layers of the network by adapted ones; ``empty``: their weights come later.
+def _insert(parts: LoadedCheckpoint, lora: Any, *, empty: bool) -> None:
+    """Replace layers of the network by adapted ones; ``empty``: weights are loaded later.
 
     Raises:
-        UsageError: in peft's words, what of it cannot be.
+        UsageError: peft rejects the config; the text is peft's.
     """
     network, known = parts.network, _adaptable(parts.network)
     try:
@@ -191,26 +191,26 @@ def _put_in(parts: LoadedCheckpoint, lora: Any, *, empty: bool) -> None:
         reason = strip_control_codes(str(error).partition("\n")[0].rstrip("."), 300)
         what = "--peft.target_modules" if parts.adapter is None else parts.adapter.where
         raise UsageError(
-            f"{what}: {reason}; there are {known}", code="policy.not-adaptable"
+            f"{what}: {reason}; choose from: {known}", code="policy.not-adaptable"
         ) from None
     for module in network.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm) and not _learns(module):
-            module.register_forward_pre_hook(_stay_as_measured)
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and not _is_trained(module):
+            module.register_forward_pre_hook(_use_stored_statistics)
         inner = getattr(module, "base_layer", None)
         if isinstance(inner, nn.MultiheadAttention):
-            _keep_weights(module, inner)
+            _restore_weights_after_use(module, inner)
     saved = adapter_names((name for name, _ in network.named_parameters()), parts.prefix)
-    lost = [n for n, p in network.named_parameters() if p.requires_grad and n not in saved]
-    if lost:  # peft adapts embeddings, too, by other matrices
-        layer = lost[0].partition(".lora_")[0]
+    unsaved = [n for n, p in network.named_parameters() if p.requires_grad and n not in saved]
+    if unsaved:  # peft adapts embeddings with other matrices
+        layer = unsaved[0].partition(".lora_")[0]
         raise UsageError(
-            f"--peft.target_modules: {layer} cannot be adapted; there are {known}",
+            f"--peft.target_modules: {layer} cannot be adapted; choose from: {known}",
             code="policy.not-adaptable",
         )
 
 
 def _named(network: Network, prefix: str) -> nn.Module:
-    """Return a module in which the network has the name that LeRobot's policy has for it."""
+    """Wrap the network so that its layers have the names of LeRobot's policy."""
     holder: nn.Module = network
     for name in reversed(prefix.split(".")[:-1]):
         outer = nn.Module()
@@ -220,34 +220,33 @@ def _named(network: Network, prefix: str) -> nn.Module:
 
 
 def _adaptable(network: Network) -> str:
-    """Name the last parts of the names of layers that can be adapted, those there are most of."""
+    """List the last name parts of adaptable layers, the most frequent first."""
     counts: dict[str, int] = {}
     layers = dict(network.named_modules())
     for name, module in layers.items():
-        if isinstance(module, _ADAPTABLE) and not _is_inside(name, layers):
+        if isinstance(module, _ADAPTABLE) and not _is_attention_output(name, layers):
             last = name.rpartition(".")[2]
             counts[last] = counts.get(last, 0) + 1
     return ", ".join(sorted(counts, key=lambda name: -counts[name])[:_MOST_NAMED])
 
 
-def _learns(module: nn.Module) -> bool:
+def _is_trained(module: nn.Module) -> bool:
     return any(parameter.requires_grad for parameter in module.parameters())
 
 
-def _stay_as_measured(module: nn.Module, _: Any) -> None:
-    """Let a normalisation use, and not change, the statistics that the base was trained with.
+def _use_stored_statistics(module: nn.Module, _: Any) -> None:
+    """Keep a frozen batch norm in evaluation mode, with the statistics of the base.
 
-    An adapter's checkpoint does not hold them: a policy that learns with others is not the one that
-    is loaded.
+    An adapter's checkpoint does not store statistics, so the loaded policy has those of the base.
     """
     module.eval()
 
 
-def _keep_weights(adapted_layer: nn.Module, attention: nn.MultiheadAttention) -> None:
-    """Give an attention its own weights back after every use.
+def _restore_weights_after_use(adapted_layer: nn.Module, attention: nn.MultiheadAttention) -> None:
+    """Restore the weights of an attention layer after every use.
 
-    peft adds the adapter to them and subtracts it again, which leaves other last bits each time: a
-    resumed training, which begins with the base's, would end with others.
+    peft adds the adapter to them and subtracts it again, which changes the last bits each time. A
+    resumed training starts with the base's weights and would end with other bits.
     """
     projection = attention.out_proj.get_base_layer()  # type: ignore[operator]
     weights = {(attention, "in_proj_weight"): attention.in_proj_weight}
@@ -260,11 +259,11 @@ def _keep_weights(adapted_layer: nn.Module, attention: nn.MultiheadAttention) ->
     adapted_layer.register_forward_hook(restored)
 
 
-def _fill(network: Network, prefix: str, adapter: Adapter) -> None:
-    """Give the adapter in a network its weights.
+def _load_adapter(network: Network, prefix: str, adapter: Adapter) -> None:
+    """Load the weights of an adapter into the network.
 
     Raises:
-        UsageError: they are not those of these layers.
+        UsageError: the weights do not match the layers.
     """
     state = network.state_dict()
     names = adapter_names(state, prefix)
@@ -273,7 +272,7 @@ def _fill(network: Network, prefix: str, adapter: Adapter) -> None:
     unused = sorted(adapter.tensors.keys() - set(names.values()))
     if unused:
         raise UsageError(
-            f"{adapter.where}: {unused[0]} is for no layer of the policy",
+            f"{adapter.where}: {unused[0]} belongs to no layer of the policy",
             code="checkpoint.unexpected-tensor",
         )
     given = {key: adapter.tensors[name].float() for key, name in names.items()}

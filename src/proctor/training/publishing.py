@@ -1,8 +1,8 @@
-"""A trained policy on the Hugging Face Hub, with a card that states how it was evaluated.
+"""Uploads a trained policy to the Hugging Face Hub, with a model card.
 
-``--policy.push_to_hub --policy.repo_id=user/name``: the best checkpoint, or without evaluations the
-last one, is uploaded when the training ends. Whether that can be is asked before it begins; what
-fails at its end costs a warning, never the checkpoint.
+``--policy.push_to_hub --policy.repo_id=user/name`` uploads the best checkpoint when the training
+ends, or the last one without evaluations. Access is checked before the training starts. A failed
+upload is a warning; the checkpoint is kept.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from proctor.training.folder import TrainingFolder
 SETTINGS = tuple(
     f"policy.{name}" for name in ("push_to_hub", "repo_id", "private", "tags", "license")
 )
-"""The flags that say what is uploaded, and where."""
+"""Flags of the upload."""
 _UPLOADED = ["*.json", "*.safetensors"]
 
 
 @dataclass
 class Publication:
-    """Where a policy goes; none where ``push_to_hub`` is not said."""
+    """Settings of the upload; ``push_to_hub`` enables it."""
 
     push_to_hub: bool = False
     repo_id: str | None = None
@@ -40,14 +40,14 @@ class Publication:
 
     @property
     def repo(self) -> str:
-        """The repository's id."""
+        """The id of the Hub repository."""
         assert self.repo_id is not None
         return self.repo_id
 
     @property
     def flags(self) -> str:
-        """The flags that ask for the same."""
-        said = {
+        """The settings as flags."""
+        values = {
             "push_to_hub": "true",
             "repo_id": self.repo_id,
             "private": None if self.private is None else str(self.private).lower(),
@@ -55,15 +55,15 @@ class Publication:
             "license": self.license,
         }
         return " ".join(
-            shlex.quote(f"--policy.{name}={value}") for name, value in said.items() if value
+            shlex.quote(f"--policy.{name}={value}") for name, value in values.items() if value
         )
 
 
 def parse_publication(settings: Mapping[str, Any]) -> Publication | None:
-    """Return what flags ask to be uploaded; None: nothing.
+    """Parse the upload flags; None if no upload is requested.
 
     Raises:
-        UsageError: they do not say where to, or nothing will be there.
+        UsageError: the repository is missing or invalid, or no checkpoint will be saved.
     """
     given = {n: settings[n] for n in SETTINGS if settings.get(n) not in (None, "null", "none")}
     asked = decode(Publication, given, "policy.")
@@ -71,37 +71,37 @@ def parse_publication(settings: Mapping[str, Any]) -> Publication | None:
         return None
     if not asked.repo_id:
         raise UsageError(
-            "--policy.push_to_hub needs --policy.repo_id=USER/NAME, where it goes",
+            "--policy.push_to_hub needs --policy.repo_id=USER/NAME",
             code="flag.missing",
         )
     if not HUB_ID.fullmatch(asked.repo_id):
         raise UsageError(
-            f"--policy.repo_id: {strip_control_codes(asked.repo_id, 100)!r} is no id on the "
-            "Hub; write it like me/policy",
+            f"--policy.repo_id: {strip_control_codes(asked.repo_id, 100)!r} is not a Hub id "
+            "such as me/policy",
             code="hub.invalid-id",
         )
     if str(settings.get("save_checkpoint", "true")).lower() == "false":
         raise UsageError(
-            "--policy.push_to_hub uploads a checkpoint; leave out --save_checkpoint",
+            "--policy.push_to_hub uploads a checkpoint; leave out --save_checkpoint=false",
             code="flag.conflict",
         )
     return asked
 
 
 def check_publication(asked: Publication, base: str | None) -> None:
-    """Ask the Hub whether it knows us, before hours are spent; ``base`` is an adapter's.
+    """Check access to the Hub before the training; ``base`` is the base of an adapter.
 
     Raises:
-        UsageError: we are nobody there, it cannot be reached, or nobody else has the base.
+        UsageError: there is no token, the Hub is unreachable, or the base is not on the Hub.
     """
     if base is not None and not HUB_ID.fullmatch(base):
         raise UsageError(
-            f"--policy.push_to_hub: the adapter would name {base} as its base, which nobody else "
-            "has; upload that first, and give it as --policy.path=USER/NAME",
+            f"--policy.push_to_hub: the adapter's base {base} is not on the Hub; upload it first, "
+            "and give it as --policy.path=USER/NAME",
             code="hub.unpublished-base",
         )
     api = hub_api()
-    with _speaking(asked.repo):
+    with _hub_errors(asked.repo):
         from huggingface_hub.errors import LocalTokenNotFoundError
 
         try:
@@ -114,26 +114,26 @@ def check_publication(asked: Publication, base: str | None) -> None:
 
 
 @contextmanager
-def _speaking(repo: str) -> Iterator[None]:
+def _hub_errors(repo: str) -> Iterator[None]:
     try:
         with explaining_hub_errors(repo, None), explaining_refusals(repo):
             yield
     except HubUnreachable:
         raise HubUnreachable(
-            f"the Hub cannot be reached to upload {repo}; leave out --policy.push_to_hub to do it "
-            "later, by --resume"
+            f"the Hub is unreachable for the upload of {repo}; leave out --policy.push_to_hub, and "
+            "upload later with --resume"
         ) from None
 
 
 def publish(folder: TrainingFolder, asked: Publication) -> list[str]:
-    """Upload the policy of a finished training; return lines for the user: where, or why not."""
+    """Upload the policy of a finished training; return the result as lines for the user."""
     chosen = checkpoint_to_publish(folder.checkpoints())
     if chosen is None:
         return ["warning: nothing was uploaded: there is no checkpoint"]
     repos = {PRETRAINED: asked.repo}
     if (chosen / AVERAGED).is_dir():
         repos[AVERAGED] = f"{asked.repo}-ema"  # as LeRobot calls it
-    said = []
+    lines = []
     for name, repo in repos.items():
         try:
             address = _upload(PolicyCard(folder.path, chosen / name, repo), asked)
@@ -141,37 +141,37 @@ def publish(folder: TrainingFolder, asked: Publication) -> list[str]:
             again = (
                 f"proctor train --resume {shlex.quote(f'--output_dir={folder.path}')} {asked.flags}"
             )
-            said.append(
+            lines.append(
                 f"warning: {repo} was not uploaded: {strip_control_codes(str(error))}; "
-                f"the policy is whole in {chosen / name}; to upload it: {again}"
+                f"the policy is in {chosen / name}; to upload it: {again}"
             )
         else:
-            said.append(f"uploaded: {address} (step {int(chosen.name):,})")
-    return said
+            lines.append(f"uploaded: {address} (step {int(chosen.name):,})")
+    return lines
 
 
 def checkpoint_to_publish(checkpoints: Checkpoints) -> Path | None:
-    """Return the checkpoint that is worth most: the best by its evaluation, or the newest."""
+    """Return the best checkpoint by its evaluation, or else the newest."""
     best = checkpoints.folder / BEST
     return best.resolve() if best.is_dir() else checkpoints.newest()
 
 
 def _upload(policy: PolicyCard, asked: Publication) -> str:
-    """Make the repository what the policy's folder is, and return its address.
+    """Upload the policy's folder to its repository, and return the address.
 
     Raises:
-        UsageError: the Hub says no, or nothing.
+        UsageError: the Hub refuses, or is unreachable.
     """
     card = render_card(policy, asked.tags, asked.license)
     api = hub_api()
-    with _speaking(policy.repo):
+    with _hub_errors(policy.repo):
         address = str(api.create_repo(policy.repo, private=asked.private, exist_ok=True))
         api.upload_folder(
             repo_id=policy.repo,
             folder_path=policy.folder,
             commit_message=f"The policy of step {int(policy.folder.parent.name)}",
             allow_patterns=_UPLOADED,
-            delete_patterns=_UPLOADED,  # of an earlier policy, what this one has not
+            delete_patterns=_UPLOADED,  # remove files of an earlier policy
         )
         api.upload_file(
             path_or_fileobj=card.encode(),

@@ -1,6 +1,6 @@
-"""What is random in a training: a function of (seed, step), never of what was drawn before.
+"""Random numbers of a training, as a function of (seed, step) only.
 
-So a resumed run draws what the undisturbed one draws, whatever else ran in the process.
+So a resumed run draws the same numbers as an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from proctor.training.sampler import WHOLE_SHARE, ProcessShare
 
 @dataclass(frozen=True)
 class RngStreams:
-    """Everything that one training draws; of several processes, each for its own share."""
+    """All random number streams of a training; each process has its own share."""
 
     seed: int
     share: ProcessShare = WHOLE_SHARE
 
     def loss_noise(self, network: Network, step: int, rows: int) -> dict[str, Tensor]:
-        """Draw what the network declares for the loss of a step's batch, on the CPU.
+        """Draw the noise that the network declares for the loss of a step, on the CPU.
 
-        Several processes draw what one would that has all their rows, and take their part.
+        Each process draws the noise of the whole step and takes its own rows.
         """
         first = self.share.rank * rows
         drawn = draw_noise(
@@ -38,14 +38,14 @@ class RngStreams:
         return {name: value[first : first + rows] for name, value in drawn.items()}
 
     def augmentation_generator(self, camera: str, step: int) -> torch.Generator:
-        """Return what a camera's pictures of a step are changed by."""
+        """Return the generator for the image augmentation of a camera in a step."""
         return self._generator(f"pictures of {camera}{self._own}", step)
 
     @contextmanager
     def seed_layers(self, step: int, device: torch.device) -> Iterator[None]:
-        """Let what layers draw themselves, such as dropout, be the step's too.
+        """Seed torch's default generator for layers that draw from it, such as dropout.
 
-        Layers know no generator but torch's own, which is put back as it was.
+        The generator's state is restored at the end.
         """
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             torch.manual_seed(self._key(f"layers{self._own}", step))
@@ -53,15 +53,15 @@ class RngStreams:
 
     @contextmanager
     def seed_weight_init(self) -> Iterator[None]:
-        """Let a network that is built inside begin with this training's weights."""
+        """Seed the initial weights of a network that is built inside the block."""
         with torch.random.fork_rng([]):
             torch.manual_seed(self.seed)
             yield
 
     def lerobot_rng_state(self, step: int) -> dict[str, Tensor]:
-        """Return states for Python's, numpy's and torch's generator, as LeRobot stores them.
+        """Return states of Python's, numpy's and torch's generators, in LeRobot's format.
 
-        We need none of them to go on; LeRobot does, and finds the same after every resume.
+        Proctor does not need them to resume. They are for LeRobot, and the same after every resume.
         """
         key = self._key("generators", step)
         version, words, _ = random.Random(key).getstate()  # noqa: S311  no secret

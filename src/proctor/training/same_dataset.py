@@ -1,4 +1,4 @@
-"""Whether a training is resumed with the dataset that it was begun with."""
+"""Checks that a training is resumed with the dataset that it was started with."""
 
 from __future__ import annotations
 
@@ -16,21 +16,18 @@ from proctor.training.checkpoints import PRETRAINED
 if TYPE_CHECKING:
     from proctor.training.dataset_selection import DatasetSelection
 
-_UNKNOWN = (
-    "this training does not say which dataset it was begun with, so that is not checked: other "
-    "frames would be learnt from without a word"
-)
+_UNKNOWN = "this training has no record of its dataset, so changes of the dataset are not detected"
 
 
 def dataset_record(
     selection: DatasetSelection, resumed: Path | None
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return the identity that ``train.json`` keeps, and notes for the user.
+    """Return the dataset's identity for ``train.json``, and notes for the user.
 
-    ``resumed`` is the checkpoint that the training goes on from.
+    ``resumed`` is the checkpoint to resume from.
 
     Raises:
-        UsageError: the dataset is not the one that the training was begun with.
+        UsageError: the training was started with another dataset.
     """
     from proctor.datasets.reading.identity import identity_of
 
@@ -43,7 +40,7 @@ def dataset_record(
 
 
 def _check_same(recorded: dict[str, Any], resumed: Path, selection: DatasetSelection) -> None:
-    """Refuse other contents. Appended episodes are no matter where they are not trained on."""
+    """Refuse changed contents. Appended episodes are allowed if they are not used."""
     from proctor.datasets.reading.identity import DatasetIdentity, identity_of
 
     try:
@@ -51,7 +48,7 @@ def _check_same(recorded: dict[str, Any], resumed: Path, selection: DatasetSelec
     except msgspec.ValidationError as error:
         where = resumed.parent.parent / RECORD_FILE
         raise UsageError(
-            f"{where}: dataset is not what a training writes: {error}", code="run.unreadable"
+            f"{where}: the field dataset is invalid: {error}", code="run.unreadable"
         ) from None
     differences = known.differences(identity_of(selection.source, known.episodes))
     last = max((*selection.trained_on, *selection.held_out), default=0)
@@ -60,8 +57,8 @@ def _check_same(recorded: dict[str, Any], resumed: Path, selection: DatasetSelec
         differences = [f"{more:,} episodes were added to its {known.episodes:,}"]
     if differences:
         raise UsageError(
-            f"{selection.source.name} is not the dataset that this training was begun with: "
-            f"{'; '.join(differences)}; give the old one with --dataset.root, or learn from this "
+            f"{selection.source.name} is not the dataset that this training was started with: "
+            f"{'; '.join(differences)}; give the old one with --dataset.root, or train on this "
             f"one in another --output_dir with --policy.path={display_path(resumed / PRETRAINED)}",
             code="dataset.changed",
         )

@@ -1,8 +1,7 @@
-"""Which frames a step is computed from: a function of (seed, step) and the episodes' lengths.
+"""The frames of every training step, as a function of (seed, step) and the episodes' lengths.
 
-The order is LeRobot's (its EpisodeAwareSampler): every epoch is one shuffle of all usable frames,
-drawn from (seed, epoch) alone. So a resumed run continues at the frame where it was stopped, and
-needs nothing but the number of the step to know it.
+The order is that of LeRobot's EpisodeAwareSampler: every epoch is one shuffle of all usable frames,
+drawn from (seed, epoch). So a resumed run needs only the step to continue at the same frame.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Frames = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ProcessShare:
-    """What one of several processes that train together learns from: of each step, its part."""
+    """Rank of a process and number of processes, which share the samples of a step."""
 
     rank: int = 0
     world_size: int = 1
@@ -33,7 +32,7 @@ WHOLE_SHARE = ProcessShare()
 
 @dataclass(frozen=True)
 class Position:
-    """Where a step lies: in which epoch, and how many of its frames came before."""
+    """Position of a step: its epoch, and its first frame within the epoch."""
 
     epoch: int
     start: int
@@ -41,10 +40,10 @@ class Position:
 
 @dataclass(frozen=True)
 class BatchOrder:
-    """All batches of a run, one after the other, without end.
+    """The infinite sequence of batches of a run.
 
-    Of several processes each takes one batch of every step. Then the last step of an epoch has as
-    many frames as the others: the epoch's first ones come again (as in accelerate).
+    With several processes, each takes one batch of every step, and the last step of an epoch is
+    filled up with the epoch's first frames, as accelerate does.
     """
 
     frames: Frames
@@ -53,30 +52,30 @@ class BatchOrder:
     shuffled: bool = True
     share: ProcessShare = WHOLE_SHARE
     tasks: Frames | None = None
-    """The task of every frame, by number, where all tasks are to come equally often."""
+    """Task index of every frame, to sample all tasks equally often; None: no balancing."""
     streamed: Callable[[int], Iterator[int]] | None = None
-    """Of an epoch, the order in which a stream has its frames where it has them soonest."""
+    """A stream's own frame order of an epoch; None: the dataset is not streamed."""
 
     @property
     def step_size(self) -> int:
-        """The frames of a step, of all processes together."""
+        """Frames of a step, over all processes."""
         return self.batch_size * self.share.world_size
 
     @property
     def batches_per_epoch(self) -> int:
-        """The last of them may be smaller."""
+        """Batches of an epoch; the last may be smaller."""
         return math.ceil(self.frames_per_epoch / self.step_size)
 
     @property
     def frames_per_epoch(self) -> int:
-        """As many as there are; of equally many of each task, rounded up."""
+        """Frames of an epoch; with balanced tasks, rounded up to a multiple of the tasks."""
         if self.tasks is None:
             return len(self.frames)
         n_tasks = len(np.unique(self.tasks))
         return math.ceil(len(self.frames) / n_tasks) * n_tasks
 
     def epoch(self, number: int) -> Frames:
-        """Return the frames of an epoch in the order they come."""
+        """Return the frames of an epoch in order."""
         if not self.shuffled:
             return self.frames
         if self.streamed is not None:
@@ -86,13 +85,13 @@ class BatchOrder:
         generator = torch.Generator().manual_seed(seed)
         places = torch.randperm(len(self.frames), generator=generator).numpy()
         if self.tasks is not None:
-            places = self._evened(places)
+            places = self._balanced(places)
             places = places[torch.randperm(len(places), generator=generator).numpy()]
         shuffled: Frames = self.frames[places]
         return shuffled
 
-    def _evened(self, places: Frames) -> Frames:
-        """Return as many of every task: some of those with many, those with few more than once."""
+    def _balanced(self, places: Frames) -> Frames:
+        """Return equally many frames of every task, by dropping or repeating frames."""
         assert self.tasks is not None
         of = self.tasks[places]
         tasks = np.unique(of)
@@ -100,12 +99,12 @@ class BatchOrder:
         return np.concatenate([np.resize(places[of == task], each) for task in tasks])
 
     def position(self, step: int) -> Position:
-        """Return where the batch of ``step`` begins, the first step being 0."""
+        """Return the position of the batch of ``step``, counted from 0."""
         epoch, offset = divmod(step, self.batches_per_epoch)
         return Position(epoch, offset * self.step_size)
 
     def batches(self, first: int, last: int) -> Iterator[Frames]:
-        """Yield the batches of the steps from ``first`` up to, but without, ``last``."""
+        """Yield the batches of the steps from ``first`` to ``last``, exclusive."""
         where = self.position(first)
         epoch, start, left = where.epoch, where.start, last - first
         while left > 0:
@@ -120,12 +119,12 @@ class BatchOrder:
 
 
 def usable_frames(lengths: Sequence[int], drop_last: int) -> Frames:
-    """Return the frames a sample may begin at, episodes of these ``lengths`` lying one by one.
+    """Return the frames at which a sample may start, for consecutive episodes of ``lengths``.
 
-    Of each episode the last ``drop_last`` are left out: chunks from there would be mostly padding.
+    The last ``drop_last`` frames of each episode are dropped: their chunks are mostly padding.
 
     Raises:
-        UsageError: none is left.
+        UsageError: no frame is left.
     """
     ends = np.cumsum(np.asarray(lengths, np.int64))
     kept = [np.arange(end - n, end - drop_last) for n, end in zip(lengths, ends, strict=True)]
@@ -133,17 +132,17 @@ def usable_frames(lengths: Sequence[int], drop_last: int) -> Frames:
     if len(frames) == 0:
         longest = max(lengths, default=0)
         raise UsageError(
-            f"the dataset leaves no frame to train on: its longest episode has {longest} frames, "
-            f"and the last {drop_last} of each are left out (--policy.drop_n_last_frames)",
+            f"no frame is left to train on: the longest episode has {longest} frames, and the last "
+            f"{drop_last} of each episode are dropped (--policy.drop_n_last_frames)",
             code="dataset.no-usable-frame",
         )
     return frames
 
 
 def split_episodes(tasks: Sequence[str], fraction: float) -> tuple[list[int], list[int]]:
-    """Return which episodes are trained on and which are held out, given each episode's task.
+    """Split episodes into training and validation episodes, given each episode's task.
 
-    Of every task the last ``fraction``, rounded up, is held out.
+    The last ``fraction`` of every task, rounded up, is held out for validation.
     """
     by_task: dict[str, list[int]] = {}
     for episode, task in enumerate(tasks):

@@ -1,4 +1,4 @@
-"""What a training needs, made and checked before anything is written: data, network, optimiser."""
+"""Builds and checks dataset, network and optimiser before a training writes anything."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ from proctor.training.sampler import BatchOrder
 
 @dataclass(frozen=True)
 class TrainingSetup:
-    """All that stays as it is while a training runs, but for the weights inside ``parts``."""
+    """The fixed parts of a training; only the weights inside ``parts`` change."""
 
     config: TrainConfig
     parts: LoadedCheckpoint
@@ -74,37 +74,37 @@ class TrainingSetup:
     samples: TrainingSamples
     order: BatchOrder
     held_out: tuple[TrainingSamples, BatchOrder] | None
-    """What the loss is watched on, beside what is trained on."""
+    """Samples and order of the validation loss."""
     dataset: dict[str, Any]
     """The identity of the dataset, as train.json keeps it."""
     distributed: DistributedContext = SINGLE_PROCESS
 
-    def fill_caches(self, told: Callable[[str, int, int], None]) -> None:
-        """Decode what a cache is to keep, before any process waits for a picture of it.
+    def fill_caches(self, on_progress: Callable[[str, int, int], None]) -> None:
+        """Decode the cached frames, before any process waits for an image.
 
         Raises:
-            UsageError: the dataset cannot be read, or the cache not be written.
+            UsageError: the dataset cannot be read, or the cache cannot be written.
         """
-        self.samples.fill_cache(told)
+        self.samples.fill_cache(on_progress)
         if self.held_out is not None:
-            self.held_out[0].fill_cache(told)
+            self.held_out[0].fill_cache(on_progress)
 
     def close(self) -> None:
-        """Let go of the datasets."""
+        """Close the datasets."""
         self.samples.close()
         if self.held_out is not None:
             self.held_out[0].close()
 
     @property
     def rng(self) -> RngStreams:
-        """All that is random."""
+        """The random number streams of this training."""
         return RngStreams(self.config.seed, self.distributed.share)
 
     @property
     def loading(self) -> LoaderSettings:
-        """How batches are read: numbers lie in memory, so processes are for pictures only.
+        """Settings of the data loader. Without cameras it needs no worker processes.
 
-        A stream has one: it fetches and drops files for itself.
+        A stream has at most one, since each process would fetch files for itself.
         """
         config = self.config
         processes = config.num_workers if self.parts.config.cameras else 0
@@ -120,44 +120,42 @@ def prepare(
     resumed: Path | None = None,
     distributed: DistributedContext = SINGLE_PROCESS,
 ) -> TrainingSetup:
-    """Make everything; ``resumed`` is the checkpoint to go on from.
+    """Build and check everything; ``resumed`` is the checkpoint to resume from.
 
     Raises:
-        UsageError: what cannot be, before anything is written.
+        UsageError: the settings are invalid; nothing was written.
     """
-    said = (*config.notes, *unused_in_training(config))
+    notes = (*config.notes, *unused_in_training(config))
     distributed.check_parallelism(config.parallelism)
     device = distributed.device(pick_device(_asked_device(config)))
     check_compiler(config.accelerator.compile, device)
     selection = select_dataset(config)
-    dataset, about_dataset = dataset_record(selection, resumed)
+    dataset, dataset_notes = dataset_record(selection, resumed)
     parts = _parts(config, selection, device, resumed)
     if parts.adapter is not None:
         config = replace(config, peft=adapter_settings(parts.adapter))
-    parts.network.equip(parts.preprocessor.steps)  # refuses steps that it cannot follow
-    uses_cuda_graph(
-        config, parts.network, device, distributed
-    )  # refuses where it is asked for in vain
-    about_control = _check_played(config, parts, selection)
-    about_texts: list[str] = []
+    parts.network.equip(parts.preprocessor.steps)  # raises for unsupported steps
+    uses_cuda_graph(config, parts.network, device, distributed)  # raises if impossible
+    control_notes = _check_benchmark(config, parts, selection)
+    text_notes: list[str] = []
     if parts.config.language_conditioned:
         selection.require_instructions(parts.config.type)
-        about_texts = selection.check_distinct_instructions(parts, resumed=resumed is not None)
+        text_notes = selection.check_distinct_instructions(parts, resumed=resumed is not None)
     preset = parts.config.training_preset() if config.use_policy_training_preset else None
     optimization = resolve(preset, config.optimizer, config.scheduler)
     parts = replace(
         parts,
         notes=(
-            *said,
-            *about_dataset,
-            *about_control,
-            *about_texts,
+            *notes,
+            *dataset_notes,
+            *control_notes,
+            *text_notes,
             *parts.notes,
-            *_remarks(config, parts),
+            *_training_notes(config, parts),
             *optimization.notes,
         ),
     )
-    param_groups(optimization, parts.network)  # refuses what it cannot be used on
+    param_groups(optimization, parts.network)  # raises for unknown groups
     trained_on, order = selection.samples(parts, selection.trained_on)
     return TrainingSetup(
         config,
@@ -172,19 +170,19 @@ def prepare(
     )
 
 
-def _remarks(config: TrainConfig, parts: LoadedCheckpoint) -> list[str]:
-    """Return what a user should hear of the policy's training and of flags that say nothing."""
-    blind = [] if parts.config.cameras else unused_without_images(config)
-    idle = [*blind, *unused_without_preset(config, parts.config)]
-    return [*idle, *parts.network.remarks_on_training(config.steps)]
+def _training_notes(config: TrainConfig, parts: LoadedCheckpoint) -> list[str]:
+    """Return notes on the policy's training and on flags without effect."""
+    unused = [] if parts.config.cameras else unused_without_images(config)
+    unused += unused_without_preset(config, parts.config)
+    return [*unused, *parts.network.remarks_on_training(config.steps)]
 
 
-def _check_played(
+def _check_benchmark(
     config: TrainConfig, parts: LoadedCheckpoint, selection: DatasetSelection
 ) -> list[str]:
-    """Refuse a policy that ``--env`` cannot be played by, before hours are spent on it.
+    """Check that the policy can be evaluated on ``--env``, before hours of training.
 
-    Returns notes on demonstrations that were recorded otherwise than it is controlled.
+    Returns notes on demonstrations whose control differs from the benchmark's.
     """
     if config.env is None:
         return []
@@ -196,7 +194,7 @@ def _check_played(
         check_instructions(played.type, benchmark.name, benchmark.tasks())
     check_lasting(replace(played, latency_steps=config.eval.latency_steps))
     actions = action_range(selection.source.stats.get(ACTION, {}))
-    if demonstrated_actions(parts.postprocessor) is None:  # a step behind it changes their units
+    if demonstrated_actions(parts.postprocessor) is None:  # a later step changes the units
         actions = None
     refuse_disjoint(actions, interface)
     return [*fps_notes(selection.source.info.fps, interface), *range_notes(actions, interface)]
@@ -212,18 +210,18 @@ def _asked_device(config: TrainConfig) -> str:
 def _parts(
     config: TrainConfig, selection: DatasetSelection, device: torch.device, resumed: Path | None
 ) -> LoadedCheckpoint:
-    """Return the policy to train: the resumed one, a checkpoint's, or one with new weights."""
+    """Return the policy to train: resumed, from a checkpoint, or with new weights."""
     policy, interface = config.policy, selection.interface
     base = None
-    if resumed is not None:  # its statistics are part of it
+    if resumed is not None:  # keeps the statistics of the checkpoint
         parts = check_resumed_normalization(
             read_checkpoint(resumed / PRETRAINED, {}, interface, ConfigUse.TRAINING)
         )
     elif isinstance(policy, PretrainedConfig):
         if config.dataset.inputs is not None:
             raise UsageError(
-                "--dataset.inputs is for a new policy: one from a checkpoint looks at what it did "
-                "before; leave it out",
+                "--dataset.inputs is for a new policy, and a checkpoint's policy keeps its inputs; "
+                "leave the flag out",
                 code="flag.conflict",
             )
         base = locate(policy.path, policy.revision)
@@ -238,7 +236,7 @@ def _parts(
     parts.network.begin_training()
     parts = add_adapter(config, parts, base)
     made_for = replace(parts.config, device=device.type, push_to_hub=False)
-    if config.parallelism.dp_shard == 1:  # what is spread goes to the device block by block
+    if config.parallelism.dp_shard == 1:  # FSDP moves sharded weights block by block
         parts.network.to(device)
     return replace(parts, config=made_for)
 
@@ -250,11 +248,12 @@ def _new_parts(
     policy = config.policy
     if not isinstance(plugin, CheckpointPlugin) or not isinstance(policy, CheckpointConfig):
         raise UsageError(
-            f"--policy.type={policy.type} has no weights to train", code="policy.not-trainable"
+            f"--policy.type={policy.type} has no weights to train; choose another type",
+            code="policy.not-trainable",
         )
     if policy.rename_map:
         raise UsageError(
-            "--rename_map is for policies from checkpoints (--policy.path)", code="flag.conflict"
+            "--rename_map needs a policy from a checkpoint (--policy.path)", code="flag.conflict"
         )
     action = Feature(FeatureKind.ACTION, (selection.interface.action.size,), "float32")
     policy = replace(
@@ -268,9 +267,9 @@ def _new_parts(
     weights = getattr(policy, "pretrained_backbone_weights", None)
     if policy.cameras and weights is not None:
         raise UsageError(
-            f"--policy.pretrained_backbone_weights={weights}: there are none here and none are "
-            "downloaded; add --policy.pretrained_backbone_weights=null to train the image encoder "
-            "from nothing, or start from a checkpoint with --policy.path=DIR",
+            f"--policy.pretrained_backbone_weights={weights}: these weights are missing and never "
+            "downloaded; add --policy.pretrained_backbone_weights=null to train the image "
+            "encoder from scratch, or start from a checkpoint with --policy.path=DIR",
             code="policy.missing-backbone-weights",
         )
     stats = dataset_stats(config, selection, {})
@@ -284,10 +283,10 @@ def _new_parts(
 
 
 def inputs_of(interface: Interface, asked: list[str] | None) -> dict[str, Feature]:
-    """Return what a policy looks at: as ``asked``, or all that a dataset has for it, as LeRobot.
+    """Return the policy's input features: ``asked``, or all of the dataset, as LeRobot does.
 
     Raises:
-        UsageError: the dataset has no such feature, or none that a policy could look at.
+        UsageError: the dataset has no such input feature.
     """
     offered = {
         key: feature
@@ -305,7 +304,7 @@ def inputs_of(interface: Interface, asked: list[str] | None) -> dict[str, Featur
 
 
 def _named(parts: LoadedCheckpoint, actions: Sequence[str] | None) -> LoadedCheckpoint:
-    """Return the parts as they are for actions of other names: grippers are told by them."""
+    """Return the parts adapted to new action names, which identify the grippers."""
     before, after = following_names(parts.preprocessor, parts.postprocessor, actions)
     config = naming_actions(parts.config, actions)
     return replace(parts, config=config, preprocessor=before, postprocessor=after)

@@ -1,7 +1,7 @@
-"""Weights that are spread over processes (torch's FSDP2): each holds a part of every tensor.
+"""Sharded weights (torch's FSDP2): each process holds a shard of every tensor.
 
-A block's whole weights are there only while it computes. Files hold whole tensors always, so a
-checkpoint does not tell how many processes made it.
+The full weights of a block exist only while it computes. Files always hold full tensors, so a
+checkpoint does not depend on the number of processes.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from proctor.errors import UsageError, strip_control_codes
 
 
 def shard(loss: nn.Module, device: torch.device, replicas: int, parts: int) -> None:
-    """Spread the weights of ``loss`` over ``parts`` processes; as often as there are replicas.
+    """Shard the weights of ``loss`` over ``parts`` processes, in each of the ``replicas``.
 
     Raises:
-        UsageError: this torch cannot.
+        UsageError: FSDP2 cannot be imported.
     """
     try:
         from torch.distributed.device_mesh import init_device_mesh
@@ -39,7 +39,7 @@ def shard(loss: nn.Module, device: torch.device, replicas: int, parts: int) -> N
 
 
 def _units(module: nn.Module) -> list[nn.Module]:
-    """Return what is gathered at once: the members of lists of modules, inner ones first."""
+    """Return the modules to shard separately: members of module lists, inner ones first."""
     found = [
         member
         for each in module.modules()
@@ -51,19 +51,19 @@ def _units(module: nn.Module) -> list[nn.Module]:
 
 
 def full_tensor(value: Tensor) -> Tensor:
-    """Return all of a tensor, for which all processes must ask."""
+    """Return the full tensor; all processes must call this."""
     gather = getattr(value, "full_tensor", None)
     return value if gather is None else gather()
 
 
 def local_shard(value: Tensor) -> Tensor:
-    """Return what this process holds of a tensor: the same memory."""
+    """Return this process's shard of a tensor, as a view."""
     local = getattr(value, "to_local", None)
     return value if local is None else local()
 
 
 def shard_like(value: Tensor, like: Tensor) -> Tensor:
-    """Return a whole tensor as ``like`` is spread, if it is."""
+    """Shard a full tensor like ``like``, if that is sharded."""
     if not hasattr(like, "full_tensor") or not value.dim():
         return value
     from torch.distributed.tensor import distribute_tensor
@@ -73,9 +73,9 @@ def shard_like(value: Tensor, like: Tensor) -> Tensor:
 
 
 def gather_state(values: Any, *, keep: bool) -> Any:
-    """Return tensors, in dicts and lists, whole; None for those that are not to be kept here.
+    """Gather the sharded tensors in nested dicts and lists; None for them unless ``keep``.
 
-    All processes must ask for it. What is not spread is returned as it is.
+    All processes must call this. Other values are returned unchanged.
     """
     if isinstance(values, dict):
         return {key: gather_state(value, keep=keep) for key, value in values.items()}

@@ -1,11 +1,11 @@
-"""What a run needs to go on, beside its weights, in LeRobot's files: training_state/
+"""The state of a training beside its weights, in LeRobot's files: training_state/
 
 training_step.json                                         steps done, batch size
-optimizer_state.safetensors, optimizer_param_groups.json   moments, by the parameters' numbers;
-                                                           of multi_adam, in a folder for each group
-scheduler_state.json                                       where there is a schedule
-rng_state.safetensors                                      for LeRobot; we draw from (seed, step)
-ema_state.pt                                               where weights are averaged
+optimizer_state.safetensors, optimizer_param_groups.json   moments by parameter index;
+                                                           multi_adam: one folder per group
+scheduler_state.json                                       with a learning-rate schedule
+rng_state.safetensors                                      for LeRobot only, see rng.py
+ema_state.pt                                               with EMA
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ SCHEDULER_FILE, RNG_FILE, EMA_FILE = (
 
 @dataclass
 class TrainerState:
-    """All that changes from step to step, beside the weights themselves."""
+    """The state that changes with every step, beside the weights."""
 
     optimizer: torch.optim.Optimizer
     scheduler: LambdaLR | None
     average: WeightAverage | None
     separate: bool = False
-    """Whether files hold every group as an optimiser of its own."""
+    """Whether files hold one optimiser per parameter group."""
     step: int = 0
-    """Batches that were learnt from."""
+    """Completed steps."""
     processes: int | None = None
-    """That learnt together up to the checkpoint that was gone on from; None: it does not say."""
+    """Number of processes of the resumed checkpoint; None if unknown."""
 
     def snapshot(self, *, keep: bool = True) -> Snapshot:
-        """Return what is written down; whole where it is spread, if it is to be kept here.
+        """Return the state to write, with sharded tensors gathered if ``keep``.
 
-        All processes that the weights are spread over must ask for it.
+        With sharded weights all processes must call this.
         """
         scheduler, average = self.scheduler, self.average
         return Snapshot(
@@ -68,7 +68,7 @@ class TrainerState:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What ``TrainerState`` is at one moment, as files hold it."""
+    """A ``TrainerState`` at one step, as it is written to files."""
 
     step: int
     optimizer: dict[str, Any]
@@ -79,24 +79,24 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Batching:
-    """What an update is made of, in LeRobot's words."""
+    """The batches of an update, by LeRobot's names."""
 
     batch_size: int
     grad_accum_steps: int = 1
     num_processes: int = 1
     dp_shard: int = 1
-    """Processes that weights are spread over."""
+    """Processes that share one copy of the weights."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what training_step.json says of it."""
-        world = self.num_processes  # LeRobot 0.6.1 knows it by this name
-        spread = {"dp_replicate": world // self.dp_shard, "dp_shard": self.dp_shard}
+        """Return the fields of training_step.json."""
+        world = self.num_processes  # dp_world_size is LeRobot 0.6.1's name
+        degrees = {"dp_replicate": world // self.dp_shard, "dp_shard": self.dp_shard}
         return {
             "dp_world_size": world,
             "num_processes": world,
             "batch_size": self.batch_size,
             "grad_accum_steps": self.grad_accum_steps,
-            "parallelism": spread | {"ring_degree": 1, "ulysses_degree": 1},
+            "parallelism": degrees | {"ring_degree": 1, "ulysses_degree": 1},
         }
 
 
@@ -112,7 +112,7 @@ def write_state(
     """Write the files.
 
     Raises:
-        OSError, SafetensorError: the disk does not take them.
+        OSError, SafetensorError: the files cannot be written.
     """
     folder.mkdir()
     _write_json(folder / STEP_FILE, {"step": snapshot.step, **batching.as_dict()})
@@ -140,7 +140,7 @@ def _write_optimizer(folder: Path, snapshot: Snapshot) -> None:
 
 
 def _write_moments(folder: Path, groups: list[dict[str, Any]], state: dict[int, Any]) -> None:
-    # How it was computed stays here: LeRobot refuses a file that says otherwise than it computes.
+    # LeRobot refuses a file whose implementation flags differ from its own.
     plain: dict[str, Any] = {"fused": None, "foreach": None}
     tensors = {
         f"state/{number}/{name}": value.detach().cpu().contiguous()
@@ -149,8 +149,8 @@ def _write_moments(folder: Path, groups: list[dict[str, Any]], state: dict[int, 
         if isinstance(value, Tensor)
     }
     save_file(tensors, folder / OPTIMIZER_FILE)
-    told = [group | {k: v for k, v in plain.items() if k in group} for group in groups]
-    _write_json(folder / GROUPS_FILE, told)
+    written = [group | {k: v for k, v in plain.items() if k in group} for group in groups]
+    _write_json(folder / GROUPS_FILE, written)
 
 
 def _write_json(file: Path, value: Any) -> None:
@@ -163,39 +163,39 @@ def _read_step(folder: Path) -> _Step:
 
 
 def read_state(folder: Path, trainer_state: TrainerState) -> None:
-    """Bring ``trainer_state`` to where the files left off; they may be LeRobot's.
+    """Load the files into ``trainer_state``; they may be written by LeRobot.
 
     Raises:
-        UsageError: a file is missing, damaged, or of another network or optimiser.
+        UsageError: a file is missing or damaged, or belongs to another network or optimiser.
     """
     _load_optimizer(folder, trainer_state)
     if trainer_state.scheduler is not None:
         file = folder / SCHEDULER_FILE
         try:
             trainer_state.scheduler.load_state_dict(_read(file, dict[str, Any]))
-            _follow(trainer_state.scheduler)
+            _recompute_rates(trainer_state.scheduler)
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(
-                f"{file} is not what a training writes: {error!r}", code="checkpoint.invalid-state"
+                f"{file} is not a valid training state: {error!r}", code="checkpoint.invalid-state"
             ) from None
     if trainer_state.average is not None:
         file = folder / EMA_FILE
-        try:  # tensors and numbers only: a pickle of anything else is refused by torch
+        try:  # weights_only: torch refuses other pickles
             state = torch.load(file, map_location="cpu", weights_only=True)
         except (OSError, RuntimeError, pickle.UnpicklingError, EOFError) as error:
             reason = str(error).partition("\n")[0]
             raise UsageError(
-                f"{file} holds no averages that can be read: {reason}", code="checkpoint.unreadable"
+                f"the EMA weights in {file} cannot be read: {reason}", code="checkpoint.unreadable"
             ) from None
         trainer_state.average.load(state, str(file))
     found = _read_step(folder)
     trainer_state.step, trainer_state.processes = found.step, found.num_processes
 
 
-def _follow(scheduler: LambdaLR) -> None:
-    """Let the next step's rates be those of the schedule as it is now: more steps change it.
+def _recompute_rates(scheduler: LambdaLR) -> None:
+    """Set the learning rates from the current schedule, which more steps may have changed.
 
-    The files hold those of the schedule that was: at the end of a cosine, 0.
+    The files hold the rates of the old schedule: 0 at the end of a cosine.
     """
     rates = [
         rate * at(scheduler.last_epoch)
@@ -210,7 +210,7 @@ def _load_optimizer(folder: Path, trainer_state: TrainerState) -> None:
     ours = optimizer.state_dict()["param_groups"]
     read = _read_separate if trainer_state.separate else _read_moments
     groups, state = read(folder, ours)
-    # How the update is computed is this machine's business; what is computed, the file's.
+    # Implementation flags are this machine's; hyperparameters are the file's.
     for group, own in zip(groups, ours, strict=True):
         group |= {name: own[name] for name in ("fused", "foreach", "capturable") if name in own}
         if "betas" in group:
@@ -232,13 +232,13 @@ _Moments = tuple[list[dict[str, Any]], dict[int, dict[str, Tensor]]]
 
 
 def _read_moments(folder: Path, ours: list[dict[str, Any]]) -> _Moments:
-    """Read the groups, which must be as large as ``ours``, and the moments of their weights."""
+    """Read the groups, which must match ``ours`` in size, and the moments of their weights."""
     file = folder / GROUPS_FILE
     groups = _read(file, list[dict[str, Any]])
     if [group.get("params") for group in groups] != [group["params"] for group in ours]:
         sizes = [len(group["params"]) for group in ours]
         raise UsageError(
-            f"{file} is of another network: this one has groups of {sizes} tensors",
+            f"{file} belongs to another network; this one has groups of {sizes} tensors",
             code="checkpoint.shape-mismatch",
         )
     state: dict[int, dict[str, Tensor]] = {}
@@ -249,7 +249,7 @@ def _read_moments(folder: Path, ours: list[dict[str, Any]]) -> _Moments:
 
 
 def _read_separate(folder: Path, ours: list[dict[str, Any]]) -> _Moments:
-    """Read every group from its own folder, where its weights are counted from 0."""
+    """Read each group from its own folder, where its weights are numbered from 0."""
     groups: list[dict[str, Any]] = []
     state: dict[int, dict[str, Tensor]] = {}
     for own in ours:
@@ -267,7 +267,7 @@ def _check_shapes(optimizer: torch.optim.Optimizer, file: Path) -> None:
         for name, value in values.items():
             if isinstance(value, Tensor) and value.dim() and value.shape != parameter.shape:
                 raise UsageError(
-                    f"{file} is of another network: {name} has shape {list(value.shape)} where the "
+                    f"{file} belongs to another network: {name} has shape {list(value.shape)}, the "
                     f"weights have {list(parameter.shape)}",
                     code="checkpoint.shape-mismatch",
                 )
@@ -282,5 +282,5 @@ def _read(file: Path, kind: Any) -> Any:
         ) from None
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise UsageError(
-            f"{file} is not what a training writes: {error}", code="checkpoint.invalid-state"
+            f"{file} is not a valid training state: {error}", code="checkpoint.invalid-state"
         ) from None

@@ -1,4 +1,4 @@
-"""Weights & Biases of a training: LeRobot's keys, against the steps, by a thread of its own."""
+"""Logs a training to Weights & Biases with LeRobot's keys, on a thread of its own."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from proctor.training.metrics import Metrics
 from proctor.training.setup import TrainingSetup
 
 _WEIGHTS = ("model.safetensors", "adapter_model.safetensors", "adapter_config.json")
-"""Of which a checkpoint has the first or the others; of an adapter the config goes along."""
+"""Weight files of a checkpoint: the first, or for an adapter the others."""
 
 
 class TrainingWandb(WandbSession):
-    """Tells W&B how a training goes."""
+    """Logs metrics, evaluations and checkpoints of a training to W&B."""
 
     axes: ClassVar[Mapping[str, str]] = {"train/*": "train/steps", "eval/*": "eval/steps"}
     job_type = "train_eval"
@@ -34,16 +34,16 @@ class TrainingWandb(WandbSession):
         self._with_weights = not config.wandb.disable_artifact
         self._group = re.sub(r"[^\w.-]", "_", "-".join(wandb_tags(config)))[:100]
         tags = wandb_tags(config) if config.wandb.add_tags else []
-        told = without_secrets(config, config.as_dict())
-        super().__init__(config.wandb, folder, told, tags=tags, chosen_id=config.wandb.run_id)
+        settings = without_secrets(config, config.as_dict())
+        super().__init__(config.wandb, folder, settings, tags=tags, chosen_id=config.wandb.run_id)
 
     def log_metrics(self, metrics: Metrics) -> None:
-        """Log a reading."""
+        """Log metrics."""
         figures = self.figures(metrics)
         self.submit(lambda run: run.log(figures))
 
     def figures(self, metrics: Metrics) -> dict[str, float]:
-        """Return a reading by LeRobot's names; a batch waited for is its time of loading data."""
+        """Return metrics by LeRobot's names; waiting for batches is ``dataloading_s``."""
         samples = metrics.step * self._samples
         figures = {
             "steps": metrics.step,
@@ -63,11 +63,11 @@ class TrainingWandb(WandbSession):
         return {f"train/{name}": value for name, value in figures.items()}
 
     def log_validation(self, step: int, loss: float) -> None:
-        """Log a loss on held-out episodes."""
+        """Log a validation loss."""
         self.submit(lambda run: run.log({"eval/steps": step, "eval/eval_loss": loss}))
 
     def log_evaluation(self, result: EvaluationLogRow, folder: Path) -> None:
-        """Log the rate of a checkpoint and one video of its evaluation, which is in ``folder``."""
+        """Log the success rate of a checkpoint, and one video of the evaluation in ``folder``."""
         if result.pc_success is None:
             return
         figures: dict[str, Any] = {"eval/steps": result.step, "eval/pc_success": result.pc_success}
@@ -80,39 +80,39 @@ class TrainingWandb(WandbSession):
         self.submit(lambda run: run.log(figures | _video(folder)))
 
     def upload_checkpoint(self, step: int, checkpoint: Path) -> None:
-        """Upload the weights of a checkpoint, unless that is not wanted."""
+        """Upload the weights of a checkpoint, unless artifacts are disabled."""
         if self._with_weights:
             self.submit(lambda run: self._upload(run, step, checkpoint / PRETRAINED))
 
     def _upload(self, run: Any, step: int, policy: Path) -> None:
         import wandb
 
-        there = [policy / name for name in _WEIGHTS if (policy / name).is_file()]
-        if not there:
+        files = [policy / name for name in _WEIGHTS if (policy / name).is_file()]
+        if not files:
             return  # --keep_last has removed it since
-        if len(there) > 1:
-            there.append(policy / "config.json")
+        if len(files) > 1:
+            files.append(policy / "config.json")
         with temporary_environment(staging_variables(self._folder / "wandb")):
             artifact = wandb.Artifact(f"{self._group}-{step:06d}", type="model")
-            for file in there:
+            for file in files:
                 artifact.add_file(str(file))
             run.log_artifact(artifact)
 
 
 def wandb_tags(config: TrainConfig) -> list[str]:
-    """Return LeRobot's tags."""
-    said = {
+    """Return the tags of a run, as LeRobot sets them."""
+    values = {
         "policy": getattr(config.policy, "type", None),
         "seed": config.seed,
         "dataset": config.dataset.repo_id or None,
         "env": None if config.env is None else config.env.type,
     }
-    tags = [f"{name}:{value}" for name, value in said.items() if value is not None]
-    return [tag[:64] for tag in tags]  # W&B takes no longer ones
+    tags = [f"{name}:{value}" for name, value in values.items() if value is not None]
+    return [tag[:64] for tag in tags]  # the limit of W&B
 
 
 def _video(folder: Path) -> dict[str, Any]:
     import wandb
 
-    filmed = sorted(videos_in(folder))
-    return {"eval/video": wandb.Video(str(folder / filmed[0]), format="mp4")} if filmed else {}
+    videos = sorted(videos_in(folder))
+    return {"eval/video": wandb.Video(str(folder / videos[0]), format="mp4")} if videos else {}

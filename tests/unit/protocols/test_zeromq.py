@@ -64,7 +64,7 @@ def test_a_message_of_other_parts_is_answered_with_one_line_and_the_server_goes_
         for parts in ([b"a", b"b"], [b"x"] * 60):
             line.send_multipart(parts)
             said = unpack(line.recv())["error"]
-            assert said.endswith(f"as REQ sends it, not {len(parts) + 1} in all")
+            assert said.endswith(f"{len(parts) + 1} parts")
             assert "\n" not in said
         line.send(pack(PING))
         assert unpack(line.recv())["status"] == "ok"
@@ -75,7 +75,7 @@ def test_a_message_that_is_too_large_is_answered_with_one_line_and_the_server_go
         for parts in ([bytes(MIB + 1)], [bytes(MIB)] * 3):
             line.send_multipart(parts)
             said = unpack(line.recv())["error"]
-            assert said.endswith(f"at most {MIB} are taken (--max_message_mb)")
+            assert said.endswith(f"{MIB} (--max_message_mb)")
         line.send(pack({**PING, "data": bytes(MIB - 100)}))
         assert unpack(line.recv())["status"] == "ok"
 

@@ -151,7 +151,7 @@ def test_diffusion_refuses_kernels_without_a_middle_and_says_when_nothing_is_cro
     for name, value in (("kernel_size", 4), ("crop_ratio", 2.0)):
         with pytest.raises(UsageError) as refused:
             DiffusionConfig(**{name: value})._validate_widths()
-        assert f"--policy.{name}" in str(refused.value)
+        assert name in str(refused.value)
     seen = {"cameras": ["a"], "crop_ratio": 0.5, "resize_shape": None}
     network: Any = SimpleNamespace(config=SimpleNamespace(**seen))
     assert "it is a share of resize_shape" in Diffusion.remarks_on_training(network, 1)[0]

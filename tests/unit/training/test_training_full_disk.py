@@ -19,7 +19,6 @@ from torch.utils.data import dataloader  # noqa: E402
 
 from proctor.cli import main  # noqa: E402
 from proctor.errors import RunFolderError, TrainingError  # noqa: E402
-from proctor.runs import folder as run_folder  # noqa: E402
 from proctor.system import files  # noqa: E402
 from proctor.training import data  # noqa: E402
 from proctor.training.checkpoints import Checkpoints  # noqa: E402
@@ -36,7 +35,6 @@ def refuse_files(patched: pytest.MonkeyPatch, name: str) -> None:
             raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
 
     patched.setattr(files, "sync", full)
-    patched.setattr(run_folder, "sync", full)
 
 
 def test_a_page_that_does_not_fit_costs_no_checkpoint(numbers, tmp_path, monkeypatch, capsys):
