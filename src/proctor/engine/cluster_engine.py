@@ -286,8 +286,7 @@ class ClusterEngine:
         self._checked_at = float("-inf")  # another node may replace it at once
 
     def _give_back(self, node_id: str, reason: str) -> None:
-        """Return the leases of a node to the scheduler; give up episodes that were lost too
-        often."""
+        """Return the leases of a node; give up episodes that were lost too often."""
         node = self._nodes.pop(node_id)
         for slot in node.slots:
             self._scheduler.closed(slot)

@@ -140,8 +140,7 @@ class Cluster(Protocol):
     """Nodes that run an engine each, known by their ids."""
 
     def start_nodes(self, exclude: Collection[str]) -> list[NodeJoined]:
-        """Start an engine on every node without one, except those in ``exclude``; return the new
-        ones."""
+        """Start an engine on every idle node that is not in ``exclude``; return the new ones."""
 
     def give(self, node_id: str, episode_batch: EpisodeBatch | None) -> None:
         """Send a node a batch, or None to ask for a report only; ``poll`` returns its report."""

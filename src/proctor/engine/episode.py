@@ -1,5 +1,4 @@
-"""One episode on one simulator: executes chunks, observes what the policy needs next, keeps
-score."""
+"""One episode on one simulator: executes chunks, observes the policy's inputs, keeps score."""
 
 from __future__ import annotations
 

@@ -46,8 +46,7 @@ def process_death_report(exit_code: int | None, *, in_simulator: bool) -> Worker
 
 
 def hang_report(limit_s: float, *, in_simulator: bool) -> WorkerFailed:
-    """Return the report of a worker that was killed because it took no step for ``limit_s``
-    seconds."""
+    """Return the report of a worker that was killed after ``limit_s`` seconds without a step."""
     where = " in the simulator" if in_simulator else ""
     reason = f"no sign of life{where} for {limit_s:g} s; killed"
     return WorkerFailed(reason, cause=reason if in_simulator else None)

@@ -85,8 +85,7 @@ class Inference(Protocol):
         """
 
     def end(self, attempt: EpisodeAttempt) -> None:
-        """Tell the policy that an episode ended or failed, so that it can drop the episode's
-        state."""
+        """Tell the policy that an episode ended or failed, so that it drops the state."""
 
     def close(self) -> None:
         """Close the policy; no more batches follow."""

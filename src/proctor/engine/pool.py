@@ -133,8 +133,7 @@ class ProcessPool:
         self._watch(slot)
 
     def _watch(self, slot: int) -> None:
-        """Select for reports of the worker, and for room in its channel while bytes are
-        buffered."""
+        """Select for the worker's reports, and for room in its channel if bytes are buffered."""
         orders = self._slots[slot].orders
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if orders.waiting else 0)
         if self._selector.get_key(orders).events != events:
@@ -210,8 +209,7 @@ class ProcessPool:
         return process_death_report(code, in_simulator=self._in_simulator(slot))
 
     def _hung(self) -> list[tuple[int, Report]]:
-        """Find workers that have an order and took no step for too long; check a few times per
-        limit."""
+        """Find workers that have an order and took no step for too long."""
         now = time.monotonic()
         if now < self._next_check:
             return []

@@ -30,8 +30,7 @@ class StartupFailures:
         self._held: list[EpisodeResult] = []
 
     def opened(self, task: TaskKey) -> list[EpisodeResult]:
-        """Note that a simulator of ``task`` opened; return the task's errors held back until
-        now."""
+        """Note that a simulator of ``task`` opened; return the task's held-back errors."""
         if task in self._opened:
             return []
         self._opened.add(task)

@@ -36,8 +36,7 @@ class TaskOrder:
         return self._places[task]
 
     def first(self, exclude: Collection[TaskKey] = ()) -> TaskKey | None:
-        """Return the lowest task that is not in ``exclude``, in logarithmic time per excluded
-        task."""
+        """Return the lowest task that is not in ``exclude``; logarithmic time per excluded task."""
         passed: set[TaskKey] = set()
         found = None
         while self._heap and found is None:

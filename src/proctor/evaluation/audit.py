@@ -106,8 +106,10 @@ def why_not_exact(record: RunRecord, *, bit_exact: bool) -> str | None:
 def run_alone(
     settings: RolloutSettings, inference: Inference, spec: EpisodeSpec, *, in_process: bool
 ) -> EpisodeRecord:
-    """Run one episode on a new simulator; retry a failure once, to see whether the policy caused
-    it."""
+    """Run one episode on a new simulator, and retry it once if the simulator fails.
+
+    A failure that repeats is caused by the policy.
+    """
     flags = replace(settings.flags, use_async_envs=not in_process, watchdog_s=_WATCHDOG_S)
     scheduler = Scheduler([spec], SchedulerLimits(max_batch=1, max_attempts=2))
     kept = _Keep()

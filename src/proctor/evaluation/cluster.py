@@ -90,8 +90,7 @@ class RayCluster:
         _say(f"{address}: {', '.join(count_text(*count) for count in counts)}")
 
     def start_nodes(self, exclude: Collection[str]) -> list[NodeJoined]:
-        """Start an engine on every node without one, except those in ``exclude``; return the new
-        ones."""
+        """Start an engine on every idle node that is not in ``exclude``; return the new ones."""
         started = []
         for node in self._nodes():
             number = self._names.setdefault(node["NodeID"], len(self._names) + 1)

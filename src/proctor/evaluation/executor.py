@@ -35,8 +35,7 @@ class Executor(Protocol):
     def engine_for(
         self, specs: Sequence[EpisodeSpec], environment: Mapping[str, str], begun: int = -1
     ) -> Engine | ClusterEngine:
-        """Return an engine that has ``specs`` queued, with workers that have these variables
-        set."""
+        """Return an engine with ``specs`` queued, whose workers have these variables set."""
 
     def end_workers(self) -> None:
         """End all workers at once."""
@@ -58,8 +57,7 @@ class LocalExecutor:
     def engine_for(
         self, specs: Sequence[EpisodeSpec], environment: Mapping[str, str], begun: int = -1
     ) -> Engine:
-        """Return an engine with ``specs`` queued: the current one, if its environment is the
-        same."""
+        """Return an engine with ``specs`` queued, reusing one with the same environment."""
         if self._engine is not None and environment == self._environment:
             self.scheduler.add(specs)
             return self._engine

@@ -82,9 +82,7 @@ class NodeMailbox(Callback):
         self._effort, self._before = NodeEffort(), NodeEffort()
         self._is_new = self._is_closed = False
         self._starved: frozenset[TaskKey] = frozenset()  # tasks whose workers wait for episodes
-        self._asked_for: frozenset[TaskKey] = (
-            frozenset()
-        )  # those named to the head by the last report
+        self._asked_for: frozenset[TaskKey] = frozenset()  # starved tasks of the last report
         self._refused: set[TaskKey] = set()
         self._reported_at = time.monotonic()
         self._log_read = 0
@@ -93,8 +91,10 @@ class NodeMailbox(Callback):
         """Actions of replayed episodes."""
 
     def put(self, episode_batch: EpisodeBatch | None) -> None:
-        """Accept the head's answer to the last report; tasks it gives no episodes for are
-        exhausted."""
+        """Accept the head's answer to the last report.
+
+        A task that the report asked episodes for, and that gets none, is exhausted.
+        """
         with self._changed:
             specs = () if episode_batch is None else episode_batch.specs
             self._refused |= self._asked_for - {spec.task.key for spec in specs}
@@ -290,8 +290,7 @@ class Node:
         return executor
 
     def _with_checkpoint(self, config: RunConfig) -> RunConfig:
-        """Return the config with a readable checkpoint: its own folder, or the files the head
-        sends."""
+        """Return the config with a readable checkpoint: its own folder, or the head's files."""
         policy: Any = config.policy
         read_from = plugins.find_policy(policy.type).read_from
         if read_from is None or Path(policy.path).expanduser().is_dir():

@@ -46,8 +46,7 @@ def end_notices(evaluation: Evaluation, action: ActionSpec) -> Notices:
 
 
 def out_of_range_note(rows: Sequence[EpisodeRecord], action: ActionSpec) -> str | None:
-    """Return how many episodes had actions outside the benchmark's range; None if no episode
-    had."""
+    """Return how many episodes left the benchmark's action range; None if no episode did."""
     left = sum(bool(row.clipped_steps) for row in rows)
     if not left:
         return None

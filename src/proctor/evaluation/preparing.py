@@ -71,8 +71,7 @@ def prepare_context(
 
 
 def _with_pinned_checkpoint(config: Config) -> Config:
-    """Return the config with the path of its checkpoint resolved, so that links are followed
-    once."""
+    """Return the config with its checkpoint's path resolved: links are followed once."""
     pin = plugins.find_policy(config.policy.type).pinned
     if pin is None:
         return config

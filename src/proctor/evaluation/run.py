@@ -146,8 +146,7 @@ def _session(
     demonstrations: Demonstrations | None,
     recording: RecordingOptions | None,
 ) -> Session:
-    """Return the session; if episodes are recorded, its workers can render every recorded
-    camera."""
+    """Return the session; its workers can render every camera that is recorded."""
     settings = context.settings()
     if demonstrations is not None:
         environment = demonstrations.environment(context.policy.spec.inputs)
@@ -181,8 +180,7 @@ def _check_outputs(config: EvalConfig, video_replay: VideoReplay) -> None:
 def _write_results(
     folder: Path, planned: int, record: RunRecord, decision: str | None
 ) -> list[EpisodeRecord]:
-    """Write the summary and page of the journal, also after an interrupted session; return its
-    rows."""
+    """Write the summary and the page, also after an interrupted session; return the rows."""
     rows: list[EpisodeRecord] = []
     with ignoring_later_disk_errors():
         rows = _write_info(folder, planned, record, decision)

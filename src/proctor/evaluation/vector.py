@@ -122,8 +122,7 @@ class LazyVectorEnv(VectorEnv[Any, Any, Any]):
         return self._opened().render()
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Call or read ``name`` of every sub-environment; before the first reset, of a
-        prototype."""
+        """Call or read ``name`` of every sub-environment; before the first reset, of a stand-in."""
         if self._inner is not None:
             return tuple(self._inner.call(name, *args, **kwargs))
         value = getattr(self._prototype, name)

@@ -28,8 +28,7 @@ SPEC = FAKE.spec(FAKE.tasks()[0], 0, 1)
 
 
 def played(latency: int, lengths: Sequence[int]) -> list[list[tuple[int, int]]]:
-    """Execute chunks of these lengths; every action is (step of its request, index in its
-    chunk)."""
+    """Execute chunks of these lengths; an action is (step of its request, index in its chunk)."""
     action_queue, step, stretches = ActionQueue(SPEC, latency), 0, []
     for length in lengths:
         chunk = np.array([(step, place) for place in range(length)], np.float32)
