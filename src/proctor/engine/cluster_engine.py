@@ -98,7 +98,7 @@ class ClusterEngine:
         self._efforts: dict[int, NodeEffort] = {}  # by number of node
         self._checked_at = float("-inf")
         self._alone_since: float | None = None
-        self._pulse_at = 0.0
+        self._progress_at = 0.0
         self._begin_counting()
 
     def set_scheduler(self, scheduler: Scheduler, environment: Mapping[str, str]) -> None:
@@ -320,8 +320,8 @@ class ClusterEngine:
 
     def _send_progress(self, *, force: bool = False) -> None:
         now = time.monotonic()
-        if force or now >= self._pulse_at:
-            self._pulse_at = now + _POLL_S
+        if force or now >= self._progress_at:
+            self._progress_at = now + _POLL_S
             for callback in self._callbacks:
                 callback.on_progress(self.progress())
 

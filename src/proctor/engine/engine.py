@@ -90,7 +90,7 @@ class Engine:
         self._steps_at_start: dict[int, int] = {}  # step counters when the slots' episodes began
         self._earlier_failures: dict[EpisodeKey, set[_FailurePoint]] = {}  # of retried episodes
         self._startup_failures = StartupFailures()
-        self._pulse_at = 0.0
+        self._progress_at = 0.0
         self._begin_counting()
 
     def __enter__(self) -> Self:
@@ -128,10 +128,10 @@ class Engine:
                 self._start_next_worker()
                 for slot, report in self._pool.poll(0 if self._not_started else _POLL_S):
                     self._on_report(slot, report)
-                self._dispatch_answer()
+                self._send_chunks()
                 self._assign_free_workers()
-                self._ask_policy()
-                self._record_finished()
+                self._submit_requests()
+                self._report_finished()
                 if not stopping and should_stop():
                     # Complete the rounds that have begun; failed episodes are still retried.
                     stopping = True
@@ -139,7 +139,7 @@ class Engine:
                 self._send_progress()
             self._finished += self._startup_failures.release_all()
         finally:
-            self._record_finished()
+            self._report_finished()
             self._send_progress(force=True)
 
     def close(self) -> None:
@@ -268,7 +268,7 @@ class Engine:
                 self._free.discard(slot)
                 self._pool.send(slot, CloseSim())
 
-    def _ask_policy(self) -> None:
+    def _submit_requests(self) -> None:
         """Submit waiting requests to the policy while it accepts more batches."""
         while len(self._in_flight) < self._inference.capacity:
             slots = self._scheduler.next_batch()
@@ -280,7 +280,7 @@ class Engine:
             self._batches += 1
             self._batched_requests += len(slots)
 
-    def _dispatch_answer(self) -> None:
+    def _send_chunks(self) -> None:
         """Send finished chunks to their workers; skip workers that failed meanwhile."""
         while self._in_flight and (taken := self._inference.take()) is not None:
             ticket, reply = taken
@@ -303,7 +303,7 @@ class Engine:
                 if slot in current:
                     self._pool.send(slot, ExecuteChunk(actions))
 
-    def _record_finished(self) -> None:
+    def _report_finished(self) -> None:
         """Pass finished episodes to the callbacks, after their workers got new episodes."""
         while self._finished:
             result = self._finished.pop(0)
@@ -312,7 +312,7 @@ class Engine:
 
     def _send_progress(self, *, force: bool = False) -> None:
         now = time.monotonic()
-        if force or now >= self._pulse_at:
-            self._pulse_at = now + _POLL_S
+        if force or now >= self._progress_at:
+            self._progress_at = now + _POLL_S
             for callback in self._callbacks:
                 callback.on_progress(self.progress())

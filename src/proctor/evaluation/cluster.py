@@ -42,7 +42,7 @@ def make_executor(
         return LocalExecutor(settings, policy)
 
     def joined() -> Cluster:
-        order = NodeSetup(
+        setup = NodeSetup(
             config=type(config),
             settings=config.as_dict() | {"cluster": None},
             protocol=protocol(),
@@ -50,7 +50,7 @@ def make_executor(
             torch_threads=torch_hardware().get("torch_threads"),
         )
         on = policy.spec.computes_on or ""
-        return RayCluster(address, order, config.policy, on_gpus=on.startswith("cuda"))
+        return RayCluster(address, setup, config.policy, on_gpus=on.startswith("cuda"))
 
     return ClusterExecutor(joined, settings.limits, folder, _say)
 
@@ -72,7 +72,7 @@ class RayCluster:
     """One engine on every node, or on each of its GPUs."""
 
     def __init__(
-        self, address: str, order: NodeSetup, policy: PolicyConfig, *, on_gpus: bool
+        self, address: str, setup: NodeSetup, policy: PolicyConfig, *, on_gpus: bool
     ) -> None:
         self._ray = import_ray()
         self._on_gpus = on_gpus
@@ -83,7 +83,7 @@ class RayCluster:
         self._wanting: set[str] = set()
         self._checkpoint: Any = None
         self._leave = join_cluster(address)
-        self._sent = self._ray.put(order)
+        self._sent = self._ray.put(setup)
         nodes = self._nodes()
         cores, gpus = (sum(int(n["Resources"].get(k, 0)) for n in nodes) for k in ("CPU", "GPU"))
         counts = (len(nodes), "node"), (cores, "core"), (gpus, "GPU")

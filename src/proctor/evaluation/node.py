@@ -215,8 +215,8 @@ def _take_files(key: EpisodeKey, folder: Path) -> Iterator[tuple[str, bytes]]:
 class Node:
     """Runs batches in a thread of its own, from its creation until ``close``."""
 
-    def __init__(self, order: NodeSetup, cores: int) -> None:
-        self._order, self._cores = order, cores
+    def __init__(self, setup: NodeSetup, cores: int) -> None:
+        self._setup, self._cores = setup, cores
         self._folder, self._lock = _make_scratch_folder()
         self._mailbox = NodeMailbox(self._folder)
         self._checkpoint: Mapping[str, bytes] | None = None
@@ -264,15 +264,15 @@ class Node:
         Raises:
             UsageError: something is missing here or differs from the head.
         """
-        order = self._order
-        if order.folder.is_dir():
-            os.chdir(order.folder)
-        config = self._with_checkpoint(build(order.config, order.settings))
+        setup = self._setup
+        if setup.folder.is_dir():
+            os.chdir(setup.folder)
+        config = self._with_checkpoint(build(setup.config, setup.settings))
         context = prepare_context(config, RunFolder(self._folder), range(1))
         torch = sys.modules.get("torch")  # not imported: no policy here uses it
-        if torch is not None and order.torch_threads is not None:
-            torch.set_num_threads(order.torch_threads)
-        changed = changed_fields(order.protocol, context.protocol())
+        if torch is not None and setup.torch_threads is not None:
+            torch.set_num_threads(setup.torch_threads)
+        changed = changed_fields(setup.protocol, context.protocol())
         if changed:
             raise UsageError(
                 f"it would run other episodes: {describe_changes(changed)}",
