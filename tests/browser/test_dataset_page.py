@@ -154,7 +154,7 @@ def test_the_page_never_scrolls_sideways(tmp_path: Path, open_page: OpenPage, wi
 
 
 def test_both_themes_work(tmp_path: Path, open_page: OpenPage) -> None:
-    page = file_page(tmp_path, as_pictures=True)
+    page = file_page(tmp_path, as_images=True)
     dark = background(open_page(page, dark=True))
     assert background(open_page(page)) != dark
 

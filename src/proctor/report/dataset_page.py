@@ -30,7 +30,7 @@ class PageLimits:
 
     most_bytes: int
     """Bytes of all images and videos; each camera of each episode gets an equal share."""
-    as_pictures: bool = False
+    as_images: bool = False
     """Embed single images instead of videos, for browsers that do not play them."""
 
 
@@ -56,7 +56,7 @@ def write_dataset_page(
         kept[str(episode)] = {
             **episode_data(dataset, summary),
             "media": [
-                _media(dataset, camera, episode, share, as_pictures=bounds.as_pictures)
+                _media(dataset, camera, episode, share, as_images=bounds.as_images)
                 for camera in summary.cameras
             ],
         }
@@ -65,17 +65,17 @@ def write_dataset_page(
 
 
 def _media(
-    dataset: Dataset, camera: CameraSummary, episode: int, share: int, *, as_pictures: bool
+    dataset: Dataset, camera: CameraSummary, episode: int, share: int, *, as_images: bool
 ) -> dict[str, Any]:
     """Return a camera's video of an episode, or as many images as fit into its share."""
-    if camera.codec in BROWSER_CODECS and not camera.is_depth and not as_pictures:
+    if camera.codec in BROWSER_CODECS and not camera.is_depth and not as_images:
         video = extract_mp4(video_segment(dataset, episode, camera.key))
         if video is not None and len(video) <= share:
             return {"video": base64.b64encode(video).decode()}
-    return {"pictures": _pictures(dataset, camera.key, share)}
+    return {"pictures": _images(dataset, camera.key, share)}
 
 
-def _pictures(dataset: Dataset, key: str, share: int) -> list[tuple[int, str]]:
+def _images(dataset: Dataset, key: str, share: int) -> list[tuple[int, str]]:
     """Return evenly spaced frames and their JPEG files, as many as fit into ``share`` bytes."""
     if len(dataset) == 0:
         return []
@@ -85,10 +85,10 @@ def _pictures(dataset: Dataset, key: str, share: int) -> list[tuple[int, str]]:
     taken = 0
     for start in range(0, len(frames), _BATCH_SIZE):
         chosen = [int(frame) for frame in frames[start : start + _BATCH_SIZE]]
-        for frame, picture in zip(
+        for frame, image in zip(
             chosen, jpeg_frames(dataset, key, chosen, _LONGEST_SIDE), strict=True
         ):
-            taken += len(picture)
+            taken += len(image)
             if taken <= share:
-                found.append((frame, base64.b64encode(picture).decode()))
+                found.append((frame, base64.b64encode(image).decode()))
     return found

@@ -75,7 +75,7 @@ class _Episode:
             if video is not None:
                 self._video(camera.key, video)
             else:
-                self._pictures(camera.key)
+                self._images(camera.key)
 
     def _path(self, key: str) -> str:
         path: str = self._rerun.new_entity_path([f"episode {self._episode}", key])
@@ -116,7 +116,7 @@ class _Episode:
         columns = self._rerun.VideoFrameReference.columns_nanos(shown)
         self._stream.send_columns(path, self._times(range(len(shown))), columns)
 
-    def _pictures(self, key: str) -> None:
+    def _images(self, key: str) -> None:
         for start in range(0, len(self._dataset), _BATCH_SIZE):
             frames = range(start, min(start + _BATCH_SIZE, len(self._dataset)))
             files = jpeg_frames(self._dataset, key, frames)

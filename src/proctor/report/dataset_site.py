@@ -36,7 +36,7 @@ class DatasetSite:
             (re.compile("/"), self._page),
             (re.compile(f"/episode/{_NUMBER}"), self._episode),
             (re.compile(f"/video/{_NUMBER}/{_NUMBER}/{_NUMBER}.mp4"), self._video),
-            (re.compile(f"/picture/{_NUMBER}/{_NUMBER}/{_NUMBER}.jpg"), self._picture),
+            (re.compile(f"/picture/{_NUMBER}/{_NUMBER}/{_NUMBER}.jpg"), self._image),
         ]
 
     def answer(self, path: str, target: Path, query: Mapping[str, Sequence[str]]) -> Answer:
@@ -94,7 +94,7 @@ class DatasetSite:
                 code="dataset.symlink-outside",
             )
 
-    def _picture(self, camera: int, episode: int, frame: int) -> Answer:
+    def _image(self, camera: int, episode: int, frame: int) -> Answer:
         if camera >= len(self.summary.cameras) or episode >= len(self.summary.episodes):
             return None
         if frame >= self.summary.episodes[episode].length:

@@ -1,8 +1,8 @@
-"""One HTML file that needs nothing but a browser: what all pages of Proctor have in common.
+"""The template of all pages: one self-contained HTML file.
 
-Python puts the numbers into the page as JSON; a script draws them, with ``parts.js``. Nothing that
-came from outside is ever markup: JSON is escaped, the script inserts text only, and the page's own
-security policy lets no other script run and nothing be fetched but the videos near it.
+Python embeds the values as JSON, and a script draws them with ``parts.js``. Text from outside is
+never markup: the JSON is escaped, the script inserts text only, and the page's content security
+policy allows no other script and fetches nothing but the videos beside it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,13 @@ from typing import Any
 def document_html(
     name: str, values: Mapping[str, Any], *, styles: tuple[str, ...], media: bool = False
 ) -> str:
-    """Return the page whose main part is ``NAME.html``; ``NAME.js`` draws ``values`` into it.
+    """Return a page: its body is ``NAME.html``, and ``NAME.js`` draws ``values`` into it.
 
-    ``values`` have a title. ``media``: the page holds videos itself, or is served with pictures.
+    Args:
+        name: base name of the body and the script.
+        values: JSON values; "title" is required.
+        styles: names of the CSS files.
+        media: the page embeds videos, or is served with images.
     """
     style = "".join(_resource(file) for file in styles)
     script = _resource("parts.js") + _resource(f"{name}.js")
@@ -34,18 +38,18 @@ def document_html(
         "values": script_json(values),
         "script": script,
     }
-    # One pass, so that a title that reads like a placeholder stays a title.
+    # One pass: a title that looks like a placeholder must stay a title.
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _resource("document.html"))
 
 
 def script_json(values: Any) -> str:
-    """Return JSON that can stand inside a script element: ASCII, without ``<``, ``>`` and ``&``."""
+    """Return JSON that is safe inside a script element: ASCII, without ``<``, ``>`` and ``&``."""
     text = json.dumps(values, separators=(",", ":"), allow_nan=False)
     return re.sub("[<>&]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def html_text(text: str) -> str:
-    """Return text as HTML that any encoding can hold, even that of an undecodable file name."""
+    """Return text as ASCII HTML, even if it is an undecodable file name."""
     shown = text.encode("utf-8", "backslashreplace").decode()
     return html.escape(shown).encode("ascii", "xmlcharrefreplace").decode()
 
@@ -55,13 +59,16 @@ def _resource(name: str) -> str:
 
 
 def _security_policy(style: str, script: str, *, live: bool, media: bool) -> str:
-    """Allow exactly our style and script, and videos (live: also news) from where the page lies."""
-    news = "connect-src 'self'; " if live or media else ""
+    """Return the content security policy: our style and script, and media of the same origin.
+
+    ``live`` also allows requests for updates.
+    """
+    updates = "connect-src 'self'; " if live or media else ""
     videos = "'self' blob:" if media else "'self' file:"
-    pictures = "'self' data:" if media else "data:"
+    images = "'self' data:" if media else "data:"
     return (
-        f"default-src 'none'; {news}style-src {_sha256(style)}; script-src {_sha256(script)}; "
-        f"media-src {videos}; img-src {pictures}; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; {updates}style-src {_sha256(style)}; script-src {_sha256(script)}; "
+        f"media-src {videos}; img-src {images}; base-uri 'none'; form-action 'none'"
     )
 
 

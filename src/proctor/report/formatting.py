@@ -1,4 +1,4 @@
-"""Values as a page shows them."""
+"""Format values for the pages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from proctor.fingerprint import flatten
 
 
 def settings_rows(nested: Mapping[str, Any]) -> list[list[str]]:
-    """Return nested settings as lines of dotted name and text; an empty section is one, too."""
+    """Flatten nested settings to rows of dotted name and text, empty sections included."""
     lines = flatten(nested, lambda name, section: bool(section))
     return [
         [name, value if isinstance(value, str) else json.dumps(value)]
@@ -21,15 +21,15 @@ def settings_rows(nested: Mapping[str, Any]) -> list[list[str]]:
 
 
 def rounded(value: float | None, digits: int) -> float | None:
-    """Round; what JSON has no number for becomes None."""
+    """Round; NaN and infinity, which JSON does not have, become None."""
     return None if value is None or not math.isfinite(value) else round(value, digits)
 
 
 def round_significant(value: float | None) -> float | None:
-    """Keep five digits, wherever the point is: more than a curve can show."""
+    """Round to five significant digits, which is more than a curve shows; NaN becomes None."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.5g}")
 
 
 def utc_date(seconds: float) -> str:
-    """Return a date in UTC: the page must not depend on where it is made."""
+    """Return date and time in UTC, so that a page does not depend on the time zone."""
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))

@@ -1,4 +1,4 @@
-"""Success against thinking time: what runs that differ in latency add up to, as a curve each."""
+"""Success rate against inference latency: one curve for runs that differ only in latency."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from proctor.report.summary import tally
 from proctor.runs.journal import EpisodeRecord
 
 _LATENCY = ("eval.latency_steps", "policy.config.latency_steps")
-"""Where a protocol says it: of the run, and of a policy that is told."""
-_OF_FOLDER = re.compile(r"_?latency\d+$")
-"""What ``proctor eval`` puts behind a run's name for its latency."""
+"""Protocol fields with the latency: of the run, and of a policy that knows it."""
+_FOLDER_SUFFIX = re.compile(r"_?latency\d+$")
+"""Suffix that ``proctor eval`` appends to a run's name for its latency."""
 
 
 def protocol_latency(protocol: Mapping[str, Any]) -> int:
-    """Return how many steps the world went on while the policy thought."""
-    played = protocol.get("eval")
-    return (played or {}).get("latency_steps") or 0
+    """Return the latency of a run: simulator steps that pass during an inference."""
+    settings = protocol.get("eval")
+    return (settings or {}).get("latency_steps") or 0
 
 
 def latency_curves(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Return a curve for every policy that was played with several latencies; one point a run.
+    """Return a curve for every policy that was evaluated with several latencies, one point a run.
 
-    A curve is of the same episodes at every point: what not all of its runs completed is left out.
-    Else one that ran other tasks, or is not finished, would look like one that bears more.
+    All points of a curve use the same episodes: those that all of its runs completed. Otherwise
+    a run of easier tasks, or an unfinished one, would look more robust to latency.
     """
     curves: dict[str, list[Run]] = {}
     for run in runs:
-        said = flatten(run.record.protocol)
+        fields = flatten(run.record.protocol)
         rest = {
             name: value
-            for name, value in said.items()
-            if name not in _LATENCY and value is not None  # as in a fingerprint: null says nothing
+            for name, value in fields.items()
+            if name not in _LATENCY and value is not None  # as in the fingerprint
         }
         curves.setdefault(json.dumps(rest, sort_keys=True), []).append(run)
     several = [own for own in curves.values() if len({_latency(run) for run in own}) > 1]
@@ -60,9 +60,9 @@ def _latency(run: Run) -> int:
 
 
 def _name(run: Run) -> str:
-    """Return what the runs of a curve share of their names."""
+    """Return the name that the runs of a curve share."""
     folder = run.path.resolve().name
-    return _OF_FOLDER.sub("", folder) or "success"
+    return _FOLDER_SUFFIX.sub("", folder) or "success"
 
 
 def _point(run: Run, shared: Container[tuple[str, str, int, int | None]]) -> dict[str, Any]:

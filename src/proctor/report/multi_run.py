@@ -16,27 +16,27 @@ from proctor.runs.journal import EpisodeRecord
 from proctor.stats.anytime import NOT_MONITORED, MonitoredRates
 
 _MOST_COLUMNS = 6
-"""Of tasks or groups beside the rate of all; more are for the comparison's page."""
+"""Most columns of tasks or groups; the comparison page shows more."""
 POOLED_ROW = "together"
 
 
 @dataclass(frozen=True)
 class NamedRun:
-    """A run as it is called among others, and its episodes."""
+    """A run's name in the table, and its episodes."""
 
     name: str
     rows: Sequence[EpisodeRecord]
     monitored: MonitoredRates = NOT_MONITORED
-    """How a rule that could stop it watched its rates."""
+    """Which of its rates a stop rule monitors."""
 
 
 def runs_table(runs: Sequence[NamedRun], width: int, *, pooled: bool = False) -> RenderableType:
-    """Return a row for each run: its rate over all episodes, and for a few tasks or groups each.
+    """Return a table with a row per run: its overall rate, and the rates of tasks or groups.
 
-    ``pooled``: they are runs of one policy from different seeds, and a last row counts all of them.
+    ``pooled``: the runs are seeds of one policy, and a last row pools them.
     """
-    together = sorted((row for run in runs for row in run.rows), key=lambda row: row.key)
-    parts = _parts(together)
+    pooled_rows = sorted((row for run in runs for row in run.rows), key=lambda row: row.key)
+    parts = _parts(pooled_rows)
     names = [] if parts is None else parts.names
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("run", overflow="fold")
@@ -52,28 +52,29 @@ def runs_table(runs: Sequence[NamedRun], width: int, *, pooled: bool = False) ->
 
     for run in runs:
         add(run)
-    if pooled and all(run.monitored == NOT_MONITORED for run in runs):  # else no interval holds
+    # The pooled interval is not valid if a stop rule may have ended one of the runs.
+    if pooled and all(run.monitored == NOT_MONITORED for run in runs):
         table.add_section()
-        add(NamedRun(POOLED_ROW, together), style="bold")
+        add(NamedRun(POOLED_ROW, pooled_rows), style="bold")
     return fit_table(table, width)
 
 
 @dataclass(frozen=True)
 class _Parts:
-    """What has a column each: tasks, or groups of them. A group may be called as a task is."""
+    """The columns of the table: tasks, or groups. A group may have the name of a task."""
 
     names: list[str]
     are_groups: bool
 
     def of(self, name: str, run: NamedRun) -> Tally:
-        """Return what the episodes of one part of a run add up to."""
+        """Return the tally of one column for a run."""
         if self.are_groups:
             return tally((row for row in run.rows if row.suite == name), run.monitored.group)
         return tally((row for row in run.rows if row.task == name), run.monitored.task)
 
 
 def _parts(rows: Sequence[EpisodeRecord]) -> _Parts | None:
-    """Return tasks where they are few and of different names, else groups; None: too many."""
+    """Return tasks if they are few and have distinct names, else groups; None if too many."""
     tasks = [own[0].task for own in by_task(rows).values()]
     for parts in (_Parts(tasks, are_groups=False), _Parts(list(by_group(rows)), are_groups=True)):
         if 1 < len(set(parts.names)) == len(parts.names) <= _MOST_COLUMNS:

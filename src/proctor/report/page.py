@@ -1,4 +1,4 @@
-"""The report page of a run."""
+"""Write the report page of a run."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ def page_html(run: Mapping[str, Any]) -> str:
 
 
 def _relative(folder: Path, start: Path) -> str:
-    """Return the way from the page to the run folder, which is where the videos lie."""
+    """Return the path from the page to the run folder, where the videos are."""
     return Path(os.path.relpath(folder, start)).as_posix()

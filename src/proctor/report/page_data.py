@@ -1,4 +1,4 @@
-"""What the report page shows, as JSON values: a pure function of a run folder's content."""
+"""JSON values of the report page: a pure function of a run folder's content."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from proctor.stats.anytime import AnytimeInterval
 from proctor.types import Outcome
 
 _LONGEST_ERROR = 1500
-"""Characters of an error that the page keeps, so that a thousand errors stay under 2 MB."""
-_ATTENTION = {
+"""Characters of an error on the page, so that a thousand errors stay under 2 MB."""
+_DISPLAY_ORDER = {
     Outcome.FAILURE: 0,
     Outcome.DIVERGED: 1,
     Outcome.ERROR: 2,
     Outcome.SUCCESS: 3,
     Outcome.ENDED: 4,
 }
-"""The order in which a reader wants to see episodes."""
+"""Order of episodes on the page: failures first."""
 
 
 def page_data(run: Run, *, running: bool = False) -> dict[str, Any]:
-    """Return all that the page shows; ``running``: a process works on the run."""
+    """Return the values of the page; ``running``: a process is working on the run."""
     record, done, planned = run.record, len(run.rows), run.record.planned_episodes
     timeline = make_timeline(run.rows, record.sessions)
     tasks, groups, how = _tasks(run), by_group(run.rows), run.monitored
@@ -91,7 +91,7 @@ def page_data(run: Run, *, running: bool = False) -> dict[str, Any]:
 
 
 def title(record: RunRecord) -> str:
-    """Return what was examined on what."""
+    """Return the title of a run: policy and benchmark."""
     return f"{_type(record, 'policy')} on {_type(record, 'benchmark')}"
 
 
@@ -108,7 +108,7 @@ def _policy_path(record: RunRecord) -> str | None:
 
 @dataclass(frozen=True)
 class _Task:
-    """A task of the run, and those of its episodes that have ended."""
+    """A task of the run, and its finished episodes."""
 
     key: tuple[str, int]
     name: str
@@ -118,14 +118,14 @@ class _Task:
 
 
 def _tasks(run: Run) -> list[_Task]:
-    """Return all tasks, also those of which nothing has ended; older folders name only the rest."""
-    ended = by_task(run.rows)
+    """Return all tasks; older folders list only tasks with finished episodes."""
+    finished = by_task(run.rows)
     tasks = [
-        _Task(key, task.name, task.instruction, task.episodes, ended.pop(key, ()))
+        _Task(key, task.name, task.instruction, task.episodes, finished.pop(key, ()))
         for task in run.record.tasks or ()
         for key in [(task.suite, task.task_id)]
     ]
-    return tasks + [_Task(key, rows[0].task, None, None, rows) for key, rows in ended.items()]
+    return tasks + [_Task(key, rows[0].task, None, None, rows) for key, rows in finished.items()]
 
 
 def _task(task: _Task, anytime: AnytimeInterval | None) -> dict[str, Any]:
@@ -158,13 +158,13 @@ def _tally(rows: Sequence[EpisodeRecord], anytime: AnytimeInterval | None) -> di
 
 
 def _bounds(rows: Sequence[EpisodeRecord]) -> dict[str, Any]:
-    """Return the rates had all errored episodes failed, or all succeeded."""
+    """Return the bounds of the rate: all errored episodes failed, or all succeeded."""
     bounds = tally(rows).bounds
     return {"bounds": None if bounds is None else [rounded(end, 6) for end in bounds]}
 
 
 def _episodes(run: Run, timeline: Timeline, tasks: list[tuple[str, int]]) -> dict[str, list[Any]]:
-    """Return the episodes as columns, which is far smaller than a record for each."""
+    """Return the episodes as columns, which is far smaller than one object per episode."""
     place = {task: position for position, task in enumerate(tasks)}
     texts = {text: position for position, text in enumerate(_errors(run.rows))}
     columns: dict[str, Callable[[EpisodeRecord], Any]] = {
@@ -172,7 +172,7 @@ def _episodes(run: Run, timeline: Timeline, tasks: list[tuple[str, int]]) -> dic
         "index": lambda row: row.episode_index,
         "seed": lambda row: row.seed,
         "init_state": lambda row: row.init_state,
-        "outcome": lambda row: _ATTENTION[row.outcome],
+        "outcome": lambda row: _DISPLAY_ORDER[row.outcome],
         "at_end": lambda row: row.success_at_end,
         "steps": lambda row: row.steps,
         "reward": lambda row: rounded(row.sum_reward, 3),
@@ -199,12 +199,12 @@ def _episodes(run: Run, timeline: Timeline, tasks: list[tuple[str, int]]) -> dic
 
 
 def _errors(rows: Sequence[EpisodeRecord]) -> list[str]:
-    """Return the error texts, each once: broken simulators tend to say the same."""
+    """Return the distinct error texts."""
     return list(dict.fromkeys(_shortened(row.error) for row in rows if row.error is not None))
 
 
 def _shortened(error: str) -> str:
-    """Keep the end, where a traceback says what happened."""
+    """Cut a long error; its end is kept, where a traceback has the exception."""
     cut = len(error) - _LONGEST_ERROR
     if cut <= 0:
         return error

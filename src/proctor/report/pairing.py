@@ -1,4 +1,4 @@
-"""Which episodes of two runs are compared with each other. Pure functions of what two runs hold."""
+"""Choose the episodes of two runs that are compared. Pure functions of loaded runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from proctor.types import EpisodeKey, EpisodeSpec, Outcome, default_world
 
 
 class _TaskOf(NamedTuple):
-    """The task of an episode, of a run or of a plan."""
+    """The task of an episode, from a run or from a plan."""
 
     suite: str
     task_id: int
@@ -32,14 +32,15 @@ Episodes: TypeAlias = Sequence[EpisodeRecord] | Sequence[EpisodeSpec]
 Label: TypeAlias = Callable[[EpisodeRecord | EpisodeSpec], str]
 TaskWorld: TypeAlias = tuple[str, str]
 PairKey: TypeAlias = tuple[str, int, int | None]
-"""(task, seed, init state): episodes that start from the same world have the same."""
+"""(task, seed, init state): equal for episodes that start from the same world."""
 
 
 def _labels(a: Episodes, b: Episodes) -> Label:
-    """Return what tells the tasks of two runs apart: the name, where it names one task in each.
+    """Return a function that labels the tasks of two runs.
 
-    A task may be in another suite there (push-v3 in mt10 and in mt50). Where two suites of one
-    run have tasks of one name, only the same suite's is the same task.
+    The label is the task's name if it is unique in each run: a task may be in different suites
+    (push-v3 in mt10 and in mt50). If a run has the name in two suites, the suite is part of the
+    label.
     """
     ambiguous: set[str] = set()
     for episodes in (a, b):
@@ -55,7 +56,7 @@ def _labels(a: Episodes, b: Episodes) -> Label:
 
 
 def paired_outcomes(plan: list[EpisodeSpec], run: Run) -> dict[EpisodeKey, Outcome]:
-    """Return how the planned episodes that ``run`` holds, too, ended there."""
+    """Return the outcomes in ``run`` of the planned episodes that it has."""
     label = _labels(plan, run.rows)
     rows = {_pair_key(row, label): row for row in run.rows}
     partners = {spec.key: (spec, rows.get(_pair_key(spec, label))) for spec in plan}
@@ -72,14 +73,14 @@ def _pair_key(episode: EpisodeRecord | EpisodeSpec, label: Label) -> PairKey:
 
 @dataclass
 class PairedSides:
-    """The episodes of A and of B that are compared, task by task, each world once."""
+    """The compared episodes of A and B by task, each world once."""
 
     tasks: dict[str, tuple[list[EpisodeRecord], list[EpisodeRecord]]] = field(default_factory=dict)
     repeated_a: int = 0
     repeated_b: int = 0
-    """Episodes left out because they start from a world that another one counts for."""
+    """Episodes left out because another episode of the same world is counted."""
     different_worlds: int = 0
-    """Pairs left out: one task, seed and init state, but both runs say from which other world."""
+    """Pairs left out: same task, seed and init state, but the runs recorded different worlds."""
 
     @property
     def rows_a(self) -> list[EpisodeRecord]:
@@ -93,12 +94,12 @@ class PairedSides:
 
 
 def paired_episodes(a: Run, b: Run) -> PairedSides:
-    """Put episodes that start from the same world at the same place of both lists.
+    """Pair episodes that start from the same world: both lists of a task have the same order.
 
-    Another pair of a world may be a copy of the first: it would count one thing twice.
+    Each world counts once: another pair of it may be a copy of the first.
 
     Raises:
-        UsageError: they share no episode.
+        UsageError: the runs share no episode.
     """
     label = _labels(a.rows, b.rows)
     in_a: dict[PairKey, EpisodeRecord] = {}
@@ -132,18 +133,18 @@ def paired_episodes(a: Run, b: Run) -> PairedSides:
 
 
 def _start_unlike(a: EpisodeRecord, b: EpisodeRecord | EpisodeSpec) -> bool:
-    """Whether two episodes of one seed start from different worlds: where both say from which."""
-    usual = default_world(a.seed, a.init_state)  # what a journal that says nothing is taken to say
-    return a.world != b.world and usual not in (a.world, b.world)
+    """Tell whether two episodes of one seed start from different worlds, if both runs record it."""
+    default = default_world(a.seed, a.init_state)  # of journals that do not record the world
+    return a.world != b.world and default not in (a.world, b.world)
 
 
 def independent_samples(a: Run, b: Run) -> PairedSides:
-    """Take, of every task in both, as many completed episodes of A as of B, each world once.
+    """Take equally many completed episodes of A and B of every common task, each world once.
 
-    Otherwise a run with more episodes of the easy tasks would look better than it is.
+    Otherwise a run with more episodes of easy tasks would look better than it is.
 
     Raises:
-        UsageError: they share no task.
+        UsageError: the runs share no task.
     """
     label = _labels(a.rows, b.rows)
     in_a, in_b = _by_label(a.rows, label), _by_label(b.rows, label)
@@ -160,7 +161,7 @@ def independent_samples(a: Run, b: Run) -> PairedSides:
 
 
 def worlds_of(a: Run, b: Run) -> tuple[set[TaskWorld], set[TaskWorld]]:
-    """Return the worlds of both runs, by what tells their tasks apart."""
+    """Return the worlds of both runs, by task label."""
     label = _labels(a.rows, b.rows)
     of_a, of_b = ({(label(row), row.world) for row in run.rows} for run in (a, b))
     return of_a, of_b
@@ -174,7 +175,7 @@ def _by_label(rows: Iterable[EpisodeRecord], label: Label) -> dict[str, list[Epi
 
 
 def _new_worlds(rows: list[EpisodeRecord]) -> list[EpisodeRecord]:
-    """Leave out completed episodes of a world that another completed one has started from."""
+    """Leave out episodes of a world that an earlier completed episode started from."""
     worlds: set[str] = set()
     new = []
     for row in rows:
@@ -186,6 +187,6 @@ def _new_worlds(rows: list[EpisodeRecord]) -> list[EpisodeRecord]:
 
 
 def _first_completed(rows: list[EpisodeRecord], n: int) -> list[EpisodeRecord]:
-    """Return the first ``n`` completed episodes, with all that errored."""
+    """Return the first ``n`` completed episodes and all errored ones."""
     done = [row for row in rows if row.outcome.counts]
     return [row for row in rows if not row.outcome.counts] + done[:n]

@@ -1,4 +1,4 @@
-"""The protocols of two runs side by side: what may differ, is said, or rules pairs out."""
+"""Differences between the protocols of two runs, and which of them rule out pairing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from proctor.fingerprint import (
 )
 
 _POLICY = ("policy.", "eval.latency_steps")
-"""What says how actions come about; the rest of a protocol says what they are played in."""
+"""Prefixes of the fields that define the policy; the other fields define the environment."""
 _WORLD = (
     "benchmark.type",
     "benchmark.code.",
@@ -27,18 +27,21 @@ _WORLD = (
     "benchmark.config.revision",
     "benchmark.config.kwargs",
 )
-"""Where one of these differs, a seed names two different worlds: their episodes are no pair."""
+"""Fields that define worlds: if one differs, equal seeds stand for different worlds."""
 
 
 def changed_protocol(a: dict[str, Any], b: dict[str, Any], *, seeds: bool = True) -> list[str]:
-    """Name every field of the two protocols that differs, except what defines the policy."""
-    unsaid = {"digest", "format"} | (set() if seeds else {"seed"})  # no digest is looked at
-    changed = {name: both for name, both in changed_fields(a, b).items() if name not in unsaid}
+    """Return a line per differing field, except the fields of the policy.
+
+    ``seeds``: include the seed.
+    """
+    ignored = {"digest", "format"} | (set() if seeds else {"seed"})  # of the same content
+    changed = {name: both for name, both in changed_fields(a, b).items() if name not in ignored}
     lines = [f"protocols differ: {line}" for line in _lines(changed, policy=False)]
     if a.get("format") != b.get("format"):
         lines.append(
-            "one run is of an older Proctor, which wrote down less: what only the other says of "
-            "benchmark and policy is not compared"
+            "one run is of an older Proctor, which recorded less: fields of benchmark and policy "
+            "that only the other run has are not compared"
         )
     if unshared_sections(a, b):
         lines.append(
@@ -49,7 +52,7 @@ def changed_protocol(a: dict[str, Any], b: dict[str, Any], *, seeds: bool = True
 
 
 def changed_policy(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
-    """Name every field in which the policies of two runs differ."""
+    """Return a line per field in which the policies differ."""
     return _lines(changed_fields(a, b), policy=True)
 
 
@@ -62,12 +65,12 @@ def _lines(changed: Mapping[str, tuple[Any, Any]], *, policy: bool) -> list[str]
 
 
 def require_same_worlds(a: dict[str, Any], b: dict[str, Any], what: str, advice: str) -> None:
-    """Refuse to pair the episodes of two runs whose seeds do not name the same worlds.
+    """Refuse to pair two runs in which equal seeds stand for different worlds.
 
-    Of older runs, what they do not say is not held against them.
+    Fields that an older run did not record are ignored.
 
     Raises:
-        UsageError: naming the fields that differ.
+        UsageError: naming the fields that differ; it starts with ``what`` and ends with ``advice``.
     """
     whole = a.get("format") == b.get("format") == PROTOCOL_FORMAT
     worlds = {
@@ -77,7 +80,7 @@ def require_same_worlds(a: dict[str, Any], b: dict[str, Any], what: str, advice:
     }
     if worlds:
         raise UsageError(
-            f"{what} start from different worlds, so their episodes are no pairs "
+            f"{what} start from different worlds, so their episodes cannot be paired "
             f"({describe_changes(worlds)}); {advice}",
             code="run.different-worlds",
         )

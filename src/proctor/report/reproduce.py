@@ -1,4 +1,4 @@
-"""The commands that run an evaluation, one episode of it, or a training again. Pure functions."""
+"""Commands that repeat an evaluation, one of its episodes, or a training. Pure functions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _CHOOSES_EPISODES = ("env.task", "env.task_ids", "eval.episodes")
 
 
 def run_command(given: Settings, resolved: Settings) -> str:
-    """Return the command that gives the whole run again, in a folder of its own."""
+    """Return the command that repeats the whole run in a new folder."""
     return _command(_as_flags(given, resolved))
 
 
 def train_command(given: Settings, resolved: Settings) -> str:
-    """Return the command that gives a training again, in a folder of its own."""
+    """Return the command that repeats a training in a new folder."""
     return _command(_as_flags(given, resolved), "train")
 
 
@@ -31,9 +31,9 @@ def resume_command(folder: Path, resolved: Settings, verb: str = "eval") -> str:
 
 
 def episode_command_prefix(given: Settings, resolved: Settings) -> str:
-    """Return the command of a single episode up to the flags that say which one.
+    """Return the command of a single episode without the flags that choose the episode.
 
-    It is looked at, here, and thrown away: so it is played on no cluster and not logged to W&B.
+    The episode is only to be watched here, so the flags of the cluster and of W&B are left out.
     """
     flags = _as_flags(given, resolved)
     kept = [name for name in flags if name not in (*_CHOOSES_EPISODES, "cluster")]
@@ -41,21 +41,21 @@ def episode_command_prefix(given: Settings, resolved: Settings) -> str:
 
 
 def task_flags(suite: str, task_id: int) -> str:
-    """Return the flags that choose a task as the run had it.
+    """Return the flags that choose a task of the run.
 
-    By suite and id, not by name: policies key their noise by them, and an episode that is alone
-    must draw what it drew among the others.
+    They name suite and id, not the task's name: policies seed their noise by suite and id, and a
+    single episode must draw the same noise as in the run.
     """
     return f"{_word('env.task', suite)} {_word('env.task_ids', task_id)}"
 
 
 def episode_flag(index: int) -> str:
-    """Return the flag that chooses one episode of a task, with its own index and seed."""
+    """Return the flag that chooses one episode of a task by its index, which gives its seed."""
     return _word("eval.episodes", index)
 
 
 def _as_flags(given: Settings, resolved: Settings) -> dict[str, Any]:
-    """Spell the sections of a config file as flags; any other dict is the value of a flag."""
+    """Flatten config sections to flags; any other dict is the value of a flag."""
     return flatten(given, lambda name, value: isinstance(resolved.get(name), Mapping))
 
 

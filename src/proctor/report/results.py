@@ -1,4 +1,4 @@
-"""The episodes of a run as records, rates, a data frame, CSV and Markdown."""
+"""Results of a run for the Python API: rates, records, a data frame, CSV and Markdown."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from proctor.stats.anytime import NOT_MONITORED, MonitoredRates
 from proctor.stats.rates import Interval
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\n")
-"""First characters of a cell that spreadsheets compute; they skip white space."""
+"""First characters of a cell that spreadsheets take for a formula; they skip white space."""
 _COLUMNS = [field.name for field in fields(EpisodeRecord) if field.name != "format"]
 
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What the episodes of one task add up to."""
+    """The tally of one task."""
 
     suite: str
     task_id: int
@@ -30,7 +30,7 @@ class TaskResult:
 
     @property
     def rate(self) -> float | None:
-        """The success rate, 0 to 1; None when no episode was completed."""
+        """The success rate, 0 to 1; None if no episode was completed."""
         return self.tally.rate
 
     @property
@@ -44,29 +44,29 @@ class TaskResult:
 
 @dataclass(frozen=True)
 class Results:
-    """A run's episodes and what they add up to."""
+    """The episodes of a run, and their tallies."""
 
     path: Path
     planned: int
     rows: list[EpisodeRecord]
     stopped: str | None = None
-    """Why no further episode is needed, when a stop rule has decided."""
+    """Why a stop rule ended the run early."""
     monitored: MonitoredRates = NOT_MONITORED
-    """How a stop rule watched the rates."""
+    """Which rates a stop rule monitors."""
 
     @property
     def episodes(self) -> list[EpisodeRecord]:
-        """Every finished episode, as its line of the journal."""
+        """Every finished episode, as its journal record."""
         return self.rows
 
     @property
     def tally(self) -> Tally:
-        """What all episodes add up to."""
+        """The tally of all episodes."""
         return tally(self.rows, self.monitored.overall)
 
     @property
     def per_task(self) -> list[TaskResult]:
-        """What the episodes of each task add up to."""
+        """The tally of each task."""
         return [
             TaskResult(suite, task_id, rows[0].task, tally(rows, self.monitored.task))
             for (suite, task_id), rows in by_task(self.rows).items()
@@ -74,7 +74,7 @@ class Results:
 
     @property
     def per_group(self) -> dict[str, Tally]:
-        """What the episodes of each group of tasks add up to."""
+        """The tally of each group of tasks."""
         groups = by_group(self.rows)
         return {suite: tally(rows, self.monitored.group) for suite, rows in groups.items()}
 
@@ -84,15 +84,15 @@ class Results:
         return len(self.rows) == self.planned
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the episodes as plain values: the journal's columns, and the video if it has one.
+        """Return the episodes as plain values: the journal's columns and the path of the video.
 
-        What was not measured is None.
+        Values that were not measured are None.
         """
         videos = videos_in(self.path)
         return [_record(row) | {"video": _known(row.video, videos)} for row in self.rows]
 
     def to_pandas(self) -> Any:
-        """Return the episodes as a pandas data frame, a row each.
+        """Return the episodes as a pandas data frame, one row each.
 
         Raises:
             UsageError: pandas is not installed.
@@ -106,7 +106,7 @@ class Results:
         return pandas.DataFrame(self.records(), columns=[*_COLUMNS, "video"])
 
     def to_csv(self) -> str:
-        """Return the episodes as CSV, a line each; empty is what was not measured."""
+        """Return the episodes as CSV, one line each; values that were not measured are empty."""
         text = io.StringIO()
         writer = csv.DictWriter(text, [*_COLUMNS, "video"], lineterminator="\n")
         writer.writeheader()
@@ -116,7 +116,7 @@ class Results:
         return text.getvalue()
 
     def to_markdown(self) -> str:
-        """Return the results as a Markdown table: a line a task, then groups and all together."""
+        """Return the results as a Markdown table: tasks, then groups, then all episodes."""
         tasks, groups = self.per_task, self.per_group
         lines = [_line("group", "task", "success [95% interval]", "reward", "steps")]
         lines.append(_line("---", "---", "---", "--:", "--:"))
@@ -137,7 +137,7 @@ class Results:
 
 
 def _csv_cell(value: Any) -> Any:
-    """Return a cell that no spreadsheet takes for a formula: such a text gets a quote in front.
+    """Return a cell that no spreadsheet takes for a formula: such text gets a leading quote.
 
     A carriage return becomes a newline: the csv module leaves it unquoted, and it ends a row.
     """
@@ -166,6 +166,6 @@ def _tally_line(group: str, task: str, added: Tally) -> str:
 
 
 def _line(*cells: str) -> str:
-    """Return a row of a table; what would end a cell is escaped."""
+    """Return a row of a Markdown table, with the cells escaped."""
     shown = (strip_control_codes(cell).replace("\\", "\\\\").replace("|", "\\|") for cell in cells)
     return f"| {' | '.join(shown)} |"

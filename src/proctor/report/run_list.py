@@ -1,4 +1,4 @@
-"""What the list of runs and trainings below a folder shows, as JSON values."""
+"""JSON values of the page that lists the runs and trainings below a folder."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ FILES = {
     RECORD_FILE: "application/json",
     LOG_FILE: "text/plain",
 }
-"""What of a folder can be looked at as it is; never HTML, which could be anybody's."""
+"""Files of a run folder that are served as they are. Never HTML, whose origin is unknown."""
 CSV_FILE = "episodes.csv"
-"""Made when it is asked for."""
+"""Generated on request."""
 
 
 def list_data(root: Path) -> dict[str, Any]:
-    """Return all that the list of the runs below ``root`` shows."""
+    """Return the values of the page that lists the runs below ``root``."""
     return {
         "title": f"Runs in {encodable_text(root.name)}",
         "runs": [row for folder in find_runs(root, RECORDS) for row in _rows(root, folder)],
@@ -43,13 +43,13 @@ def list_data(root: Path) -> dict[str, Any]:
 
 
 def _rows(root: Path, folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield the line of one folder; none where it was removed while we looked."""
+    """Yield the row of one folder; none if it was removed meanwhile."""
     place = folder.relative_to(root).as_posix()
     line = {"place": encodable_text(place), "href": url_path(place)}
     try:
         is_run = (folder / RUN_FILE).is_file()
-        said = _run(root, folder) if is_run else _training(root, folder)
-        yield line | said | {"files": served_files(folder), "error": None}
+        values = _run(root, folder) if is_run else _training(root, folder)
+        yield line | values | {"files": served_files(folder), "error": None}
     except FileNotFoundError:
         return
     except ProctorError as error:
@@ -108,33 +108,33 @@ def _best_rate(training: TrainingContent) -> str:
 
 
 def viewable_files(folder: Path) -> list[str]:
-    """Return the names of the files of a run that can be looked at and hold something."""
+    """Return the names of the non-empty files of a run that can be viewed."""
     there = (name for name in FILES if (folder / name).is_file())
     return [name for name in there if (folder / name).stat().st_size]
 
 
 def served_files(folder: Path) -> list[str]:
-    """Return those files, and the table of episodes that a server makes of them."""
+    """Return the viewable files, and the CSV of episodes that the server generates."""
     there = viewable_files(folder)
     return [*there, CSV_FILE] if JOURNAL_FILE in there else there
 
 
 def encodable_text(text: str) -> str:
-    """Return text that any encoding can hold, even that of an undecodable file name."""
+    """Return text without lone surrogates, which an undecodable file name has."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def url_path(place: str) -> str:
-    """Return the address of a folder below the one that is served."""
+    """Return the URL path of a folder below the served root."""
     return f"/{quote(os.fsencode(place))}/" if place != "." else "/"
 
 
 def check_inside(folder: Path, root: Path) -> None:
-    """Refuse a run that is not below ``root``, or of which a link leads out of it.
+    """Refuse a run that is outside ``root``, or that contains a symlink to outside.
 
     Raises:
-        RunFolderError: naming what leads out.
-        FileNotFoundError: the run is gone.
+        RunFolderError: naming the symlink.
+        FileNotFoundError: the run was removed.
     """
     links = [path for path in folder.iterdir() if path.is_symlink()]
     links += [path for path in folder.glob(f"{VIDEO_FOLDER}/*") if path.is_symlink()]
@@ -146,11 +146,11 @@ def check_inside(folder: Path, root: Path) -> None:
 
 
 def check_training_inside(folder: Path, root: Path) -> None:
-    """Refuse a training that is not below ``root``, or of which a link leads out of it.
+    """Refuse a training that is outside ``root``, or that contains a symlink to outside.
 
     Raises:
-        RunFolderError: naming what leads out.
-        FileNotFoundError: it is gone.
+        RunFolderError: naming the symlink.
+        FileNotFoundError: the training was removed.
     """
     check_inside(folder, root)
     for run in (folder / EVALUATIONS).glob(f"*/{RUN_FILE}"):

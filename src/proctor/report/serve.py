@@ -1,8 +1,8 @@
-"""Serves pages to a browser: of one run while it goes on, of a folder of many, of a dataset.
+"""HTTP server for pages: of a running evaluation, of a folder of runs, or of a dataset.
 
-Only what a site makes of its folder and the videos inside it are served, to this machine only
-unless told otherwise; bound to another address, every request needs a token. Whoever connects and
-says nothing, or says it slowly, is cut off, at once where others wait to be heard.
+It serves only the answers of a site, and by default only to this machine. Bound to another address,
+every request needs a token. Clients that send no request, or send it slowly, are disconnected after
+a timeout, or at once when other clients need the connection.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ _COOKIE = "proctor_token"
 _RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{0,18})")
 _PART = 256 * 1024
 _TIMEOUT_S = 10.0
-"""For a whole request to come in, and for each part of an answer to be taken."""
+"""Seconds to receive a whole request, and to send each part of a response."""
 _MAX_CLIENTS, _MAX_FIELDS = 64, 64
 _NEVER = math.inf
 
 
 class PageServer(ThreadingHTTPServer):
-    """Serves a site."""
+    """Serves a site with one thread per client."""
 
     daemon_threads = True
     request_queue_size = 128
 
     def __init__(self, site: Site, host: str, port: int) -> None:
-        """Bind to ``host`` and ``port`` (0: any free one).
+        """Bind to ``host`` and ``port`` (0: any free port).
 
         Raises:
-            UsageError: the port is taken, or the address is none of this machine's.
+            UsageError: the port is in use, or the address is not one of this machine.
         """
         self.site = site
         self.token = None if host in LOOPBACK else secrets.token_urlsafe(16)
-        # A guest takes two descriptors, for the connection and a file; the rest is for reading.
+        # A client needs two file descriptors, for its connection and a file; runs are read too.
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.max_clients = max(1, min(_MAX_CLIENTS, limit // 4))
         self._clients: dict[socket.socket, float] = {}
-        """Since when each connection is silent; never, while it is answered or sent away."""
+        """Since when each client's request is awaited; ``_NEVER`` while it is answered."""
         self._clients_lock = threading.Lock()
         try:
             super().__init__((host, port), _Handler)
@@ -69,28 +69,28 @@ class PageServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """What to open in a browser, token included."""
+        """The URL to open in a browser, with the token."""
         host, port = str(self.server_address[0]), self.server_address[1]
         return f"http://{host}:{port}/" + (f"?token={self.token}" if self.token else "")
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Hear a new guest, in place of the one that has been silent for longest."""
+        """Accept a new client; at the limit, disconnect the one that has waited longest."""
         with self._clients_lock:
             if len(self._clients) >= 2 * self.max_clients:
-                return False  # those who were sent away have not all gone yet
+                return False  # too many disconnected clients are still closing
             self._clients[request] = time.monotonic()
             if len(self._clients) > self.max_clients:
                 self._disconnect(min(self._clients, key=self._clients.__getitem__))
         return True
 
     def shutdown_request(self, request: Any) -> None:
-        """Let a guest go."""
+        """Forget a client and close its connection."""
         with self._clients_lock:
             self._clients.pop(request, None)
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Send guests away whose request is too long in coming; called twice a second."""
+        """Disconnect clients whose request times out; called twice a second."""
         super().service_actions()
         latest = time.monotonic() - _TIMEOUT_S
         with self._clients_lock:
@@ -99,48 +99,48 @@ class PageServer(ThreadingHTTPServer):
                     self._disconnect(client)
 
     def set_waiting_since(self, client: socket.socket, since: float) -> None:
-        """Note since when a guest's next request is awaited, or that it has come (``_NEVER``)."""
+        """Note since when a client's next request is awaited; ``_NEVER``: it has arrived."""
         with self._clients_lock:
             if client in self._clients:
                 self._clients[client] = since
 
     def _disconnect(self, client: socket.socket) -> None:
-        """Make the thread that waits for this guest hear that nothing more will come."""
+        """Shut the connection down, which wakes the thread that waits for the request."""
         self._clients[client] = _NEVER
-        with contextlib.suppress(OSError):  # it went by itself
+        with contextlib.suppress(OSError):  # it is already closed
             client.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Show what is wrong with us; that a guest went away is not."""
+        """Print errors of the server; a client that disconnects is not an error."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
 
 class RunServer(PageServer):
-    """Serves the run in ``root``, or the list of the runs below it."""
+    """Serves the run in ``root``, or the list of runs below it."""
 
     def __init__(self, root: Path, host: str, port: int) -> None:
-        """Bind as any server does; raises as it."""
+        """Bind to ``host`` and ``port``; raises as ``PageServer``."""
         super().__init__(RunSite(root.resolve()), host, port)
 
 
 class _BadAddress(Exception):
-    """What was asked for cannot be the address of anything."""
+    """The URL of a request is malformed."""
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: PageServer
     protocol_version = "HTTP/1.1"
-    default_request_version = "HTTP/1.0"  # without a version too, the answer has a status
+    default_request_version = "HTTP/1.0"  # a request without a version gets a status line too
     timeout = _TIMEOUT_S
 
     def handle_one_request(self) -> None:
-        """Wait for a request, not for ever, and answer it."""
+        """Wait for a request, up to the timeout, and answer it."""
         self.server.set_waiting_since(self.connection, time.monotonic())
         super().handle_one_request()
 
     def do_GET(self) -> None:
-        """Answer with a page, a version or a video; with 404 to anything else."""
+        """Send a page, a version, a file or a video; 404 for any other URL."""
         self.server.set_waiting_since(self.connection, _NEVER)
         try:
             if self._allowed():
@@ -148,18 +148,18 @@ class _Handler(BaseHTTPRequestHandler):
         except ProctorError as error:
             self._send(HTTPStatus.NOT_FOUND, str(error), "text/plain")
         except _BadAddress:
-            self._send(HTTPStatus.BAD_REQUEST, "that is no address", "text/plain")
+            self._send(HTTPStatus.BAD_REQUEST, "malformed URL", "text/plain")
         except (ConnectionError, TimeoutError):
-            self.close_connection = True  # the browser went away
-        except OSError:  # the run was removed while we read it
+            self.close_connection = True  # the browser disconnected
+        except OSError:  # the run was removed meanwhile
             self._send(HTTPStatus.NOT_FOUND, "there is nothing here any more", "text/plain")
 
     def do_HEAD(self) -> None:
-        """Answer as to GET, without the body."""
+        """Send the headers of the GET response."""
         self.do_GET()
 
     def _answer(self) -> None:
-        path, target = self._asked_for()
+        path, target = self._target()
         found = self.server.site.answer(path, target, self._query())
         if found is None:
             self._send(HTTPStatus.NOT_FOUND, "there is nothing here", "text/plain")
@@ -168,11 +168,11 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._send(HTTPStatus.OK, found.content, found.kind)
 
-    def _asked_for(self) -> tuple[str, Path]:
-        """Return the path of the address and the file that it names, wherever that lies.
+    def _target(self) -> tuple[str, Path]:
+        """Return the path of the URL and the file that it names, which may be outside the root.
 
         Raises:
-            _NoAddress: no file can be called so, or links lead in a circle.
+            _BadAddress: the path is not a file name, or symlinks form a cycle.
         """
         try:
             path = unquote(urlsplit(self.path).path, errors="surrogateescape")
@@ -183,10 +183,10 @@ class _Handler(BaseHTTPRequestHandler):
         return path, target
 
     def _query(self) -> dict[str, list[str]]:
-        """Return what stands after the question mark.
+        """Return the query parameters of the URL.
 
         Raises:
-            _NoAddress: it cannot be read.
+            _BadAddress: the query cannot be parsed.
         """
         try:
             asked = urlsplit(self.path).query
@@ -195,7 +195,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise _BadAddress from None
 
     def _allowed(self) -> bool:
-        """Check the token, or on this machine that no other web site asks."""
+        """Check the token; without one, check that no other web site sent the request."""
         if self.server.token is None:
             hosts, origins = (self.headers.get_all(name, []) for name in ("Host", "Origin"))
             if is_own_request(hosts, origins):
@@ -229,7 +229,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send_parts(io.BytesIO(body), len(body))
 
     def _send_video(self, file: Path) -> None:
-        """Send a video, or the part of it that a player asks for."""
+        """Send a video, or the byte range that the player requests."""
         with file.open("rb") as video:
             size = os.fstat(video.fileno()).st_size
             asked = _RANGE.fullmatch(self.headers.get("Range", ""))
@@ -249,10 +249,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_parts(video, last - first + 1)
 
     def _send_parts(self, content: BinaryIO, left: int) -> None:
-        """Send a body, part by part: each has its own time to be taken. HEAD asks for none."""
+        """Send the body in parts, each with its own timeout; HEAD gets no body."""
         while left > 0 and self.command != "HEAD" and (part := content.read(min(left, _PART))):
             self.wfile.write(part)
             left -= len(part)
 
     def log_message(self, *words: object) -> None:
-        """Keep the terminal for the run."""
+        """Log nothing: the terminal is for the run."""

@@ -1,4 +1,4 @@
-"""The pages that are served: runs and trainings, each followed while it goes on, and their list."""
+"""The served site: pages of runs and trainings that update while they run, and their list."""
 
 from __future__ import annotations
 
@@ -35,19 +35,20 @@ from proctor.runs.training import LOG_FILE, RECORD_FILE
 from proctor.system.files import MAX_JOURNAL_BYTES, read_regular_file
 from proctor.system.locks import is_locked
 
-_LOOK_EVERY_S = 2.0
-_MOST_OF_THE_TIME = 0.05
+_MIN_REFRESH_S = 2.0
+_MAX_CPU_SHARE = 0.05
+"""Share of a core that updates of a page may use."""
 _COMPARE = "/compare"
 
 
 @dataclass(frozen=True)
 class RunSite:
-    """The run or training in ``root``, or the list of those below it."""
+    """Serves the run or training in ``root``, or the list of runs below it."""
 
     root: Path
 
     def answer(self, path: str, target: Path, query: Mapping[str, Sequence[str]]) -> Answer:
-        """Return a page, a version, a file of a run or a video; nothing else is served."""
+        """Return a page, a version, a viewable file or a video; None for anything else."""
         if path == _COMPARE and not (self.root / RUN_FILE).exists():
             return Page(comparison_page(self.root, query.get("run", ())))
         if not target.is_relative_to(self.root):
@@ -86,13 +87,13 @@ def list_page(root: Path) -> str:
 
 
 def comparison_page(root: Path, places: Sequence[str]) -> str:
-    """Return the comparison of the runs at ``places``, of which the first is the reference.
+    """Return the page that compares the runs at ``places``; the first is the reference.
 
-    Episode by episode where they have episodes in common, else as separate samples.
+    Episodes are paired if the runs share any, otherwise the runs are independent samples.
 
     Raises:
-        UsageError: there are no two runs there, or they cannot be compared.
-        RunFolderError: a link leads out of the folder.
+        UsageError: fewer than two runs, or runs that cannot be compared.
+        RunFolderError: a symlink points outside ``root``.
     """
     folders = [_run_at(root, place) for place in places]
     if len(folders) < 2:
@@ -111,12 +112,10 @@ def _run_at(root: Path, place: str) -> Path:
     try:
         folder = (root / place.strip("/")).resolve()
         found = folder.is_relative_to(root) and (folder / RUN_FILE).is_file()
-    except (ValueError, OSError, RuntimeError):  # nothing can be called so, or links in a circle
+    except (ValueError, OSError, RuntimeError):  # not a file name, or a cycle of symlinks
         found = False
     if not found:
-        raise UsageError(
-            f"{place} is no run: only runs of the list can be compared", code="run.not-found"
-        )
+        raise UsageError(f"{place} is not a run; choose runs of the list", code="run.not-found")
     check_inside(folder, root)
     return folder
 
@@ -129,9 +128,9 @@ def _comparisons(runs: Sequence[Run]) -> list[Comparison]:
 
 
 def live_page(folder: Path, *, listed: bool = False) -> str:
-    """Return the run's page, one that looks for news while the run goes on.
+    """Return the page of a run; it updates itself while the run continues.
 
-    ``listed``: it is one of several, and there is a way back to their list.
+    ``listed``: the page links back to the list of runs.
 
     Raises:
         OSError: the run was removed meanwhile.
@@ -143,7 +142,7 @@ def live_page(folder: Path, *, listed: bool = False) -> str:
 
 
 def live_training_page(folder: Path, *, listed: bool = False) -> str:
-    """Return the training's page, one that looks for news while it goes on; raises as above."""
+    """Return the page of a training; it updates itself. Arguments and errors as ``live_page``."""
     version, begun_s = version_of(folder), time.thread_time()
     values = training_data(read_training_folder(folder), folder, running=is_locked(folder))
     return training_html(values | _served(folder, listed=listed) | _following(version, begun_s))
@@ -159,17 +158,15 @@ def _following(version: str, begun_s: float) -> dict[str, Any]:
 
 
 def refresh_interval_s(made_in_s: float) -> float:
-    """Return how often a page looks for news that takes so much CPU time to make.
+    """Return the seconds between updates of a page, given the CPU seconds to make it.
 
-    The cores belong to the evaluation, which is to keep nearly all of their time: the page of
-    10,000 episodes takes a third of a second.
+    The evaluation needs the cores: the page of 10,000 episodes takes a third of a second.
     """
-    return max(_LOOK_EVERY_S, made_in_s / _MOST_OF_THE_TIME)
+    return max(_MIN_REFRESH_S, made_in_s / _MAX_CPU_SHARE)
 
 
 def version_of(folder: Path) -> str:
-    """Return what changes with every episode that ends or video that is made, with every line of a
-    training's log, and when its process ends."""
+    """Return a text that changes with each episode, video or log row and at the end of a run."""
     is_run = (folder / RUN_FILE).is_file()
     record, log = (RUN_FILE, JOURNAL_FILE) if is_run else (RECORD_FILE, LOG_FILE)
     written = (folder / record).stat().st_mtime_ns

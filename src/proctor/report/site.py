@@ -1,4 +1,4 @@
-"""What a server of pages serves: a site turns an address into a page, a file or nothing."""
+"""The interface between the page server and its sites: a site maps a URL to an answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias
 
 @dataclass(frozen=True)
 class Page:
-    """An answer that is made when it is asked for."""
+    """Generated content."""
 
     content: str | bytes
     kind: str = "text/html"
@@ -18,7 +18,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Video:
-    """An answer that is a file, of which a player asks for parts."""
+    """A video file; the player may request byte ranges."""
 
     path: Path
 
@@ -27,18 +27,21 @@ Answer: TypeAlias = Page | Video | None
 
 
 class Site(Protocol):
-    """All that is served. Called by several threads at a time."""
+    """Answers requests. Several threads call it at the same time."""
 
     @property
     def root(self) -> Path:
-        """The folder that addresses are below."""
+        """The folder that URL paths are relative to."""
 
     def answer(self, path: str, target: Path, query: Mapping[str, Sequence[str]]) -> Answer:
-        """Return what to send for an address; ``target`` is the file it names, maybe outside.
+        """Return the answer for a URL path; None: not found.
 
-        ``query`` is what stands after the question mark.
+        Args:
+            path: the decoded path of the URL.
+            target: the file that it names, which may be outside the root.
+            query: the query parameters.
 
         Raises:
-            ProctorError: there is something, but not to be had; its text is sent.
-            OSError: it is gone.
+            ProctorError: the content cannot be served; the text is sent.
+            OSError: the content was removed meanwhile.
         """

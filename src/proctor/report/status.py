@@ -1,4 +1,4 @@
-"""How far a run is: going on, complete, stopped by its rule, or left before its end."""
+"""Status of a run or training, and its remaining time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from proctor.runs.journal import EpisodeRecord
 
 
 class Status(Enum):
-    """What a badge says of a run or a training."""
+    """Text of the status badge of a run or training."""
 
     RUNNING = "running"
     COMPLETE = "complete"
@@ -18,7 +18,7 @@ class Status(Enum):
 
 
 def status_of(done: int, planned: int | None, *, running: bool, stopped: bool = False) -> Status:
-    """Return how far a run is; ``running``: a process works on it, ``stopped``: by its own rule."""
+    """Return the status; ``running``: a process works on it, ``stopped``: a stop rule ended it."""
     if running:
         return Status.RUNNING
     if stopped:
@@ -29,7 +29,7 @@ def status_of(done: int, planned: int | None, *, running: bool, stopped: bool = 
 def seconds_left(
     rows: Sequence[EpisodeRecord], planned: int | None, sessions: Sequence[float]
 ) -> float | None:
-    """Return how long the rest takes if it goes on as in the newest session; None: nobody knows."""
+    """Estimate the remaining seconds from the speed of the newest session; None: unknown."""
     if planned is None or not sessions:
         return None
     ends = [row.end_time for row in rows if row.end_time >= sessions[-1]]

@@ -1,4 +1,4 @@
-"""What ended a run before all its episodes had been run: a rule, a signal, an error."""
+"""Why a run ended before all planned episodes: a stop rule, a signal or an error."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ ANYTIME = "anytime-valid: it holds although the run could stop itself"
 
 
 def stop_reason(folder: Path, resolved: Mapping[str, Any]) -> str | None:
-    """Return why a run was stopped before all its episodes had been run.
+    """Return why a stop rule ended a run; None if no rule did.
 
-    What an earlier session wrote is no longer true of a run that goes on without a rule.
+    The reason of an earlier session is ignored if the run now has no stop rule.
     """
     if monitored_rates(resolved) == NOT_MONITORED:
         return None
@@ -36,25 +36,25 @@ def stop_reason(folder: Path, resolved: Mapping[str, Any]) -> str | None:
 
 
 def end_reason(error: BaseException | None) -> str | None:
-    """Say what ends a session early; None where nothing does."""
+    """Return why ``error`` ends a session early; None without an error."""
     if error is None:
         return None
     if isinstance(error, KeyboardInterrupt):
-        asked = next((arg for arg in error.args if isinstance(arg, signal.Signals)), signal.SIGINT)
-        return _SIGNALS.get(asked, f"it was told to stop ({asked.name})")
+        cause = next((arg for arg in error.args if isinstance(arg, signal.Signals)), signal.SIGINT)
+        return _SIGNALS.get(cause, f"it was told to stop ({cause.name})")
     text = str(error) if isinstance(error, ProctorError) else f"{type(error).__name__}: {error}"
     return strip_control_codes(text)
 
 
 def interruption_reason(folder: Path, sessions: int) -> str | None:
-    """Return what ended the last of a run's sessions early, if it was still able to say so."""
+    """Return why the last session ended early, if that session wrote a reason."""
     ours = _ours(folder)
-    said = ours.get("ended") if ours.get("session") == sessions else None
-    return None if said is None else str(said)
+    reason = ours.get("ended") if ours.get("session") == sessions else None
+    return None if reason is None else str(reason)
 
 
 def _ours(folder: Path) -> dict[str, Any]:
-    """Return what of ``eval_info.json`` is ours; empty where the run was killed before it wrote."""
+    """Return the section "proctor" of ``eval_info.json``; empty if there is no such file."""
     try:
         ours = json.loads(read_regular_file(folder / EVAL_INFO_FILE))["proctor"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -63,12 +63,12 @@ def _ours(folder: Path) -> dict[str, Any]:
 
 
 def interval_kind(resolved: Mapping[str, Any]) -> str:
-    """Say which 95% interval the rates of a run with these settings have."""
+    """Return which 95% interval a run with these settings uses."""
     return FIXED_SIZE if monitored_rates(resolved) == NOT_MONITORED else ANYTIME
 
 
 def round_warnings(rows: Sequence[EpisodeRecord], resolved: Mapping[str, Any]) -> list[str]:
-    """Say that rounds are not whole, where a rule that sees whole rounds may stop the run."""
+    """Warn about incomplete rounds in a run with a stop rule, which needs complete rounds."""
     if monitored_rates(resolved) == NOT_MONITORED or not rows:
         return []
     tasks = {(row.suite, row.task_id) for row in rows}

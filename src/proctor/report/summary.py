@@ -1,4 +1,4 @@
-"""From journal lines to numbers: per task, per group and overall. Pure functions."""
+"""Summarise episodes per task, per group and overall. Pure functions of journal records."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from proctor.types import Outcome
 
 @dataclass(frozen=True)
 class Tally:
-    """What a set of episodes adds up to. Errored episodes are counted beside the rate."""
+    """Totals of a set of episodes. Errored episodes do not count in the rate."""
 
     episodes: int
     successes: int
     diverged: int
-    """Of the failed ones, those that broke the simulator."""
+    """Failed episodes in which the simulation diverged."""
     errors: int
     avg_sum_reward: float | None
     avg_max_reward: float | None
     steps: int
     mean_steps_to_success: float | None
     worlds: WorldCounts
-    """From which the completed episodes started."""
+    """Initial worlds of the completed episodes."""
     first: tuple[int, int]
-    """Successes and episodes where only the first completed one of every world counts."""
+    """Successes and episodes if only the first completed episode of each world counts."""
     anytime: AnytimeInterval | None = None
-    """How a rule watched the rate, if one did which could stop the run."""
+    """Set if a stop rule monitors the rate."""
     judged: bool = True
-    """Whether the environment says what a success is; where not, there are rewards only."""
+    """Whether the environment defines success; otherwise there are rewards only."""
 
     @property
     def rate(self) -> float | None:
-        """The success rate; None when no episode was completed, or none is judged."""
+        """The success rate; None without completed episodes or without a definition of success."""
         return self.successes / self.episodes if self.episodes and self.judged else None
 
     @property
@@ -57,7 +57,7 @@ class Tally:
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """The rates had all errored episodes failed, or all succeeded; None without errors."""
+        """The rate if all errored episodes had failed, or all succeeded; None without errors."""
         if not self.errors or not self.judged:
             return None
         everything = self.episodes + self.errors
@@ -74,7 +74,7 @@ class Tally:
 
     @property
     def brief(self) -> str:
-        """The rate and what is to be known of it, without the bounds: for a row of a table."""
+        """The rate, its interval and the counts as text, without the bounds: for a table row."""
         diverged = f", {self.diverged} diverged" if self.diverged else ""
         errors = f", {self.errors} error{'s' * (self.errors != 1)}" if self.errors else ""
         text = f"not judged n={self.episodes}"
@@ -84,7 +84,7 @@ class Tally:
 
 
 def tally(rows: Iterable[EpisodeRecord], anytime: AnytimeInterval | None = None) -> Tally:
-    """Add up episodes; ``anytime`` says that a rule which could stop the run watched their rate."""
+    """Summarise episodes; ``anytime`` is set if a stop rule monitors their rate."""
     rows = sorted(rows, key=lambda row: row.key)
     done = [row for row in rows if row.outcome.counts]
     won = [row for row in done if row.outcome is Outcome.SUCCESS]
@@ -106,12 +106,12 @@ def tally(rows: Iterable[EpisodeRecord], anytime: AnytimeInterval | None = None)
 
 
 def by_task(rows: Iterable[EpisodeRecord]) -> dict[tuple[str, int], list[EpisodeRecord]]:
-    """Sort episodes into their tasks, in plan order."""
+    """Group episodes by task, in the order of first appearance."""
     return _grouped(rows, lambda row: (row.suite, row.task_id))
 
 
 def by_group(rows: Iterable[EpisodeRecord]) -> dict[str, list[EpisodeRecord]]:
-    """Sort episodes into their groups."""
+    """Group episodes by suite."""
     return _grouped(rows, lambda row: row.suite)
 
 
@@ -123,12 +123,16 @@ def eval_info(
     monitored: MonitoredRates = NOT_MONITORED,
     videos: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Return the content of ``eval_info.json``: LeRobot's shape, with ours beside it.
+    """Return the content of ``eval_info.json``: LeRobot's schema and a section "proctor".
 
-    ``stopped`` is why the run needs no further episode although some are planned; ``monitored`` how
-    a rule watched it. ``videos`` are those that are there, by their places in the run folder, as
-    they stand in the file too: LeRobot writes paths from where it was started, which lead nowhere
-    once the folder has moved.
+    Args:
+        rows: the finished episodes.
+        planned: number of planned episodes.
+        sessions: start time of each session.
+        stopped: why a stop rule ended the run early.
+        monitored: which rates a stop rule monitors.
+        videos: the existing videos. Their paths are relative to the run folder, so that they stay
+            valid if the folder moves; LeRobot's are relative to the working directory.
     """
     metrics = partial(_metrics, videos=videos)
     rows = sorted(rows, key=lambda row: row.key)
@@ -153,7 +157,7 @@ def eval_info(
 
 
 def working_seconds(rows: Sequence[EpisodeRecord], sessions: Sequence[float]) -> float:
-    """Return the seconds worked on a run: from each session's start to its last episode's end."""
+    """Return the total time of all sessions, each from its start to its last episode's end."""
     total = 0.0
     for start, end in zip(sessions, [*sessions[1:], float("inf")], strict=True):
         ends = [row.end_time for row in rows if start <= row.end_time < end]
@@ -217,7 +221,7 @@ def _clustered(average: AverageRate | None) -> dict[str, float | None] | None:
 
 
 def _steps_to_success(row: EpisodeRecord) -> int | None:
-    """Return after how many steps a task was solved, or in an older journal the episode ended."""
+    """Return the steps to success; for an older journal, the steps of the episode."""
     return row.steps if row.steps_to_success is None else row.steps_to_success
 
 

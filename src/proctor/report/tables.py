@@ -1,4 +1,4 @@
-"""The tables at the end of a run, for a terminal, a pipe or a narrow screen."""
+"""Tables of results for a terminal of any width, or a pipe."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from proctor.report.summary import Tally, by_group, by_task, tally
 from proctor.runs.journal import EpisodeRecord
 from proctor.stats.anytime import NOT_MONITORED, MonitoredRates
 
-_NOT_CUT = 10_000
+_UNLIMITED_WIDTH = 10_000
 """Columns: wider than any table."""
-_LEAST_NAME, _MOST_FOLDS = 14, 3
-"""Columns that a name needs to be read where it is folded, and into how many lines it may be."""
+_MIN_NAME_WIDTH, _MAX_FOLDS = 14, 3
+"""Least columns of a wrapped name, and most lines it may be wrapped into."""
 _GAP = 2
 
 
 def table_console() -> Console:
-    """Return a console for tables; what is piped has no width that a table could be cut to."""
+    """Return a console for tables; piped output has unlimited width."""
     console = Console()
-    return console if console.is_terminal else Console(width=_NOT_CUT)
+    return console if console.is_terminal else Console(width=_UNLIMITED_WIDTH)
 
 
 def fit_table(table: Table, width: int, names: int = 1) -> RenderableType:
-    """Return ``table``, or what it says a few lines a row where ``width`` has no room for it.
+    """Return ``table``, or its rows as a few lines each if it does not fit into ``width``.
 
-    Its first ``names`` columns say what a row is of: those may be folded.
+    The first ``names`` columns name the row; these may be wrapped.
     """
     columns = [[_text(cell) for cell in column.cells] for column in table.columns]
     widths = [
         max(cell_len(text) for text in [str(column.header), *cells])
         for column, cells in zip(table.columns, columns, strict=True)
     ]
-    folded = [min(size, max(_LEAST_NAME, -(-size // _MOST_FOLDS))) for size in widths[:names]]
+    folded = [min(size, max(_MIN_NAME_WIDTH, -(-size // _MAX_FOLDS))) for size in widths[:names]]
     if sum(folded) + sum(widths[names:]) + _GAP * (len(widths) - 1) <= width:
         return table
     heads = [str(column.header).partition(" [")[0] for column in table.columns]
@@ -48,8 +48,8 @@ def fit_table(table: Table, width: int, names: int = 1) -> RenderableType:
         name = " / ".join(dict.fromkeys(cells[:names]))
         lines.append(Text(name, style=style, overflow="fold"))
         measured = zip(heads[names:], cells[names:], strict=True)
-        said = [f"{head} {cell}" for head, cell in measured if cell]
-        lines += [Text(f"  {line}", style=style) for line in _packed(said, width - 2)]
+        parts = [f"{head} {cell}" for head, cell in measured if cell]
+        lines += [Text(f"  {line}", style=style) for line in _packed(parts, width - 2)]
     return Group(*lines)
 
 
@@ -58,7 +58,7 @@ def _text(cell: object) -> str:
 
 
 def _packed(parts: Sequence[str], width: int) -> Iterator[str]:
-    """Yield lines of as many parts as fit into each."""
+    """Yield lines, each with as many parts as fit."""
     line = ""
     for part in parts:
         if line and cell_len(f"{line}  {part}") > width:
@@ -70,12 +70,14 @@ def _packed(parts: Sequence[str], width: int) -> Iterator[str]:
 
 
 def results_table(
-    rows: Sequence[EpisodeRecord], monitored: MonitoredRates = NOT_MONITORED, width: int = _NOT_CUT
+    rows: Sequence[EpisodeRecord],
+    monitored: MonitoredRates = NOT_MONITORED,
+    width: int = _UNLIMITED_WIDTH,
 ) -> RenderableType:
-    """Return the results per task, per group where there are several, and overall.
+    """Return the results per task, per group if there are several, and overall.
 
-    ``monitored`` says how a rule that could stop the run watched its rates.
-    ``steps`` is the mean number of steps to success.
+    ``monitored``: which rates a stop rule monitors. The column "steps" is the mean number of steps
+    to success.
     """
     tasks, groups = by_task(rows), by_group(rows)
     grouped = any(suite != episodes[0].task for (suite, _), episodes in tasks.items())

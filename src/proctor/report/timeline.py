@@ -1,4 +1,4 @@
-"""When each worker did what: journal times on one axis, and what they add up to. Pure functions."""
+"""Timeline of the workers, and how their time was spent. Pure functions of journal records."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from proctor.runs.journal import EpisodeRecord
 
 @dataclass(frozen=True)
 class WorkerSpan:
-    """The time one episode held a worker, opening its simulator included."""
+    """The time of one episode on a worker, including opening the simulator."""
 
     start_s: float
-    """Since the run began, leaving out the time between its sessions."""
+    """Seconds since the start of the run, without the time between sessions."""
     duration_s: float
-    """0 for an errored episode: of one that broke, the journal knows only when it was given up."""
+    """0 for an errored episode: the journal has only the time at which it was given up."""
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """The spans of the episodes, in the order of the rows, and the worked time they lie in."""
+    """The spans of the episodes, in the order of the rows, and the total time."""
 
     spans: list[WorkerSpan]
     breaks: list[float]
-    """Where a session ended and the next one went on."""
+    """Times at which a session ended and the next one continued."""
     total_s: float
     worker_s: float
-    """Each session's length times its workers: all the time there was."""
+    """Sum over sessions of duration times number of workers."""
 
 
 def make_timeline(rows: Sequence[EpisodeRecord], sessions: Sequence[float]) -> Timeline:
-    """Lay out all episodes, session after session without the gaps between them."""
+    """Place all episodes on one time axis, without the gaps between sessions."""
     spans = [WorkerSpan(0.0, 0.0)] * len(rows)
     breaks: list[float] = []
     offset = worker_s = 0.0
@@ -50,7 +50,7 @@ def make_timeline(rows: Sequence[EpisodeRecord], sessions: Sequence[float]) -> T
 
 
 def time_spent(rows: Sequence[EpisodeRecord], timeline: Timeline) -> dict[str, float]:
-    """Return the workers' seconds by what they went to; they add up to all there was."""
+    """Return the workers' seconds by activity; they add up to ``worker_s``."""
     spent = dict.fromkeys(("open", "simulate", "render", "wait", "other"), 0.0)
     for row, span in zip(rows, timeline.spans, strict=True):
         known = (row.open_s or 0.0, row.sim_s or 0.0, row.render_s or 0.0, row.wait_s or 0.0)
@@ -63,27 +63,27 @@ def time_spent(rows: Sequence[EpisodeRecord], timeline: Timeline) -> dict[str, f
 
 @dataclass(frozen=True)
 class ThroughputLimit:
-    """How near the run came to the fastest that its workers and its policy allow.
+    """How close the run came to the throughput limit of its workers and its policy.
 
-    With these workers it takes at least as long as they simulate and render, if they never pause;
-    with this policy at least as long as it computes. The busier of the two sets the limit.
+    The workers need at least the time to simulate and render; the policy needs at least the time
+    of its inference. The busier of the two sets the limit.
     """
 
     workers: float
-    """The share of the workers' time in which they simulated or rendered."""
+    """Share of the workers' time spent simulating or rendering."""
     policy: float
-    """The share of the run's time in which the policy computed."""
+    """Share of the run's time spent in inference."""
 
     @property
     def fraction(self) -> float:
-        """The least time the run could have taken over the time it took."""
+        """Least possible time of the run divided by its actual time."""
         return max(self.workers, self.policy)
 
 
 def throughput_limit(
     spent: Mapping[str, float], timeline: Timeline, infer_s: float
 ) -> ThroughputLimit | None:
-    """Compare a run with its limit; None when no time has passed."""
+    """Return how close a run came to its limit; None if no time has passed."""
     if timeline.total_s <= 0 or timeline.worker_s <= 0:
         return None
     busy_s = spent["simulate"] + spent["render"]
@@ -93,7 +93,7 @@ def throughput_limit(
 
 
 def _by_session(rows: Sequence[EpisodeRecord], sessions: Sequence[float]) -> list[list[int]]:
-    """Return the places of the rows that each session ran; one from before all is the first's."""
+    """Return the row indices of each session; rows from before all belong to the first."""
     members: list[list[int]] = [[] for _ in sessions or (0.0,)]
     for place, row in enumerate(rows):
         begun = sum(start <= row.end_time for start in sessions)
@@ -102,5 +102,5 @@ def _by_session(rows: Sequence[EpisodeRecord], sessions: Sequence[float]) -> lis
 
 
 def _began(row: EpisodeRecord) -> float:
-    """Return when the worker turned to the episode: its clock starts once the simulator is open."""
+    """Return when the worker started to open the simulator; ``start_time`` is after that."""
     return row.start_time - (row.open_s or 0.0)

@@ -1,4 +1,4 @@
-"""What the page of a training shows, as JSON values: a pure function of its folder's content."""
+"""JSON values of the page of a training: a pure function of its folder's content."""
 
 from __future__ import annotations
 
@@ -27,46 +27,47 @@ from proctor.runs.training import (
 from proctor.types import Outcome
 
 _MOST_POINTS = 1000
-"""Of a curve: no screen shows more."""
-_FEW_FILMS = 24
+"""Points of a curve; no screen shows more."""
+_MOST_VIDEOS = 24
 
 
 @dataclass(frozen=True)
 class TrainingContent:
-    """What a training's folder holds."""
+    """The content of a training folder."""
 
     record: TrainingRecord
     training_rows: list[TrainingLogRow]
     validation_rows: list[ValidationLogRow]
     evaluations: list[EvaluationLogRow]
     checkpoints: dict[str, int]
-    """The step of each checkpoint that is there by its name, ``best`` and ``last`` too."""
+    """Step of each checkpoint by name, including ``best`` and ``last``."""
     evaluation_runs: dict[int, str]
-    """The folders of evaluations that can be looked at, by step."""
+    """Names of the run folders of evaluations, by step."""
 
     @property
     def step(self) -> int:
-        """The newest step that is known of."""
+        """The newest step in the log or of a checkpoint."""
         return max([0, *self.checkpoints.values(), *(line.step for line in self.training_rows)])
 
     @property
     def planned(self) -> int | None:
-        """The steps that were asked for."""
+        """Number of planned steps."""
         steps = self.record.resolved.get("steps")
         return steps if isinstance(steps, int) else None
 
     @property
     def best(self) -> EvaluationLogRow | None:
-        """The checkpoint that succeeds most; of equals the newest."""
+        """The evaluation with the highest success rate; the newest of equals."""
         rated = [line for line in self.evaluations if line.pc_success is not None]
         return max(rated, key=lambda line: (line.pc_success or 0.0, line.step), default=None)
 
 
 def read_training_folder(folder: Path) -> TrainingContent:
-    """Read a training, finished or not.
+    """Read a training folder, finished or not.
 
     Raises:
-        UsageError: it is not the folder of a training, or its ``train.json`` is damaged.
+        UsageError: it is not a training folder, or its ``train.json`` is damaged.
+        RunFolderError: its log cannot be read.
     """
     record = read_training(folder)
     if record is None:
@@ -103,23 +104,26 @@ def _checkpoints(folder: Path) -> dict[str, int]:
 
 
 def training_title(record: TrainingRecord) -> str:
-    """Return what is trained on what."""
-    said = flatten(record.resolved)
-    dataset = said.get("dataset.repo_id") or said.get("dataset.root") or "a dataset"
-    # A resumed policy is one from a checkpoint; what was begun with says which kind.
-    kind = record.given.get("policy.type") or said.get("policy.type") or "a policy"
+    """Return the title of a training: policy type and dataset."""
+    settings = flatten(record.resolved)
+    dataset = settings.get("dataset.repo_id") or settings.get("dataset.root") or "a dataset"
+    # A resumed training loads a checkpoint; the flags of its first session have the type.
+    kind = record.given.get("policy.type") or settings.get("policy.type") or "a policy"
     return f"{kind}, trained on {dataset}"
 
 
 def training_data(
     training: TrainingContent, folder: Path, *, running: bool = False
 ) -> dict[str, Any]:
-    """Return all that the page shows; ``folder`` is where the evaluations are read from.
+    """Return the values of the page.
 
-    ``running``: a process works on it.
+    Args:
+        training: the loaded training.
+        folder: its folder, from which the evaluations are read.
+        running: a process is working on it.
     """
     record = training.record
-    films, trouble = _last_films(training, folder)
+    videos, warnings = _last_videos(training, folder)
     return {
         "title": training_title(record),
         "status": status_of(training.step, training.planned, running=running).value,
@@ -130,7 +134,7 @@ def training_data(
         "sessions": len(record.sessions),
         "step": training.step,
         "planned": training.planned,
-        "warnings": trouble,
+        "warnings": warnings,
         "curves": _curves(training.training_rows),
         "held_out": {
             "step": [line.step for line in training.validation_rows],
@@ -138,7 +142,7 @@ def training_data(
         },
         "best": None if training.best is None else training.best.step,
         "evaluations": [_evaluation(line, training) for line in training.evaluations],
-        "films": films,
+        "films": videos,
         "checkpoints": training.checkpoints,
         "time": _time(training.training_rows),
         "command": train_command(record.given, record.resolved),
@@ -151,7 +155,7 @@ def training_data(
 
 
 def _curves(lines: Sequence[TrainingLogRow]) -> dict[str, Any]:
-    """Return what was read as columns; where there are too many, the means of some each."""
+    """Return the log as columns; a long log is averaged over groups of rows."""
     each = max(1, -(-len(lines) // _MOST_POINTS))
     groups = [lines[start : start + each] for start in range(0, len(lines), each)]
     names = sorted(set.intersection(*(set(line.parts) for line in lines))) if lines else []
@@ -192,20 +196,22 @@ def _run_path(training: TrainingContent, step: int) -> str | None:
     return None if name is None else f"{EVALUATIONS}/{name}"
 
 
-def _last_films(training: TrainingContent, folder: Path) -> tuple[dict[str, Any] | None, list[str]]:
-    """Return the videos of the newest evaluation that has any, and why some cannot be shown."""
+def _last_videos(
+    training: TrainingContent, folder: Path
+) -> tuple[dict[str, Any] | None, list[str]]:
+    """Return the videos of the newest evaluation that has any, and warnings."""
     for step, name in sorted(training.evaluation_runs.items(), reverse=True):
         try:
             run = load_run(folder / EVALUATIONS / name)
         except (ProctorError, OSError) as error:
             return None, [f"The evaluation of step {step} cannot be read: {error}"]
         if run.filmed:
-            return {"step": step, "videos": _films(run, f"{EVALUATIONS}/{name}")}, []
+            return {"step": step, "videos": _videos(run, f"{EVALUATIONS}/{name}")}, []
     return None, []
 
 
-def _films(run: Run, place: str) -> list[dict[str, str]]:
-    """Return the first videos, failures before the rest."""
+def _videos(run: Run, place: str) -> list[dict[str, str]]:
+    """Return the first videos, failures first."""
     filmed = [row for row in run.rows if row.key in run.filmed]
     filmed.sort(key=lambda row: row.outcome is Outcome.SUCCESS)
     return [
@@ -214,19 +220,19 @@ def _films(run: Run, place: str) -> list[dict[str, str]]:
             "outcome": row.outcome.value,
             "name": f"{row.task} episode {row.episode_index}",
         }
-        for row in filmed[:_FEW_FILMS]
+        for row in filmed[:_MOST_VIDEOS]
     ]
 
 
 def _seconds_left(training: TrainingContent) -> float | None:
-    """Return how long the rest takes if every step takes as long as the newest ones."""
+    """Estimate the remaining seconds from the duration of the newest steps."""
     if training.planned is None or not training.training_rows:
         return None
     return max(0, training.planned - training.step) * training.training_rows[-1].step_s
 
 
 def _time(lines: Sequence[TrainingLogRow]) -> dict[str, Any]:
-    """Return what the time of all steps was spent on."""
+    """Return how the time of all steps was spent."""
     total_s = waiting_s = samples = 0.0
     before = 0
     for line in lines:

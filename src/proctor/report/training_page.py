@@ -1,4 +1,4 @@
-"""The page of a training: as a file in its folder, or served while it goes on."""
+"""The page of a training, as a file in its folder or served while it runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def write_training_page(folder: Path, output: Path | None = None) -> Path:
     """Write the page of the training in ``folder`` and return its path.
 
     Raises:
-        UsageError: ``folder`` is not the folder of a training, or its ``train.json`` is damaged.
+        UsageError: ``folder`` is not a training folder, or its ``train.json`` is damaged.
         RunFolderError: the page cannot be written.
     """
     output = output or folder / REPORT_FILE
@@ -30,5 +30,5 @@ def write_training_page(folder: Path, output: Path | None = None) -> Path:
 
 
 def training_html(values: Mapping[str, Any]) -> str:
-    """Return the page that shows ``values``, those of ``training_data`` and where the folder is."""
+    """Return the page that shows ``values``: those of ``training_data``, folder and files."""
     return document_html("training", values, styles=("page.css", "training.css"))

@@ -1,7 +1,7 @@
-"""What is to be warned of when episodes are not as different as their number says. Pure functions.
+"""Warnings about episodes that are not independent. Pure functions.
 
-Two ways to count one thing twice: episodes that start from the same world, as planned; and worlds
-that should differ but whose episodes cannot be told apart.
+Two cases: episodes that start from the same world by plan, and worlds that should differ but whose
+episodes have the same digest.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from proctor.types import EpisodeSpec
 
 
 def planned_repeats(plan: Iterable[EpisodeSpec]) -> str | None:
-    """Say that the plan repeats worlds, if it does."""
+    """Return a warning if the plan repeats worlds."""
     specs = list(plan)
     return _repeats("planned episodes", len(specs), WorldCounts(spec.world_key for spec in specs))
 
 
 def world_warnings(rows: Sequence[EpisodeRecord]) -> list[str]:
-    """Return what must be known of a run's worlds to read its rates: a line each, often none."""
+    """Return the warnings about a run's worlds, one line each."""
     done = [row for row in rows if row.outcome.counts]
     repeats = _repeats("episodes", len(done), WorldCounts(row.world_key for row in done))
     return [line for line in (repeats, _equal_digests(done)) if line is not None]
@@ -36,17 +36,19 @@ def _repeats(what: str, episodes: int, worlds: WorldCounts) -> str | None:
 
 
 def _equal_digests(rows: Iterable[EpisodeRecord]) -> str | None:
-    """Say that different worlds of a task came out alike, with an example.
+    """Warn if episodes of different worlds of a task have the same digest, with an example.
 
-    They may have done so by right: some environments are meant to start and go alike, others are
-    so small that episodes coincide. Who reads the rate should know either way.
+    This may be correct: some environments always start in the same state, and in very small ones
+    episodes coincide. The reader of the rate should know in any case.
     """
-    alike: dict[tuple[str, int, str], dict[str, EpisodeRecord]] = {}  # by task and digest, by world
+    same_digest: dict[
+        tuple[str, int, str], dict[str, EpisodeRecord]
+    ] = {}  # by task and digest, by world
     for row in rows:
         if row.digest is not None:
             key = (row.suite, row.task_id, row.digest)
-            alike.setdefault(key, {}).setdefault(row.world, row)
-    shared = [worlds for worlds in alike.values() if len(worlds) > 1]
+            same_digest.setdefault(key, {}).setdefault(row.world, row)
+    shared = [worlds for worlds in same_digest.values() if len(worlds) > 1]
     if not shared:
         return None
     first, second = list(shared[0].values())[:2]

@@ -169,7 +169,7 @@ def test_pictures_stand_for_videos_where_asked_and_where_there_are_none(tmp_path
 def test_the_file_is_no_larger_than_it_may_be(room: int, tmp_path: Path) -> None:
     summary = read_summary(IMAGES)
     sizes = []
-    for bounds in (PageLimits(0, as_pictures=True), PageLimits(room, as_pictures=True)):
+    for bounds in (PageLimits(0, as_images=True), PageLimits(room, as_images=True)):
         write_dataset_page(summary, tmp_path / "page.html", [0], bounds)
         sizes.append((tmp_path / "page.html").stat().st_size)
     assert sizes[1] - sizes[0] <= room
