@@ -1,4 +1,4 @@
-"""The comparison page as a reader meets it, in Chromium."""
+"""The comparison page in Chromium."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of a run that goes on, and the list of runs, in Chromium."""
+"""The live page of a run, and the list of runs, in Chromium."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report page as a reader meets it, in Chromium."""
+"""The report page in Chromium."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_what_diverged_stands_after_the_failures_and_can_be_chosen(
     browser = open_page(write_page(write_run(tmp_path, rows)))
     outcomes = column(browser, ".log", 1)
     assert outcomes == ["failure"] * 3 + ["diverged", "error"] + ["success"] * 4
-    assert "Broke the simulator, failed" in browser.find_element("id", "figures").text
+    assert "Simulation diverged, failed" in browser.find_element("id", "figures").text
     click(browser, "#outcomes button", 2)
     assert column(browser, ".log", 1) == ["diverged"]
     pressed = [

@@ -1,4 +1,4 @@
-"""The page of a training as a reader meets it, in Chromium."""
+"""The page of a training in Chromium."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_success_curves_and_time_are_drawn(open_page: OpenPage, tmp_path: Path) 
     assert texts(browser, "#curves h3") == [
         "Loss (logarithmic)",
         "Learning rate",
-        "Norm of the gradient, before it is clipped (logarithmic)",
+        "Gradient norm, before clipping (logarithmic)",
     ]
     assert len(browser.find_elements("css selector", "#rates circle")) == 2
     assert len(browser.find_elements("css selector", "#rates .whisker")) == 2
@@ -53,7 +53,7 @@ def test_pointing_at_a_curve_reads_it(open_page: OpenPage, tmp_path: Path) -> No
     )
     (said,) = texts(browser, "#curves figure:first-child .legend")
     assert "at step 100" in said
-    assert said.replace("\n", " ").startswith("loss 1.357 held-out loss 3 ")
+    assert said.replace("\n", " ").startswith("loss 1.357 validation loss 3 ")
 
 
 @pytest.mark.parametrize("width", [360, 1200])

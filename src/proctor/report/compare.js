@@ -53,7 +53,7 @@
       el("span", { class: "quiet" }, ` · fingerprint ${run.fingerprint}`))];
   }
 
-  // What a fingerprint is taken over, in words; what differs besides the policy is a warning.
+  // Differences between the policies; differences between the environments are warnings.
   function policies(section) {
     if (!section.policies.length) {
       return el("p", { class: "quiet" }, "The policies of A and B are defined alike.");
@@ -73,14 +73,14 @@
     }
     found.push(["P(B > A)", fixed(overall.better, 3)]);
     if (detectable !== null) {
-      found.push(["Smallest difference it would show, 80% power", `${(100 * detectable).toFixed(1)} points`]);
+      found.push(["Minimum detectable difference, 80% power", `${(100 * detectable).toFixed(1)} points`]);
     }
     for (const [label, [ofA, ofB]] of [["Diverged, counted as failed, A · B", overall.diverged],
       ["Errors, left out, A · B", overall.errors]]) {
       if (ofA || ofB) found.push([label, `${count(ofA)} · ${count(ofB)}`]);
     }
     if (alone[0] || alone[1]) {
-      found.push([page.paired ? "Without a partner, A · B" : "Not compared, A · B", alone.map(count).join(" · ")]);
+      found.push([page.paired ? "Without a pair, A · B" : "Not compared, A · B", alone.map(count).join(" · ")]);
     }
     if (section.gate !== null) found.push(["Gate", section.gate]);
     return found;
@@ -202,7 +202,7 @@
     }
     const node = el("section", {}, el("h2", {}, "Pairs"),
       el("p", { class: "quiet" }, "Episodes of the same task, seed and init state. Those that only one run solved come first: " +
-        "they alone make the difference."),
+        "only these make the difference."),
       el("div", { class: "controls" }, search,
         el("div", { class: "choices", role: "group", "aria-label": "Solved by" }, ...buttons), shown),
       el("table", { class: "log pairs" }, sortableHead(PAIR_COLUMNS, view.order, () => redraw(view.limit)), body), more);
@@ -295,7 +295,7 @@
 
   function leftOut(curves) {
     const missing = curves.reduce((sum, one) => sum + one.left_out, 0);
-    return missing ? ` Of the same episodes everywhere: ${plural(missing, "episode")} that not all runs of a curve completed ` +
+    return missing ? ` All points use the same episodes: ${plural(missing, "episode")} that not all runs of a curve completed ` +
       "are left out." : "";
   }
 
@@ -312,7 +312,7 @@
     const legend = curves.length < 2 ? null : el("p", { class: "legend" }, ...curves.map((one, place) =>
       el("span", { class: `curve hue${place % HUES}` }, one.name)));
     return el("section", { class: "latency" }, el("h2", {}, "Success against latency"),
-      el("p", { class: "quiet" }, "Steps the world goes on while the policy thinks; it plays its old chunk meanwhile. " +
+      el("p", { class: "quiet" }, "Latency: simulator steps during one inference; the policy executes its previous chunk meanwhile. " +
         "Dot: success rate; bar: 95% interval." + leftOut(curves)), legend,
       el("div", { class: "plane" }, upright, chart, below, el("span", { class: "quiet unit" }, "latency, steps")),
       latencyTable(curves));

@@ -64,11 +64,11 @@ def _figures(summary: DatasetSummary) -> list[list[str]]:
         ["Episodes", f"{info.total_episodes:,}"],
         ["Frames", f"{info.total_frames:,}"],
         ["Time", duration(info.total_frames / info.fps)],
-        ["Frames a second", str(info.fps)],
+        ["Frames per second", str(info.fps)],
         ["Tasks", f"{len(summary.episodes_by_task()):,}"],
     ]
     if len(length):
-        figures.append(["Frames of an episode", f"{length.min():,} to {length.max():,}"])
+        figures.append(["Frames per episode", f"{length.min():,} to {length.max():,}"])
     figures.append(["On disk", size_text(sum(size for _, size in summary.sizes.values()))])
     figures.append(["Format", info.version])
     if info.robot_type:

@@ -11,7 +11,7 @@
     render: "rendering",
     wait: "waiting for the policy",
     other: "the rest of episodes (scripted policies act here)",
-    idle: "between episodes, and tries that broke",
+    idle: "between episodes, and failed attempts",
   };
   const FIRST_ROWS = 20, FIRST_FILMS = 12, FIRST_WARNINGS = 5;
 
@@ -98,7 +98,7 @@
   }
 
   function whyIncomplete() {
-    // Only a page that is served knows that no process works on the run any more.
+    // Only a served page knows that no process works on the run.
     const reason = run.interrupted !== null ? ` What stopped it: ${run.interrupted}.`
       : run.live ? " Its process ended without a word: it was killed, ran out of memory, or the machine went down." : "";
     return `This run is not complete: ${count(run.recorded)} of ${count(run.planned)} episodes have ended.${reason} To go on:`;
@@ -108,11 +108,11 @@
     const all = run.overall;
     byId("rate").append(
       el("div", { class: "big" }, percent(all.rate)),
-      el("div", { class: "interval" }, all.rate === null ? (all.n ? "nothing says what a success is: rewards only" : "no episode has ended with a result") :
+      el("div", { class: "interval" }, all.rate === null ? (all.n ? "the environment defines no success: rewards only" : "no episode has ended with a result") :
         `${interval(all.interval)} `, el("span", { class: "quiet" }, all.rate === null ? "" : `95% interval (${run.interval}), n=${count(all.n)}${worlds(all)}`)));
     byId("posterior").append(rateChart(all, null), axis());
     const figures = [all.n && all.rate === null ? ["Ended", count(all.n)] : ["Succeeded", `${count(all.k)} of ${count(all.n)}`]];
-    if (all.diverged) figures.push(["Broke the simulator, failed", count(all.diverged)]);
+    if (all.diverged) figures.push(["Simulation diverged, failed", count(all.diverged)]);
     figures.push(["Errors, not in the rate", count(all.errors)]);
     if (all.bounds) figures.push(["If those all failed – succeeded", all.bounds.map(percent).join(" – ")]);
     figures.push(["Mean steps to success", fixed(all.steps, 0)], ["Mean reward", fixed(all.reward, 1)],
@@ -209,7 +209,7 @@
     { name: "Reward", class: "number secondary", key: (e) => e.reward, cell: (e) => fixed(e.reward, 1) },
     { name: "Time", class: "number secondary", key: (e) => e.duration, cell: (e) => seconds(e.duration) },
     { name: "Worker", class: "number secondary", key: (e) => e.worker, cell: (e) => String(e.worker) },
-    { name: "Tries", class: "number secondary", descending: true, key: (e) => e.attempts, cell: (e) => String(e.attempts) },
+    { name: "Attempts", class: "number secondary", descending: true, key: (e) => e.attempts, cell: (e) => String(e.attempts) },
   ];
   const view = { order: { column: EPISODE_COLUMNS[0], descending: false }, outcome: null, filmed: false, limit: FIRST_ROWS };
   const open = new Set();
@@ -341,8 +341,8 @@
       (meanBatch ? `, the policy worked ${percent(limit.policy)} of the time` : "");
     byId("limit").append(el("strong", {}, `${percent(limit.fraction)} of the limit`), ` – ${busy}. `,
       el("span", { class: "quiet" }, meanBatch
-        ? "The busier of the two sets the limit: no run with as many workers is over before it has done that work."
-        : "No run with as many workers is over before they have done that work."));
+        ? "The busier of the two sets the limit: a run with this many workers cannot be faster."
+        : "A run with this many workers cannot be faster."));
   }
 
   function showSpent() {
@@ -387,7 +387,7 @@
       }
     }
     const drawing = svg("svg", { viewBox: `0 0 10000 ${workers.length * height}`, preserveAspectRatio: "none",
-      height: workers.length * height, role: "img", "aria-label": "What each worker did when" },
+      height: workers.length * height, role: "img", "aria-label": "Timeline of the workers" },
       ...workers.map((_, place) => svg("rect", { class: "lane", x: 0, y: place * height + 1, width: 10000, height: height - 2 })),
       ...Object.entries(shapes).map(([kind, parts]) => svg("path", { class: kind, d: parts.join("") })),
       ...errors.map((episode) => svg("line", { class: "broke", x1: episode.start * unit, x2: episode.start * unit,
@@ -398,7 +398,7 @@
       el("div", { class: "names" }, ...workers.map((worker) => el("span", {}, String(worker)))), drawing,
       el("div", { class: "scale" }, ...[0, 0.25, 0.5, 0.75, 1].map((part) => el("span", {}, seconds(part * total))))));
     byId("pointed").textContent = "One lane for each worker. An episode's parts are drawn one after the other; " +
-      `in truth they alternate.${errors.length ? " Thick upright line: an episode given up as an error." : ""}` +
+      `in reality they alternate.${errors.length ? " Thick upright line: an episode given up as an error." : ""}` +
       `${breaks.length ? " Dashed line: the run was stopped here and resumed." : ""} Point at an episode to read it.`;
   }
 

@@ -1,5 +1,5 @@
 "use strict";
-// What every page of Proctor is drawn with. A page's own script follows in the same element.
+// Functions that all pages use. The page's own script follows in the same element.
 const parts = (() => {
   const byId = (id) => document.getElementById(id);
 
@@ -20,7 +20,7 @@ const parts = (() => {
   const pair = (name, value) => el("div", {}, el("dt", {}, name), el("dd", {}, value));
 
   function copyable(text) {
-    // A word each, so that lines break between flags and not inside "--".
+    // One element per word, so that lines break between flags and not inside "--".
     const words = text.split(" ").flatMap((word) => [" ", el("span", {}, word)]).slice(1);
     const pre = el("pre", {}, ...words);
     const button = el("button", { type: "button", onclick: copy }, "Copy");
@@ -52,7 +52,7 @@ const parts = (() => {
     return h ? `${h} h ${m} min` : `${m} min ${whole % 60} s`;
   }
 
-  // ---- Sorting: what is missing comes last either way ----
+  // ---- Sorting: missing values come last in both directions ----
 
   function sorted(items, key, descending) {
     const sign = descending ? -1 : 1;
@@ -82,7 +82,7 @@ const parts = (() => {
   }
   const direction = (order) => (order.descending ? "descending" : "ascending");
 
-  // ---- How far a run is ----
+  // ---- Status and progress of a run ----
 
   function showWayBack(page) {
     if (page.list) byId("title").before(el("a", { class: "back", href: page.list }, "All runs"));
@@ -105,7 +105,7 @@ const parts = (() => {
   const notice = (text, command = null) =>
     el("div", { class: "notice" }, text, command === null ? null : copyable(command));
 
-  // A served page looks for news; `keep` is called before it is drawn anew.
+  // A served page polls for updates; `keep` is called before it reloads.
   function follow(run, keep) {
     if (!run.live) return;
     let unheard = 0;
@@ -115,18 +115,18 @@ const parts = (() => {
         unheard = 0;
         if (!news.ok || (await news.text()) === run.live) return;
       } catch {
-        unheard += 1;  // its server is gone: the page stays as it is, and says so
+        unheard += 1;  // no server: the page stays as it is and shows "not connected"
         if (unheard === 2 && run.status === "running") {
           byId("title").querySelector(".badge").replaceWith(badge("not connected"));
         }
         return;
       }
       keep();
-      location.reload();  // the browser keeps the place on the page
+      location.reload();  // the browser keeps the scroll position
     }, 1000 * run.look_every_s);
   }
 
-  // ---- Videos: how fast, and whether again and again ----
+  // ---- Videos: speed and loop ----
 
   function playback() {
     const kept = { speed: 1, loop: false };
@@ -154,7 +154,7 @@ const parts = (() => {
 
   function download(name, rows) {
     const cell = (value) => {
-      // A text that a spreadsheet would take for a formula begins with a quote, as in `proctor report --csv`.
+      // Text that a spreadsheet would take for a formula gets a leading quote, as in `proctor report --csv`.
       const isFormula = typeof value === "string" && /^[=+\-@\t\r\n]/.test(value);
       const text = value === null || value === undefined ? "" : `${isFormula ? "'" : ""}${value}`;
       return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;

@@ -124,7 +124,7 @@
     showProgress(run, run.step, "steps");
     if (run.status === "incomplete") {
       byId("notices").append(notice(`This training is not complete: ${count(run.step)} of ${count(run.planned)} steps. ` +
-        "If it was stopped, go on with:", run.resume));
+        "If it was stopped, continue with:", run.resume));
     }
     byId("notices").append(...run.warnings.map((text) => notice(text)));
   }
@@ -137,18 +137,18 @@
       byId("rate").append(el("div", { class: "big" }, percent(best.rate)), el("div", { class: "interval" },
         `${interval(best.interval)} `, el("span", { class: "quiet" }, `95% interval, n=${count(best.n)}`)));
       byId("rate-about").textContent = `The checkpoint of step ${count(best.step)}` + (rated > 1
-        ? `, the best of ${count(rated)} that played the same episodes. Chosen by them, its rate is flattered: ` +
+        ? `, the best of ${count(rated)} on the same episodes. It was chosen by this rate, which is therefore biased upwards: ` +
           "evaluate it with another --seed before you quote it." : ".");
     } else {
       byId("rate").append(el("div", { class: "big" }, short(loss)), el("div", { class: "interval" },
-        el("span", { class: "quiet" }, loss === null ? "nothing was read yet" : "loss, at the last reading")));
-      byId("rate-about").textContent = (evaluations.length ? "No evaluation came to a rate" : "No checkpoint was played") +
+        el("span", { class: "quiet" }, loss === null ? "no log rows yet" : "loss, in the latest log row")));
+      byId("rate-about").textContent = (evaluations.length ? "No evaluation has a rate" : "No checkpoint was evaluated") +
         ": a loss does not tell how often a policy succeeds." +
         (evaluations.length ? "" : " With --env.type=… checkpoints are played while training goes on.");
     }
     const held = run.held_out.loss;
     const figures = [["Steps", count(run.step)], ["Loss", short(loss)]];
-    if (held.length) figures.push(["Held-out loss", short(held[held.length - 1])]);
+    if (held.length) figures.push(["Validation loss", short(held[held.length - 1])]);
     figures.push(["Samples/s", short(run.time.samples_per_s)],
       ["Waiting for data", run.time.total ? percent(run.time.waiting / run.time.total) : "n/a"],
       ["Memory", run.time.memory_gb === null ? "n/a" : `${fixed(run.time.memory_gb, 1)} GB`],
@@ -211,18 +211,18 @@
 
   // ---- Curves ----
 
-  // A loss of one part is that part: two curves would lie on each other.
+  // A loss with a single part equals that part: draw one curve.
   const sameAsLoss = (values) => values.every((value, n) => value === curves.loss[n]);
 
   function showLearning() {
     byId("learning").hidden = !curves.step.length;
     const own = (name, values) => ({ name, steps: curves.step, values });
-    const loss = [own("loss", curves.loss), { name: "held-out loss", steps: run.held_out.step, values: run.held_out.loss, dots: true },
+    const loss = [own("loss", curves.loss), { name: "validation loss", steps: run.held_out.step, values: run.held_out.loss, dots: true },
       ...Object.entries(curves.parts).filter(([, values]) => !sameAsLoss(values)).map(([name, values]) => own(name, values))];
-    byId("learning-about").textContent = "Means over the steps since the point before" +
+    byId("learning-about").textContent = "Means over the steps since the previous point" +
       (curves.each > 1 ? `, of ${count(curves.each)} lines of log.jsonl each` : "") + ". Point at a curve to read it.";
     byId("curves").append(...[chart("Loss", loss), chart("Learning rate", [own("learning rate", curves.lr)], true),
-      chart("Norm of the gradient, before it is clipped", [own("gradient", curves.grad_norm)])].filter(Boolean));
+      chart("Gradient norm, before clipping", [own("gradient norm", curves.grad_norm)])].filter(Boolean));
   }
 
   // ---- Time ----
@@ -231,9 +231,9 @@
     const { total, waiting } = run.time;
     byId("time").hidden = !total;
     if (!total) return;
-    byId("time-about").textContent = `${seconds(total)} for all steps, without what it took to start. ` +
-      "Checkpoints are written and held-out losses computed between steps, and count as learning; evaluations run beside them.";
-    const spent = [["learn", "learning", total - waiting], ["wait", "waiting for data", waiting]];
+    byId("time-about").textContent = `${seconds(total)} for all steps, without the start-up time. ` +
+      "Writing checkpoints and computing validation losses counts as training; evaluations run in parallel.";
+    const spent = [["learn", "training", total - waiting], ["wait", "waiting for data", waiting]];
     byId("spent").append(el("div", { class: "stack" }, ...spent.map(([kind, name, value]) => {
       const bar = el("div", { class: kind, title: `${name} ${seconds(value)}` });
       bar.style.flexGrow = value / total;
@@ -241,7 +241,7 @@
     })), el("ul", { class: "legend" }, ...spent.map(([kind, name, value]) => el("li", {},
       el("span", { class: `swatch ${kind}` }), `${name} `,
       el("span", { class: "quiet" }, `${seconds(value)}, ${percent(value / total)}`)))));
-    byId("speed").append(chart("Samples a second", [{ name: "samples/s", steps: curves.step, values: curves.samples_per_s }]) ?? "");
+    byId("speed").append(chart("Samples per second", [{ name: "samples/s", steps: curves.step, values: curves.samples_per_s }]) ?? "");
   }
 
   // ---- How ----

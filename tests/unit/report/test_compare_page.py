@@ -1,4 +1,4 @@
-"""What the comparison page is given to show, and the file itself, without a browser."""
+"""The values of the comparison page and its HTML file, without a browser."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WON, LOST, BROKE = Outcome.SUCCESS, Outcome.FAILURE, Outcome.ERROR
 
 
 def run_of(folder: Path, outcomes: Sequence[Outcome], record: RunRecord = RECORD) -> Path:
-    """Write a complete run, played at a time of its own."""
+    """Write a complete run with its own start time."""
     rows = [episode(0, i, outcome) for i, outcome in enumerate(outcomes)]
     later = 100.0 * ord(folder.name[0])
     rows = [replace(row, start_time=row.start_time + later) for row in rows]
@@ -44,7 +44,7 @@ def page_of(*folders: Path, output: Path | None = None, criteria: Criteria | Non
 
 
 def embedded(page: Path) -> dict[str, Any]:
-    """What a browser would read from the page."""
+    """Return the JSON values that are embedded in the page."""
     text = page.read_text(encoding="utf-8")
     block = text.split('<script type="application/json" id="run">')[1].split("</script>")[0]
     values: dict[str, Any] = json.loads(block)
@@ -193,7 +193,7 @@ def test_runs_that_differ_in_latency_alone_are_one_curve(tmp_path: Path) -> None
 
 
 def test_a_latency_curve_is_of_the_same_episodes_at_every_point(tmp_path: Path) -> None:
-    """Other tasks, fewer episodes and errors are no effect of latency."""
+    """Other tasks, fewer episodes and errors must not look like an effect of latency."""
     easy = [episode(0, i, WON) for i in range(6)]
     hard = [episode(1, i, LOST) for i in range(6)]
     runs = []

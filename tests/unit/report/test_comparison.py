@@ -1,4 +1,4 @@
-"""Comparing runs: who is paired with whom, what is warned of, and how often it cries wolf."""
+"""Comparing runs: pairing, warnings and the rate of false alarms."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LETTERS = {
 
 
 def rows(task: str, outcomes: str, seed: int = 1000, suite: str = "suite") -> list[EpisodeRecord]:
-    """Return episodes of a task that ended so: by the first letter of each."""
+    """Return episodes of a task; each letter is the first letter of an outcome."""
     of_task = Task(suite, sum(map(ord, task)), task, "do it", 10, 10)
     return [
         make_record(EpisodeResult(EpisodeSpec(of_task, i, seed + i), LETTERS[letter]))
@@ -75,7 +75,7 @@ def test_two_suites_with_a_task_of_one_name_are_not_mixed_up() -> None:
 
 
 def test_a_world_counts_once_however_often_it_was_played() -> None:
-    """LIBERO's episodes 0, 4 and 8 of four init states start alike."""
+    """With four init states, LIBERO's episodes 0, 4 and 8 start from the same world."""
     runs = []
     for name, outcomes in (("a", "sfssssffssff"), ("b", "ssffffssffss")):
         episodes = rows("push", outcomes)
@@ -100,7 +100,7 @@ def test_a_world_whose_first_pair_errored_is_compared_by_the_next() -> None:
 
 
 def test_worlds_that_repeat_raise_no_more_false_alarms() -> None:
-    """Policies without noise on ten worlds of each task, each played five times."""
+    """Deterministic policies on ten worlds of each task, five episodes each."""
     rng, alarms, gate = np.random.default_rng(10), 0, 0
     for _ in range(200):
         runs = []
@@ -250,7 +250,7 @@ def test_damaged_lines_and_early_stops_are_named() -> None:
 
 
 def test_an_unfinished_run_is_warned_of_and_a_run_that_is_a_prefix_is_not() -> None:
-    """Of fifty, the thirty that are there ended first; of thirty, all are there."""
+    """Thirty of fifty episodes are those that ended first; thirty of thirty are complete."""
     a, short = a_run("a", rows("push", "sf" * 25)), a_run("b", rows("push", "s" * 30))
     killed = replace(short, record=replace(short.record, planned_episodes=50))
     whole = replace(short, record=replace(short.record, planned_episodes=30))

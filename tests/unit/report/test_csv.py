@@ -1,4 +1,4 @@
-"""A cell of the CSV file is never a formula to a spreadsheet."""
+"""A spreadsheet never takes a cell of the CSV file for a formula."""
 
 from __future__ import annotations
 

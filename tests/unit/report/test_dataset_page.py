@@ -1,4 +1,4 @@
-"""A dataset as a page, served and as one file, and as a recording for Rerun's viewer."""
+"""The dataset page, served and as one file, and the Rerun recording."""
 
 from __future__ import annotations
 

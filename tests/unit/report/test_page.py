@@ -1,4 +1,4 @@
-"""What the report page is given to show, and the file itself, without a browser."""
+"""The values of the report page and its HTML file, without a browser."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def data_of(folder: Path) -> dict[str, Any]:
 
 
 def embedded(page: Path) -> dict[str, Any]:
-    """What a browser would read from the page."""
+    """Return the JSON values that are embedded in the page."""
     text = page.read_text(encoding="utf-8")
     block = text.split('<script type="application/json" id="run">')[1].split("</script>")[0]
     values: dict[str, Any] = json.loads(block)
@@ -46,7 +46,7 @@ def embedded(page: Path) -> dict[str, Any]:
 
 
 def single_commands(data: dict[str, Any]) -> list[str]:
-    """What the page's script makes of the parts."""
+    """Join the parts of commands as the page's script does."""
     base, flag = data["episode_command"]
     chosen = zip(data["episodes"]["task"], data["episodes"]["index"], strict=True)
     return [f"{base} {data['tasks'][task]['flags']} {flag}{index}" for task, index in chosen]

@@ -41,7 +41,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def runs(played: Path, tmp_path: Path) -> Path:
-    """A folder of one's own with two runs, one with a video, and a secret beside them."""
+    """A new folder with two runs, one with a video, and a secret beside them."""
     shutil.copytree(played, tmp_path, dirs_exist_ok=True)
     return tmp_path / "runs"
 

@@ -1,4 +1,4 @@
-"""The server under fire: who connects and says nothing, runs that vanish, links that lead out."""
+"""The page server with silent or slow clients, removed runs and symlinks to outside."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def connect(server: RunServer) -> socket.socket:
 
 
 def get_in(url: str) -> tuple[int, bytes]:
-    """Ask again where there is no room yet: those who are sent away take a moment to go."""
+    """Repeat a request until the server accepts it: disconnected clients take a moment to close."""
     until = time.monotonic() + 10
     while True:
         try:
@@ -80,7 +80,7 @@ def test_the_silent_are_sent_away_also_when_there_is_room(
 def test_a_request_that_comes_byte_by_byte_is_not_waited_for(
     server: RunServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each byte comes well in time; all of them together would take for ever."""
+    """Each byte arrives in time, but the whole request would take forever."""
     monkeypatch.setattr(serve, "_TIMEOUT_S", 0.5)
     began = time.monotonic()
 
@@ -200,7 +200,7 @@ def test_a_link_inside_the_folder_is_followed(server: RunServer, runs: Path) -> 
 
 
 def watched(folder: Path, *words: str) -> tuple[subprocess.Popen[str], str]:
-    """Start a run with --live and return it with the address it prints."""
+    """Start a run with --live and return the process and the URL it prints."""
     process = subprocess.Popen(
         [*PROCTOR, *SLOW_RUN, "--live", "--live_port=0", f"--output_dir={folder}", *words],
         stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,

@@ -1,4 +1,4 @@
-"""The table of a run: whole where it is piped, one name where two would say the same, narrow."""
+"""Tables of results: complete when piped, no redundant columns, readable on narrow terminals."""
 
 from __future__ import annotations
 

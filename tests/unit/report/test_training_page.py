@@ -1,4 +1,4 @@
-"""The page of a training: what it shows of a folder, whatever state that is in."""
+"""The page of a training, for folders in any state."""
 
 from __future__ import annotations
 

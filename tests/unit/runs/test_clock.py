@@ -1,4 +1,4 @@
-"""Durations do not follow the system's clock, which may be set while a run lasts."""
+"""Durations do not depend on the system clock, which may be set during a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders of earlier days, kept in ``data``, and of days to come."""
+"""Run folders of older versions, kept in ``data``, and of newer versions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def kept(name: str, tmp_path: Path) -> Path:
-    """A copy, as if its versions were those installed here and its processor another one."""
+    """Return a copy with the versions installed here and another processor."""
     folder = Path(shutil.copytree(DATA / name, tmp_path / name))
     if name == UNNUMBERED:
         known = installed_versions(("numpy",))

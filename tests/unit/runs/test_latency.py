@@ -1,4 +1,4 @@
-"""How long calls took, in a few hundred numbers however many they were."""
+"""The latency histogram has a bounded size and accurate quantiles."""
 
 from __future__ import annotations
 

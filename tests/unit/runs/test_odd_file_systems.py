@@ -1,4 +1,4 @@
-"""File systems that cannot lock, cannot sync, or fail to."""
+"""File systems without locks or fsync, or on which these fail."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_claim_that_nobody_can_judge_holds(tmp_path: Path, said: str) -> None:
 def test_who_comes_late_to_a_left_claim_puts_the_new_one_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process sees the same left claim, removes it, and makes its own before we do."""
+    """Another process removes the same stale claim and creates its own first."""
     claim = tmp_path / CLAIM_FILE
     claim.write_text(f"{ended_process()} {socket.gethostname()}\n")
     rename = Path.rename

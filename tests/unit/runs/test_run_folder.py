@@ -244,7 +244,7 @@ def test_a_file_is_no_run_folder_and_stays_as_it_is(
 
 
 def test_a_disk_that_fills_up_is_one_line_and_leaves_whole_lines_only(tmp_path: Path) -> None:
-    """A file size limit stands in for a full disk: write() fails half-way in the same manner."""
+    """A file size limit stands in for a full disk: write() fails half-way too."""
     program = (
         "import resource, signal, sys\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"

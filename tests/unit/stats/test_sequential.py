@@ -1,4 +1,4 @@
-"""Stopping early: looking at every round costs no validity, and a stopped run is whole."""
+"""Early stopping: checking after every round stays valid, and a stopped run is complete."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def plan(n_tasks: int, n_episodes: int) -> list[EpisodeSpec]:
 
 
 def heard(outcomes: Mapping[EpisodeKey, Outcome], n_worlds: int = 10**6) -> list[EpisodeOutcome]:
-    """Say how episodes ended; those whose indices differ by ``n_worlds`` start alike."""
+    """Report outcomes; episodes whose indices differ by ``n_worlds`` share a world."""
     return [
         EpisodeOutcome((suite, task, i), (suite, task, str(i % n_worlds)), ended)
         for (suite, task, i), ended in outcomes.items()
@@ -58,7 +58,7 @@ def heard(outcomes: Mapping[EpisodeKey, Outcome], n_worlds: int = 10**6) -> list
 
 
 def verdict(test: PairedTest, rounds: Iterator[Sequence[EpisodeOutcome]]) -> str:
-    """Look after every round and stop at the first decision."""
+    """Check after every round and stop at the first decision."""
     for episodes in rounds:
         test.on_round_end(episodes)
         if test.decision is not None:
@@ -67,7 +67,7 @@ def verdict(test: PairedTest, rounds: Iterator[Sequence[EpisodeOutcome]]) -> str
 
 
 def simulated(rng: np.random.Generator, rates: Sequence[tuple[float, float]], n_rounds: int) -> str:
-    """Compare two policies with these rates of success (A, B) in each task."""
+    """Compare two policies with these success rates (A, B) in each task."""
     draws = rng.random((n_rounds, len(rates), 2)) < np.array(rates)
     keys = [[("suite", t, i) for t in range(len(rates))] for i in range(n_rounds)]
     reference = {
@@ -171,7 +171,7 @@ def test_an_episode_that_diverged_is_lost_to_one_that_succeeded() -> None:
 
 
 class Rounds:
-    """A rule that keeps what it is told and decides after ``enough`` rounds."""
+    """A stop rule that records its rounds and decides after ``enough`` of them."""
 
     def __init__(self, enough: int) -> None:
         self.heard: list[dict[EpisodeKey, Outcome]] = []
@@ -237,10 +237,10 @@ def test_a_world_played_again_makes_no_interval_narrower() -> None:
 
 
 def coverage_at_the_stop(rates: Sequence[float], width: float) -> float:
-    """Return exactly how often the interval of a stopped run holds the mean of its tasks' rates.
+    """Return the exact coverage of the interval of a stopped run: the mean of the tasks' rates.
 
-    A walk over (episodes, successes), with what is likely enough to matter; where it stops, it is
-    asked whether it covers. Rounds have an episode of every task.
+    Enumerates (episodes, successes) with non-negligible probability; where the run stops, checks
+    whether the interval covers the mean. A round has one episode of every task.
     """
     mean, n_tasks = float(np.mean(rates)), len(rates)
     of_round = np.array([1.0])
@@ -441,7 +441,7 @@ def test_a_stopped_run_is_balanced_says_why_and_can_be_completed(
 def test_a_resume_completes_the_rounds_that_earlier_sessions_began_and_no_other(
     run: Callable[..., Evaluation],
 ) -> None:
-    """Killed while it finished its rounds: of those, the quick episodes are there."""
+    """The run was killed in a round, so that round has only its quick episodes."""
     rule = {**STOPPING, "eval__stop_when": "ci_width<0.2", "eval__batch_size": 4}
     whole = run(**STOPPING, eval__batch_size=1)
     stopped = run(**rule)
@@ -522,7 +522,7 @@ def test_a_policy_against_itself_uses_up_the_pairs_and_is_undecided(
 
 
 def test_worlds_that_repeat_raise_no_more_false_alarms() -> None:
-    """Two equal policies without noise on ten worlds: a hundred rounds are ten, ten times."""
+    """Two equal deterministic policies on ten worlds: a hundred rounds repeat ten."""
     rng, alarms, naive = np.random.default_rng(9), 0, 0
     for _ in range(300):
         won = rng.random((10, 2)) < 0.5
