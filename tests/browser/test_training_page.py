@@ -35,7 +35,7 @@ def test_success_curves_and_time_are_drawn(open_page: OpenPage, tmp_path: Path) 
     assert [row.split()[0] for row in rows] == ["400", "300", "200"]
     assert "<b>no</b> display here" in rows[1], "text of others stays text"
     assert texts(browser, "#spent li") == [
-        "learning 7.20 s, 90.0%",
+        "training 7.20 s, 90.0%",
         "waiting for data 0.80 s, 10.0%",
     ]
     assert texts(browser, "#rates .along span")[0] == "0"
