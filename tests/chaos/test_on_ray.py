@@ -40,7 +40,7 @@ def nodes() -> Iterator[Nodes]:
         yield nodes
 
 
-def test_a_run_on_two_nodes_under_fire_is_the_run_of_one_process(
+def test_a_disturbed_run_on_two_nodes_equals_that_of_one_process(
     nodes: Nodes, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     expected = played(FAKE, tmp_path / "here")
@@ -54,9 +54,7 @@ def test_a_run_on_two_nodes_under_fire_is_the_run_of_one_process(
     assert "raylet" not in said.out + said.err  # Ray itself prints nothing
 
 
-def test_a_run_that_was_stopped_on_a_cluster_is_completed_here(
-    nodes: Nodes, tmp_path: Path
-) -> None:
+def test_a_run_stopped_on_a_cluster_is_completed_locally(nodes: Nodes, tmp_path: Path) -> None:
     from tests.unit.evaluation.test_recording import StopAfter
 
     whole = played(FAKE, tmp_path / "here")
@@ -74,9 +72,7 @@ def test_a_stop_rule_ends_a_run_on_a_cluster_in_whole_rounds(nodes: Nodes, tmp_p
     assert len(set(of_task)) == 1
 
 
-def test_episodes_are_filmed_on_the_nodes_and_the_films_lie_here(
-    nodes: Nodes, tmp_path: Path
-) -> None:
+def test_videos_are_made_on_the_nodes_and_stored_here(nodes: Nodes, tmp_path: Path) -> None:
     few = FAKE | {"eval.n_episodes": 2, "video.episodes": 1, "video.which": "first"}
     played(few, tmp_path / "run", "auto")
     films = list((tmp_path / "run" / "videos").rglob("*.mp4"))
@@ -84,7 +80,7 @@ def test_episodes_are_filmed_on_the_nodes_and_the_films_lie_here(
     assert all(film.read_bytes()[4:8] == b"ftyp" for film in films)
 
 
-def test_a_dataset_recorded_on_a_cluster_has_the_same_numbers(nodes: Nodes, tmp_path: Path) -> None:
+def test_a_dataset_recorded_on_a_cluster_has_the_same_content(nodes: Nodes, tmp_path: Path) -> None:
     record(tmp_path / "here", record__n_episodes=6)
     recorded = record(tmp_path / "there", record__n_episodes=6, cluster="auto")
     assert recorded.complete
@@ -93,7 +89,7 @@ def test_a_dataset_recorded_on_a_cluster_has_the_same_numbers(nodes: Nodes, tmp_
     assert not left.exists()
 
 
-def test_ctrl_c_ends_a_cluster_of_this_machine_and_leaves_nothing(tmp_path: Path) -> None:
+def test_ctrl_c_stops_a_local_cluster_without_leftovers(tmp_path: Path) -> None:
     folder, temporary = tmp_path / "run", Path("/tmp") / f"pr{time.time_ns() % 10**9}"
     temporary.mkdir()
     words = [f"--{name}={value}" for name, value in (FAKE | {"env.step_ms": 20}).items()]

@@ -57,7 +57,7 @@ def amid_the_run(name: str, home: Path) -> Scenario:
 
 
 @pytest.mark.parametrize("name", SAMPLE)
-def test_a_run_under_fire_is_completed_as_if_nothing_had_been(
+def test_a_disturbed_run_is_completed_with_the_same_episodes(
     base: Path, expected: dict[EpisodeKey, Course], name: str
 ) -> None:
     home = base / name.replace(" ", "-")
@@ -66,14 +66,14 @@ def test_a_run_under_fire_is_completed_as_if_nothing_had_been(
     assert verdict.landed
 
 
-def test_the_driver_decides_the_same_from_the_same_seed(tmp_path: Path) -> None:
+def test_a_scenario_depends_only_on_its_seed(tmp_path: Path) -> None:
     trials = [make_scenario(SEED, number, tmp_path) for number in range(2 * len(KINDS))]
     assert trials == [make_scenario(SEED, number, tmp_path) for number in range(2 * len(KINDS))]
     assert trials != [make_scenario(SEED + 1, number, tmp_path) for number in range(2 * len(KINDS))]
     assert {trial.kind.name for trial in trials} == {kind.name for kind in KINDS}
 
 
-def test_the_driver_counts_what_is_lost_duplicated_and_changed(
+def test_lost_duplicated_and_changed_episodes_are_counted(
     base: Path, expected: dict[EpisodeKey, Course], tmp_path: Path
 ) -> None:
     journal = (base / "undisturbed" / JOURNAL_FILE).read_bytes().splitlines(keepends=True)
@@ -87,7 +87,7 @@ def test_the_driver_counts_what_is_lost_duplicated_and_changed(
     assert not verdict.sound
 
 
-def test_the_driver_sees_what_is_left_behind(tmp_path: Path) -> None:
+def test_leftovers_are_found(tmp_path: Path) -> None:
     folder, temporary = tmp_path / "run", tmp_path / "tmp"
     folder.mkdir()
     temporary.mkdir()

@@ -46,7 +46,7 @@ def test_every_policy_keeps_the_contract(name: str, benchmark_under_test: Fake) 
     check_policy(made, benchmark_under_test)
 
 
-def test_a_random_policy_that_pretends_to_see_keeps_the_contract(
+def test_a_random_policy_with_image_inputs_keeps_the_contract(
     benchmark_under_test: Fake,
 ) -> None:
     config = RandomConfig(n_action_steps=4, n_obs_steps=2, inputs=["observation.image"])

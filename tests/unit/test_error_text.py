@@ -64,7 +64,7 @@ def test_control_codes_of_a_simulators_error_never_reach_the_terminal(
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("use_async_envs", [True, False])
-def test_nor_do_those_of_one_that_breaks_in_lockstep(
+def test_control_codes_of_a_lockstep_error_never_reach_the_terminal(
     run: Callable[..., Evaluation],
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
@@ -97,7 +97,7 @@ class NoStart(Fake):
 NO_START = BenchmarkPlugin(FakeConfig, NoStart, "cannot start")
 
 
-def test_nor_do_those_of_a_worker_that_cannot_start(
+def test_control_codes_of_a_failed_worker_start_never_reach_the_terminal(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     code = main(["eval", "--policy.type=random", "--env.type=tests.unit.test_error_text:NO_START",
@@ -109,14 +109,14 @@ def test_nor_do_those_of_a_worker_that_cannot_start(
 
 
 @pytest.mark.alone
-def test_a_line_for_the_terminal_costs_no_more_for_a_longer_text() -> None:
+def test_stripping_control_codes_of_a_long_text_is_fast() -> None:
     began = time.perf_counter()
     shown = strip_control_codes("\x1b" * 50_000_000)
     assert time.perf_counter() - began < 1.0
     assert len(shown) < 1100
 
 
-def test_what_happened_is_the_exception_and_where_however_many_lines_it_has() -> None:
+def test_a_traceback_is_summarised_as_its_exception_and_location() -> None:
     told = (
         'Traceback (most recent call last):\n  File "/a/b/envs/car.py", line 7, in reset\n'
         "    raise ValueError(text)\nValueError: no road\n  after this\ncorner\n\n"

@@ -50,7 +50,7 @@ AXES = ["height", "width", "channels"]
         ),
     ],
 )
-def test_a_feature_is_one_to_one_with_a_datasets_info(
+def test_a_feature_round_trips_through_info_json(
     key: str, entry: dict[str, object], feature: Feature
 ) -> None:
     assert from_info(key, entry) == feature
@@ -61,24 +61,24 @@ def test_a_feature_is_one_to_one_with_a_datasets_info(
     ("shape", "names"),
     [([64, 96, 3], ["height", "width", "channel"]), ([3, 64, 96], ["channels", "height", "width"])],
 )
-def test_the_third_name_tells_where_a_datasets_channels_are(
+def test_the_third_axis_name_says_whether_channels_come_last(
     shape: list[int], names: list[str]
 ) -> None:
     found = from_info("observation.image", info("image", shape, names))
     assert found == Feature(FeatureKind.VISUAL, (64, 96, 3), "uint8")
 
 
-def test_the_motors_of_older_datasets_are_names_too() -> None:
+def test_motor_names_of_older_datasets_are_read() -> None:
     found = from_info("action", info("float32", [2], {"motors": ["waist", "elbow"]}))
     assert found == Feature(FeatureKind.ACTION, (2,), "float32", ("waist", "elbow"))
 
 
 @pytest.mark.parametrize("key", ["timestamp", "frame_index", "task_index", "next.done"])
-def test_what_counts_frames_is_no_feature(key: str) -> None:
+def test_bookkeeping_columns_are_not_features(key: str) -> None:
     assert from_info(key, info("int64", [1])) is None
 
 
-def test_a_policy_sees_all_that_a_benchmark_offers_in_its_interface() -> None:
+def test_an_interface_holds_all_features_of_a_benchmark() -> None:
     benchmark = Fake(FakeConfig(n_tasks=2, image_size=8))
     interface = interface_of(benchmark)
     assert interface.name == "fake"

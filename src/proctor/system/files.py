@@ -1,6 +1,6 @@
-"""Files that someone else may have put there: only plain ones are read, and none too large.
+"""File operations: bounded reads of regular files, atomic writes, and atomic swaps of folders.
 
-And folders that take each other's place, so that a kill at any moment leaves one of the two whole.
+A kill at any moment leaves the old content or the new one complete.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import TypeAlias
 from proctor.errors import UsageError
 
 MAX_JSON_BYTES = 64 * 2**20
-"""Bytes of a file of settings or results."""
+"""Size limit of a settings or results file."""
 MAX_JOURNAL_BYTES = 2 * 2**30
-"""Bytes of a journal: as many episodes as a run may have, each with a long error."""
+"""Size limit of a journal: all episodes that a run may have, each with a long error."""
 
 
 UNFINISHED = ".part"
-"""What the name of a file ends with until it is complete."""
+"""Suffix of a file until it is complete."""
 
 
 FileStamp: TypeAlias = tuple[int, int, int, int]
@@ -33,13 +33,13 @@ _CANNOT_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 
 def display_path(path: Path) -> Path:
-    """Return ``path`` as people see it: from the current folder, where it lies below it."""
+    """Return ``path`` for display: relative to the current folder if it lies below it."""
     here = Path.cwd()
     return path.relative_to(here) if path != here and path.is_relative_to(here) else path
 
 
 def require_utf8(path: Path) -> None:
-    """Refuse a place for a dataset whose absolute path is not UTF-8, which Arrow cannot open.
+    """Refuse a dataset folder whose absolute path is not UTF-8, which Arrow cannot open.
 
     Raises:
         UsageError: naming the path.
@@ -55,10 +55,10 @@ def require_utf8(path: Path) -> None:
 
 
 def sync(fd: int) -> None:
-    """Wait until what was written is on the disk; a file system that cannot say is not asked again.
+    """Wait until written data is on disk; ignore file systems that do not support it.
 
     Raises:
-        OSError: the disk did not take it.
+        OSError: the disk did not accept the data.
     """
     try:
         os.fsync(fd)
@@ -68,10 +68,10 @@ def sync(fd: int) -> None:
 
 
 def publish(unfinished: Path, path: Path) -> None:
-    """Give a complete file its name; once this returns it has it after a power cut too.
+    """Rename a complete file to its final name, so that it survives a power cut.
 
     Raises:
-        OSError: the disk did not take it.
+        OSError: the disk did not accept the data.
     """
     with unfinished.open("rb") as file:
         sync(file.fileno())
@@ -80,20 +80,19 @@ def publish(unfinished: Path, path: Path) -> None:
 
 
 def read_regular_file(path: Path, most: int = MAX_JSON_BYTES) -> bytes:
-    """Return the bytes of a plain file of at most ``most`` bytes.
+    """Return the bytes of a regular file of at most ``most`` bytes.
 
     Raises:
-        OSError: there is none; it is a folder, a pipe that nobody writes to or a device that never
-            ends; it is larger; or it cannot be read.
+        OSError: the file is missing, a folder, a pipe or a device, too large, or not readable.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait for its writer
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would block without a writer
     with os.fdopen(fd, "rb") as file:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "not a plain file", str(path))
         if found.st_size > most:
             raise OSError(errno.EFBIG, f"{found.st_size} bytes, expected at most {most}", str(path))
-        return file.read(found.st_size)  # not ``most``: that much would be set aside at once
+        return file.read(found.st_size)  # not ``most``: Python would allocate that much
 
 
 def atomic_write(path: Path, content: bytes, *, parents: bool = True) -> None:
@@ -162,13 +161,13 @@ _AT_FDCWD, _EXCHANGE = -100, 2
 
 
 def swap(one: Path, other: Path) -> None:
-    """Let two folders beside each other take each other's name, and wait until the disk knows.
+    """Exchange the names of two folders in the same parent, and sync their parent.
 
-    Where the kernel can it is one step, which is seen done or not done. Elsewhere it is three
-    renames: a kill between them may leave ``one`` without a folder, until ``recover_swap``.
+    Linux does it in one atomic step. Elsewhere it takes three renames: a kill between them may
+    leave ``one`` missing, until ``recover_swap``.
 
     Raises:
-        OSError: they cannot be renamed, or the disk did not take it; both are as they were.
+        OSError: they cannot be renamed or synced; both keep their names.
     """
     _swap_names(one, other)
     try:
@@ -194,11 +193,11 @@ def _swap_names(one: Path, other: Path) -> None:
 def recover_swap(one: Path) -> None:
     """Undo or finish a swap of ``one`` that was killed between its renames.
 
-    What it was is put back where nothing took its place, and removed where something did.
+    The old folder is restored if no other took its place, and removed otherwise.
     """
-    if not one.absolute().name:  # the root of all folders
+    if not one.absolute().name:  # the root folder
         return
-    one = one.resolve()  # a link is led to what was swapped
+    one = one.resolve()  # follow a link to the swapped folder
     aside = _aside(one)
     if not aside.is_dir():
         return
@@ -209,7 +208,7 @@ def recover_swap(one: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the names in ``folder`` are on the disk."""
+    """Wait until the names in ``folder`` are on disk."""
     fd = os.open(folder, os.O_RDONLY)
     try:
         sync(fd)
@@ -223,7 +222,7 @@ def _aside(folder: Path) -> Path:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Exchange two names in one step; False where this system or file system cannot."""
+    """Exchange two names in one step; return False if the system does not support it."""
     if sys.platform != "linux":
         return False
     import ctypes

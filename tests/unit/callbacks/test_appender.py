@@ -72,7 +72,9 @@ def lengths(dataset: Dataset) -> list[int]:
     return [length for group in dataset.groups for length in group]
 
 
-def test_takes_go_in_order_and_many_at_once(dataset: Dataset, appender: Appender) -> None:
+def test_staged_episodes_are_appended_in_order_and_many_at_once(
+    dataset: Dataset, appender: Appender
+) -> None:
     put(appender, *KEYS[:100])
     appender.flush()
     assert lengths(dataset) == list(range(1, 101))
@@ -82,7 +84,7 @@ def test_takes_go_in_order_and_many_at_once(dataset: Dataset, appender: Appender
     appender.stop()
 
 
-def test_a_take_that_is_alone_does_not_wait_for_ever(
+def test_a_single_staged_episode_is_appended_after_a_while(
     dataset: Dataset, appender: Appender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(appender, KEYS[0])
@@ -93,7 +95,7 @@ def test_a_take_that_is_alone_does_not_wait_for_ever(
     assert dataset.groups == [[1]]
 
 
-def test_nobody_waits_while_takes_go_in(dataset: Dataset, appender: Appender) -> None:
+def test_callers_do_not_wait_for_an_append(dataset: Dataset, appender: Appender) -> None:
     dataset.let.clear()
     put(appender, *KEYS[:70])  # hangs here if it does
     assert dataset.groups == []
@@ -103,7 +105,7 @@ def test_nobody_waits_while_takes_go_in(dataset: Dataset, appender: Appender) ->
     appender.stop()
 
 
-def test_no_more_is_held_in_memory_than_is_said(
+def test_an_append_holds_no_more_memory_than_its_limit(
     dataset: Dataset, appender: Appender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(appender_module, "_MAX_BYTES", 2500)
@@ -113,7 +115,7 @@ def test_no_more_is_held_in_memory_than_is_said(
     appender.stop()
 
 
-def test_a_failure_is_said_once_and_nothing_comes_after_it(
+def test_a_failure_is_raised_once_and_nothing_is_appended_after_it(
     dataset: Dataset, appender: Appender
 ) -> None:
     dataset.fails = True

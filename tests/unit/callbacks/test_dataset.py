@@ -36,7 +36,7 @@ def test_episodes_come_in_the_order_of_the_plan_whenever_they_end(order: tuple[i
     assert came == KEYS
 
 
-def test_nobody_passes_an_episode_that_goes_on() -> None:
+def test_no_episode_overtakes_a_running_one() -> None:
     line = AppendOrder(PLAN, None)
     for key in KEYS[1:]:
         line.mark_ended(key, kept=True)
@@ -45,7 +45,7 @@ def test_nobody_passes_an_episode_that_goes_on() -> None:
     assert let_in(line) == KEYS[1:]
 
 
-def test_a_further_episode_of_a_task_comes_before_those_of_the_next() -> None:
+def test_a_retry_of_a_task_comes_before_episodes_of_the_next_task() -> None:
     line = AppendOrder(PLAN, None)
     further = EpisodeSpec(TASKS[0], 2, 1002)
     line.add(further)
@@ -56,21 +56,21 @@ def test_a_further_episode_of_a_task_comes_before_those_of_the_next() -> None:
     assert let_in(line) == [further.key, *KEYS[2:]]
 
 
-def test_there_is_room_for_so_many_of_a_task_and_no_more() -> None:
+def test_no_more_episodes_of_a_task_are_appended_than_its_capacity() -> None:
     line = AppendOrder(PLAN, {TASKS[0].key: 1, TASKS[1].key: 5})
     for key in KEYS:
         line.mark_ended(key, kept=True)
     assert let_in(line) == [KEYS[0], *KEYS[2:]]
 
 
-def test_the_rest_goes_without_those_who_never_ended() -> None:
+def test_at_the_end_episodes_that_never_ended_are_skipped() -> None:
     line = AppendOrder(PLAN, None)
     line.mark_ended(KEYS[1], kept=True)
     line.mark_ended(KEYS[3], kept=False)
     assert line.pop_all_ended() == [(KEYS[1], True), (KEYS[3], False)]
 
 
-def test_a_ledger_forgets_what_did_not_get_into_the_dataset(tmp_path: Path) -> None:
+def test_a_ledger_removes_episodes_that_are_not_in_the_dataset(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path, 0)
     for key in KEYS[:3]:
         ledger.add(key)
@@ -87,7 +87,7 @@ def test_a_ledger_forgets_what_did_not_get_into_the_dataset(tmp_path: Path) -> N
         Ledger(tmp_path, 4)
 
 
-def test_a_ledger_knows_a_dataset_that_episodes_were_taken_out_of(tmp_path: Path) -> None:
+def test_a_dataset_with_deleted_episodes_is_refused(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path, 0)
     ledger.add(*KEYS[:3])
     ledger.close()
@@ -96,7 +96,7 @@ def test_a_ledger_knows_a_dataset_that_episodes_were_taken_out_of(tmp_path: Path
     assert Ledger(tmp_path, 3).keys == KEYS[:3]  # it is as it was
 
 
-def test_a_ledger_is_written_whole_by_a_disk_that_takes_little_at_a_time(
+def test_a_ledger_is_complete_after_partial_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = os.write
@@ -114,14 +114,14 @@ def test_a_damaged_ledger_is_named(tmp_path: Path) -> None:
     assert f"{LEDGER_FILE} is damaged in line 2" in str(refused.value)
 
 
-def test_only_whole_episodes_are_kept() -> None:
+def test_only_complete_episodes_are_kept() -> None:
     assert [o for o in Outcome if Keep.SUCCESS.keeps(o)] == [Outcome.SUCCESS]
     whole = [Outcome.SUCCESS, Outcome.FAILURE, Outcome.ENDED]
     assert [o for o in Outcome if Keep.ALL.keeps(o)] == whole
 
 
 @pytest.mark.parametrize("share", [0.25, 0.5, 1.0])
-def test_the_share_of_disturbed_episodes_holds_in_every_first_few(share: float) -> None:
+def test_the_fraction_of_noisy_episodes_holds_for_any_first_n(share: float) -> None:
     noise = ActionNoise(0.3, share)
     for n in range(1, 40):
         assert sum(noise.applies_to(i) for i in range(n)) == int(n * share)
@@ -134,7 +134,7 @@ def pushes(noise: ActionNoise, spec: EpisodeSpec, action: ActionSpec) -> np.ndar
     return np.stack([disturbance.noise_at(step) for step in range(60)])
 
 
-def test_pushes_are_bursts_of_the_episode_alone_in_halves_of_the_range() -> None:
+def test_noise_comes_in_bursts_that_depend_on_the_episode_alone() -> None:
     action = ActionSpec(3, low=(-1.0, 0.0, 0.0), high=(1.0, 200.0, 1.0))
     noise = ActionNoise(0.3, dims=(0, 1))
     told = pushes(noise, PLAN[0], action)

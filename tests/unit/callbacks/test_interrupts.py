@@ -25,13 +25,13 @@ def _handlers() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_each_of_them_interrupts_and_is_named(number: signal.Signals) -> None:
+def test_every_stop_signal_raises_keyboard_interrupt_with_its_name(number: signal.Signals) -> None:
     with Interrupts(), pytest.raises(KeyboardInterrupt) as stop:
         os.kill(os.getpid(), number)
     assert stop.value.args == (number,)
 
 
-def test_the_handlers_of_before_are_back_after_it_however_it_ends() -> None:
+def test_earlier_handlers_are_restored_also_after_an_error() -> None:
     before = [signal.getsignal(number) for number in SIGNALS]
     with Interrupts():
         assert all(signal.getsignal(n) not in before for n in SIGNALS)
@@ -41,21 +41,21 @@ def test_the_handlers_of_before_are_back_after_it_however_it_ends() -> None:
     assert [signal.getsignal(number) for number in SIGNALS] == before
 
 
-def test_a_hang_up_that_came_is_ignored_from_then_on() -> None:
+def test_a_second_sighup_is_ignored() -> None:
     with Interrupts(), pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGHUP)
     os.kill(os.getpid(), signal.SIGHUP)  # the shell's, after the kernel's
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
-def test_under_nohup_a_hang_up_stays_ignored() -> None:
+def test_under_nohup_sighup_stays_ignored() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with Interrupts():
         os.kill(os.getpid(), signal.SIGHUP)
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
-def test_one_that_somebody_swallowed_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_swallowed_interrupt_is_raised_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interrupts, "_LOST_AFTER_S", 0.0)
     with Interrupts() as callback:
         with pytest.raises(KeyboardInterrupt):

@@ -26,7 +26,7 @@ def ended(spec: EpisodeSpec, outcome: Outcome, at: float = 0.0) -> EpisodeResult
     return EpisodeResult(spec, outcome, ended_at=at)
 
 
-def test_a_log_says_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_repeats_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_PLAIN_EVERY_S", 0.0)
     log = io.StringIO()
     filming = VideoProgress(1, Console(file=log))
@@ -37,7 +37,7 @@ def test_a_log_says_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     assert log.getvalue() == "filming 0/1  starting\nfilming 1/1  done in 0:04\n"
 
 
-def test_every_task_that_goes_on_has_a_line_the_newest_first() -> None:
+def test_every_running_task_has_a_line_latest_first() -> None:
     specs = plan(3, 2)
     shown = Progress(
         specs, [make_record(ended(specs[0], Outcome.SUCCESS))], Console(file=io.StringIO())
@@ -50,7 +50,7 @@ def test_every_task_that_goes_on_has_a_line_the_newest_first() -> None:
     assert shown.line().endswith("1/3 tasks done")
 
 
-def test_a_run_of_one_task_needs_no_second_line() -> None:
+def test_a_run_of_one_task_has_one_line() -> None:
     specs = plan(1, 2)
     shown = Progress(
         specs, [make_record(ended(specs[0], Outcome.SUCCESS))], Console(file=io.StringIO())

@@ -56,7 +56,7 @@ def frames(path: Path) -> list[Array]:
         return [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
 
 
-def test_the_file_is_h264_at_the_size_and_speed_of_the_world(run: Run) -> None:
+def test_the_video_is_h264_at_the_cameras_size_and_simulation_speed(run: Run) -> None:
     evaluation = run(video__episodes=1, env__endless=True, env__image_size=32)
     path = evaluation.path / "videos/point_0/episode_0.mp4"
     with av.open(str(path)) as container:
@@ -66,7 +66,7 @@ def test_the_file_is_h264_at_the_size_and_speed_of_the_world(run: Run) -> None:
     assert len(frames(path)) == 51  # the start and all 50 steps
 
 
-def test_size_speed_and_spacing_can_be_chosen(run: Run) -> None:
+def test_size_frame_rate_and_interval_can_be_chosen(run: Run) -> None:
     evaluation = run(
         video__episodes=1, env__endless=True, video__height=40, video__width=63,
         video__fps=2.5, video__every=20,
@@ -79,7 +79,7 @@ def test_size_speed_and_spacing_can_be_chosen(run: Run) -> None:
     assert len(frames(path)) == 4  # the start, steps 20 and 40, the end
 
 
-def test_the_frames_show_what_the_policy_saw(run: Run) -> None:
+def test_video_frames_are_the_policys_images(run: Run) -> None:
     evaluation = run(video__episodes=1, env__endless=True, policy__inputs="observation.image")
     sim = Fake(FakeConfig(endless=True)).make_sim(Fake(FakeConfig()).tasks()[0])
     sim.reset(Fake(FakeConfig()).spec(Fake(FakeConfig()).tasks()[0], 0, 1000))
@@ -90,7 +90,7 @@ def test_the_frames_show_what_the_policy_saw(run: Run) -> None:
 
 @pytest.mark.parametrize("parallel", [{"eval__batch_size": 1}, {}, {"eval__use_async_envs": False}])
 @pytest.mark.parametrize("policy", ["random", "zero"])
-def test_failures_are_filmed_and_successes_are_not(
+def test_failures_get_videos_and_successes_do_not(
     run: Run, parallel: dict[str, Any], policy: str
 ) -> None:
     evaluation = run(
@@ -108,7 +108,7 @@ def test_failures_are_filmed_and_successes_are_not(
     assert evaluation.filmed.warnings == []
 
 
-def test_a_policy_in_the_worker_is_filmed_too(run: Run) -> None:
+def test_a_run_with_the_policy_in_workers_gets_videos(run: Run) -> None:
     evaluation = run(video__episodes=1, video__which="first", policy__type="expert")
     assert videos(evaluation) == {"point_0/episode_0.mp4"}
     assert evaluation.rows[0].steps is not None
@@ -116,7 +116,7 @@ def test_a_policy_in_the_worker_is_filmed_too(run: Run) -> None:
     assert len(frames(path)) == 1 + evaluation.rows[0].steps
 
 
-def test_eval_info_has_the_places_of_the_videos(run: Run) -> None:
+def test_eval_info_has_the_paths_of_the_videos(run: Run) -> None:
     evaluation = run(video__episodes=1, video__which="first", env__n_tasks=2)
     info = json.loads((evaluation.path / "eval_info.json").read_text())
     paths = ["videos/point_0/episode_0.mp4", "videos/point_1/episode_0.mp4"]
@@ -125,12 +125,12 @@ def test_eval_info_has_the_places_of_the_videos(run: Run) -> None:
     assert all((evaluation.path / path).is_file() for path in paths)
 
 
-def test_all_films_every_episode_and_none_films_none(run: Run) -> None:
+def test_all_gives_every_episode_a_video_and_none_gives_no_videos(run: Run) -> None:
     assert len(videos(run(video__which="all"))) == 0  # the fixture asks for no videos
     assert len(videos(run(video__episodes=1, video__which="all", env__n_tasks=2))) == 8
 
 
-def test_filming_changes_no_episode_and_no_render_count(run: Run) -> None:
+def test_videos_change_no_episode_and_no_render_count(run: Run) -> None:
     load = {"policy__inputs": "observation.image", "policy__n_action_steps": 3}
     without, with_videos = run(**load), run(**load, video__episodes=1, video__which="all")
     assert digests(with_videos) == digests(without)
@@ -147,7 +147,7 @@ class CountingSim(FakeSim):
         return super().observe(keys)
 
 
-def test_a_filmed_simulator_renders_every_nth_step_and_nothing_twice(tmp_path: Path) -> None:
+def test_a_video_sim_renders_every_nth_step_and_nothing_twice(tmp_path: Path) -> None:
     task = Fake(FakeConfig()).tasks()[0]
     inner = CountingSim(FakeConfig(endless=True), task)
     sim = VideoSim(inner, VideoOptions(tmp_path, ("observation.image",), every=10))
@@ -164,13 +164,13 @@ def test_a_filmed_simulator_renders_every_nth_step_and_nothing_twice(tmp_path: P
     ("task_fps", "policy_image_interval", "expected"),
     [(80, 10, 10), (20, 10, 2), (80, 100, 10), (80, 1, 1), (10, 3, 1), (80, 0, 10), (80, 13, 10)],
 )
-def test_pictures_are_those_the_policy_sees_and_at_least_eight_a_second(
+def test_frames_match_the_policys_images_at_eight_or_more_per_second(
     task_fps: int, policy_image_interval: int, expected: int
 ) -> None:
     assert default_frame_interval(task_fps, policy_image_interval) == expected
 
 
-def test_several_cameras_stand_side_by_side() -> None:
+def test_several_cameras_are_shown_side_by_side() -> None:
     left, right = np.full((4, 6, 3), 1, np.uint8), np.full((2, 3, 3), 2, np.uint8)
     joined = side_by_side([left, right])
     assert joined.shape == (4, 9, 3)
@@ -223,7 +223,7 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ActionHistory, "on_episode_end", lambda *_: None)
 
 
-def test_what_was_played_is_filmed_whatever_the_policy_would_do_now(run: Run) -> None:
+def test_videos_replay_the_recorded_actions_not_the_policy(run: Run) -> None:
     evaluation = run(**FORGETFUL, policy__type=f"{__name__}:SUCCEEDS")
     assert evaluation.filmed.warnings == []
     assert videos(evaluation) == {"point_0/episode_0.mp4"}
@@ -237,7 +237,7 @@ def test_what_was_played_is_filmed_whatever_the_policy_would_do_now(run: Run) ->
         (VideoSelection.ALL, {0, 1, 3, 4}),
     ],
 )
-def test_the_actions_are_kept_of_what_will_be_filmed_and_of_nothing_else(
+def test_only_actions_of_episodes_that_get_a_video_are_kept(
     which: VideoSelection, expected: set[int]
 ) -> None:
     remembered = ActionHistory(VideoSettings(episodes=2, which=which))
@@ -253,7 +253,7 @@ def test_the_actions_are_kept_of_what_will_be_filmed_and_of_nothing_else(
     assert all((actions == key[2]).all() for key, actions in remembered.actions.items())
 
 
-def test_more_actions_than_memory_should_hold_are_not_kept(
+def test_actions_beyond_the_memory_limit_are_not_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(video_replay, "_MOST_BYTES", 100)
@@ -267,7 +267,7 @@ def test_more_actions_than_memory_should_hold_are_not_kept(
 
 
 @pytest.mark.usefixtures("forgotten")
-def test_another_outcome_for_the_camera_is_warned_of_and_its_video_removed(run: Run) -> None:
+def test_a_replay_with_another_outcome_is_warned_of_and_its_video_removed(run: Run) -> None:
     evaluation = run(**FORGETFUL, policy__type=f"{__name__}:SUCCEEDS")
     (warning,) = evaluation.filmed.warnings
     assert warning.startswith("point-0 episode 0 (seed 1000) came out differently for the camera")
@@ -277,7 +277,7 @@ def test_another_outcome_for_the_camera_is_warned_of_and_its_video_removed(run: 
 
 
 @pytest.mark.usefixtures("forgotten")
-def test_another_way_to_the_same_outcome_is_warned_of(run: Run) -> None:
+def test_a_replay_with_another_digest_is_warned_of(run: Run) -> None:
     evaluation = run(**FORGETFUL, policy__type=f"{__name__}:WANDERS")
     (warning,) = evaluation.filmed.warnings
     assert "digest" in warning
@@ -285,7 +285,7 @@ def test_another_way_to_the_same_outcome_is_warned_of(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("forgotten")
-def test_the_page_keeps_the_warning_until_the_episode_is_filmed_again(run: Run) -> None:
+def test_the_page_keeps_the_warning_until_the_episode_has_a_new_video(run: Run) -> None:
     first = run(**FORGETFUL, policy__type=f"{__name__}:WANDERS")
     assert page_data(load_run(first.path))["film_warnings"] == first.filmed.warnings
     other = run(video__episodes=1, env__endless=True)
@@ -297,9 +297,7 @@ def test_the_page_keeps_the_warning_until_the_episode_is_filmed_again(run: Run) 
     assert read_video_warnings(other.path) == {kept: "another"}
 
 
-def test_the_camera_takes_over_the_simulators_that_are_open(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_replay_reuses_open_simulators(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = []
     make_sim = Fake.make_sim
 
@@ -314,7 +312,7 @@ def test_the_camera_takes_over_the_simulators_that_are_open(
     assert len(opened) == 1
 
 
-def test_the_line_says_how_many_have_been_filmed() -> None:
+def test_the_progress_line_counts_videos() -> None:
     said = io.StringIO()
     progress = VideoProgress(3, Console(file=said))
     assert progress.line() == "filming 0/3  starting"
@@ -328,14 +326,14 @@ def test_the_line_says_how_many_have_been_filmed() -> None:
 
 
 @pytest.mark.usefixtures("forgotten")
-def test_a_worker_killed_while_filming_is_replaced_and_its_video_made(run: Run) -> None:
+def test_a_worker_killed_during_a_replay_is_replaced_and_its_video_made(run: Run) -> None:
     evaluation = run(**FORGETFUL, policy__type=f"{__name__}:KILLS")
     assert evaluation.filmed.warnings == []
     assert videos(evaluation) == {"point_0/episode_0.mp4"}
     assert len(frames(evaluation.path / "videos/point_0/episode_0.mp4")) == 51
 
 
-def test_a_camera_that_keeps_breaking_costs_the_video_and_nothing_else(
+def test_a_replay_that_keeps_failing_costs_only_the_video(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def add(self: VideoFile, picture: Array) -> None:
@@ -350,7 +348,7 @@ def test_a_camera_that_keeps_breaking_costs_the_video_and_nothing_else(
     assert len(evaluation.rows) == 4
 
 
-def test_a_run_killed_while_filming_lost_nothing_and_is_resumed(tmp_path: Path) -> None:
+def test_a_run_killed_during_replays_lost_nothing_and_is_resumed(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     command = [
         sys.executable, "-m", "proctor.cli", "eval", "--policy.type=random", "--env.type=fake",
@@ -377,7 +375,7 @@ def test_a_run_killed_while_filming_lost_nothing_and_is_resumed(tmp_path: Path) 
     assert "episode_1.mp4" in (folder / "report.html").read_text()
 
 
-def test_a_resumed_run_films_only_what_has_no_video(run: Run) -> None:
+def test_a_resumed_run_makes_only_missing_videos(run: Run) -> None:
     first = run(video__episodes=1, env__endless=True)
     made = first.path / "videos/point_0/episode_0.mp4"
     before = made.stat().st_mtime_ns
@@ -386,7 +384,7 @@ def test_a_resumed_run_films_only_what_has_no_video(run: Run) -> None:
     assert videos(again) == {"point_0/episode_0.mp4", "point_0/episode_1.mp4"}
 
 
-def test_lockstep_runs_are_filmed_too(run: Run) -> None:
+def test_lockstep_runs_get_videos(run: Run) -> None:
     evaluation = run(video__episodes=1, env__endless=True, eval__scheduler="lockstep")
     assert videos(evaluation) == {"point_0/episode_0.mp4"}
     assert evaluation.filmed.warnings == []
@@ -395,7 +393,7 @@ def test_lockstep_runs_are_filmed_too(run: Run) -> None:
 DEFAULT = {"video__episodes": None, "env__endless": True, "policy__inputs": "observation.image"}
 
 
-def test_a_failure_of_each_task_is_filmed_by_default_where_the_policy_sees_images(run: Run) -> None:
+def test_by_default_a_failure_of_each_task_gets_a_video_if_the_policy_uses_images(run: Run) -> None:
     assert videos(run(**DEFAULT)) == {"point_0/episode_0.mp4"}
     blind = run(**{**DEFAULT, "policy__inputs": []})
     assert videos(blind) == set()
@@ -404,7 +402,7 @@ def test_a_failure_of_each_task_is_filmed_by_default_where_the_policy_sees_image
     )
 
 
-def test_why_there_is_no_video_of_a_run_without_failures_is_said(run: Run) -> None:
+def test_a_run_without_failures_says_why_it_has_no_video(run: Run) -> None:
     asked: dict[str, Any] = {"video__episodes": 1, "policy__type": "expert", "eval__n_episodes": 1}
     told = "no videos: no episode failed; --video.which=first records the first ones"
     assert run(**asked).filmed.note == told
@@ -416,7 +414,7 @@ def _missing_extra(name: str) -> None:
     return None
 
 
-def test_without_the_extra_a_run_that_asked_for_videos_is_refused_in_one_line(
+def test_without_the_extra_a_run_with_requested_videos_is_refused(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", _missing_extra)
@@ -426,7 +424,7 @@ def test_without_the_extra_a_run_that_asked_for_videos_is_refused_in_one_line(
     assert not list(tmp_path.glob("run*/*.jsonl"))
 
 
-def test_without_the_extra_a_run_that_did_not_ask_goes_without(
+def test_without_the_extra_a_run_with_default_videos_runs_without_them(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", _missing_extra)
@@ -437,7 +435,7 @@ def test_without_the_extra_a_run_that_did_not_ask_goes_without(
     assert evaluation.filmed.note.startswith("no videos: the video encoder is not installed")
 
 
-def test_without_graphics_only_a_run_that_asked_is_refused(
+def test_without_graphics_only_a_run_with_requested_videos_is_refused(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def preflight(self: Fake, keys: Sequence[str]) -> dict[str, str]:
@@ -456,7 +454,7 @@ def test_without_graphics_only_a_run_that_asked_is_refused(
 @pytest.mark.parametrize(
     "flag", [{"video__episodes": -1}, {"video__every": 0}, {"video__fps": 0}, {"video__width": 0}]
 )
-def test_values_that_make_no_sense_are_named(run: Run, flag: dict[str, Any]) -> None:
+def test_invalid_values_are_refused_with_their_flag(run: Run, flag: dict[str, Any]) -> None:
     name = next(iter(flag)).replace("__", ".")
     with pytest.raises(UsageError) as refused:
         run(**flag)

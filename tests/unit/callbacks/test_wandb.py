@@ -68,7 +68,7 @@ def test_the_rate_is_logged_as_episodes_end(run: Run, monkeypatch: pytest.Monkey
     assert all(point["speed/steps_per_s"] > 0 for point in session.history[:-2])
 
 
-def test_a_resumed_run_goes_on_under_its_id(run: Run) -> None:
+def test_a_resumed_run_keeps_its_wandb_id(run: Run) -> None:
     first = run(**OFFLINE, eval__n_episodes=2)
     second = run(**OFFLINE, eval__n_episodes=5, resume=True, output_dir=str(first.path))
     before, after = logged(second.path)
@@ -78,7 +78,7 @@ def test_a_resumed_run_goes_on_under_its_id(run: Run) -> None:
     assert after.history[-1]["episodes"] == 5
 
 
-def test_all_files_of_it_are_in_the_run_folder(run: Run, tmp_path: Path) -> None:
+def test_all_wandb_files_are_in_the_run_folder(run: Run, tmp_path: Path) -> None:
     evaluation = run(**OFFLINE)
     outside = [path for path in (tmp_path / "home").rglob("*") if path.is_file()]
     assert not [path for path in outside if "log" not in path.name]
@@ -135,7 +135,7 @@ class BrokenWandb(types.ModuleType):
 
 
 @pytest.mark.parametrize("step", ["init", "log", "finish"])
-def test_trouble_with_wandb_costs_one_warning_and_no_episode(
+def test_a_wandb_failure_costs_one_warning_and_no_episode(
     step: str,
     run: Run,
     tmp_path: Path,
@@ -150,7 +150,7 @@ def test_trouble_with_wandb_costs_one_warning_and_no_episode(
 
 
 @pytest.mark.parametrize("step", ["init", "log"])
-def test_a_wandb_that_never_answers_holds_up_nothing_but_the_end(
+def test_a_wandb_that_never_answers_delays_only_the_end(
     step: str,
     run: Run,
     tmp_path: Path,
@@ -182,12 +182,12 @@ def test_online_without_a_login_is_refused_before_it_starts(run: Run, tmp_path: 
 
 
 @pytest.mark.parametrize("flags", [{}, {"wandb__enable": True, "wandb__mode": "disabled"}])
-def test_a_run_that_is_not_logged_has_nothing_of_it(flags: dict[str, Any], run: Run) -> None:
+def test_a_run_that_is_not_logged_has_no_wandb_files(flags: dict[str, Any], run: Run) -> None:
     evaluation = run(**flags)
     assert not list(evaluation.path.glob("wandb*"))
 
 
-def test_a_damaged_id_is_named(run: Run) -> None:
+def test_a_damaged_wandb_id_is_refused(run: Run) -> None:
     first = run(**OFFLINE, eval__n_episodes=1)
     (first.path / "wandb.json").write_text("{")
     with refuses(RunFolderError, "run.damaged") as refused:
@@ -195,7 +195,7 @@ def test_a_damaged_id_is_named(run: Run) -> None:
     assert "wandb.json" in str(refused.value)
 
 
-def test_a_mode_that_is_none_is_named() -> None:
+def test_an_unknown_wandb_mode_is_refused() -> None:
     settings = {"policy.type": "random", "env.type": "fake", "wandb.mode": "ofline"}
     with pytest.raises(UsageError) as refused:
         build(EvalConfig, settings)

@@ -63,7 +63,7 @@ def asked_for(ended: subprocess.CompletedProcess[str]) -> list[str]:
     return [line.split()[1] for line in ended.stdout.splitlines() if line.startswith("target ")]
 
 
-def test_everything_is_asked_for_in_a_clone_that_knows_nothing_of_this_machine(
+def test_all_targets_run_in_a_clone_isolated_from_this_machine(
     project: Project, tmp_path: Path
 ) -> None:
     settings = tmp_path / "config" / "pip" / "pip.conf"
@@ -94,7 +94,7 @@ def test_everything_is_asked_for_in_a_clone_that_knows_nothing_of_this_machine(
     assert temporary.startswith(f"TMPDIR={project.temporary}/"), "what is left there would stay"
 
 
-def test_another_rate_of_the_demo_ends_it(project: Project) -> None:
+def test_an_unexpected_demo_rate_fails(project: Project) -> None:
     project.commit(demo="success 96.0% [90.2, 98.4] n=100")
     ended = project.ci()
     assert ended.returncode == 1
@@ -105,7 +105,7 @@ def test_another_rate_of_the_demo_ends_it(project: Project) -> None:
 @pytest.mark.parametrize(
     "printed", ["success 88.3% [77.8, 94.2] n=60", "no rate", f"the {TRAINED} of another line"]
 )
-def test_a_tutorial_without_a_policy_that_works_ends_it(project: Project, printed: str) -> None:
+def test_a_tutorial_whose_policy_fails_is_a_failure(project: Project, printed: str) -> None:
     project.commit(tutorial=printed)
     ended = project.ci()
     assert ended.returncode == 1
@@ -119,7 +119,7 @@ def test_the_first_rate_of_the_tutorial_counts_and_the_expert_is_second(project:
 
 
 @pytest.mark.parametrize("failing", TARGETS)
-def test_a_target_that_fails_ends_it(project: Project, failing: str) -> None:
+def test_a_failing_target_stops_the_run(project: Project, failing: str) -> None:
     project.commit(failing=failing)
     ended = project.ci()
     assert ended.returncode != 0

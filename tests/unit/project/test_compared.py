@@ -68,7 +68,7 @@ WATCHED = BenchmarkPlugin(FakeConfig, Watched, "watched")
 
 
 @pytest.mark.parametrize("scheduler", ["continuous", "lockstep"])
-def test_nothing_is_stepped_after_its_episode_while_others_go_on(
+def test_no_simulator_is_stepped_after_its_episode(
     run: Callable[..., Evaluation], scheduler: str
 ) -> None:
     evaluation = run(
@@ -110,7 +110,7 @@ def rewards_by_hand(index: int) -> list[float]:
     return rewards
 
 
-def test_workers_stay_without_torch_when_the_policy_is_a_network(
+def test_workers_do_not_import_torch_for_a_network_policy(
     run: Callable[..., Evaluation],
 ) -> None:
     pytest.importorskip("torch", reason="policies need torch: pip install 'proctor[torch]'")

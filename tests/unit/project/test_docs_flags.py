@@ -90,11 +90,11 @@ def test_every_flag_in_a_command_line_of_the_documents_exists(known: dict[str, s
     assert {name: flags for name, flags in lost.items() if flags} == {}
 
 
-def test_every_link_in_the_documents_leads_somewhere() -> None:
+def test_every_link_in_the_documents_is_valid() -> None:
     assert [lost for page in PAGES for lost in broken_links(page, page.read_text("utf-8"))] == []
 
 
-def test_what_leads_nowhere_would_be_found(known: dict[str, set[str]]) -> None:
+def test_an_invalid_flag_or_link_would_be_found(known: dict[str, set[str]]) -> None:
     shown = "    proctor eval --seed=3 \\\n        --eval.n_episode=3\n`proctor train --seed=1`"
     assert unknown_flags(shown, known) == ["eval --eval.n_episode"]
     page = ROOT / "docs/report.md"

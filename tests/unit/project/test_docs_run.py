@@ -45,7 +45,7 @@ def beside_the_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 @pytest.mark.usefixtures("beside_the_examples")
 @pytest.mark.parametrize("page", EXAMPLES)
-def test_the_commands_for_a_plug_in_run_in_the_folder_that_it_lies_in(page: str) -> None:
+def test_the_commands_for_a_plug_in_run_in_its_folder(page: str) -> None:
     lines = re.findall(
         r"^ +proctor (eval .*my_package.*)$", (DOCS / page).read_text(), re.MULTILINE
     )

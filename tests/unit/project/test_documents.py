@@ -59,7 +59,7 @@ def test_every_path_and_module_that_sources_name_exists() -> None:
     assert [line for path in sources() for line in missing(path)] == []
 
 
-def test_every_room_that_documents_name_exists() -> None:
+def test_every_package_that_documents_name_exists() -> None:
     lost = [
         f"{page.relative_to(ROOT)}: {name}"
         for page in documents()
@@ -71,7 +71,7 @@ def test_every_room_that_documents_name_exists() -> None:
     assert lost == []
 
 
-def test_what_does_not_exist_would_be_found() -> None:
+def test_a_name_that_does_not_exist_would_be_found() -> None:
     assert not is_module("proctor.engine.nowhere")
     assert not is_module("proctor.nowhere")
     assert is_module("proctor.engine.worker.Worker")

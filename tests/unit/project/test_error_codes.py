@@ -21,13 +21,17 @@ DONE = {
     "datasets",
     "engine",
     "evaluation",
+    "features",
+    "fingerprint",
     "protocols",
     "report",
     "runs",
     "serving",
     "stats",
     "system",
+    "testing",
     "training",
+    "types",
 }
 """Packages and modules of ``proctor`` in which every error has a code."""
 

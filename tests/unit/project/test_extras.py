@@ -23,7 +23,7 @@ def test_every_extra_is_tried() -> None:
     assert all_extras() == list(EXTRAS)
 
 
-def test_one_extra_can_be_tried_or_that_which_the_commit_chooses() -> None:
+def test_one_extra_is_chosen_by_name_or_by_commit() -> None:
     assert chosen(["gym", "hub"], []) == ["gym", "hub"]
     assert chosen(["gym", "hub"], ["--only=hub"]) == ["hub"]
     assert chosen(["gym", "hub"], ["--by-commit"]) in (["gym"], ["hub"])

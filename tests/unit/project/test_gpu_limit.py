@@ -18,7 +18,7 @@ NOTHING = np.zeros((1, 1, 3), np.uint8)
     rate=times, sizes=st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=16),
     requests=st.integers(0, 500), batches=st.integers(0, 100),
 )  # fmt: skip
-def test_no_fraction_exceeds_1_however_badly_the_idle_host_was_measured(
+def test_no_fraction_exceeds_1_for_any_reference_measurement(
     span_s: float, renders: float, infer_share: float, sim_share: float, workers: int, cores: int,
     rate: float, sizes: list[float], requests: int, batches: int,
 ) -> None:  # fmt: skip
@@ -50,7 +50,7 @@ def test_the_limit_is_the_largest_kind_of_work_and_not_their_sum() -> None:
     assert limit.fraction == pytest.approx(20 / 30)
 
 
-def test_what_took_longer_alone_than_in_the_run_is_named() -> None:
+def test_unreliable_reference_measurements_are_named() -> None:
     work = gpu_limit.RunWork(30.0, 6000, 500, 5000, 12.0, 150.0, 14, 16)
     limit = gpu_limit.limit_of(work, 100.0, {8: 0.1, 14: 0.1})
     assert limit.unreliable == ("rendering", "inference")

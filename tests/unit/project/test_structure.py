@@ -68,7 +68,7 @@ def names_of(module: str) -> set[str]:
     return found
 
 
-def test_what_a_measurement_imports_of_ours_is_there() -> None:
+def test_every_import_of_a_measurement_exists() -> None:
     """Measurements may run on rented machines, and no other test checks this first."""
     missing = [
         f"{module}: {node.module}.{alias.name}"
@@ -165,7 +165,7 @@ def test_phases_of_an_evaluation_receive_settings_and_not_the_whole_context() ->
     }
 
 
-def test_text_of_others_is_made_harmless_in_one_place_for_terminals_and_one_for_pages() -> None:
+def test_untrusted_text_is_sanitised_in_one_place_for_terminals_and_one_for_pages() -> None:
     def who(calls: str) -> set[str]:
         return {name for name, path in modules().items() if calls in path.read_text("utf-8")}
 

@@ -66,7 +66,7 @@ def lines_of(report: str, level: DoctorLevel) -> list[str]:
     return [line for line in report.splitlines() if line.startswith(level.value)]
 
 
-def test_a_sound_machine_has_no_warnings_and_exit_code_0(examine: Examine) -> None:
+def test_a_healthy_machine_has_no_warnings_and_exit_code_0(examine: Examine) -> None:
     code, report = examine(EGL, NO_OSMESA, NO_GLFW)
     assert code == 0
     assert not lines_of(report, DoctorLevel.WARN) + lines_of(report, DoctorLevel.FAIL)
@@ -100,7 +100,7 @@ def test_a_benchmark_that_does_not_open_fails_and_one_that_is_not_installed_does
     assert lines_of(report, DoctorLevel.FAIL) == ["FAIL  metaworld  No module named 'packaging'"]
 
 
-def test_a_machine_that_cannot_render_fails_with_the_command_that_mends_it(
+def test_a_machine_that_cannot_render_fails_with_the_command_that_fixes_it(
     examine: Examine,
 ) -> None:
     code, report = examine(NO_EGL, NO_OSMESA, NO_GLFW)
@@ -128,7 +128,7 @@ def test_without_mujoco_nothing_is_probed_and_the_extra_is_named(examine: Examin
         ("3.10.0", "LIBERO's contacts (since 3.4)"),
     ],
 )
-def test_another_mujoco_is_named_with_what_it_changes(
+def test_an_untested_mujoco_is_reported_with_its_effects(
     examine: Examine, version: str, effects: str
 ) -> None:
     code, report = examine(EGL, mujoco=version)
@@ -138,7 +138,7 @@ def test_another_mujoco_is_named_with_what_it_changes(
     assert "fix: pip install mujoco==3.3.0" in report
 
 
-def test_textures_are_dark_before_contacts_change(examine: Examine) -> None:
+def test_texture_and_contact_changes_are_reported_by_version(examine: Examine) -> None:
     assert "contacts" not in examine(EGL, mujoco="3.3.3")[1]
     assert "textures" in examine(EGL, mujoco="3.4.0")[1]
 
@@ -156,7 +156,9 @@ def test_the_tested_versions_are_those_installed_by_set_up() -> None:
         assert f"{name}=={version}" in pinned
 
 
-def test_a_container_with_little_memory_is_told_how_many_workers_fit(examine: Examine) -> None:
+def test_a_container_with_little_memory_gets_a_number_of_workers_that_fits(
+    examine: Examine,
+) -> None:
     code, report = examine(EGL, memory=GIB)
     assert code == 0
     assert "warn  memory     1.0 GiB usable of 64.0, the container's limit: too little" in report
@@ -174,7 +176,7 @@ def test_a_broken_mujoco_gl_fails_although_others_render(
     assert "fix: unset MUJOCO_GL" in report
 
 
-def test_drawing_on_the_cpu_beside_a_gpu_is_a_warning(examine: Examine) -> None:
+def test_rendering_on_the_cpu_beside_a_gpu_is_a_warning(examine: Examine) -> None:
     gpus = GpuInfo(("NVIDIA H200",), "2.13.0", usable=True)
     code, report = examine(NO_EGL, OSMESA, gpus=gpus)
     assert code == 0
@@ -192,7 +194,7 @@ def test_drawing_on_the_cpu_beside_a_gpu_is_a_warning(examine: Examine) -> None:
         (GpuInfo((), "2.13.0+cpu"), DoctorLevel.OK, "none (torch 2.13.0+cpu)"),
     ],
 )
-def test_a_gpu_is_of_use_only_with_a_torch_that_uses_it(
+def test_a_gpu_that_torch_cannot_use_is_a_warning(
     gpus: GpuInfo, level: DoctorLevel, text: str
 ) -> None:
     finding = doctor.gpu_finding(gpus)
@@ -248,7 +250,7 @@ def test_version_one_memory_limits_are_read(tmp_path: Path) -> None:
     ("egl_ms", "osmesa_ms", "chosen"),
     [(12, 40, "egl"), (40, 12, "osmesa"), (12, 12, "egl"), (14, 10, "egl")],
 )
-def test_the_fastest_backend_is_taken_and_egl_when_it_is_close(
+def test_the_fastest_backend_is_chosen_and_egl_if_it_is_close(
     egl_ms: float, osmesa_ms: float, chosen: str
 ) -> None:
     best = gl.pick_fastest([GlProbe("egl", frame_ms=egl_ms), GlProbe("osmesa", "", osmesa_ms)])
@@ -294,7 +296,7 @@ def test_mujoco_gl_leaves_no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     assert gl.describe_chosen_backend() is None
 
 
-def test_no_backend_at_all_is_an_error_that_names_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_without_any_backend_names_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gl, "probe_backends", lambda backends: (NO_EGL, NO_GLFW))
     with refuses(NoGraphics, "gl.unavailable") as refused:
         gl.gl_variables(needed=True)

@@ -21,7 +21,7 @@ def failure_of(module: str, package: str) -> Exception:
     raise AssertionError(f"{module} can be imported")
 
 
-def test_a_module_that_python_does_not_find_is_missing() -> None:
+def test_a_module_that_python_does_not_find_is_reported_as_missing() -> None:
     failure = failure_of("no_such_package", "no_such_package")
     assert isinstance(failure, MissingExtra)
     assert str(failure).startswith("Name is not installed")
@@ -40,7 +40,7 @@ def test_a_module_that_python_does_not_find_is_missing() -> None:
         OSError(12, "Cannot allocate memory"),
     ],
 )
-def test_whatever_else_an_import_raises_is_a_package_that_fails_to_load(error: Exception) -> None:
+def test_other_import_errors_are_reported_as_failing_to_load(error: Exception) -> None:
     failure = import_failure(error, "torch", "torch")
     assert isinstance(failure, FailedToLoad)
     assert not isinstance(failure, MissingExtra)
@@ -51,7 +51,7 @@ def limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (300_000 * 1024, 300_000 * 1024))
 
 
-def test_torch_under_a_memory_limit_is_not_said_to_be_missing(tmp_path: Path) -> None:
+def test_torch_under_a_memory_limit_is_not_reported_as_missing(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed (proctor[torch])")
     done = subprocess.run(
         [sys.executable, "-c", "import proctor.training"], capture_output=True, text=True,

@@ -66,7 +66,7 @@ def test_a_patch_that_keeps_size_and_time_changes_the_hash(site: Path) -> None:
     assert package_hashes(["gym-toy"]) != before
 
 
-def test_a_fork_that_is_found_first_is_what_is_hashed(
+def test_a_fork_that_is_found_first_is_hashed(
     site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = package_hashes(["gym-toy"])
@@ -77,7 +77,7 @@ def test_a_fork_that_is_found_first_is_what_is_hashed(
     assert package_hashes(["gym-toy"]) != before
 
 
-def test_what_differs_between_platforms_is_left_out(site: Path) -> None:
+def test_compiled_code_is_left_out(site: Path) -> None:
     before = package_hashes(["gym-toy"])
     (site / "gym_toy" / "__pycache__").mkdir()
     for name in ("__pycache__/x.cpython-311.pyc", "core.abi3.so", "libx.so.3.4", "core.dylib"):
@@ -86,7 +86,7 @@ def test_what_differs_between_platforms_is_left_out(site: Path) -> None:
 
 
 @pytest.mark.parametrize("with_names", [True, False])
-def test_an_editable_install_is_hashed_where_it_lies(site: Path, *, with_names: bool) -> None:
+def test_an_editable_install_is_hashed_at_its_source(site: Path, *, with_names: bool) -> None:
     before = package_hashes(["gym-toy"])
     info = site / "gym_toy-1.0.dist-info"
     (info / "RECORD").write_text("__editable___gym_toy.pth,,\n")
@@ -105,7 +105,7 @@ def test_a_module_of_one_file_is_hashed(site: Path) -> None:
     assert before != after
 
 
-def test_nothing_is_imported_and_what_is_not_installed_is_left_out(site: Path) -> None:
+def test_nothing_is_imported_and_missing_packages_are_left_out(site: Path) -> None:
     assert package_hashes(["gym-toy", "no-such-thing", "numpy"]).keys() == {"gym_toy"}
     assert "gym_toy" not in sys.modules
 
@@ -121,7 +121,7 @@ def test_unchanged_files_are_not_read_again(site: Path, cache: Path) -> None:
     assert package_hashes(["gym-toy"]) == before
 
 
-def test_files_that_have_just_changed_are_not_kept(
+def test_hashes_of_files_that_have_just_changed_are_not_cached(
     site: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(package_files, "_SETTLED_S", 60.0)

@@ -85,7 +85,7 @@ def test_flags_that_a_cluster_cannot_support_are_refused(
     assert named in str(refused(run, tmp_path, cluster="local", **flags))
 
 
-def test_a_cluster_is_not_told_the_flags_of_the_command() -> None:
+def test_a_cluster_never_sees_the_commands_flags() -> None:
     told = (
         "from proctor.system.ray_cluster import join_cluster; leave = join_cluster('local'); "
         "import ray; "
@@ -96,7 +96,7 @@ def test_a_cluster_is_not_told_the_flags_of_the_command() -> None:
     assert done.stdout.strip() == "['proctor']", done.stderr
 
 
-def test_a_run_of_a_cluster_is_resumed_audited_and_shown_without_one(
+def test_a_cluster_run_is_resumed_audited_and_reported_without_a_cluster(
     run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = run(cluster="none").path

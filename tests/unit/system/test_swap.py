@@ -29,7 +29,7 @@ def test_swapped_folders_have_each_others_content(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "old"]
 
 
-def test_a_folder_that_is_not_there_leaves_the_other_as_it_was(
+def test_swapping_with_a_missing_folder_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, _ = two_folders(tmp_path)
@@ -42,7 +42,7 @@ def test_a_folder_that_is_not_there_leaves_the_other_as_it_was(
 
 
 @pytest.mark.parametrize("renames", [1, 2])
-def test_a_kill_between_the_renames_leaves_one_whole_after_mending(
+def test_a_kill_between_the_renames_is_recovered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int
 ) -> None:
     monkeypatch.setattr(files, "_exchange", lambda one, other: False)
