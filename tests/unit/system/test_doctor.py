@@ -223,7 +223,7 @@ def test_the_report_fits_80_columns(examine: Examine, monkeypatch: pytest.Monkey
 
 def test_doctor_takes_no_arguments(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["doctor", "now"]) == 2
-    assert "doctor takes no arguments, got 'now'" in capsys.readouterr().err
+    assert "doctor takes no arguments" in capsys.readouterr().err
     assert cli.main(["doctor", "--help"]) == 0
 
 
