@@ -193,7 +193,7 @@ def field_label(name: str) -> str:
 def short_value(value: Any) -> str:
     """Return a value as short text; of a hash, the first digits."""
     if value is None:
-        return "not said"
+        return "not set"
     if isinstance(value, str) and _HASH.fullmatch(value):
         return value[:12]
     text = repr(value)

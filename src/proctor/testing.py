@@ -161,7 +161,7 @@ def _query(
     steps = [0] * len(specs)
     chunks_by_episode: list[list[Array]] = [[] for _ in specs]
     for number in range(n_queries):
-        queries = [Query(*asked) for asked in zip(specs, steps, states, strict=True)]
+        queries = [Query(*fields) for fields in zip(specs, steps, states, strict=True)]
         generated = [_random_observation(policy, benchmark, spec, number) for spec in specs]
         observations = {
             key: np.stack([window[key] for window in generated]) for key in policy.spec.inputs

@@ -206,9 +206,9 @@ class VideoProgress(ProgressCallback):
 class RecordingProgress(ProgressCallback):
     """Shows how many demonstrations are recorded and how many episodes were not kept."""
 
-    def __init__(self, wanted: int, before: int, keep: Keep, console: Console) -> None:
+    def __init__(self, planned: int, before: int, keep: Keep, console: Console) -> None:
         super().__init__(console)
-        self._wanted = wanted
+        self._planned = planned
         self._before = self._kept = before
         self._lost = 0
         self._keep = keep
@@ -222,8 +222,8 @@ class RecordingProgress(ProgressCallback):
 
     def line(self) -> str:
         """Return the line as text."""
-        done, left = self._kept - self._before, max(0, self._wanted - self._kept)
-        parts = [f"recorded {self._kept}/{self._wanted}", f"{self._lost} not kept"]
+        done, left = self._kept - self._before, max(0, self._planned - self._kept)
+        parts = [f"recorded {self._kept}/{self._planned}", f"{self._lost} not kept"]
         parts.append(time_left(done, left, self._progress.elapsed_s))
         parts.append(f"{self._progress.steps_per_s:,.0f} steps/s")
         return "  ".join(parts)

@@ -67,18 +67,18 @@ class RecordingOptions:
 
     def discard(self, key: EpisodeKey) -> None:
         """Remove an episode's staged files, if there are any."""
-        take = self.staging_folder(key)
+        folder = self.staging_folder(key)
         with explaining_write_errors(self.folder):
-            if take.exists():
-                shutil.rmtree(take)
+            if folder.exists():
+                shutil.rmtree(folder)
 
     def discard_all_but(self, keys: Collection[EpisodeKey]) -> None:
         """Remove staged files of earlier sessions, except those of ``keys``."""
         kept = {self.staging_folder(key) for key in keys}
         with explaining_write_errors(self.folder):
-            for take in list(self.folder.glob(f"{STAGING_FOLDER}/*/*")):
-                if take not in kept:
-                    shutil.rmtree(take)
+            for folder in list(self.folder.glob(f"{STAGING_FOLDER}/*/*")):
+                if folder not in kept:
+                    shutil.rmtree(folder)
 
     def remove_empty_folders(self) -> None:
         """Remove staging folders that are empty."""
@@ -100,11 +100,13 @@ class EpisodeRecorder:
                 recording.staging_folder(spec.key), recording.info, recording.codec
             )
 
-    def add(self, seen: Observation, wanted: Array, step: StepResult) -> None:
+    def add(self, observation: Observation, action: Array, step: StepResult) -> None:
         """Write one frame."""
         features = self._recording.info.features
-        frame = {key: _as_stored(seen[key], features[key]["dtype"]) for key in seen}
-        frame[ACTION] = wanted
+        frame = {
+            key: _as_stored(value, features[key]["dtype"]) for key, value in observation.items()
+        }
+        frame[ACTION] = action
         if REWARD in features:
             frame[REWARD] = np.asarray([step.reward], np.float32)
         if SUCCESS in features:
@@ -121,9 +123,9 @@ class EpisodeRecorder:
                 self._writer.discard()
 
 
-def _as_stored(seen: Array, dtype: str) -> Array:
+def _as_stored(value: Array, dtype: str) -> Array:
     """Return an observation in the dataset's dtype; images stay as they are."""
-    return seen if dtype in ("video", "image") else np.asarray(seen, dtype)
+    return value if dtype in ("video", "image") else np.asarray(value, dtype)
 
 
 def stored_feature(feature: Feature) -> Feature:

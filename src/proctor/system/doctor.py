@@ -97,11 +97,13 @@ def run_checks(open_benchmarks: OpenBenchmarks) -> Iterator[DoctorFinding]:
     gpus = find_gpus()
     yield gpu_finding(gpus)
     if installed_version("mujoco") is not None:
-        wanted = requested_backend()
-        backends = dict.fromkeys([*platform_backends(), *([wanted] if wanted else [])])
+        requested = requested_backend()
+        backends = dict.fromkeys([*platform_backends(), *([requested] if requested else [])])
         probes = probe_backends(tuple(backends), always_time=True)
-        yield from graphics_findings(probes, wanted, gpus)
-        chosen = pick_fastest([probe for probe in probes if not wanted or probe.backend == wanted])
+        yield from graphics_findings(probes, requested, gpus)
+        chosen = pick_fastest(
+            [probe for probe in probes if not requested or probe.backend == requested]
+        )
         renders = (
             {} if chosen is None else {"MUJOCO_GL": chosen.backend}
         )  # benchmarks need not probe again
@@ -174,16 +176,16 @@ def _mujoco_effects(version: str) -> list[str]:
 def find_gpus() -> GpuInfo:
     """List GPUs with the driver's tool, and with torch in a subprocess if it is installed."""
     version = installed_version("torch")
-    seen = _lines_of(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"])
+    names = _lines_of(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"])
     if version is None:
-        return GpuInfo(seen)
+        return GpuInfo(names)
     done = subprocess.run(  # noqa: S603  our own command
         [sys.executable, "-c", _LIST_TORCH_DEVICES], capture_output=True, text=True, check=False
     )
     if done.returncode:
-        return GpuInfo(seen, version, torch_error=(done.stderr.strip().splitlines() or ["?"])[-1])
+        return GpuInfo(names, version, torch_error=(done.stderr.strip().splitlines() or ["?"])[-1])
     usable = tuple(done.stdout.splitlines())
-    return GpuInfo(usable or seen, version, usable=bool(usable))
+    return GpuInfo(usable or names, version, usable=bool(usable))
 
 
 def _lines_of(command: Sequence[str]) -> tuple[str, ...]:
@@ -212,21 +214,26 @@ def gpu_finding(gpus: GpuInfo) -> DoctorFinding:
     return DoctorFinding(DoctorLevel.OK, "gpu", f"{names} (torch {gpus.torch})")
 
 
-def graphics_findings(probes: Sequence[GlProbe], wanted: str, gpus: GpuInfo) -> list[DoctorFinding]:
+def graphics_findings(
+    probes: Sequence[GlProbe], requested: str, gpus: GpuInfo
+) -> list[DoctorFinding]:
     """Report how fast each GL backend renders, and which one an evaluation uses."""
     any_works = any(probe.works for probe in probes)
     findings = [
-        _backend_finding(probe, needed=not any_works or probe.backend == wanted) for probe in probes
+        _backend_finding(probe, needed=not any_works or probe.backend == requested)
+        for probe in probes
     ]
-    chosen = pick_fastest([probe for probe in probes if not wanted or probe.backend == wanted])
+    chosen = pick_fastest(
+        [probe for probe in probes if not requested or probe.backend == requested]
+    )
     if chosen is None and any_works:
-        text = f"MUJOCO_GL={wanted} does not render here, others do"
+        text = f"MUJOCO_GL={requested} does not render here, others do"
         return [*findings, DoctorFinding(DoctorLevel.FAIL, "rendering", text, "unset MUJOCO_GL")]
     if chosen is None:
         text = "nothing here renders images (evaluation from states works)"
         fix = _BACKEND_FIX[platform_backends()[0]]
         return [*findings, DoctorFinding(DoctorLevel.FAIL, "rendering", text, fix)]
-    why = "as MUJOCO_GL asks" if wanted else "eval takes it when MUJOCO_GL is not set"
+    why = "as MUJOCO_GL asks" if requested else "eval uses it when MUJOCO_GL is not set"
     if gpus.names and _in_software(chosen):
         text = f"{chosen.backend} draws on the CPU although there is a GPU ({why})"
         fix = "docker run --gpus=all -e NVIDIA_DRIVER_CAPABILITIES=all"

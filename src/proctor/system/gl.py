@@ -91,8 +91,8 @@ def can_render() -> bool:
 
 def gl_candidates() -> tuple[str, ...]:
     """Return the backends to try, best first; only ``MUJOCO_GL`` if it is set."""
-    wanted = requested_backend()
-    return (wanted,) if wanted else platform_backends()
+    requested = requested_backend()
+    return (requested,) if requested else platform_backends()
 
 
 def platform_backends() -> tuple[str, ...]:
@@ -122,14 +122,14 @@ def _backend_or_raise() -> str:
     if backend is None:
         probes = probe_backends(gl_candidates())
         tried = "; ".join(f"{probe.backend}: {probe.error}" for probe in probes)
-        wanted, known = requested_backend(), platform_backends()
-        if wanted and wanted not in known:
+        requested, known = requested_backend(), platform_backends()
+        if requested and requested not in known:
             raise NoGraphics(
-                f"MUJOCO_GL is set to {wanted}, which cannot render here; unset it, or choose "
+                f"MUJOCO_GL is set to {requested}, which cannot render here; unset it, or choose "
                 f"{', '.join(known)}"
             )
-        source = "MUJOCO_GL is set to" if wanted else "tried"
-        advice = "unset MUJOCO_GL to try all backends, or " if wanted else ""
+        source = "MUJOCO_GL is set to" if requested else "tried"
+        advice = "unset MUJOCO_GL to try all backends, or " if requested else ""
         raise NoGraphics(
             f"no GL backend on this machine can render images ({source} {tried}); {advice}"
             "run: apt-get install libegl1 libgl1-mesa-dri (or libosmesa6)"
@@ -139,5 +139,5 @@ def _backend_or_raise() -> str:
 
 def process_backend() -> str:
     """Return this process's backend; one that preflight has chosen is not probed again."""
-    wanted = requested_backend()
-    return wanted if wanted and wanted not in RENDERING_OFF else _backend_or_raise()
+    requested = requested_backend()
+    return requested if requested and requested not in RENDERING_OFF else _backend_or_raise()

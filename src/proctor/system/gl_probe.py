@@ -45,7 +45,7 @@ with mujoco.Renderer(model, {REFERENCE_PIXELS}, {REFERENCE_PIXELS}) as renderer:
         renderer.update_scene(data)
         pixels = renderer.render()
         return pixels, time.perf_counter() - began
-    assert frame()[0].any(), "the picture is black"
+    assert frame()[0].any(), "the image is black"
     print("drawn", flush=True)
     if sys.stdin.readline().strip() == "time":
         times_s = []
@@ -124,7 +124,7 @@ class _Trial:
         with self._limit():
             stdout, stderr = self._process.communicate("time\n" if timed else "\n")
         if self._timed_out:
-            return GlProbe(self._backend, f"no picture after {_LIMIT_S} s")
+            return GlProbe(self._backend, f"no image after {_LIMIT_S} s")
         if self._process.returncode:
             return GlProbe(
                 self._backend, _reason(stderr) or f"exit code {self._process.returncode}"

@@ -102,16 +102,16 @@ def check_contract(thing: Any, contract: type[Any]) -> None:
     for name, method in vars(contract).items():
         if name.startswith("_") or not inspect.isfunction(method):
             continue
-        wanted = list(inspect.signature(method).parameters)[1:]
+        parameters = list(inspect.signature(method).parameters)[1:]
         offered = getattr(thing, name, None)
         if not callable(offered):
-            raise plugin_error(thing, f"{own} has no method {name}({', '.join(wanted)})")
+            raise plugin_error(thing, f"{own} has no method {name}({', '.join(parameters)})")
         with contextlib.suppress(ValueError):  # not in Python: its signature is unknown
             signature = inspect.signature(offered)
             try:
-                signature.bind(*wanted)
+                signature.bind(*parameters)
             except TypeError:
-                must = f"{own}.{name}{signature} must take ({', '.join(wanted)})"
+                must = f"{own}.{name}{signature} must take ({', '.join(parameters)})"
                 raise plugin_error(offered, must) from None
 
 

@@ -339,7 +339,7 @@ def test_older_digests_are_not_compared_by_an_audit_nor_mixed_by_a_resume(tmp_pa
     assert "digests are not compared" in done.stdout
     done = proctor("eval", "--resume", "--eval.n_episodes=3", f"--output_dir={folder}")
     assert done.returncode == 2
-    assert "digest was not said, now 2" in done.stderr
+    assert "digest was not set, now 2" in done.stderr
     assert len(read_journal(folder).rows) == 2
 
 

@@ -111,9 +111,7 @@ def test_values_are_said_shortly_and_many_are_counted() -> None:
         "bbbbbbbbbbbb; x was 'yyy"
     )
     assert len(said) < 250
-    assert (
-        describe_changes({"benchmark.config.id": ("a", None)}) == "--env.id was 'a', now not said"
-    )
+    assert describe_changes({"benchmark.config.id": ("a", None)}) == "--env.id was 'a', now not set"
     assert describe_changes({str(n): (1, 2) for n in range(9)}).endswith(
         "5 was 1, now 2; and 3 more"
     )

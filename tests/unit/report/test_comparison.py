@@ -314,7 +314,7 @@ def test_a_difference_in_latency_is_said_and_so_are_policies_that_are_alike() ->
     protocol = {**a.record.protocol, "eval": {"latency_steps": 4}}
     late = replace(late, record=replace(a.record, protocol=protocol))
     same = replace(late, record=a.record)
-    assert "--eval.latency_steps is not said in A, 4 in B" in comparison_lines(
+    assert "--eval.latency_steps is not set in A, 4 in B" in comparison_lines(
         compare(a, late, Criteria())
     )
     alike = "the policies of A and B are defined alike"

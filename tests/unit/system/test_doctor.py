@@ -72,7 +72,7 @@ def test_a_healthy_machine_has_no_warnings_and_exit_code_0(examine: Examine) -> 
     assert not lines_of(report, DoctorLevel.WARN) + lines_of(report, DoctorLevel.FAIL)
     assert "ok    egl        12.3 ms a frame of 480x480, NVIDIA H200/PCIe/SSE2" in report
     assert "ok    osmesa     not needed; does not render: its library is not installed" in report
-    assert "ok    rendering  egl: eval takes it when MUJOCO_GL is not set" in report
+    assert "ok    rendering  egl: eval uses it when MUJOCO_GL is not set" in report
     assert "ok    cores      8 usable of " in report
     assert "fix:" not in report
 
@@ -355,7 +355,7 @@ def test_each_failure_is_one_line_and_costs_no_other_backend() -> None:
     assert {probe.backend: probe.error for probe in probes if not probe.works} == {
         "crash": "exit code -6",
         "absent": "its library is not installed",
-        "hang": "no picture after 4 s",
+        "hang": "no image after 4 s",
         "blind": "X11: no display",
         "off": "rendering is switched off",
     }
