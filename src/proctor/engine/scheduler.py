@@ -23,7 +23,7 @@ class SchedulerLimits:
     interleave: bool = False
     """Keep all tasks within a few episodes of each other, for runs that may stop early. Simulators
     are opened more often."""
-    begun: int = -1
+    last_begun: int = -1
     """The last episode index that an earlier session has begun. When interleaving, those rounds are
     completed before another begins: their results may end the run."""
     more_may_come: bool = False
@@ -171,7 +171,7 @@ class Scheduler:
 
     def finish_rounds(self) -> None:
         """Drop episodes of rounds that have not begun, so that all tasks end with equal counts."""
-        last = max(self._started | {self._limits.begun})
+        last = max(self._started | {self._limits.last_begun})
         for task, queue in self._queues.items():
             self._queues[task] = deque(spec for spec in queue if spec.index <= last)
             self._rank(task)
@@ -213,13 +213,15 @@ class Scheduler:
 
     def _must_wait(self, index: int) -> bool:
         """Whether a round that an earlier session began must be completed before ``index``."""
-        begun = self._limits.begun
-        return index > begun and any(spec.index <= begun for spec in self._running.values())
+        last_begun = self._limits.last_begun
+        return index > last_begun and any(
+            spec.index <= last_begun for spec in self._running.values()
+        )
 
     def _furthest(self, behind: int) -> int:
         """Return the highest index that may start while an episode of ``behind`` waits."""
         ahead = behind + _LEAD
-        return min(ahead, self._limits.begun) if behind <= self._limits.begun else ahead
+        return min(ahead, self._limits.last_begun) if behind <= self._limits.last_begun else ahead
 
     def _rank(self, task: TaskKey) -> None:
         """Update the rank of ``task`` after its queue changed; the lowest rank is chosen first."""

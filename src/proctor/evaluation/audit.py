@@ -112,13 +112,13 @@ def run_alone(
     """
     flags = replace(settings.flags, use_async_envs=not in_process, watchdog_s=_WATCHDOG_S)
     scheduler = Scheduler([spec], SchedulerLimits(max_batch=1, max_attempts=2))
-    kept = _Keep()
+    collector = _ResultCollector()
     with Engine(replace(settings, flags=flags), inference, scheduler, n_workers=1) as engine:
-        engine.run([kept])
-    return make_record(kept.results[0])
+        engine.run([collector])
+    return make_record(collector.results[0])
 
 
-class _Keep(Callback):
+class _ResultCollector(Callback):
     """Keeps results in memory."""
 
     def __init__(self) -> None:

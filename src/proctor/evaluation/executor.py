@@ -33,7 +33,7 @@ class Executor(Protocol):
     scheduler: Scheduler
 
     def engine_for(
-        self, specs: Sequence[EpisodeSpec], environment: Mapping[str, str], begun: int = -1
+        self, specs: Sequence[EpisodeSpec], environment: Mapping[str, str], last_begun: int = -1
     ) -> Engine | ClusterEngine:
         """Return an engine with ``specs`` queued, whose workers have these variables set."""
 
@@ -55,7 +55,7 @@ class LocalExecutor:
         self.scheduler = Scheduler((), SchedulerLimits(max_batch=1))
 
     def engine_for(
-        self, specs: Sequence[EpisodeSpec], environment: Mapping[str, str], begun: int = -1
+        self, specs: Sequence[EpisodeSpec], environment: Mapping[str, str], last_begun: int = -1
     ) -> Engine:
         """Return an engine with ``specs`` queued, reusing one with the same environment."""
         if self._engine is not None and environment == self._environment:
@@ -66,7 +66,7 @@ class LocalExecutor:
         workers = self.n_workers(len(specs))
         inference = self.inference(workers)
         batch = max_batch(self.policy.spec, workers)
-        limits = replace(settings.limits, max_batch=batch, begun=begun)
+        limits = replace(settings.limits, max_batch=batch, last_begun=last_begun)
         self.scheduler, self._environment = Scheduler(specs, limits), environment
         self._engine = Engine(settings, inference, self.scheduler, workers)
         return self._engine
@@ -121,10 +121,12 @@ class ClusterExecutor:
         self.scheduler = Scheduler((), SchedulerLimits(max_batch=1))
 
     def engine_for(
-        self, specs: Sequence[EpisodeSpec], environment: Mapping[str, str], begun: int = -1
+        self, specs: Sequence[EpisodeSpec], environment: Mapping[str, str], last_begun: int = -1
     ) -> ClusterEngine:
         """Return the cluster's engine with ``specs`` queued."""
-        limits = replace(self._limits, max_parallel_tasks=0, max_attempts=_MOST_LEASES, begun=begun)
+        limits = replace(
+            self._limits, max_parallel_tasks=0, max_attempts=_MOST_LEASES, last_begun=last_begun
+        )
         self.scheduler = Scheduler(specs, limits)
         if self._cluster_engine is None:
             self._cluster_engine = ClusterEngine(self._join(), self._folder, self._say)

@@ -136,7 +136,7 @@ class RemainingEpisodes:
     """The remaining episodes of a plan."""
 
     specs: list[EpisodeSpec]
-    begun: int
+    last_begun: int
     """The last index of which an earlier session ended an episode; -1: none."""
 
 
@@ -175,8 +175,8 @@ def remaining_episodes(
     mostly successes. Errored episodes run again: their cause may be fixed.
     """
     sound = {row.key for row in done if row.outcome.counts}
-    begun = max((row.episode_index for row in done), default=-1)
+    last_begun = max((row.episode_index for row in done), default=-1)
     missing = (spec for spec in plan if spec.key not in sound)
     return RemainingEpisodes(
-        [spec for spec in missing if spec.index <= begun or not decided], begun
+        [spec for spec in missing if spec.index <= last_begun or not decided], last_begun
     )

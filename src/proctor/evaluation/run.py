@@ -127,7 +127,7 @@ def run_evaluation(
                 rows = _write_results(folder.path, len(plan), record, early_stopping.decision)
             kept.finish()
             with _naming_videos(folder.path, len(plan), record, early_stopping.decision):
-                filmed = session.film(rows, make_video_callbacks)
+                filmed = session.record_videos(rows, make_video_callbacks)
     order = {spec.key: place for place, spec in enumerate(plan)}
     rows.sort(key=lambda row: order[row.key])
     return Evaluation(

@@ -80,7 +80,7 @@ class Session:
                 self._run_lockstep(rest.specs, callbacks)
             else:
                 environment = self._settings.environment
-                engine = self._executor.engine_for(rest.specs, environment, rest.begun)
+                engine = self._executor.engine_for(rest.specs, environment, rest.last_begun)
                 while not self._executor.scheduler.done:  # callbacks may add episodes at the end
                     engine.run(callbacks, lambda: early_stopping.decided, recording=self._recording)
         except BaseException:
@@ -94,7 +94,7 @@ class Session:
         """Add one more episode to the running session."""
         self._executor.scheduler.add([spec])
 
-    def film(
+    def record_videos(
         self, rows: Sequence[EpisodeRecord], make_video_callbacks: MakeVideoCallbacks
     ) -> ReplayedVideos:
         """Record videos of the selected episodes without one, and update the page."""

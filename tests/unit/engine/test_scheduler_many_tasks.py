@@ -63,7 +63,7 @@ class Reference:
         self.open.pop(worker, None)
 
     def finish_rounds(self) -> None:
-        last = max(self.started | {self.limits.begun})
+        last = max(self.started | {self.limits.last_begun})
         for task, queue in self.queues.items():
             self.queues[task] = deque(spec for spec in queue if spec.index <= last)
 
@@ -71,11 +71,11 @@ class Reference:
         own = self.open.get(worker)
         if self.limits.interleave:
             waiting = {task: queue[0].index for task, queue in self.queues.items() if queue}
-            behind, begun = min(waiting.values(), default=0), self.limits.begun
-            earlier_runs = any(spec.index <= begun for spec in self.running.values())
-            if not waiting or (behind > begun and earlier_runs):
+            behind, last_begun = min(waiting.values(), default=0), self.limits.last_begun
+            earlier_runs = any(spec.index <= last_begun for spec in self.running.values())
+            if not waiting or (behind > last_begun and earlier_runs):
                 return None
-            furthest = min(behind + 2, begun) if behind <= begun else behind + 2
+            furthest = min(behind + 2, last_begun) if behind <= last_begun else behind + 2
             if own in waiting and waiting[own] <= furthest:
                 return own
             return min(waiting, key=waiting.__getitem__)
@@ -108,7 +108,7 @@ def episodes_of(task: int, n: int) -> list[EpisodeSpec]:
         max_parallel_tasks=st.integers(0, 3),
         max_attempts=st.integers(1, 3),
         interleave=st.booleans(),
-        begun=st.integers(-1, 3),
+        last_begun=st.integers(-1, 3),
     ),
     n_workers=st.integers(1, 6),
     events=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), max_size=200),

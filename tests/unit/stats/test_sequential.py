@@ -459,7 +459,7 @@ def test_a_resume_completes_the_rounds_that_earlier_sessions_began_and_no_other(
 def test_a_stop_in_a_resumed_session_completes_what_others_began() -> None:
     specs = [spec for spec in plan(2, 6) if spec.key != ("suite", 0, 3)]
     left = [spec for spec in specs if spec.index > 1]  # an earlier session left one of round 3
-    scheduler = Scheduler(left, SchedulerLimits(max_batch=1, interleave=True, begun=3))
+    scheduler = Scheduler(left, SchedulerLimits(max_batch=1, interleave=True, last_begun=3))
     assert scheduler.assign(0) is not None
     scheduler.finish_rounds()
     scheduler.finish(0)
@@ -473,7 +473,7 @@ def test_a_stop_in_a_resumed_session_completes_what_others_began() -> None:
 
 def test_no_round_begins_before_those_of_earlier_sessions_have_ended() -> None:
     left = [spec for spec in plan(2, 4) if spec.index > 0 or spec.task.task_id == 1]
-    scheduler = Scheduler(left, SchedulerLimits(max_batch=2, interleave=True, begun=0))
+    scheduler = Scheduler(left, SchedulerLimits(max_batch=2, interleave=True, last_begun=0))
     first = scheduler.assign(0)
     assert first is not None
     assert first.key == ("suite", 1, 0)
