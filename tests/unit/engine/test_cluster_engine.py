@@ -197,7 +197,7 @@ def test_a_node_that_would_play_something_else_is_left_out(tmp_path: Path) -> No
     )
     heard, said = play(cluster, specs(30), tmp_path)
     assert len(heard.results) == 30
-    assert "left out node old: mujoco is another" in said
+    assert any("node old: mujoco is another" in line for line in said)
     assert cluster.made["old"] == 1
 
 

@@ -90,7 +90,7 @@ def test_a_stopped_worker_holds_up_no_order_and_is_killed_by_the_watchdog() -> N
     pool.close()
     assert slot == 0
     assert isinstance(report, WorkerFailed)
-    assert report.reason == "no sign of life for 0.5 s; killed"
+    assert "0.5 s" in report.reason
 
 
 class SlowStart(Fake):

@@ -244,7 +244,7 @@ def test_an_audit_of_an_accelerators_run_compares_outcomes_and_returns(
     assert json.loads((path / "run.json").read_text())["bit_reproducible"] is False
     assert audit([str(path), flag]) == 0
     said = capsys.readouterr().out
-    assert "digests are not compared (bits depend on the load" in said
+    assert "digests are not compared" in said
     assert "returns within 1%" in said
     assert "4 episodes run again, 0 different" in said
 
