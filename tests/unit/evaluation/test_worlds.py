@@ -177,6 +177,7 @@ def test_the_live_line_of_a_run_that_may_stop_has_the_interval_of_its_table(
     repeated = [replace(row, world=f"w{row.episode_index % 2}") for row in eight_episodes()]
     rows = [row for row in repeated if row.outcome.counts]
     ended = [(row.outcome, row.world_key) for row in rows]
-    live, table = Counts.of(ended, AnytimeInterval(width)).rate, tally(rows, AnytimeInterval(width))
+    live = Counts.of(ended, AnytimeInterval(width)).rate_text
+    table = tally(rows, AnytimeInterval(width))
     assert live == table.brief
-    assert Counts.of(ended).rate == tally(rows).brief != live
+    assert Counts.of(ended).rate_text == tally(rows).brief != live
