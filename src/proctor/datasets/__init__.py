@@ -1,6 +1,6 @@
-"""Demonstrations in LeRobot's dataset format: read, written, checked, edited.
+"""Datasets of demonstrations in LeRobot's format: reading, recording, checking and editing.
 
-``proctor.datasets.open`` reads one. Importing this package imports nothing heavy.
+``proctor.datasets.open`` opens one for reading. Importing this package imports nothing heavy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Datasets on the Hugging Face Hub: which version, pushed with its tag, pulled whole."""
+"""Upload datasets to the Hugging Face Hub with their version tag, and download them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from proctor.system.hub import HUB_ID, explaining_hub_errors, explaining_refusal
 
 CARD_FILE = "README.md"
 _NOT_PUSHED = ("images/*", ".*", "*.part")
-"""Pictures of an unfinished take, what is private to this machine, what is half written."""
+"""Images of unfinished episodes, private files and unfinished files."""
 _REPLACED = ["data/*", "videos/*", "meta/*"]
-"""What lies on the Hub and no longer here goes; all else there stays."""
+"""Files on the Hub that are removed if the local dataset lacks them."""
 
 
 def push(
     root: Path, repo: str, *, private: bool | None = None, videos: bool = True, hub: Any = None
 ) -> str:
-    """Upload the dataset in ``root`` and move the tag of its version there; return its address.
+    """Upload the dataset in ``root``, move its version's tag to it, and return its URL.
 
     Raises:
-        DatasetError: there is none.
-        UsageError: it is of another version, ``repo`` is no id, or the Hub says no.
+        DatasetError: there is no dataset.
+        UsageError: it has an old version, ``repo`` is not a Hub id, or the Hub refuses.
     """
     _check_id(repo)
     info = read_info(root)
@@ -65,7 +65,7 @@ def push(
 
 
 def card_head(repo: str) -> str:
-    """Return how the text of every dataset's page begins: what the Hub reads of it, and a title."""
+    """Return the head of a dataset card: the YAML block that the Hub reads, and a title."""
     return f"""\
 ---
 task_categories:
@@ -82,7 +82,7 @@ configs:
 
 
 def card_of(info: Info, repo: str) -> str:
-    """Return the text of a dataset's page on the Hub."""
+    """Return the dataset card: the text of the dataset's page on the Hub."""
     features = "\n".join(
         f"| `{key}` | {entry['dtype']} | {' x '.join(map(str, entry['shape']))} |"
         for key, entry in info.features.items()
@@ -104,14 +104,14 @@ Opened by `proctor.datasets.open("{repo}")` of Proctor and by LeRobot.
 def pull(
     repo: str, root: Path, *, revision: str | None = None, videos: bool = True, hub: Any = None
 ) -> Info:
-    """Download a dataset into ``root``, which it fills only once it is complete.
+    """Download a dataset into ``root``, which appears only when it is complete.
 
-    What was downloaded until an interruption is used the next time.
+    An interrupted download continues the next time.
 
     Raises:
-        UsageError: ``root`` exists, ``repo`` is no id or has no version to be read, or the Hub
-            says no.
-        DatasetError: it is no dataset.
+        UsageError: ``root`` exists, ``repo`` is not a Hub id or has no known version, or the Hub
+            refuses.
+        DatasetError: the repository is not a dataset.
     """
     _check_id(repo)
     if root.exists() and not (root.is_dir() and not any(root.iterdir())):
@@ -134,7 +134,7 @@ def pull(
             ignore_patterns=None if videos else ["videos/*"],
         )
         info = read_info(part)
-        shutil.rmtree(part / ".cache", ignore_errors=True)  # notes of the download
+        shutil.rmtree(part / ".cache", ignore_errors=True)  # the download's own records
         part.rename(root)
     return info
 
@@ -142,6 +142,6 @@ def pull(
 def _check_id(repo: str) -> None:
     if not HUB_ID.fullmatch(repo):
         raise UsageError(
-            f"{strip_control_codes(repo, 100)!r} is no id on the Hub; write it like me/dataset",
+            f"{strip_control_codes(repo, 100)!r} is not a Hub id; write it like me/dataset",
             code="hub.invalid-id",
         )

@@ -1,4 +1,4 @@
-"""``proctor.datasets.open``: a dataset by its folder or Hub id, all of it or some episodes."""
+"""``proctor.datasets.open``: open a dataset, or some of its episodes, by folder or Hub id."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from proctor.features import Array
 
 @dataclass(frozen=True)
 class DatasetHandle:
-    """A dataset whose metadata are here: frames of it can be had, of any of its episodes."""
+    """A dataset whose metadata are local and whose frames can be read or downloaded."""
 
     source: DatasetMetadata
     found: FoundDataset
@@ -33,10 +33,10 @@ class DatasetHandle:
         delta_timestamps: DeltaTimestamps | None = None,
         look: ImageReadOptions | None = None,
     ) -> Dataset:
-        """Return the frames of ``episodes`` (None: all); their files are downloaded now.
+        """Return the frames of ``episodes`` (None: all), and download their files if needed.
 
         Raises:
-            UsageError: there is no such episode or feature, or they cannot be had.
+            UsageError: there is no such episode or feature, or the download fails.
         """
         info, table = self.source.info, self.source.episodes
         look = look or ImageReadOptions(FrameReader())
@@ -50,7 +50,7 @@ class DatasetHandle:
 def open_handle(
     path_or_id: str | Path, root: str | Path | None = None, revision: str | None = None
 ) -> DatasetHandle:
-    """Find a dataset and read its metadata; nothing else of it is downloaded.
+    """Find a dataset and read its metadata; only the metadata are downloaded.
 
     Raises:
         UsageError: there is no such dataset, or it cannot be read.
@@ -70,12 +70,19 @@ def open(
     image_size: tuple[int, int] | None = None,
     cache: FrameCacheSettings | None = None,
 ) -> Dataset:
-    """Open a dataset: a folder, or a Hub id, of which only what is needed is downloaded.
+    """Open a dataset by its folder or Hub id; only the needed files are downloaded.
 
-    Reads v3.0, v2.1 and v2.0 as they lie. ``root`` is the folder of a dataset that is named by its
-    Hub id. ``episodes`` leaves the others out; their positions are counted without gaps.
-    ``delta_timestamps`` gives features an axis of time: ``{"action": [0.0, 0.1, 0.2]}``.
-    ``image_size`` (height, width) scales pictures as they are decoded, which ``cache`` may keep.
+    The format versions v3.0, v2.1 and v2.0 are read without conversion.
+
+    Args:
+        root: local folder of a dataset that ``path_or_id`` names by its Hub id.
+        episodes: episodes to read; their frames are numbered without gaps. None reads all.
+        revision: branch, tag or commit on the Hub.
+        delta_timestamps: seconds relative to a frame, which give a feature a time axis, such as
+            ``{"action": [0.0, 0.1, 0.2]}``.
+        tolerance_s: largest difference between a requested and a decoded frame, in seconds.
+        image_size: height and width that images are resized to when they are decoded.
+        cache: where decoded frames are kept.
 
     Raises:
         UsageError: there is no such dataset, episode or feature, or it cannot be read.
@@ -87,17 +94,17 @@ def open(
 
 
 def chosen_episodes(name: str, table: Episodes, episodes: Sequence[int] | None) -> Array:
-    """Return the episodes to read, in order, each once.
+    """Return the episodes to read, sorted and without duplicates.
 
     Raises:
-        DatasetError: there is no such episode, or they are no numbers.
+        DatasetError: an episode does not exist, or the values are not integers.
     """
     if episodes is None:
         return np.arange(len(table))
     given = np.asarray(episodes)
-    if given.size and given.dtype.kind not in "iu":  # a mask, say, would be taken for 0 and 1
+    if given.size and given.dtype.kind not in "iu":  # a boolean mask would read as 0 and 1
         raise DatasetError(
-            f"episodes are a list of their numbers, got {episodes!r:.60}",
+            f"episodes must be a list of integers, got {episodes!r:.60}",
             code="dataset.invalid-episodes",
         )
     wanted = np.unique(given.astype(np.int64))
@@ -111,7 +118,7 @@ def chosen_episodes(name: str, table: Episodes, episodes: Sequence[int] | None) 
 
 
 def _files(info: Info, table: Episodes, chosen: Array) -> list[str]:
-    """Return the names of the files that hold ``chosen``."""
+    """Return the paths, relative to the dataset, of the files that hold ``chosen`` episodes."""
     here = Path()
     tables = _pairs(table.data_chunk[chosen], table.data_file[chosen])
     paths = [data_file(here, info, *pair) for pair in tables]

@@ -1,4 +1,4 @@
-"""Where a dataset comes from: a folder, LeRobot's home, or the Hub, of which what is needed."""
+"""Find a dataset in a folder, in LeRobot's home or on the Hub."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from proctor.system.hub import HUB_ID, HubLocation, download, revisions
 
 _BRANCH = "main"
 _AT_ONCE = 1000
-"""Names that are asked for at once: each is compared with every file that the Hub has."""
+"""File names in one download request; each is compared with every file of the repository."""
 _COMMIT_FILE = f".cache/huggingface/download/{INFO_FILE}.metadata"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _VERSION = re.compile(r"v(\d{1,4})\.(\d{1,4})")
@@ -24,7 +24,7 @@ _VERSION = re.compile(r"v(\d{1,4})\.(\d{1,4})")
 
 @dataclass(frozen=True)
 class HubDataset:
-    """A dataset on the Hub, at one revision, and where what is downloaded of it goes."""
+    """A dataset on the Hub at one revision, and the local folder of its downloads."""
 
     repo: str
     revision: str
@@ -33,18 +33,18 @@ class HubDataset:
 
 @dataclass(frozen=True)
 class FoundDataset:
-    """A dataset whose metadata are here."""
+    """A dataset whose metadata are local."""
 
     name: str
     root: Path
     remote: HubDataset | None = None
-    """Where its other files may be fetched from."""
+    """Where missing files can be downloaded from; None if the dataset is complete."""
 
     def fetch(self, files: Sequence[str]) -> None:
-        """Download those of ``files`` that are not here yet.
+        """Download those of ``files`` that are not local yet.
 
         Raises:
-            UsageError: the Hub does not have or give them.
+            UsageError: the Hub does not have them or refuses.
         """
         if self.remote is not None:
             missing = [glob.escape(name) for name in files if not (self.root / name).exists()]
@@ -54,14 +54,14 @@ class FoundDataset:
 
 
 def lerobot_home() -> Path:
-    """Return the folder in which LeRobot keeps datasets.
+    """Return the folder in which LeRobot stores datasets.
 
     Raises:
-        UsageError: it is named as long ago.
+        UsageError: the environment sets LEROBOT_HOME, a variable of old releases.
     """
     if os.environ.get("LEROBOT_HOME"):
         raise UsageError(
-            "LEROBOT_HOME is no longer looked at; set HF_LEROBOT_HOME instead",
+            "LEROBOT_HOME is no longer used; set HF_LEROBOT_HOME instead",
             code="env.renamed-variable",
         )
     if home := os.environ.get("HF_LEROBOT_HOME"):
@@ -74,13 +74,14 @@ def lerobot_home() -> Path:
 def find(
     path_or_id: str | Path, root: Path | None = None, revision: str | None = None
 ) -> FoundDataset:
-    """Return where a dataset is; of one on the Hub, the metadata are downloaded.
+    """Find a dataset; the metadata of a dataset on the Hub are downloaded.
 
-    ``root`` is the folder that has it, or that it is to be downloaded to. Without, a Hub id that
-    LeRobot's home has a dataset of is that one, unless a ``revision`` is asked for.
+    Args:
+        root: folder of the dataset, or of its download. Without it, a Hub id first names a folder
+            in LeRobot's home, unless a ``revision`` is given.
 
     Raises:
-        UsageError: there is none, neither here nor on the Hub, or none that can be read.
+        UsageError: there is no such dataset, here or on the Hub, or its version is unknown.
     """
     here = find_local(path_or_id, root, revision)
     if here is not None:
@@ -92,10 +93,10 @@ def find(
 def find_local(
     path_or_id: str | Path, root: Path | None = None, revision: str | None = None
 ) -> FoundDataset | None:
-    """Return where a dataset lies on this machine; None for one that may be on the Hub.
+    """Find a dataset on this machine; return None if it may be on the Hub.
 
     Raises:
-        UsageError: it is neither here nor can it be there.
+        UsageError: it is not on this machine, and its name is not a Hub id.
     """
     name = str(path_or_id)
     here = Path(path_or_id).expanduser() if root is None else root.expanduser()
@@ -115,12 +116,12 @@ def find_local(
 
 
 def _lying(name: str, here: Path, root: Path | None, revision: str | None) -> FoundDataset | None:
-    """Return a dataset that lies here; None where it is a download of another revision."""
+    """Return a local dataset, or None if it is the download of another revision."""
     commit = _commit_of(here) if root is not None and _is_id(name) else None
     if commit is None and revision is not None:
         raise UsageError(
-            f"{here} is a dataset that was not downloaded to there: it has no revision "
-            f"{revision!r}; leave out the revision, or the folder",
+            f"{here} is not a download from the Hub, so it has no revision {revision!r}; leave out "
+            "the revision, or the folder",
             code="dataset.unknown-revision",
         )
     if commit is None:
@@ -131,7 +132,7 @@ def _lying(name: str, here: Path, root: Path | None, revision: str | None) -> Fo
 
 
 def _commit_of(folder: Path) -> str | None:
-    """Return which commit a folder was downloaded from; None where it was not downloaded."""
+    """Return the commit that a folder was downloaded from, or None."""
     try:
         first = (
             read_regular_file(folder / _COMMIT_FILE, 1000).split(b"\n")[0].decode(errors="replace")
@@ -153,15 +154,15 @@ def _fetched(repo: str, revision: str | None, place: HubLocation) -> FoundDatase
             return _kept(repo, place, unreachable)
     root = download(repo, revision, ["meta/*"], place)
     if place.folder is None:
-        revision = root.name  # its commit: what is fetched next belongs to these metadata
+        revision = root.name  # the commit, so that later downloads match these metadata
     return FoundDataset(repo, root, HubDataset(repo, revision, place))
 
 
 def _kept(repo: str, place: HubLocation, unreachable: HubUnreachable) -> FoundDataset:
-    """Return what was downloaded before, newest version first.
+    """Return an earlier download, the newest version first.
 
     Raises:
-        HubUnreachable: nothing was.
+        HubUnreachable: there is none.
     """
     offline = HubLocation(place.kind, place.cache, place.folder, offline=True)
     for revision in (*VERSIONS, _BRANCH):
@@ -173,10 +174,10 @@ def _kept(repo: str, place: HubLocation, unreachable: HubUnreachable) -> FoundDa
 
 
 def chosen_revision(repo: str, names: Sequence[str]) -> str:
-    """Return which branch or tag of a dataset to read: the newest version that we know.
+    """Return the branch or tag to read: the newest version that Proctor knows.
 
     Raises:
-        UsageError: all are newer or older.
+        UsageError: every version is too new or too old.
     """
     tagged = {name for name in names if _VERSION.fullmatch(name)}
     for version in VERSIONS:
@@ -188,6 +189,6 @@ def chosen_revision(repo: str, names: Sequence[str]) -> str:
     is_newer = tuple(map(int, newest[1:].split("."))) > tuple(map(int, VERSION[1:].split(".")))
     advice = "run: pip install --upgrade proctor" if is_newer else "convert it with LeRobot"
     raise UsageError(
-        f"{repo} is a dataset of {newest}; {', '.join(VERSIONS)} are read; {advice}",
+        f"{repo} is a dataset of {newest}; Proctor reads {', '.join(VERSIONS)}; {advice}",
         code="dataset.unknown-version",
     )

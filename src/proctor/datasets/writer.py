@@ -1,10 +1,10 @@
-"""Recording a dataset: an episode is in it, complete and on the disk, or it is not there at all.
+"""Record a dataset: appending an episode is atomic, and durable when it returns.
 
-Finished episodes have files of their own until ``close`` puts them together in files of LeRobot's
-sizes. They come in the order in which a reader can do without the later ones: videos,
-frames, tasks, the episodes' rows, statistics, and last ``meta/info.json``, whose totals say what
-there is. A kill in between leaves files that no reader looks at; ``.proctor/publishing.json`` says
-which, and the next ``resume`` removes them.
+Finished episodes have their own files until ``close`` compacts them into files of LeRobot's sizes.
+The files of an episode are published in this order: videos, data, tasks, episodes table,
+statistics, ``meta/info.json``. Readers see an episode only when info.json counts it. A kill in
+between leaves files that readers ignore. ``.proctor/publishing.json`` lists them, and the next
+``resume`` removes them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _OPEN = "open"
 
 
 class DatasetWriter:
-    """A dataset that is being recorded, and nobody else writes."""
+    """Records episodes into a dataset, whose lock it holds."""
 
     def __init__(self, root: Path, info: Info, codec: Codec, lock: Lock) -> None:
         """Use ``create`` or ``resume``."""
@@ -79,12 +79,13 @@ class DatasetWriter:
         codec: Codec | None = None,
         layout: FileLayout | None = None,
     ) -> DatasetWriter:
-        """Begin a dataset in ``root``, which must not exist or be empty.
+        """Create a dataset in ``root``, which must be empty or not exist.
 
         Args:
-            features: as meta/info.json states them (``proctor.features.to_info``), without those
-                that count frames.
-            codec: how videos are encoded; LeRobot's AV1 unless said.
+            features: entries of meta/info.json (``proctor.features.to_info``), without the default
+                features such as ``frame_index``.
+            codec: encoding of the videos; None takes LeRobot's AV1.
+            layout: sizes of files and folders; None takes LeRobot's.
 
         Raises:
             DatasetError: the folder exists, cannot be written, or a feature cannot be recorded.
@@ -92,7 +93,7 @@ class DatasetWriter:
         root, codec = root.resolve(), codec or Codec()
         if root.exists() and (not root.is_dir() or has_content(root)):
             raise DatasetError(
-                f"{root} exists; choose another folder, or resume what is in it",
+                f"{root} exists; choose another folder, or resume the dataset in it",
                 code="dataset.exists",
             )
         info = new_info(fps, features, codec, layout or FileLayout())
@@ -109,20 +110,21 @@ class DatasetWriter:
 
     @classmethod
     def resume(cls, root: Path, codec: Codec | None = None) -> DatasetWriter:
-        """Go on with the dataset in ``root``; what a kill left of an episode is removed.
+        """Continue the dataset in ``root``, after removing what a killed recorder left.
 
         Args:
-            codec: how videos are encoded from now on; as until now unless said.
+            codec: encoding of new videos; None keeps the dataset's.
 
         Raises:
-            DatasetError: there is none, another process writes it, or it cannot be gone on with.
+            DatasetError: there is no dataset, another process writes it, or its version or features
+                cannot be recorded.
         """
-        root = root.resolve()  # a link stays one: what it leads to is replaced, where it lies
+        root = root.resolve()  # compaction replaces the folder, not a symbolic link to it
         recover_swap(root)
         info = read_info(root)
         if info.is_v2:
             raise DatasetError(
-                f"{root} is of version {info.version}: run `proctor data convert` first",
+                f"{root} has version {info.version}: run `proctor data convert` first",
                 code="dataset.old-version",
             )
         refuse_unwritable(info)
@@ -139,19 +141,19 @@ class DatasetWriter:
 
     @property
     def n_episodes(self) -> int:
-        """Episodes that are in the dataset."""
+        """Number of episodes in the dataset."""
         return self.info.total_episodes
 
     def new_take(self, name: str) -> Path:
-        """Return a folder where a take may be recorded, by anybody; ``append`` puts it in."""
+        """Return a folder in which any process may record an episode for ``append``."""
         return self._workshop.takes / name
 
     def add_frame(self, frame: Mapping[str, Any], task: str) -> None:
-        """Add a frame to the episode that is being recorded; the first one begins it.
+        """Add a frame to the open episode; the first frame opens one.
 
         Raises:
-            DatasetError: it is not what the features say, and the episode is as if it had not come;
-                or the disk did not take it, and the episode is lost.
+            DatasetError: the frame does not match the features, and the episode is unchanged; or
+                the frame cannot be written, and the episode is lost.
         """
         self._check_is_open()
         with self._keeping("the open episode is lost"):
@@ -164,17 +166,17 @@ class DatasetWriter:
                 raise
 
     def end_episode(self) -> int:
-        """Put the episode that was recorded into the dataset; return its number.
+        """Append the open episode to the dataset; return its number.
 
-        Once this returns it is on the disk, for every reader.
+        When this returns, the episode is on the disk and visible to readers.
 
         Raises:
-            DatasetError: it has no frame, or the disk did not take it, and the episode is lost.
+            DatasetError: it has no frame, or cannot be written; the episode is lost.
         """
         self._check_is_open()
         take, self._open = self._open, None
         if take is None:
-            raise DatasetError("an episode needs one frame at least", code="dataset.empty-episode")
+            raise DatasetError("an episode needs at least one frame", code="dataset.empty-episode")
         with self._keeping("the open episode is lost"):
             try:
                 return self._append([take.finish()])
@@ -183,33 +185,33 @@ class DatasetWriter:
                 raise
 
     def discard_episode(self) -> None:
-        """Leave nothing of the episode that was being recorded; it may have none."""
+        """Remove the open episode, if there is one."""
         take, self._open = self._open, None
         if take is not None:
             take.discard()
 
     def append(self, take: StagedEpisode) -> int:
-        """Put a finished take into the dataset and remove it; return the episode's number."""
+        """Move a staged episode into the dataset; return its number."""
         return self.append_all([take])
 
     def append_all(self, takes: Sequence[StagedEpisode]) -> int:
-        """Put takes into the dataset, all or none, and remove them; return the first's number.
+        """Move staged episodes into the dataset, all or none; return the first one's number.
 
-        It costs little more than one of them does.
+        The cost is little more than that of one episode.
 
         Raises:
-            DatasetError: one has other features, or the disk did not take it: then the dataset is
-                as it was, and so are the takes.
+            DatasetError: one has other features, or cannot be written; then the dataset and the
+                staged episodes are unchanged.
         """
         self._check_is_open()
         with self._keeping(f"{takes[0].folder} is not in it yet"):
             return self._append(takes)
 
     def close(self) -> str | None:
-        """End the recording: put episodes together in files of LeRobot's sizes, let others in.
+        """End the recording: compact the files, and release the lock.
 
-        An episode that was not ended is no part of it. Return why the files were left as they are,
-        where they were; the dataset is as good.
+        An open episode is discarded. Return why the files could not be compacted, or None; the
+        dataset is complete in both cases.
         """
         if self._lock is None:
             return None
@@ -220,7 +222,7 @@ class DatasetWriter:
             self.release()
 
     def release(self) -> None:
-        """Let others in and leave the files as they are; for when there is no time."""
+        """Release the lock without compacting the files."""
         if self._lock is not None:
             self.discard_episode()
             self._workshop.leave()
@@ -250,7 +252,7 @@ class DatasetWriter:
             self._publish(takes, entries, places)
         except BaseException:
             self._is_broken = True
-            with contextlib.suppress(OSError):  # no space to mend it now: whoever writes next does
+            with contextlib.suppress(OSError):  # without space, the next writer repairs it
                 self._read()
             raise
         for take in takes:
@@ -260,7 +262,7 @@ class DatasetWriter:
     def _publish(
         self, takes: Sequence[StagedEpisode], entries: Sequence[EpisodeRows], places: FileAllocation
     ) -> None:
-        """Put the files of episodes in place; info.json, the last, makes them some."""
+        """Write the files of episodes; the last one, info.json, makes them visible."""
         root, info = self.root, self.info
         make_folders(root, [*places.paths(root, info), root / TASKS_FILE])
         self._workshop.intend(places)
@@ -284,7 +286,7 @@ class DatasetWriter:
         self.info, self._tasks, self._last = now, last.tasks, places
 
     def _read(self) -> None:
-        """Learn what is on disk, and remove what is no part of it."""
+        """Read the dataset's state, and remove the files of a failed append."""
         self.info = read_info(self.root)
         episodes = read_episodes(self.root, self.info)
         self._totals = read_totals(self.root, self.info, episodes)
@@ -294,7 +296,7 @@ class DatasetWriter:
         self._is_broken = False
 
     def _undo(self, episodes: Episodes) -> None:
-        """Remove an episode that was on its way in."""
+        """Remove the files of an append that did not finish."""
         places = self._workshop.intended()
         if places is None:
             return
@@ -312,21 +314,23 @@ class DatasetWriter:
     def _compacted(self) -> str | None:
         assert self._lock is not None
         if self._is_broken:
-            return "an episode did not fit on the disk; resume it when there is room"
+            return "an episode could not be written; resume the dataset when there is disk space"
         try:
             self._lock = compact(self.root, self._lock)
         except OSError as error:
-            return f"they could not be put together: {write_failure_reason(error)}"
-        except (DatasetError, pa.ArrowException) as error:  # of files that others wrote
-            return f"they could not be put together: {strip_control_codes(str(error), 200)}"
+            return f"the files could not be compacted: {write_failure_reason(error)}"
+        except (DatasetError, pa.ArrowException) as error:  # files of other tools
+            return f"the files could not be compacted: {strip_control_codes(str(error), 200)}"
         return None
 
     def _check_is_open(self) -> None:
         if self._lock is None:
-            raise DatasetError(f"{self.root} was closed; resume it to go on", code="dataset.closed")
+            raise DatasetError(
+                f"{self.root} is closed; resume it to record more", code="dataset.closed"
+            )
 
     def _keeping(self, lost: str) -> contextlib.AbstractContextManager[None]:
-        """Return what says of a disk that is full which episodes are kept, and what is not."""
+        """Return a context that explains write errors: what is kept, and what is lost."""
         n = self.info.total_episodes
         return explaining_disk_errors(
             self.root, f"{n} finished episode{'' if n == 1 else 's'} kept, {lost}"

@@ -1,4 +1,4 @@
-"""The card of a dataset that was put together of others: what they were, in their own words."""
+"""The dataset card of a merged dataset, which quotes the cards of its sources."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from proctor.system.files import read_regular_file
 from proctor.version import __version__
 
 _MOST_BYTES = 2**16
-"""Of a card that is quoted."""
+"""Largest card that is quoted, in bytes."""
 _EDGE = "---\n"
-"""Around what the Hub reads, at the top."""
+"""Delimiter of the YAML block at the top of a card."""
 
 
 def merged_card(edit_plan: EditPlan, name: str) -> str:
-    """Return the card of the dataset ``name`` that ``edit_plan`` makes of several."""
+    """Return the card of the dataset ``name`` that ``edit_plan`` merges."""
     return f"""\
 {card_head(name)}
 Put together by Proctor {__version__} of these datasets, in this order, as LeRobotDataset {VERSION}:
@@ -29,7 +29,7 @@ Put together by Proctor {__version__} of these datasets, in this order, as LeRob
 
 
 def _parts(edit_plan: EditPlan) -> Iterator[str]:
-    """Yield lines on every dataset: how many episodes are its, and its own card as a quotation."""
+    """Yield lines for every source: its number of episodes, and its quoted card."""
     for source, kept in itertools.groupby(edit_plan.kept, lambda kept: kept.source):
         yield f"- `{source.root.name}`, {len(list(kept))} episodes"
         for line in _own_words(source.root / CARD_FILE):
@@ -37,7 +37,7 @@ def _parts(edit_plan: EditPlan) -> Iterator[str]:
 
 
 def _own_words(path: Path) -> list[str]:
-    """Return the lines of a card without what the Hub reads of it; none where there is none."""
+    """Return the lines of a card without its YAML block; empty if there is no card."""
     try:
         said = read_regular_file(path, _MOST_BYTES).decode()
     except (OSError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""The statistics of an edited dataset: from the data, and quantiles of episodes taken over."""
+"""The statistics of an edited dataset: computed from the data, with the sources' quantiles."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ _NEEDED = ("min", "max", "mean", "std", "count")
 
 
 class EditedStatistics:
-    """Hears of all frames of the result, part by part, and knows its statistics in the end."""
+    """Accumulates the statistics of the result, segment by segment."""
 
     def __init__(self, edit_plan: EditPlan, seen: Mapping[str, Sequence[Array]]) -> None:
-        """``seen``: the levels of each episode's pictures, of the cameras that were encoded."""
+        """Start without frames; ``seen`` are the pixel counts of cameras that were encoded."""
         self._edit_plan, self._seen = edit_plan, seen
         self._keys = features_with_stats(edit_plan.info.features)
         self._totals = RunningStatistics()
         self.episodes: list[Stats] = []
         """The statistics of each episode, in order."""
         self.levels: list[dict[str, Array | None]] = []
-        """How often each level is in the pictures of each episode [C, 256], where that is known."""
+        """Per episode and camera: pixel counts [C, 256], or None if unknown."""
 
-    def add(self, part: FileSegment, numbers: Mapping[str, Array]) -> None:
-        """Count the frames of a part's episodes."""
+    def add(self, segment: FileSegment, numbers: Mapping[str, Array]) -> None:
+        """Add the frames of a segment's episodes."""
         stats, pixels, start = [], [], 0
-        for place in part.positions:
+        for place in segment.positions:
             stop = start + self._edit_plan.kept[place].row.length
             of_episode = {key: values[start:stop] for key, values in numbers.items()}
             found, levels = self._stats(place, of_episode)
@@ -55,13 +55,13 @@ class EditedStatistics:
         self.levels += pixels
 
     def total(self) -> Stats:
-        """Return the statistics of the whole."""
+        """Return the statistics of the whole dataset."""
         return self._totals.stats()
 
     def _stats(
         self, place: int, numbers: Mapping[str, Array]
     ) -> tuple[Stats, dict[str, Array | None]]:
-        """Return an episode's statistics, and the levels of its pictures where counted."""
+        """Return an episode's statistics, and the pixel counts of its cameras."""
         kept = self._edit_plan.kept[place]
         known = kept.source.stats_of(kept.row.index)
         stats: Stats = {}
@@ -77,7 +77,7 @@ class EditedStatistics:
                 stats[key] = _of_numbers(key, old, numbers[key])
             elif not self._edit_plan.info.is_depth(key):
                 stats[key], levels[key] = self._of_pictures(kept, place, key, old)
-            elif old:  # distances have no levels to count
+            elif old:  # depth has no pixel counts
                 stats[key] = old
         return stats, levels
 
@@ -94,10 +94,10 @@ class EditedStatistics:
 
 
 def _of_numbers(key: str, old: FeatureStats, values: Array) -> FeatureStats:
-    """Return the statistics of an episode: its source said ``old`` of what ``values`` are now.
+    """Return the statistics of an episode's ``values``; ``old`` are those of the source.
 
-    Quantiles are taken over. The rest is computed from the data, as the source's deviations may
-    be LeRobot's in float32.
+    Quantiles are kept. The rest is computed from the data, as LeRobot's standard deviations may be
+    float32.
     """
     if not all(name in old for name in QUANTILES):
         return array_stats(values)
@@ -106,7 +106,7 @@ def _of_numbers(key: str, old: FeatureStats, values: Array) -> FeatureStats:
     if key not in RENUMBERED:
         return old
     one = values.min() == values.max() and np.array_equal(old["min"], old["max"])
-    if key == "task_index" and not one:  # LeRobot's edits leave what they said of others
+    if key == "task_index" and not one:  # LeRobot's edits keep the statistics of old task numbers
         return array_stats(values)
     shift = float(values.ravel()[0]) - float(old["min"].ravel()[0])
     return {

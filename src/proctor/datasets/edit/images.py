@@ -1,4 +1,4 @@
-"""The pictures of an episode one by one, for edits that have to look at them."""
+"""Decode and encode the images of an episode, for edits that need pixels."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from proctor.errors import DatasetError
 from proctor.features import Array
 
 _AT_ONCE = 32
-"""Frames that are decoded together."""
+"""Frames per decoding call."""
 
 
 def episode_images(
     kept: KeptEpisode, name: str, frames: Sequence[int] | None = None
 ) -> Iterator[Array]:
-    """Yield pictures of camera ``name`` of an episode, uint8 [H, W, C]; None: of all its frames.
+    """Yield images of camera ``name``, uint8 [H, W, C], of ``frames`` or of the whole episode.
 
     Raises:
-        DatasetError: they are missing, damaged or distances.
+        DatasetError: they are missing or damaged, or the camera records depth.
     """
     wanted = range(kept.row.length) if frames is None else frames
     if kept.source.info.dtype(name) == "image":
         return _from_table(kept, name, wanted)
     if kept.source.info.is_depth(name):
         raise DatasetError(
-            f"{name} shows distances, which only copying leaves as they are",
+            f"{name} is a depth video, which can only be copied",
             code="dataset.depth-not-copied",
         )
     return _from_video(kept, name, wanted)
@@ -52,7 +52,7 @@ def episode_images(
 def _from_video(kept: KeptEpisode, name: str, frames: Sequence[int]) -> Iterator[Array]:
     span, info = kept.row.videos[name], kept.source.info
     path = video_file(kept.source.root, info, name, span.chunk, span.file)
-    reader = FrameReader(max_open=1, threads=1)  # episodes are read side by side
+    reader = FrameReader(max_open=1, threads=1)  # episodes are decoded in parallel
     try:
         for start in range(0, len(frames), _AT_ONCE):
             requests = [
@@ -73,7 +73,8 @@ def _from_table(kept: KeptEpisode, name: str, frames: Sequence[int]) -> Iterator
     rows = np.flatnonzero(numbers == kept.row.index)
     if len(rows) != kept.row.length:
         raise DatasetError(
-            f"{path} has {len(rows)} rows of episode {kept.row.index}", code="dataset.wrong-length"
+            f"{path} has {len(rows)} rows of episode {kept.row.index}, expected {kept.row.length}",
+            code="dataset.wrong-length",
         )
     height, width, channels = source.info.shape(name)
     for contents in _contents(path, file, name, rows[list(frames)]):
@@ -81,7 +82,7 @@ def _from_table(kept: KeptEpisode, name: str, frames: Sequence[int]) -> Iterator
 
 
 def _contents(path: Path, file: Any, name: str, rows: Array) -> Iterator[list[Any]]:
-    """Yield the files of pictures in ``rows``, some at a time; other row groups are not read."""
+    """Yield the encoded images in ``rows``, in batches; only their row groups are read."""
     start = 0
     for group in range(file.metadata.num_row_groups):
         stop = start + file.metadata.row_group(group).num_rows
@@ -99,10 +100,10 @@ def _contents(path: Path, file: Any, name: str, rows: Array) -> Iterator[list[An
 
 
 def encode(pictures: Iterator[Array], path: Path, codec: Codec, fps: int) -> Array:
-    """Make a video of pictures; return how often each level was seen [C, 256], of those sampled.
+    """Encode images as a video; return the pixel counts [C, 256] of the sampled images.
 
     Raises:
-        DatasetError: the codec cannot take them.
+        DatasetError: the codec cannot encode them.
         OSError: the file cannot be written.
     """
     first = next(pictures)
@@ -120,7 +121,7 @@ def encode(pictures: Iterator[Array], path: Path, codec: Codec, fps: int) -> Arr
 
 
 def count_pixel_levels(kept: KeptEpisode, name: str) -> Array:
-    """Return how often each level is seen [C, 256] in the pictures that statistics look at."""
+    """Return the pixel counts [C, 256] of an episode's sampled images."""
     found: list[Array] = []
     for picture in episode_images(kept, name, sampled_frames(kept.row.length).tolist()):
         counts = PixelCounts()
@@ -131,7 +132,7 @@ def count_pixel_levels(kept: KeptEpisode, name: str) -> Array:
 
 
 def recorded_camera_codec(info: Info, name: str) -> Codec:
-    """Return how the videos of a camera were encoded, as far as info.json says."""
+    """Return the codec of a camera's videos, as far as info.json states it."""
     block = info.entry(name).get("info") or info.entry(name).get("video_info") or {}
     codec = CODECS.get(str(block.get("video.codec")), Codec())
     said = {ours: block.get(f"video.{ours}") for ours in ("pix_fmt", "g", "crf", "preset")}

@@ -1,4 +1,4 @@
-"""What can be done to datasets: each edit as the recipe of its result."""
+"""The edit operations; each returns the edit plan of its result."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from proctor.datasets.frames.encoder import Codec
 from proctor.errors import UsageError, did_you_mean
 
 _OF_THE_ENCODER = ("info", "video_info", "fps")
-"""What of a feature may differ between datasets that are merged."""
+"""Entries of a feature that may differ between merged datasets."""
 
 
 def delete(source: SourceDataset, episodes: Iterable[int]) -> EditPlan:
-    """Return the dataset without ``episodes``.
+    """Delete ``episodes``.
 
     Raises:
-        UsageError: it has no such episode, or no other.
+        UsageError: an episode does not exist, or none would remain.
     """
     gone = set(episodes)
     _check_episodes(source, gone)
     kept = [row for row in source.rows if row.index not in gone]
     if not kept:
         raise UsageError(
-            f"these are all {len(source.rows)} episodes of {source.root}: nothing would be left",
+            f"these are all {len(source.rows)} episodes of {source.root}: none would remain",
             code="dataset.no-episodes",
         )
     return EditPlan(result_info(source.info), tuple(KeptEpisode(source, row) for row in kept))
 
 
 def select(source: SourceDataset, episodes: Sequence[int]) -> EditPlan:
-    """Return a dataset of ``episodes``, in this order.
+    """Keep ``episodes`` only, in this order.
 
     Raises:
-        UsageError: it has no such episode.
+        UsageError: an episode does not exist.
     """
     _check_episodes(source, episodes)
     kept = tuple(KeptEpisode(source, source.rows[episode]) for episode in episodes)
@@ -48,13 +48,13 @@ def select(source: SourceDataset, episodes: Sequence[int]) -> EditPlan:
 def split(
     source: SourceDataset, splits: Mapping[str, float | Sequence[int]]
 ) -> dict[str, EditPlan]:
-    """Return a dataset for each name: of so large a share of the episodes, or of these episodes.
+    """Split a dataset: per name, a fraction of the episodes or a list of episodes.
 
-    Shares follow each other in the order given; the last takes what rounding leaves.
+    Fractions are consecutive in the given order; the last one gets the remainder of rounding.
 
     Raises:
-        UsageError: shares are not above 0 or are more than all, a split is empty, an episode is
-            not there or in two of them.
+        UsageError: fractions are not above 0 or sum to more than 1, a split is empty, or an episode
+            does not exist or is in two splits.
     """
     chosen = _by_share(source, splits) if _are_shares(splits) else splits
     owners: dict[int, str] = {}
@@ -63,7 +63,7 @@ def split(
         assert not isinstance(episodes, float)
         if not episodes:
             raise UsageError(
-                f"split {name!r} has no episodes ({len(source.rows)} to share)",
+                f"split {name!r} has no episodes ({len(source.rows)} to split)",
                 code="dataset.invalid-split",
             )
         for episode in episodes:
@@ -79,12 +79,12 @@ def split(
 def _are_shares(splits: Mapping[str, float | Sequence[int]]) -> bool:
     if not splits:
         raise UsageError(
-            "split into what? Write it like {train: 0.8, val: 0.2}", code="dataset.invalid-split"
+            "--splits is empty; write it like {train: 0.8, val: 0.2}", code="dataset.invalid-split"
         )
     shares = [isinstance(share, int | float) for share in splits.values()]
     if any(shares) and not all(shares):
         raise UsageError(
-            "splits are all shares (0.8) or all lists of episodes ([0, 1]), not both",
+            "splits must be all fractions (0.8) or all lists of episodes ([0, 1])",
             code="dataset.invalid-split",
         )
     return all(shares)
@@ -99,7 +99,7 @@ def _by_share(
     total = sum(shares.values())
     if not all(share > 0 for share in shares.values()) or total > 1 + 1e-6:
         raise UsageError(
-            f"shares must be above 0 and sum to 1 at most, got {total:g}",
+            f"fractions must be above 0 and sum to at most 1, got {total:g}",
             code="dataset.invalid-split",
         )
     n, start = len(source.rows), 0
@@ -113,27 +113,27 @@ def _by_share(
 
 
 def merge(sources: Sequence[SourceDataset]) -> EditPlan:
-    """Return one dataset of all episodes of several, one after the other.
+    """Merge datasets: all their episodes, in the order of ``sources``.
 
     Raises:
-        UsageError: they differ in fps, robot or features; the text says in which.
+        UsageError: they differ in fps, robot type or features; the text names the difference.
     """
     if len(sources) < 2:
-        raise UsageError("merge takes two datasets or more", code="dataset.too-few-sources")
+        raise UsageError("merge needs at least two datasets", code="dataset.too-few-sources")
     first = sources[0]
     for other in sources[1:]:
         _check_alike(first, other)
     kept = tuple(KeptEpisode(source, row) for source in sources for row in source.rows)
     if not kept:
-        raise UsageError("there is no episode in any of them", code="dataset.no-episodes")
+        raise UsageError("the datasets to merge have no episodes", code="dataset.no-episodes")
     return EditPlan(result_info(first.info), kept)
 
 
 def _check_alike(one: SourceDataset, other: SourceDataset) -> None:
-    """Refuse datasets that cannot be one.
+    """Refuse datasets that cannot be merged.
 
     Raises:
-        UsageError: with what differs.
+        UsageError: naming the difference.
     """
     pair = f"{one.root} and {other.root}"
     for name in ("fps", "robot_type"):
@@ -159,12 +159,12 @@ def _check_alike(one: SourceDataset, other: SourceDataset) -> None:
         shown = [_what_pixels_are(source.info, key) for source in (one, other)]
         if shown[0] != shown[1]:
             raise UsageError(
-                f"{pair} differ in what {key} shows: {shown[0]} and {shown[1]}",
+                f"{pair} differ in the pixels of {key}: {shown[0]} and {shown[1]}",
                 code="dataset.sources-differ",
             )
     if read_subtasks(one.root, one.info) != read_subtasks(other.root, other.info):
         raise UsageError(
-            f"{pair} differ in {SUBTASKS_FILE}: leave {SUBTASK_INDEX} out of both (proctor data "
+            f"{pair} differ in {SUBTASKS_FILE}: remove {SUBTASK_INDEX} from both (proctor data "
             "remove-feature)",
             code="dataset.sources-differ",
         )
@@ -175,7 +175,7 @@ def _told(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _what_pixels_are(info: Info, key: str) -> str:
-    """Return what the numbers in a camera's videos stand for: the same ones, or none are copied."""
+    """Describe the meaning of a camera's pixel values; only equal ones can be merged."""
     if not info.is_depth(key):
         return "colours"
     entry = info.entry(key)
@@ -185,10 +185,10 @@ def _what_pixels_are(info: Info, key: str) -> str:
 
 
 def rename_feature(source: SourceDataset, old: str, new: str) -> EditPlan:
-    """Return the dataset with feature ``old`` called ``new``.
+    """Rename feature ``old`` to ``new``.
 
     Raises:
-        UsageError: there is none, it is one that every dataset has, or the name is taken or none.
+        UsageError: ``old`` does not exist or is a default feature, or ``new`` exists or is invalid.
     """
     _check_own_feature(source, old, "renamed")
     if new in source.info.features:
@@ -197,7 +197,7 @@ def rename_feature(source: SourceDataset, old: str, new: str) -> EditPlan:
         )
     if not new or "/" in new or new in (".", ".."):
         raise UsageError(
-            f"{new!r} is no name of a feature: it is a folder's name too, without /",
+            f"{new!r} is not a valid feature name: it must be a folder name, without /",
             code="dataset.invalid-name",
         )
     features = {new if key == old else key: entry for key, entry in source.info.features.items()}
@@ -205,10 +205,10 @@ def rename_feature(source: SourceDataset, old: str, new: str) -> EditPlan:
 
 
 def remove_features(source: SourceDataset, keys: Sequence[str]) -> EditPlan:
-    """Return the dataset without some features.
+    """Remove the features ``keys``.
 
     Raises:
-        UsageError: one is not there, or is one that every dataset has.
+        UsageError: a feature does not exist, or is a default feature.
     """
     for key in keys:
         _check_own_feature(source, key, "removed")
@@ -217,15 +217,15 @@ def remove_features(source: SourceDataset, keys: Sequence[str]) -> EditPlan:
 
 
 def set_tasks(source: SourceDataset, tasks: Mapping[int, str]) -> EditPlan:
-    """Return the dataset with all frames of some episodes told to do something else.
+    """Set the task of all frames of some episodes: episode -> task.
 
     Raises:
-        UsageError: it has no such episode, or a task is no text.
+        UsageError: an episode does not exist, or a task is empty.
     """
     _check_episodes(source, tasks)
     if any(not task.strip() for task in tasks.values()):
         raise UsageError(
-            "a task cannot be empty: it is what a policy is told", code="dataset.empty-task"
+            "a task cannot be empty: it is the policy's instruction", code="dataset.empty-task"
         )
     kept = tuple(KeptEpisode(source, row, tasks.get(row.index)) for row in source.rows)
     return replace(_all_of(source, source.info.features), kept=kept)
@@ -234,14 +234,14 @@ def set_tasks(source: SourceDataset, tasks: Mapping[int, str]) -> EditPlan:
 def to_video(
     source: SourceDataset, codec: Codec, episodes: Sequence[int] | None = None
 ) -> EditPlan:
-    """Return the dataset, or some episodes of it, with pictures of its tables as videos.
+    """Encode images that are stored in data files as videos, for all or some episodes.
 
     Raises:
-        UsageError: there are none, or no such episode.
+        UsageError: there are no such images, or an episode does not exist.
     """
     if not source.info.image_keys:
         raise UsageError(
-            f"{source.root} has no pictures in its tables: they are videos already",
+            f"{source.root} has no images in its data files: its cameras are videos already",
             code="dataset.no-images",
         )
     edit_plan = _encoded(source, source.info.image_keys, codec)
@@ -249,10 +249,10 @@ def to_video(
 
 
 def reencode(source: SourceDataset, keys: Sequence[str], codec: Codec) -> EditPlan:
-    """Return the dataset with the videos of ``keys`` encoded again; of no keys: all but depth's.
+    """Encode the videos of ``keys`` again; without keys, all except depth videos.
 
     Raises:
-        UsageError: one is no video, or shows distances, which would not survive it.
+        UsageError: a feature is not a video, or is a depth video, which encoding would damage.
     """
     chosen = keys or [key for key in source.info.video_keys if not source.info.is_depth(key)]
     if not chosen:
@@ -266,7 +266,7 @@ def reencode(source: SourceDataset, keys: Sequence[str], codec: Codec) -> EditPl
             )
         if source.info.is_depth(key):
             raise UsageError(
-                f"{key} shows distances, which would not survive another encoding",
+                f"{key} is a depth video, which encoding again would damage",
                 code="dataset.depth-not-copied",
             )
     return _encoded(source, chosen, codec)
@@ -278,7 +278,7 @@ def _encoded(source: SourceDataset, keys: Sequence[str], codec: Codec) -> EditPl
         height, width, channels = source.info.shape(key)
         if channels != 3:
             raise UsageError(
-                f"{key} has {channels} channels; videos are made of three",
+                f"{key} has {channels} channels; videos need three",
                 code="video.unsupported-image",
             )
         features[key] = {
@@ -291,17 +291,17 @@ def _encoded(source: SourceDataset, keys: Sequence[str], codec: Codec) -> EditPl
 
 
 def recompute_statistics(source: SourceDataset, *, pictures: bool) -> EditPlan:
-    """Return the dataset with its statistics worked out again; of cameras only if ``pictures``."""
+    """Compute the statistics again; those of cameras only with ``pictures``."""
     info = source.info
     left = {key for key in info.cameras if not pictures or info.is_depth(key)}
     return replace(_all_of(source, info.features), recounted=frozenset(info.features.keys() - left))
 
 
 def convert(source: SourceDataset) -> EditPlan:
-    """Return a dataset of version 2.x as it is, in today's version.
+    """Convert a dataset of version 2.x to the current version.
 
     Raises:
-        UsageError: it is in that already.
+        UsageError: it has the current version already.
     """
     if not source.info.is_v2:
         raise UsageError(
@@ -332,7 +332,7 @@ def _check_own_feature(source: SourceDataset, key: str, done: str) -> None:
     own = [name for name in source.info.features if name not in DEFAULT_FEATURES]
     if key in DEFAULT_FEATURES:
         raise UsageError(
-            f"{key} is part of every dataset and cannot be {done}", code="dataset.default-feature"
+            f"{key} is a default feature and cannot be {done}", code="dataset.default-feature"
         )
     if key not in own:
         hint = did_you_mean(key, own) or f" (it has {', '.join(own)})"

@@ -1,1 +1,1 @@
-"""The files of the format, each read and written in one place."""
+"""Readers and writers of the files of LeRobot's dataset format."""

@@ -1,4 +1,4 @@
-"""The statistics of each episode, which its row in the table of episodes carries."""
+"""The statistics of each episode, stored in its row of the episodes table."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NEEDED = {"min", "max", "mean", "std", "count"}
 
 
 def stats_columns(stats_per_episode: Sequence[Stats]) -> dict[str, pa.Array]:
-    """Return the columns ``stats/<feature>/<name>`` of a table of episodes."""
+    """Return the columns ``stats/<feature>/<name>`` of an episodes table."""
     columns: dict[str, pa.Array] = {}
     kinds = {
         (key, name): np.asarray(value)
@@ -45,12 +45,12 @@ def stats_columns(stats_per_episode: Sequence[Stats]) -> dict[str, pa.Array]:
 
 
 def read_episode_stats(root: Path, info: Info) -> list[Stats]:
-    """Return the statistics of every episode; empty where the dataset has none (v2.0).
+    """Return the statistics of every episode; empty if the dataset has none (v2.0).
 
-    Of a feature, those of all episodes are of the same shapes, and none has half of them.
+    The statistics of a feature are complete and have the same shapes in all episodes.
 
     Raises:
-        DatasetError: a file is missing, cut or holds something else.
+        DatasetError: a file is missing, truncated or malformed.
     """
     if info.is_v2:
         path = root / OLD_STATS_FILE
@@ -71,7 +71,7 @@ def read_episode_stats(root: Path, info: Info) -> list[Stats]:
 
 
 def _read_rows(path: Path) -> list[Stats]:
-    """Return the statistics of the episodes of one table; empty where it has none."""
+    """Return the statistics of the episodes in one file; empty if it has none."""
     table = read_table(path)
     names = [name for name in table.column_names if name.startswith("stats/")]
     try:
@@ -90,12 +90,12 @@ def _read_rows(path: Path) -> list[Stats]:
 
 
 def range_columns() -> list[str]:
-    """Return the columns that hold the exact ranges of each episode's actions and states."""
+    """Return the columns with each episode's exact minimum and maximum of actions and states."""
     return [f"stats/{key}/{name}" for key in (ACTION, STATE) for name in ("min", "max")]
 
 
 def rows_of(column: pa.ChunkedArray) -> Any:
-    """Return the rows of a column of lists: as one array where all are of one shape."""
+    """Return the rows of a list column: as one array if all rows have the same shape."""
     array, shape = column.combine_chunks(), [len(column)]
     while pa.types.is_list(array.type) and not array.null_count:
         lengths = np.diff(array.offsets.to_numpy())
@@ -109,15 +109,15 @@ def rows_of(column: pa.ChunkedArray) -> Any:
 
 
 def _alike(path: Path, stats: list[Stats]) -> list[Stats]:
-    """Return the statistics, which can be put together: of the same shapes, none half there."""
+    """Return ``stats`` after checking that they are complete and can be aggregated."""
     first: dict[tuple[str, str], tuple[int, ...]] = {}
     for episode, entries in enumerate(stats):
         for key, entry in entries.items():
             same = all(v.shape == first.setdefault((key, n), v.shape) for n, v in entry.items())
-            if not same or not entry.keys() >= _NEEDED:  # quantiles are in newer ones only
+            if not same or not entry.keys() >= _NEEDED:  # older files have no quantiles
                 raise DatasetError(
-                    f"{path}: the statistics of {key} in episode {episode} are not complete, or of "
-                    "another shape than those of others",
+                    f"{path}: the statistics of {key} in episode {episode} are incomplete, or "
+                    "their shape differs from other episodes",
                     code="dataset.malformed-stats",
                 )
     return stats

@@ -1,6 +1,6 @@
-"""The table of episodes: how long each is, what it shows and where its frames lie.
+"""The episodes table: the length, tasks and file locations of every episode.
 
-Only the first ``total_episodes`` rows count: what a kill left behind them is no episode.
+Only the first ``total_episodes`` rows count; a killed recorder may leave rows after them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PLAIN = (
     ("from_index", "dataset_from_index"),
     ("to_index", "dataset_to_index"),
 )
-"""Our names and the columns'."""
+"""Fields of ``Episodes`` and their columns."""
 _SPAN = (
     ("chunk", "chunk_index", pa.int64()),
     ("file", "file_index", pa.int64()),
@@ -56,7 +56,7 @@ _MOST = 2**40
 
 @dataclass(frozen=True)
 class VideoSpan:
-    """Where an episode lies in a camera's videos: which file, and seconds [from, to) of it."""
+    """The location of an episode in a camera's videos: a file and its seconds [from, to)."""
 
     chunk: int
     file: int
@@ -66,13 +66,13 @@ class VideoSpan:
 
 @dataclass(frozen=True)
 class EpisodeMetadata:
-    """One episode. Its frames are rows [from_index, to_index) of the dataset."""
+    """The metadata of one episode; its frames are rows [from_index, to_index) of the dataset."""
 
     index: int
     tasks: tuple[str, ...]
     length: int
     data: tuple[int, int]
-    """Chunk and file of its table; in v2.x, where each has its own, the file is the episode."""
+    """Chunk and file number of its data file; in v2.x the file number is the episode's number."""
     from_index: int
     to_index: int
     videos: dict[str, VideoSpan]
@@ -80,7 +80,7 @@ class EpisodeMetadata:
 
 @dataclass(frozen=True)
 class VideoSpans:
-    """The spans of all episodes in one camera's videos, as columns."""
+    """The video spans of all episodes for one camera, as columns."""
 
     chunk: Array
     file: Array
@@ -90,7 +90,7 @@ class VideoSpans:
 
 @dataclass(frozen=True)
 class Episodes:
-    """All episodes, as columns: int64 [n] each. ``episodes[i]`` is one of them."""
+    """The metadata of all episodes, as columns of int64 [n]; ``episodes[i]`` is one row."""
 
     index: Array
     length: Array
@@ -101,7 +101,7 @@ class Episodes:
     tasks: Sequence[tuple[str, ...]]
     videos: dict[str, VideoSpans]
     ranges: dict[str, Array] = field(default_factory=dict)
-    """Each episode's least and greatest actions and states, where its row has them."""
+    """Column name -> minimum or maximum of each episode's actions and states, if stored."""
 
     def __len__(self) -> int:
         return len(self.index)
@@ -127,10 +127,10 @@ class Episodes:
 
 
 def read_episodes(root: Path, info: Info) -> Episodes:
-    """Return the dataset's episodes.
+    """Read the metadata of the dataset's episodes.
 
     Raises:
-        DatasetError: some are missing, or a file is missing, cut or says what cannot be.
+        DatasetError: episodes are missing, or a file is missing, truncated or invalid.
     """
     return _read_v2(root, info) if info.is_v2 else _read_v3(root, info)
 
@@ -162,7 +162,7 @@ def _read_v3(root: Path, info: Info) -> Episodes:
 
 
 def _rows(root: Path, info: Info, names: Sequence[str]) -> pa.Table:
-    """Return the rows that count; files past them are not looked at."""
+    """Return the first ``total_episodes`` rows; files after them are not read."""
     tables: list[pa.Table] = []
     rows = 0
     for path in episode_files(root):
@@ -172,8 +172,8 @@ def _rows(root: Path, info: Info, names: Sequence[str]) -> pa.Table:
         rows += len(tables[-1])
     if rows < info.total_episodes:
         raise DatasetError(
-            f"{root / 'meta/episodes'} has {rows} of the {info.total_episodes} episodes that "
-            "meta/info.json counts",
+            f"{root / 'meta/episodes'} has {rows} of the {info.total_episodes} episodes in "
+            "meta/info.json",
             code="dataset.missing-episodes",
         )
     if not tables:
@@ -184,7 +184,7 @@ def _rows(root: Path, info: Info, names: Sequence[str]) -> pa.Table:
     except pa.ArrowException as error:
         reason = strip_control_codes(str(error), 200)
         raise DatasetError(
-            f"{root / 'meta/episodes'}: files of different columns: {reason}",
+            f"{root / 'meta/episodes'}: its files have different columns: {reason}",
             code="dataset.wrong-type",
         ) from None
 
@@ -196,7 +196,7 @@ def _ranges(table: pa.Table) -> dict[str, Array]:
 
 
 def _task_lists(root: Path, column: pa.ChunkedArray) -> list[tuple[str, ...]]:
-    """Return the texts of each episode; episodes of the same task share them."""
+    """Return the tasks of each episode; equal tuples are shared objects."""
     lists: list[tuple[str, ...]] = []
     shared: dict[tuple[str, ...], tuple[str, ...]] = {}
     for chunk in column.chunks:
@@ -209,11 +209,11 @@ def _task_lists(root: Path, column: pa.ChunkedArray) -> list[tuple[str, ...]]:
 
 
 def _whole(root: Path, table: pa.Table, name: str) -> Array:
-    """Return a column of numbers from 0 up."""
+    """Return a column of non-negative integers."""
     values = _numbers(root, table, name, np.int64, pa.types.is_integer)
     if len(values) and not (values.min() >= 0 and values.max() <= _MOST):
         raise DatasetError(
-            f"{root / 'meta/episodes'}: {name} has numbers that cannot be",
+            f"{root / 'meta/episodes'}: {name} has numbers out of range",
             code="dataset.out-of-range",
         )
     return values
@@ -223,7 +223,7 @@ def _seconds(root: Path, table: pa.Table, name: str) -> Array:
     values = _numbers(root, table, name, np.float64, pa.types.is_primitive)
     if not np.isfinite(values).all() or (values < 0).any() or (values > 1e9).any():
         raise DatasetError(
-            f"{root / 'meta/episodes'}: {name} has times that cannot be",
+            f"{root / 'meta/episodes'}: {name} has times out of range",
             code="dataset.out-of-range",
         )
     return values
@@ -256,8 +256,7 @@ def _read_v2(root: Path, info: Info) -> Episodes:
     )[: info.total_episodes]
     if len(lines) < info.total_episodes:
         raise DatasetError(
-            f"{path} has {len(lines)} of the {info.total_episodes} episodes that meta/info.json "
-            "counts",
+            f"{path} has {len(lines)} of the {info.total_episodes} episodes in meta/info.json",
             code="dataset.missing-episodes",
         )
     index = np.array([line[0] for line in lines], np.int64)
@@ -282,7 +281,7 @@ def _read_v2(root: Path, info: Info) -> Episodes:
 def _count(path: Path, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _MOST:
         raise DatasetError(
-            f"{path}: {strip_control_codes(repr(value), 60)} is no number of an episode",
+            f"{path}: {strip_control_codes(repr(value), 60)} is not an episode number",
             code="dataset.malformed-metadata",
         )
     return value
@@ -293,7 +292,7 @@ def _texts(path: Path, value: Any) -> tuple[str, ...]:
         return ()
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise DatasetError(
-            f"{path}: tasks are {strip_control_codes(repr(value), 60)}, expected a list of texts",
+            f"{path}: tasks are {strip_control_codes(repr(value), 60)}, expected a list of strings",
             code="dataset.malformed-metadata",
         )
     return tuple(value)
@@ -304,7 +303,7 @@ def _counted(where: Path, episodes: Episodes) -> Episodes:
     if len(wrong):
         row, found = int(wrong[0]), int(episodes.index[wrong[0]])
         raise DatasetError(
-            f"{where}: episode {found} stands where episode {row} belongs",
+            f"{where}: found episode {found} in the row of episode {row}",
             code="dataset.episode-order",
         )
     return episodes
@@ -317,7 +316,7 @@ def write_episodes(
     chunk: int,
     file: int,
 ) -> None:
-    """Write one file of the table of episodes, whole or not at all."""
+    """Write one file of the episodes table atomically."""
     columns: dict[str, pa.Array] = {
         "episode_index": pa.array([row.index for row in rows], pa.int64()),
         "tasks": pa.array([list(row.tasks) for row in rows], pa.list_(pa.string())),

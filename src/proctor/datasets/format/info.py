@@ -1,4 +1,4 @@
-"""What a dataset says of itself, and where its files lie."""
+"""The dataset's ``Info``, and the paths of its files."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from proctor.errors import DatasetError, did_you_mean
 from proctor.features import Feature, from_info
 
 VERSION = "v3.0"
-"""What is written."""
+"""Format version that Proctor writes."""
 VERSIONS = ("v3.0", "v2.1", "v2.0")
-"""What is read."""
+"""Format versions that Proctor reads, newest first."""
 INFO_FILE = "meta/info.json"
 DATA_PATH = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 VIDEO_PATH = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
@@ -27,14 +27,14 @@ DEFAULT_FEATURES: dict[str, dict[str, Any]] = {
     "index": {"dtype": "int64", "shape": [1], "names": None},
     "task_index": {"dtype": "int64", "shape": [1], "names": None},
 }
-"""What every dataset has besides its own features, last: where a frame stands."""
+"""Features of every dataset, after its own: the time and numbers of a frame."""
 
 _NUMBERED = re.compile(r"chunk-(\d{1,18})/file-(\d{1,18})\.parquet")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Info:
-    """What meta/info.json says. ``features`` are the entries as they stand there, in order."""
+    """The content of meta/info.json; ``features`` are its entries, unchanged and in order."""
 
     version: str = VERSION
     fps: int
@@ -43,7 +43,7 @@ class Info:
     total_frames: int = 0
     total_tasks: int = 0
     chunks_size: int = 1000
-    """Files of a folder; of a v2.x dataset, where an episode is a file, episodes."""
+    """Files per chunk folder; in v2.x, episodes per chunk folder."""
     data_files_size_in_mb: int = 100
     video_files_size_in_mb: int = 200
     data_path: str = DATA_PATH
@@ -51,16 +51,16 @@ class Info:
     robot_type: str | None = None
     splits: dict[str, str] = field(default_factory=dict)
     tools: list[Any] | None = None
-    """Descriptions of tools for language models, handed on as they are."""
+    """Tool descriptions for language models, passed through unchanged."""
 
     @property
     def video_keys(self) -> tuple[str, ...]:
-        """The cameras whose pictures are in video files."""
+        """The cameras stored as video files."""
         return self._stored_as("video")
 
     @property
     def image_keys(self) -> tuple[str, ...]:
-        """The cameras whose pictures are PNG files in the tables."""
+        """The cameras stored as PNG files inside the data files."""
         return self._stored_as("image")
 
     @property
@@ -70,33 +70,33 @@ class Info:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The features that are columns of the tables: all but videos."""
+        """The features stored as columns of the data files: all except videos."""
         return tuple(key for key, entry in self.features.items() if entry["dtype"] != "video")
 
     @property
     def is_v2(self) -> bool:
-        """Whether every episode has files of its own, named after it."""
+        """Whether the version is 2.x, in which every episode has its own files."""
         return self.version.startswith("v2.")
 
     def feature(self, key: str) -> Feature:
-        """Return a camera, state, action ... as the rest of Proctor knows it.
+        """Return a camera, state or action as a ``Feature``.
 
         Raises:
-            DatasetError: there is none, or the key only counts frames (``timestamp``, ``index``).
+            DatasetError: there is no such feature, or it is a default one such as ``timestamp``.
         """
         found = from_info(key, self.entry(key))
         if found is None:
             raise DatasetError(
-                f"{key} describes neither what is seen nor what is done",
+                f"{key} is neither an observation nor an action",
                 code="dataset.not-observation-or-action",
             )
         return found
 
     def entry(self, key: str) -> dict[str, Any]:
-        """Return what stands in info.json under ``key``.
+        """Return the entry of feature ``key`` in info.json.
 
         Raises:
-            DatasetError: nothing does.
+            DatasetError: there is no such feature.
         """
         if key not in self.features:
             hint = did_you_mean(key, self.features) or f" (it has {', '.join(self.features)})"
@@ -106,17 +106,17 @@ class Info:
         return self.features[key]
 
     def dtype(self, key: str) -> str:
-        """Return numpy's name of a feature's type, or string, image, video, language."""
+        """Return a feature's dtype: a NumPy name, or string, image, video or language."""
         return str(self.entry(key)["dtype"])
 
     def shape(self, key: str) -> tuple[int, ...]:
-        """Return the shape of a feature in one frame; of a camera, height, width, channels."""
+        """Return the shape of a feature in one frame; for a camera: height, width, channels."""
         if self.dtype(key) in ("image", "video"):
             return self.feature(key).shape
         return tuple(self.entry(key)["shape"])
 
     def is_depth(self, key: str) -> bool:
-        """Tell whether a camera's pictures are distances; older files say so in other places."""
+        """Tell whether a camera records depth; older files store that in other places."""
         entry = self.entry(key)
         blocks = (entry.get("info"), entry.get("video_info"))
         return any(
@@ -130,20 +130,20 @@ class Info:
 
 
 def with_axis(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a feature as it is written: one number is of shape [1], LeRobot opens no [].
+    """Return a feature's entry for writing: a scalar gets shape [1], as LeRobot rejects [].
 
-    Their columns are the same, so that nothing else changes.
+    The data columns are the same for both shapes.
     """
     return {**entry, "shape": [1]} if entry.get("shape") in ([], ()) else dict(entry)
 
 
 def data_file(root: Path, info: Info, chunk: int, file: int) -> Path:
-    """Return where a table of frames lies; in v2.x, ``file`` is the episode."""
+    """Return the path of a data file; in v2.x, ``file`` is the episode's number."""
     return root / _filled(info.data_path, info, chunk, file)
 
 
 def video_file(root: Path, info: Info, key: str, chunk: int, file: int) -> Path:
-    """Return where a video of camera ``key`` lies; in v2.x, ``file`` is the episode."""
+    """Return the path of a video of camera ``key``; in v2.x, ``file`` is the episode's number."""
     if info.video_path is None:
         raise DatasetError(
             f"{root / INFO_FILE}: it has videos ({key}) but no video_path",
@@ -153,12 +153,12 @@ def video_file(root: Path, info: Info, key: str, chunk: int, file: int) -> Path:
 
 
 def episodes_file(root: Path, chunk: int, file: int) -> Path:
-    """Return where a table of episodes lies (v3.0)."""
+    """Return the path of a file of the episodes table (v3.0)."""
     return root / EPISODES_PATH.format(chunk_index=chunk, file_index=file)
 
 
 def episode_files(root: Path) -> list[Path]:
-    """Return the tables of episodes by their numbers, which may have outgrown their zeros."""
+    """Return the files of the episodes table, sorted by chunk and file number."""
     folder = root / "meta/episodes"
     found = [
         (int(match[1]), int(match[2]), path)

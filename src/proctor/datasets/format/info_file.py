@@ -1,7 +1,7 @@
-"""``meta/info.json``, read and written.
+"""Read and write ``meta/info.json``.
 
-The file may come from anyone: every number in it is bounded, no template or feature name leads out
-of the dataset's folder, and nothing is set aside on its word.
+The file is untrusted: every number is bounded, and no path template or feature name may lead out
+of the dataset's folder. No memory is allocated by its numbers alone.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from proctor.system.files import atomic_write, read_regular_file
 
 _NUMBERS = re.compile(r"bool|float(16|32|64)|u?int(8|16|32|64)")
 _COUNTS = (re.compile(r"u?int(8|16|32|64)"), re.compile(r"float(16|32|64)|u?int(8|16|32|64)"))
-"""What counts frames, and when they were."""
+"""Types of the default features: integers, and floats for ``timestamp``."""
 _OTHERS = ("string", "image", "video", "language")
 _WIDTH, _NO_WIDTH = re.compile(r"(0?[1-9]?d)?"), re.compile("")
-"""How a number may be written in a path: {file_index:03d}; a width of a million is no path."""
+"""Allowed format of a number in a path template, such as ``03d``."""
 _MOST = 2**40
-"""Of anything that is counted."""
+"""Largest value of any count."""
 _MOST_FEATURES, _MOST_NUMBERS, _LONGEST_NAME = 1000, 2**26, 200
-"""Features of a dataset, numbers of one feature in a frame, characters of a name."""
+"""Limits: features of a dataset, elements of a feature in a frame, characters of a name."""
 _LONGEST_TEMPLATE = 1000
 _NO_NAME = re.compile(r"[\\\x00-\x1f]")
-"""What no path of ours has in it."""
+"""Characters that are not allowed in names and paths."""
 _MOST_INFO_BYTES = 16 * 2**20
 
 
 def read_info(root: Path) -> Info:
-    """Return what the dataset in ``root`` says of itself.
+    """Read meta/info.json of the dataset in ``root``.
 
     Raises:
-        DatasetError: there is none, it is of a version that we do not read, or it cannot be.
+        DatasetError: there is no dataset, its version is unknown, or a value is invalid.
     """
     path = root / INFO_FILE
     if not root.is_dir():
@@ -58,23 +58,24 @@ def read_info(root: Path) -> Info:
         raise DatasetError(
             f"{path}: {error.strerror or error}", code="dataset.not-readable"
         ) from None
-    except (ValueError, RecursionError) as error:  # ValueError: also bytes that are no text
+    except (ValueError, RecursionError) as error:  # ValueError: also invalid UTF-8
         raise DatasetError(
             f"{path} is not JSON: {strip_control_codes(str(error), 200)}",
             code="dataset.invalid-json",
         ) from None
     if not isinstance(found, dict):
         raise DatasetError(
-            f"{path} is not a dataset's: expected a JSON object", code="dataset.invalid-info"
+            f"{path} is not a dataset's info file: expected a JSON object",
+            code="dataset.invalid-info",
         )
     return _checked(path, found)
 
 
 def write_info(root: Path, info: Info) -> None:
-    """Write meta/info.json, whole or not at all.
+    """Write meta/info.json atomically.
 
     Raises:
-        DatasetError: no reader would take it; nothing is written.
+        DatasetError: ``info`` is invalid for readers; nothing is written.
         OSError: it cannot be written.
     """
     path = root / INFO_FILE
@@ -103,12 +104,12 @@ def _checked(path: Path, said: dict[str, Any]) -> Info:
     version = said.get("codebase_version")
     if version not in VERSIONS:
         raise DatasetError(
-            f"{path}: version {strip_control_codes(repr(version), 80)} is not one of those that "
-            f"are read ({', '.join(VERSIONS)})",
+            f"{path}: version {strip_control_codes(repr(version), 80)} is unknown; Proctor reads "
+            f"{', '.join(VERSIONS)}",
             code="dataset.unknown-version",
         )
     fps = said.get("fps")
-    if isinstance(fps, float) and fps.is_integer():  # as some v2.x files have it
+    if isinstance(fps, float) and fps.is_integer():  # in some v2.x files
         fps = int(fps)
     info = Info(
         version=version,
@@ -178,14 +179,14 @@ def _check_feature(path: Path, key: str, entry: Any) -> None:
         or key in (".", "..")
     ):
         raise DatasetError(
-            f"{where} has a name that cannot be a folder's", code="dataset.invalid-name"
+            f"{where} has a name that cannot be a folder name", code="dataset.invalid-name"
         )
     if not isinstance(entry, dict):
         raise DatasetError(f"{where} is not an object", code="dataset.invalid-info")
     dtype, shape, names = entry.get("dtype"), entry.get("shape"), entry.get("names")
     if not isinstance(dtype, str) or not (dtype in _OTHERS or _NUMBERS.fullmatch(dtype)):
         raise DatasetError(
-            f"{where} has dtype {strip_control_codes(repr(dtype), 60)}, which is not known",
+            f"{where} has dtype {strip_control_codes(repr(dtype), 60)}, which is unknown",
             code="dataset.invalid-info",
         )
     if not isinstance(shape, list) or len(shape) > 5:
@@ -198,24 +199,24 @@ def _check_feature(path: Path, key: str, entry: Any) -> None:
         size *= _whole(path, f"a side of {key}", side, least=1, most=_MOST_NUMBERS)
     if size > _MOST_NUMBERS:
         raise DatasetError(
-            f"{where} has {size} numbers a frame, expected at most {_MOST_NUMBERS}",
+            f"{where} has {size} elements per frame, expected at most {_MOST_NUMBERS}",
             code="dataset.invalid-info",
         )
     if key in DEFAULT_FEATURES and not (
         _COUNTS[key == "timestamp"].fullmatch(dtype) and shape in ([], [1])
     ):
         raise DatasetError(
-            f"{where} is {dtype} {shape}, expected one number that counts frames",
+            f"{where} is {dtype} {shape}, expected one integer per frame (or a float timestamp)",
             code="dataset.invalid-info",
         )
     if dtype in ("image", "video") and (len(shape) != 3 or not _is_axes(names)):
         raise DatasetError(
-            f"{where} is a camera without three sides, or without three names",
+            f"{where} is a camera whose shape or names do not have three entries",
             code="dataset.invalid-info",
         )
     groups = list(names.values()) if isinstance(names, dict) else [names or []]
     if not all(isinstance(group, list) for group in groups):
-        raise DatasetError(f"{where} has names that are no list", code="dataset.invalid-info")
+        raise DatasetError(f"{where} has names that are not a list", code="dataset.invalid-info")
 
 
 def _is_axes(names: Any) -> bool:
@@ -223,9 +224,10 @@ def _is_axes(names: Any) -> bool:
 
 
 def _template(path: Path, name: str, template: Any, version: str) -> str:
-    """Return a template that cannot lead out, fill memory or read attributes."""
+    """Return a path template that cannot leave the folder, fill memory or read attributes."""
     bad = DatasetError(
-        f"{path}: {name} is {strip_control_codes(repr(template), 120)}, which leads nowhere",
+        f"{path}: {name} is {strip_control_codes(repr(template), 120)}, which is not a valid "
+        "path template",
         code="dataset.invalid-info",
     )
     if not isinstance(template, str) or len(template) > _LONGEST_TEMPLATE:
@@ -246,6 +248,8 @@ def _template(path: Path, name: str, template: Any, version: str) -> str:
     literal = "".join(text + ("x" if field else "") for text, field, _, _ in parts)
     pure = PurePosixPath(literal)
     leads_out = pure.is_absolute() or ".." in pure.parts or _NO_NAME.search(literal)
-    if leads_out or not {numbers[1], *words} <= fields:  # without them, two files are one
+    if (
+        leads_out or not {numbers[1], *words} <= fields
+    ):  # without the number, files would share a path
         raise bad
     return template

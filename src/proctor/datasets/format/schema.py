@@ -1,4 +1,4 @@
-"""The types of the columns of a dataset's frames, and the note that Hugging Face tools read."""
+"""The Arrow schema of data files, with the metadata that Hugging Face's library reads."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _TYPES: dict[str, pa.DataType] = {
 
 
 def arrow_schema(info: Info) -> pa.Schema:
-    """Return the schema of the tables of frames, as LeRobot writes them."""
+    """Return the schema of the data files, as LeRobot writes it."""
     fields = [_field(info, key) for key in info.columns]
     if any(info.dtype(key) == "language" for key in info.columns):
-        return pa.schema(fields)  # the note has no word for them, and readers do without
+        return pa.schema(fields)  # the metadata cannot describe them, and readers do not need it
     note = {"info": {"features": {key: _noted(info, key) for key in info.columns}}}
     return pa.schema(fields, metadata={"huggingface": json.dumps(note)})
 
 
 def arrow_type(info: Info, key: str) -> pa.DataType:
-    """Return the type of one column."""
+    """Return the Arrow type of one column."""
     dtype, shape = info.dtype(key), info.shape(key)
     if dtype == "image":
         return IMAGE_TYPE
@@ -45,7 +45,7 @@ def arrow_type(info: Info, key: str) -> pa.DataType:
 
 
 def _field(info: Info, key: str) -> pa.Field:
-    """Return a column; of a matrix, with the note that makes it one to Hugging Face's library."""
+    """Return a column; a matrix gets the metadata that Hugging Face's library needs."""
     shape, kind = info.shape(key), arrow_type(info, key)
     if info.dtype(key) in ("image", "language") or len(shape) < 2:
         return pa.field(key, kind)

@@ -1,6 +1,6 @@
-"""The Parquet and JSON files beside a dataset's frames: tables, lines, statistics.
+"""Read and write Parquet tables, JSON lines and statistics.
 
-A table is never read on the word of its own footer: what it would fill is worked out first.
+Files are untrusted: the memory that a table needs is estimated before it is read.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from proctor.features import Array
 from proctor.system.files import atomic_write, read_regular_file
 
 Stats: TypeAlias = dict[str, dict[str, Array]]
-"""Of a feature: min, max, mean, std, count, q01 ... Of cameras, shape (channels, 1, 1)."""
+"""Feature -> min, max, mean, std, count, q01 ...; a camera's have shape (channels, 1, 1)."""
 STATS_FILE = "meta/stats.json"
 UNREADABLE = (OSError, ValueError, MemoryError, pa.ArrowException)
-"""What pyarrow raises for a file that is cut, damaged or absurd."""
+"""What PyArrow raises for a truncated, damaged or malicious file."""
 _LEAST_ROOM, _GROWTH = 2**27, 100
-"""Bytes that any table may fill, and how many more a byte of a larger file may: constants in a
-column cost nothing on disk, so a small file may claim any size."""
+"""Memory limit of a table in bytes: a base, plus this many bytes per byte of the file. Constant
+columns cost nothing on disk, so a small file may claim any size."""
 
 
 def open_table(path: Path) -> pq.ParquetFile:
-    """Open a Parquet file. Texts that may be long and said often come as dictionaries.
+    """Open a Parquet file; long repeated strings come as dictionary arrays.
 
     Raises:
-        DatasetError: it is missing, cut or damaged.
+        DatasetError: it is missing, truncated or damaged.
     """
     try:
         if not path.is_file():
@@ -52,7 +52,7 @@ def open_table(path: Path) -> pq.ParquetFile:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise DatasetError(
-            f"{path}: column {strip_control_codes(repr(twice), 80)} is there twice",
+            f"{path}: column {strip_control_codes(repr(twice), 80)} occurs twice",
             code="dataset.damaged-file",
         )
     return file
@@ -63,7 +63,7 @@ def _room(path: Path) -> int:
 
 
 def _most_text(meta: pq.FileMetaData, column: int) -> int:
-    """Return how many bytes the texts of a column may be, written out: each may be the longest."""
+    """Return an upper bound of the bytes of a string column without its dictionary."""
     most = 0
     for group in range(meta.num_row_groups):
         chunk = meta.row_group(group).column(column)
@@ -73,10 +73,10 @@ def _most_text(meta: pq.FileMetaData, column: int) -> int:
 
 
 def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return a table, or those of ``columns`` that it has. Texts may come as dictionaries.
+    """Read a table, or those of ``columns`` that it has; strings may be dictionary arrays.
 
     Raises:
-        DatasetError: it is missing, cut, damaged, or claims to be larger than it can be.
+        DatasetError: it is missing, truncated, damaged, or claims an impossible size.
     """
     file = open_table(path)
     names = file.schema_arrow.names
@@ -88,10 +88,10 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
 def read_parts(
     path: Path, file: pq.ParquetFile, columns: Sequence[str]
 ) -> dict[str, pa.ChunkedArray]:
-    """Return columns of an open table. Texts may come as dictionaries, one for each row group.
+    """Read columns of an open table; strings may be one dictionary array per row group.
 
     Raises:
-        DatasetError: it is cut or damaged.
+        DatasetError: it is truncated or damaged.
     """
     schema = file.schema_arrow
     inside = [name for name in columns if _has_texts_inside(schema.field(name).type)]
@@ -99,7 +99,7 @@ def read_parts(
     try:
         table = file.read(columns=plain, use_threads=False)
         found = {name: table[name] for name in plain}
-        # Arrow cannot join dictionaries inside lists and structs: a row group has one only.
+        # Arrow cannot join dictionaries inside lists and structs, so read them by row group.
         groups = range(file.metadata.num_row_groups if inside else 0)
         parts = [file.read_row_group(i, columns=inside, use_threads=False) for i in groups]
         for name in inside:
@@ -111,7 +111,7 @@ def read_parts(
 
 
 def _has_texts_inside(kind: pa.DataType) -> bool:
-    """Tell whether lists or structs hold texts."""
+    """Tell whether a type is a list or struct with dictionary strings inside."""
     fields = [kind.field(i) for i in range(kind.num_fields)] if pa.types.is_nested(kind) else []
     return any(
         pa.types.is_dictionary(field.type) or _has_texts_inside(field.type) for field in fields
@@ -119,10 +119,10 @@ def _has_texts_inside(kind: pa.DataType) -> bool:
 
 
 def refuse_oversized(path: Path, meta: pq.FileMetaData, columns: Sequence[str]) -> None:
-    """Refuse a table that would fill more memory than a file of its size can mean.
+    """Refuse a table that needs more memory than a file of its size plausibly can.
 
     Raises:
-        DatasetError: it would.
+        DatasetError: it does.
     """
     names, prefixes = set(columns), tuple(f"{name}." for name in columns)
     paths = [meta.schema.column(i).path for i in range(meta.num_columns)]
@@ -139,10 +139,10 @@ def refuse_oversized(path: Path, meta: pq.FileMetaData, columns: Sequence[str]) 
 
 
 def text_column(path: Path, array: pa.Array) -> list[Any]:
-    """Return the values of a column of texts; what is said often is held once.
+    """Return the values of a string column; repeated strings share one object.
 
     Raises:
-        DatasetError: one is no text.
+        DatasetError: a value is not valid text.
     """
     is_coded = pa.types.is_dictionary(array.type)
     try:
@@ -157,15 +157,16 @@ def text_column(path: Path, array: pa.Array) -> list[Any]:
 
 
 def damaged_table_error(path: Path, error: BaseException) -> DatasetError:
-    """Return what is said of a table that pyarrow cannot read."""
+    """Return the error for a table that PyArrow cannot read."""
+    reason = strip_control_codes(str(error) or type(error).__name__, 200)
     return DatasetError(
-        f"{path} is cut or damaged: {strip_control_codes(str(error) or type(error).__name__, 200)}",
+        f"{path} is truncated or damaged: {reason}",
         code="dataset.damaged-file",
     )
 
 
 def write_table(path: Path, *tables: pa.Table) -> None:
-    """Write small tables of one kind as a file, a row group each, whole or not at all."""
+    """Write small tables of one schema into a file atomically, one row group per table."""
     sink = io.BytesIO()
     with pq.ParquetWriter(sink, tables[0].schema, compression="snappy") as writer:
         for table in tables:
@@ -177,7 +178,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the objects of a .jsonl file of a v2.x dataset.
 
     Raises:
-        DatasetError: it is missing or a line is no object.
+        DatasetError: it is missing, or a line is not a JSON object.
     """
     try:
         content = read_regular_file(path, 2**30)
@@ -202,10 +203,10 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def read_stats(root: Path) -> Stats:
-    """Return the whole dataset's statistics; empty where there is no meta/stats.json.
+    """Return the dataset's statistics; empty if there is no meta/stats.json.
 
     Raises:
-        DatasetError: it holds something else.
+        DatasetError: the file is malformed.
     """
     path = root / STATS_FILE
     try:
@@ -225,10 +226,10 @@ def read_stats(root: Path) -> Stats:
 
 
 def as_stats(path: Path, found: Any) -> Stats:
-    """Return what a JSON file says as arrays: float64, whatever the file has; counts as they are.
+    """Convert statistics from JSON to float64 arrays; counts keep their type.
 
     Raises:
-        DatasetError: it is something else.
+        DatasetError: the values are not statistics.
     """
     stats: Stats = {}
     try:
@@ -242,13 +243,14 @@ def as_stats(path: Path, found: Any) -> Stats:
             }
     except (AttributeError, ValueError, TypeError, OverflowError):
         raise DatasetError(
-            f"{path} holds no statistics: expected lists of numbers", code="dataset.malformed-stats"
+            f"{path} has malformed statistics: expected lists of numbers",
+            code="dataset.malformed-stats",
         ) from None
     return stats
 
 
 def write_stats(root: Path, stats: Stats) -> None:
-    """Write meta/stats.json, whole or not at all."""
+    """Write meta/stats.json atomically."""
     plain = {
         key: {name: np.asarray(value).tolist() for name, value in entry.items()}
         for key, entry in stats.items()

@@ -1,4 +1,4 @@
-"""What frames are told to do, in words: tasks, and the subtasks of datasets that have some."""
+"""Task and subtask instructions of a dataset."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from proctor.errors import DatasetError, strip_control_codes
 
 TASKS_FILE, OLD_TASKS_FILE = "meta/tasks.parquet", "meta/tasks.jsonl"
 SUBTASKS_FILE = "meta/subtasks.parquet"
-"""Of LeRobot 0.4, read only: later releases say such things in columns of language."""
+"""File of LeRobot 0.4, only read: later releases use language columns instead."""
 SUBTASK_INDEX = "subtask_index"
 _MOST_TASKS = 10**6
 
 
 def read_tasks(root: Path, info: Info) -> tuple[str, ...]:
-    """Return the tasks in words; a frame's ``task_index`` is the position.
+    """Return the task instructions; a frame's ``task_index`` is the position.
 
     Raises:
         DatasetError: the file is missing (and the dataset has tasks) or damaged.
@@ -35,10 +35,10 @@ def read_tasks(root: Path, info: Info) -> tuple[str, ...]:
 
 
 def read_subtasks(root: Path, info: Info) -> tuple[str, ...] | None:
-    """Return the subtasks in words, by ``subtask_index``; None for a dataset that has none.
+    """Return the subtask instructions by ``subtask_index``, or None if there are none.
 
     Raises:
-        DatasetError: the file is damaged, or the column numbers nothing.
+        DatasetError: the file is damaged, or the column is not an integer.
     """
     path = root / SUBTASKS_FILE
     if SUBTASK_INDEX not in info.features or not path.exists():
@@ -53,7 +53,7 @@ def read_subtasks(root: Path, info: Info) -> tuple[str, ...] | None:
 
 
 def _read_words(path: Path, name: str) -> tuple[str, ...]:
-    """Return the words of a table ``<name>_index``, ``<name>``, which may be pandas' own index."""
+    """Return the texts of a table ``<name>_index``, ``<name>``; the text may be pandas' index."""
     table = read_table(path, (f"{name}_index", name, "__index_level_0__"))
     if f"{name}_index" not in table.column_names or table.num_columns < 2:
         raise DatasetError(
@@ -72,23 +72,24 @@ def _read_words(path: Path, name: str) -> tuple[str, ...]:
 
 
 def _by_number(path: Path, name: str, pairs: Iterable[tuple[Any, Any]]) -> tuple[str, ...]:
-    """Return the words by their numbers; nothing where a number is left out."""
+    """Return the texts by their numbers; a missing number gets an empty text."""
     words: dict[int, str] = {}
     for index, word in pairs:
         is_one = isinstance(index, int) and isinstance(word, str) and 0 <= index < _MOST_TASKS
         if not is_one or index in words:
             shown = strip_control_codes(repr(index), 40)
             raise DatasetError(
-                f"{path}: {name}_index {shown} is none, or twice", code="dataset.task-numbering"
+                f"{path}: {name}_index {shown} is invalid or occurs twice",
+                code="dataset.task-numbering",
             )
         words[index] = word
     return tuple(words.get(i, "") for i in range(max(words, default=-1) + 1))
 
 
 def write_tasks(root: Path, tasks: Sequence[str]) -> None:
-    """Write meta/tasks.parquet, with the words as pandas' index.
+    """Write meta/tasks.parquet, with the texts as pandas' index.
 
-    Without that note LeRobot reads row numbers instead of words, and says nothing.
+    Without this metadata LeRobot silently reads row numbers instead of texts.
     """
     table = pa.table(
         {

@@ -1,1 +1,1 @@
-"""Pictures: encoded, decoded, found by their time, copied as packets."""
+"""Images and videos: encoding, decoding by timestamp, and copying packets."""

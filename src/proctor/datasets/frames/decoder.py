@@ -1,4 +1,4 @@
-"""One open video: finding a frame by its time, going on from where we are or seeking."""
+"""Decode frames of an open video by their timestamp, forwards or by seeking."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from proctor.errors import DatasetError, strip_control_codes
 from proctor.features import Array
 
 _MOST_PIXELS = 2**26
-"""Of one picture: a file that says more is not believed, and would fill the memory."""
+"""Largest image in pixels; a file that claims more is damaged."""
 _SAME_S = 1e-4
 _FRAMES_OF_A_SEEK = 2
-"""Frames that are decoded in the time of a seek."""
+"""Frames that can be decoded in the time of a seek."""
 
 
 _FORMATS = {
@@ -31,28 +31,28 @@ _FORMATS = {
 
 @dataclass(frozen=True)
 class Pixels:
-    """What frames are turned into."""
+    """The pixel format and size that frames are converted to."""
 
     format: str = "rgb24"
     """``rgb24``: uint8 [H, W, 3]; ``gray`` and ``rgba`` of 1 and 4; ``gray12le``: uint16."""
     size: tuple[int, int] | None = None
-    """Height and width; None: as they are. Scaled by averaging areas, the same on every machine."""
+    """Height and width; None keeps the size. Area averaging gives the same result everywhere."""
 
     @property
     def dtype(self) -> str:
-        """Of one number."""
+        """NumPy dtype of a pixel value."""
         return _FORMATS[self.format][0]
 
     @property
     def channels(self) -> int:
-        """Numbers of a pixel."""
+        """Values per pixel."""
         return _FORMATS[self.format][1]
 
 
 def converted(reformatter: Any, frame: Any, pixels: Pixels) -> Array:
-    """Return one of PyAV's frames as an array [H, W, C], in PyAV's memory: to be copied from.
+    """Return a PyAV frame as an array [H, W, C] in PyAV's memory, which the caller copies.
 
-    numpy copies without holding the interpreter up, PyAV does not: that matters to other threads.
+    NumPy copies without holding the interpreter lock, and PyAV does not.
     """
     height, width = pixels.size or (frame.height, frame.width)
     scaled = (height, width) != (frame.height, frame.width)
@@ -60,7 +60,7 @@ def converted(reformatter: Any, frame: Any, pixels: Pixels) -> Array:
     made = reformatter.reformat(frame, width, height, pixels.format, interpolation=how, threads=1)
     picture = _array_of(made, pixels)
     if not scaled and width % 2 and "yuv" in frame.format.name:
-        # FFmpeg's fast way from yuv420p goes two columns at a time and leaves the last one as the
+        # FFmpeg's fast path from yuv420p converts two columns at a time and leaves the last one as the
         # memory was; LeRobot shows that.
         slow = scaler().reformat(
             frame, width, height, pixels.format, interpolation=_area(), threads=1
@@ -79,12 +79,12 @@ def _array_of(made: Any, pixels: Pixels) -> Array:
 def _area() -> Any:
     from av.video.reformatter import Interpolation
 
-    # Without the last two, the rounding depends on what instructions the processor has.
+    # Without the last two flags, rounding depends on the processor's instructions.
     return Interpolation.AREA | Interpolation.ACCURATE_RND | Interpolation.BITEXACT
 
 
 def scaler() -> Any:
-    """Return what ``converted`` needs; one for each thread, kept, as it is made for one size."""
+    """Return a reformatter for ``converted``; keep one per thread, as it is set up for one size."""
     from av.video.reformatter import VideoReformatter
 
     return VideoReformatter()
@@ -95,7 +95,7 @@ def open_video(path: Path) -> Iterator[tuple[Any, Any]]:
     """Open a video for reading; yields the container and its video stream.
 
     Raises:
-        DatasetError: there is none, it is none, or it is damaged.
+        DatasetError: the file is missing, not a video, or damaged.
     """
     import av
 
@@ -109,11 +109,11 @@ def open_video(path: Path) -> Iterator[tuple[Any, Any]]:
 
 
 def damaged_video_error(path: Path, error: Exception) -> DatasetError:
-    """Return what to say of a video that FFmpeg stumbles over."""
+    """Return the error for a video that FFmpeg cannot read."""
     said = getattr(error, "strerror", None) or str(error)
     return DatasetError(
-        f"{path} is not a video that can be read ({strip_control_codes(said, 200)}): it is "
-        "cut short or damaged; get it again, or leave out its episodes",
+        f"{path} is not a readable video ({strip_control_codes(said, 200)}): it is truncated or "
+        "damaged; download it again, or leave out its episodes",
         code="video.damaged",
     )
 
@@ -122,20 +122,20 @@ def _open(path: Path) -> tuple[Any, Any]:
     require_av()
     import av
 
-    if path.exists() and not path.is_file():  # a pipe would be waited for without end
-        raise DatasetError(f"{path} is not a plain file", code="video.damaged")
+    if path.exists() and not path.is_file():  # opening a pipe would block
+        raise DatasetError(f"{path} is not a regular file", code="video.damaged")
     try:
-        # Only MP4: a playlist under this name could make FFmpeg open files and addresses.
+        # Only MP4: a playlist with this name could make FFmpeg open other files and URLs.
         container = av.open(f"file:{path}", format="mp4", metadata_errors="replace")
     except FileNotFoundError:
         raise DatasetError(
-            f"there is no video {path}; the dataset is not complete", code="video.missing"
+            f"{path} is missing: the dataset is not complete", code="video.missing"
         ) from None
     except (av.FFmpegError, OSError) as error:
         raise damaged_video_error(path, error) from None
     try:
         if not container.streams.video:
-            raise DatasetError(f"{path} has no video in it", code="video.damaged")
+            raise DatasetError(f"{path} has no video stream", code="video.damaged")
         stream = container.streams.video[0]
         _check(path, stream)
     except BaseException:
@@ -154,18 +154,18 @@ def _check(path: Path, stream: Any) -> None:
         )
     if not 0 < context.width * context.height <= _MOST_PIXELS:
         raise DatasetError(
-            f"{path} says that its pictures are {context.width}x{context.height}: damaged",
+            f"{path} is damaged: it claims images of {context.width}x{context.height}",
             code="video.damaged",
         )
 
 
 class VideoDecoder:
-    """One open video, and where in it we are."""
+    """An open video and its current position."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._container, self._stream = _open(path)
-        # One thread each: several would decode ahead what nobody asked for.
+        # One thread each: several would decode frames ahead that are not needed.
         self._stream.codec_context.thread_count = 1
         self._stream.codec_context.thread_type = "NONE"
         self._reformatter = scaler()
@@ -179,7 +179,7 @@ class VideoDecoder:
         self._container.close()
 
     def read(self, wanted_s: float, tolerance_s: float, pixels: Pixels) -> Array:
-        """Return the frame nearest to ``wanted_s``, to be copied from before the next is read.
+        """Return the frame nearest to ``wanted_s``; copy it before the next call.
 
         Raises:
             DatasetError: it is further away than ``tolerance_s``, or cannot be decoded.
@@ -199,7 +199,7 @@ class VideoDecoder:
             )
         if (frame.height, frame.width) != (self.height, self.width):
             raise DatasetError(
-                f"{self.path}: the size of its pictures changes: damaged", code="video.damaged"
+                f"{self.path} is damaged: the size of its images changes", code="video.damaged"
             )
         return converted(self._reformatter, frame, pixels)
 
@@ -219,17 +219,17 @@ class VideoDecoder:
         return min(candidates, key=lambda found: abs(found.time - wanted_s), default=None)
 
     def _is_nearer(self, wanted_s: float) -> bool:
-        """Whether going on decodes hardly more than starting at the key frame before it."""
+        """Tell whether decoding forwards costs about as much as seeking to a key frame."""
         entries, ticks = self._stream.index_entries, self._stream.time_base
         here = entries.search_timestamp(self._now.pts, any_frame=True)
         key = entries.search_timestamp(round((wanted_s + _SAME_S) / ticks))
         return bool(key - here <= _FRAMES_OF_A_SEEK)
 
     def _seek(self, wanted_s: float) -> None:
-        """Go to the last key frame at or before ``wanted_s``.
+        """Seek to the last key frame at or before ``wanted_s``.
 
-        Key frames are found by the time they are decoded, which is not when they are shown: where
-        that leads too far, it is tried again from ever further back.
+        Seeking uses decoding times, which differ from presentation times. If it goes too far, it is
+        repeated from further back.
         """
         ticks = self._stream.time_base
         for back_s in (0.0, 0.5, 5.0, float("inf")):
@@ -240,7 +240,7 @@ class VideoDecoder:
             if target_s == 0.0 or (self._now is not None and self._now.time <= wanted_s + _SAME_S):
                 break
         first = self._now
-        if first is not None:  # it comes again as the first of the frames to look at
+        if first is not None:  # the iterator yields it again first
             self._frames = _with_first(first, self._frames)
         self._now = None
 

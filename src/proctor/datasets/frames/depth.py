@@ -27,23 +27,23 @@ DEPTH_CODEC = Codec(
     "hevc", pix_fmt="gray12le", preset=None, extra_options={"x265-params": "lossless=1:bframes=0"}
 )
 CODES = Pixels("gray12le")
-"""How a FrameReader is to read them."""
+"""Pixel format in which a FrameReader reads depth videos."""
 N_CODES = 4096
 _HIGHEST = N_CODES - 1
 
 
 class DepthUnit(Enum):
-    """What distances are counted in: whole millimetres are integers, metres are not."""
+    """The unit of depth values: integer millimetres or float metres."""
 
     METRE = "m"
     MILLIMETRE = "mm"
 
     @classmethod
     def of(cls, key: str, entry: Mapping[str, Any]) -> DepthUnit:
-        """Return the unit that depth camera ``key`` of meta/info.json measures in.
+        """Return the unit of depth camera ``key`` in meta/info.json.
 
         Raises:
-            DatasetError: there is no such unit.
+            DatasetError: the unit is unknown.
         """
         said = _block(entry).get("depth_unit", cls.MILLIMETRE.value)
         try:
@@ -55,13 +55,13 @@ class DepthUnit(Enum):
 
     @property
     def dtype(self) -> str:
-        """What a frame's distances are, as numpy names it."""
+        """NumPy dtype of recorded depth values."""
         return "float32" if self is DepthUnit.METRE else "uint16"
 
 
 @dataclass(frozen=True)
 class DepthScale:
-    """Which distances the codes stand for, all in metres."""
+    """The mapping from depth codes to metres."""
 
     nearest: float = 0.01
     furthest: float = 10.0
@@ -69,17 +69,17 @@ class DepthScale:
     logarithmic: bool = True
 
     def __post_init__(self) -> None:
-        """Check that it makes sense.
+        """Check the range.
 
         Raises:
-            DatasetError: a code would stand for no distance.
+            DatasetError: a code would have no valid depth.
         """
         numbers = (self.nearest, self.furthest, self.shift)
         ordered = all(map(math.isfinite, numbers)) and self.nearest < self.furthest
         if not ordered or (self.logarithmic and self.nearest + self.shift <= 0):
             raise DatasetError(
                 f"a depth camera from {self.nearest} to {self.furthest} m, shifted by {self.shift} "
-                "m, makes no sense: video.depth_min, .depth_max or .shift in meta/info.json",
+                "m, is invalid: check video.depth_min, .depth_max and .shift in meta/info.json",
                 code="dataset.invalid-depth",
             )
 
@@ -88,7 +88,7 @@ class DepthScale:
         """Return the scale that a feature of meta/info.json states.
 
         Raises:
-            DatasetError: it makes no sense.
+            DatasetError: it is invalid.
         """
         block = _block(entry)
         names = {"depth_min": "nearest", "depth_max": "furthest", "shift": "shift"}
@@ -107,7 +107,7 @@ class DepthScale:
         return cls(**said, logarithmic=bool(block.get("video.use_log", True)))
 
     def encode(self, depth: Array) -> Array:
-        """Return the codes, uint16, of distances: floats are metres, integers millimetres."""
+        """Return the depth codes, uint16; floats are metres, integers are millimetres."""
         in_metres = np.issubdtype(depth.dtype, np.floating)
         per_metre = np.float32(1 if in_metres else 1000)
         near, far, shift = (
@@ -123,7 +123,7 @@ class DepthScale:
         return codes
 
     def decode(self, codes: Array, unit: DepthUnit = DepthUnit.MILLIMETRE) -> Array:
-        """Return the distances, float32, of codes; millimetres are whole."""
+        """Return the depth of codes, float32; millimetres are rounded to integers."""
         low, high = self.nearest, self.furthest
         if self.logarithmic:
             low, high = math.log(low + self.shift), math.log(high + self.shift)
@@ -140,7 +140,7 @@ class DepthScale:
         return values
 
     def info_block(self, height: int, width: int, fps: float, unit: DepthUnit) -> dict[str, Any]:
-        """Return what meta/info.json says of a depth camera; ``unit`` is what it measures in."""
+        """Return the entry of a depth camera for meta/info.json; ``unit`` is that of its frames."""
         return DEPTH_CODEC.info_block(height, width, fps) | {
             "video.channels": 1,
             "is_depth_map": True,
@@ -153,19 +153,19 @@ class DepthScale:
 
 
 def _block(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what a feature says of its videos, where the one who wrote it put that."""
+    """Return a feature's video entry, whose place depends on the writer's version."""
     blocks = (entry.get("info"), entry.get("video_info"))
     return next((block for block in blocks if isinstance(block, dict) and block), {})
 
 
 class DepthEncoder(VideoEncoder):
-    """A video that takes the codes of distances as they come."""
+    """Encodes depth codes as a video."""
 
     def __init__(self, path: Path, fps: float | Fraction, height: int, width: int) -> None:
         super().__init__(path, DEPTH_CODEC, fps, height, width)
 
     def add(self, picture: Array) -> None:
-        """Encode one picture of codes, uint16 [H, W, 1]; raises as for pictures of light."""
+        """Encode one image of depth codes, uint16 [H, W, 1]; raises as ``VideoEncoder.add``."""
         import av
 
         codes = np.ascontiguousarray(picture[..., 0])

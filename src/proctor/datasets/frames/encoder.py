@@ -1,4 +1,4 @@
-"""Videos of datasets: which codec, and the file that takes pictures as they come."""
+"""Video codecs, and the encoder of dataset videos."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from proctor.system.files import UNFINISHED, publish
 
 _QUIET_X265 = "log-level=error:info=0"
 _WIDE_ENOUGH_FOR_X265 = 64
-"""x265 4.2 for x86 writes past what it has allocated where pictures are up to 48 wide."""
+"""x265 4.2 for x86 writes beyond its buffers for images up to 48 pixels wide."""
 
 
 @dataclass(frozen=True)
 class Codec:
-    """How pictures become a video. The defaults are LeRobot's; None leaves a choice to the encoder.
+    """Encoder settings. The defaults are LeRobot's; None leaves a choice to the encoder.
 
-    A key frame every other frame makes any frame cheap to get at, which is what training does.
+    A key frame at every second frame makes random access cheap, which training needs.
     """
 
     name: str = "libsvtav1"
-    """FFmpeg's name of the encoder, or of the format (``h264``) for its usual one."""
+    """FFmpeg's name of the encoder, or of the format (``h264``) for its default encoder."""
     pix_fmt: str = "yuv420p"
     g: int | None = 2
-    """Frames from one key frame to the next."""
+    """Distance between key frames, in frames."""
     crf: int | None = 30
-    """Quality: lower is better and larger."""
+    """Constant rate factor: a lower value gives better quality and larger files."""
     preset: int | str | None = 12
     fast_decode: int = 0
     extra_options: dict[str, str] = field(default_factory=dict)
     threads: int = 1
-    """Threads of the encoder; the bytes of AV1 are the same for any number."""
+    """Threads of the encoder; they do not change the bytes of AV1."""
 
     def options(self, width: int) -> dict[str, str]:
-        """Return the encoder's options for pictures that wide, as FFmpeg calls them."""
+        """Return FFmpeg's encoder options for images of ``width`` pixels."""
         chosen = {"g": self.g, "crf": self.crf, "preset": self.preset}
         options = {name: str(value) for name, value in chosen.items() if value is not None}
         if self.name == "libsvtav1":
@@ -52,7 +52,7 @@ class Codec:
             options["tune"] = "fastdecode"
         options |= self.extra_options
         if self.name in ("hevc", "libx265"):
-            # An open group of pictures needs the one before it: packets could not be copied.
+            # An open GOP depends on the one before it, so its packets could not be copied alone.
             own = f"{_QUIET_X265}:open-gop=0"
             if width < _WIDE_ENOUGH_FOR_X265:
                 own += ":asm=0"
@@ -60,7 +60,7 @@ class Codec:
         return options
 
     def info_block(self, height: int, width: int, fps: float) -> dict[str, Any]:
-        """Return what meta/info.json says of a feature that is encoded like this."""
+        """Return the video entry of a feature for meta/info.json."""
         return {
             "video.height": height,
             "video.width": width,
@@ -79,8 +79,8 @@ class Codec:
         }
 
 
-# No frame leans on a later one: it would have to be decoded too, a quarter to a half more of the
-# work for a frame out of order, and with so many key frames nothing gets smaller by it.
+# No B-frames: random access would decode a quarter to a half more frames, and with this many key
+# frames the files would not be smaller.
 _H264 = Codec("h264", preset="veryfast", extra_options={"bf": "0"})
 _HEVC = Codec("hevc", preset="veryfast", extra_options={"x265-params": "bframes=0"})
 CODECS = {
@@ -91,14 +91,14 @@ CODECS = {
     "hevc": _HEVC,
     "libx265": replace(_HEVC, name="libx265"),
 }
-"""What ``--dataset.codec`` may say."""
+"""Values of ``--dataset.codec``."""
 
 
 def codec_named(name: str) -> Codec:
-    """Return a codec by name, checked to be one that this installation can encode with.
+    """Return a codec by name, after checking that this installation has its encoder.
 
     Raises:
-        DatasetError: there is none of that name, or it is not part of this installation.
+        DatasetError: the name is unknown, or the encoder is not installed.
         MissingExtra: PyAV is not installed.
     """
     if name not in CODECS:
@@ -141,7 +141,7 @@ def _encoder(codec: Codec) -> Any:
 
 
 def discard(container: Any, path: Path) -> None:
-    """Close a file that is written and remove it; a full disk has been heard of before."""
+    """Close an unfinished file and remove it; errors of a full disk were reported before."""
     import av
 
     try:
@@ -152,22 +152,22 @@ def discard(container: Any, path: Path) -> None:
 
 
 class VideoEncoder:
-    """A video that takes pictures as they come. It has its name only once it is complete.
+    """Encodes images as a video, which gets its final name when it is complete.
 
-    Pictures of another size than the video's are scaled. The same pictures give the same bytes.
+    Images of another size are resized. The same images give the same bytes.
     """
 
     def __init__(
         self, path: Path, codec: Codec, fps: float | Fraction, height: int, width: int
     ) -> None:
-        """Begin a video.
+        """Start a video.
 
         Raises:
-            DatasetError: the codec is not part of this installation.
+            DatasetError: the encoder is not installed.
             OSError: the file cannot be written.
         """
         _encoder(codec)
-        os.environ.setdefault("SVT_LOG", "0")  # else it prints 30 lines for every video
+        os.environ.setdefault("SVT_LOG", "0")  # otherwise it prints 30 lines per video
         import av
 
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -187,10 +187,10 @@ class VideoEncoder:
         self.frames = 0
 
     def add(self, picture: Array) -> None:
-        """Encode one picture, uint8 [H, W, 3].
+        """Encode one image, uint8 [H, W, 3].
 
         Raises:
-            DatasetError: the encoder cannot take pictures of this size.
+            DatasetError: the encoder does not support images of this size.
             OSError: the disk is full.
         """
         import av
@@ -198,7 +198,7 @@ class VideoEncoder:
         self.add_frame(av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24"))
 
     def add_frame(self, frame: Any) -> None:
-        """Encode one frame of PyAV's, of any format; raises as ``add``."""
+        """Encode one PyAV frame of any format; raises as ``add``."""
         import av
 
         try:
@@ -208,29 +208,29 @@ class VideoEncoder:
                 raise
             size = f"{self._stream.width}x{self._stream.height}"
             raise DatasetError(
-                f"{self._codec.name} cannot encode pictures of {size} as {self._codec.pix_fmt} "
-                f"({self._path.name}): sides must be even for it, and not tiny; av1 takes any",
+                f"{self._codec.name} cannot encode images of {size} as {self._codec.pix_fmt} "
+                f"({self._path.name}): width and height must be even and not tiny; av1 takes any size",
                 code="video.unsupported-image",
             ) from error
         self._container.mux(packets)
         self.frames += 1
 
     def finish(self) -> None:
-        """Complete the file and give it its name.
+        """Complete the file and give it its final name.
 
         Raises:
-            DatasetError: no picture came.
-            OSError: the disk did not take it.
+            DatasetError: no image was added.
+            OSError: the file cannot be written.
         """
         if not self.frames:
             self.abandon()
             raise DatasetError(
-                f"{self._path} has no pictures: a video needs one at least", code="video.empty"
+                f"{self._path} has no images: a video needs at least one", code="video.empty"
             )
         self._container.mux(self._stream.encode(None))
         self._container.close()
         publish(self._unfinished, self._path)
 
     def abandon(self) -> None:
-        """Leave nothing behind."""
+        """Remove the unfinished video."""
         discard(self._container, self._unfinished)

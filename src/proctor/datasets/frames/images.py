@@ -1,4 +1,4 @@
-"""Pictures that lie as PNG files in the tables of a dataset."""
+"""Decode the PNG and JPEG images that are stored in data files."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from proctor.system.platform_info import usable_cores
 _CODECS = {b"\x89PNG": "png", b"\xff\xd8\xff": "mjpeg"}
 _FORMATS = {1: "gray", 3: "rgb24", 4: "rgba"}
 _WORTH_THREADS = 8
-"""Pictures: fewer are decoded sooner than handed out."""
+"""Least number of images that are worth several threads."""
 _FED_BY_ONE = 4
-"""Threads of FFmpeg that one of ours keeps busy, if it scales too."""
+"""FFmpeg threads that one Python thread keeps busy while it also resizes."""
 
 
 def pixel_format_for(where: str, channels: int, size: tuple[int, int] | None = None) -> Pixels:
-    """Return how pictures of so many channels are read; ``where`` names them in an error.
+    """Return the pixel format of images with ``channels``; ``where`` names them in an error.
 
     Raises:
-        DatasetError: they are not.
+        DatasetError: the number of channels is not supported.
     """
     if channels not in _FORMATS:
         raise DatasetError(
-            f"{where}: pictures of {channels} channels are not read (1, 3 or 4 are)",
+            f"{where}: images of {channels} channels are not supported (1, 3 or 4 are)",
             code="dataset.unsupported-image",
         )
     return Pixels(_FORMATS[channels], size)
@@ -44,12 +44,12 @@ def decode_images(
     size: tuple[int, int] | None = None,
     threads: int | None = None,
 ) -> Array:
-    """Return pictures of ``shape``, scaled to ``size`` if one is given: uint8 [n, H, W, C].
+    """Decode images of ``shape``, resized to ``size`` if given: uint8 [n, H, W, C].
 
-    ``where`` names them in an error; ``threads`` decode them.
+    ``where`` names them in an error; ``threads`` is the number of decoder threads.
 
     Raises:
-        DatasetError: one is no picture, or of another size.
+        DatasetError: a file is not an image, or has another size.
     """
     require_av()
     pixels = pixel_format_for(where, shape[2], size)
@@ -57,7 +57,7 @@ def decode_images(
     codecs = [_codec(where, content) for content in files]
     threads = 1 if len(files) < _WORTH_THREADS else threads or min(8, usable_cores())
     ours, ends = threads, list(range(len(files) + 1))
-    if all(map(_leans_on_nothing, files)):  # FFmpeg's threads decode, ours feed, scale and copy
+    if all(map(_leans_on_nothing, files)):  # FFmpeg's threads decode; ours feed, resize and copy
         ours = -(-threads // _FED_BY_ONE)
         ends = [len(files) * i // ours for i in range(ours + 1)]
 
@@ -80,26 +80,26 @@ def decode_images(
 def _codec(where: str, content: Any) -> str:
     if not content:
         raise DatasetError(
-            f"{where}: a picture is not in the table itself, which is not read",
+            f"{where}: an image is stored outside the data file, which is not supported",
             code="dataset.unsupported-image",
         )
     name = next((name for start, name in _CODECS.items() if content.startswith(start)), None)
     if name is None:
         raise DatasetError(
-            f"{where}: a picture is neither PNG nor JPEG", code="dataset.unsupported-image"
+            f"{where}: an image is neither PNG nor JPEG", code="dataset.unsupported-image"
         )
-    if name == "png" and content[24:26] in (b"\x10\0", b"\x10\4"):  # eight would be left of them
+    if name == "png" and content[24:26] in (b"\x10\0", b"\x10\4"):  # only 8 bits would be read
         raise DatasetError(
-            f"{where}: a picture is of 16 bits: distances in tables are not read",
+            f"{where}: an image has 16 bits: depth images in data files are not supported",
             code="dataset.unsupported-image",
         )
     return name
 
 
 def _leans_on_nothing(content: Any) -> bool:
-    """Tell whether a decoder that saw other pictures makes of this one what a new one makes.
+    """Tell whether a reused decoder gives the same result for this image as a new one.
 
-    Of JPEGs and of PNGs with a palette, a damaged one could be given another's tables.
+    A damaged JPEG or palette PNG could use the tables of an earlier image.
     """
     return bool(content[25:26] in (b"\0", b"\2", b"\4", b"\6") and content[:1] == b"\x89")
 
@@ -107,17 +107,19 @@ def _leans_on_nothing(content: Any) -> bool:
 def _frames(
     where: str, codec: str, contents: Sequence[Any], size: tuple[int, int], threads: int
 ) -> Iterator[Any]:
-    """Yield PyAV's frames of files, in their order, as those of a video that never changes.
+    """Yield the PyAV frames of image files in order, decoded as the packets of one video.
 
-    FFmpeg decodes them on ``threads`` of its own, which never wait for Python: threads of Python
-    that decode a picture each take turns at opening, closing and copying.
+    FFmpeg decodes on its own ``threads`` without the interpreter lock. Python threads that each
+    decode an image would wait for each other when opening, closing and copying.
     """
     import av
 
     height, width = size
     try:
         context = av.CodecContext.create(codec, "r")
-        context.options = {"max_pixels": str(4 * height * width + 4096)}  # and not what it claims
+        context.options = {
+            "max_pixels": str(4 * height * width + 4096)
+        }  # not the size that the file claims
         context.thread_count, context.thread_type = threads, "FRAME"
         found = 0
         for packet in (*map(_packet, itertools.count(), contents), None):
@@ -128,7 +130,7 @@ def _frames(
                 yield frame
     except (av.FFmpegError, ValueError, MemoryError) as error:
         raise DatasetError(
-            f"{where}: a picture is damaged ({strip_control_codes(str(error), 120)})",
+            f"{where}: an image is damaged ({strip_control_codes(str(error), 120)})",
             code="dataset.damaged-image",
         ) from None
     if found < len(contents):
@@ -139,12 +141,15 @@ def _packet(number: int, content: Any) -> Any:
     import av
 
     packet = av.Packet(content)
-    packet.pts, packet.is_keyframe = number, True  # else it is taken for a change of the last one
+    packet.pts, packet.is_keyframe = (
+        number,
+        True,
+    )  # otherwise it counts as a change of the last image
     return packet
 
 
 def _other(where: str, found: str, size: tuple[int, int]) -> DatasetError:
     return DatasetError(
-        f"{where}: a picture is {found}, expected {size[1]}x{size[0]}",
+        f"{where}: an image is {found}, expected {size[1]}x{size[0]}",
         code="dataset.wrong-image-size",
     )

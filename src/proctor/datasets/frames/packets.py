@@ -1,4 +1,4 @@
-"""Videos put together and cut apart by copying packets: no picture is decoded, none changes."""
+"""Join and cut videos by copying packets, without decoding."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from proctor.errors import DatasetError
 from proctor.system.files import UNFINISHED, publish
 
 _OFF_S = 1e-3
-"""More than times are rounded by, and less than a frame is shown."""
+"""Tolerance of timestamps: above rounding errors, below the duration of a frame."""
 
 
 class NotAtKeyFrame(DatasetError):
-    """Frames cannot be cut out by copying: they need others before them, or are needed by them."""
+    """Frames cannot be cut by copying packets: they depend on frames outside, or the reverse."""
 
 
 class DifferentStreams(DatasetError):
-    """Videos cannot be one by copying: they were encoded differently."""
+    """Videos cannot be joined by copying packets: they were encoded differently."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Some frames of a video, in order: all, or those from ``start`` to before ``stop``."""
+    """Consecutive frames of a video: all, or [start, stop)."""
 
     path: Path
     start: int = 0
     stop: int | None = None
     begins_s: float | None = None
-    """When the first of them is shown; where it is not then, frames are missing before it."""
+    """Expected time of the first frame; a difference means that frames before it are missing."""
 
 
 def concatenate(parts: Sequence[Path], into: Path) -> list[tuple[float, float]]:
-    """Write the videos ``parts`` one after the other; return when each begins and ends, in seconds.
+    """Join the videos ``parts``; return the start and end of each in the result, in seconds.
 
     Raises:
-        DifferentStreams: they were not encoded alike.
+        DifferentStreams: they were encoded differently.
         DatasetError: one is missing or damaged.
         OSError: the file cannot be written.
     """
@@ -51,9 +51,9 @@ def concatenate(parts: Sequence[Path], into: Path) -> list[tuple[float, float]]:
 def extract(
     source: Path, spans: Sequence[tuple[int, int]], into: Path
 ) -> list[tuple[float, float]]:
-    """Write some frames of a video; ``spans`` of them, in order, each from one to before another.
+    """Write the frames [start, stop) of ``spans``, in order, as a new video.
 
-    Return when each span begins and ends in the new video, in seconds.
+    Return the start and end of each span in the new video, in seconds.
 
     Raises:
         NotAtKeyFrame: a span does not begin at a key frame.
@@ -64,17 +64,18 @@ def extract(
 
 
 def splice(pieces: Sequence[Piece], into: Path) -> list[tuple[float, float]]:
-    """Write pieces of videos one after the other; raises as ``concatenate`` and ``extract``.
+    """Join pieces of videos; raises as ``concatenate`` and ``extract``.
 
-    Return when each begins and ends in the new video, in seconds. The file has its name only once
-    it is complete and on the disk.
+    Return the start and end of each piece in the new video, in seconds. The file gets its final
+    name when it is complete and on the disk.
     """
     if not pieces:
         raise ValueError("a video of no pieces")
     for piece in pieces:
         if piece.stop is not None and piece.stop <= piece.start:
             raise DatasetError(
-                f"{piece.path}: frames {piece.start} to {piece.stop} are none", code="video.empty"
+                f"{piece.path}: there are no frames {piece.start} to {piece.stop}",
+                code="video.empty",
             )
     into.parent.mkdir(parents=True, exist_ok=True)
     unfinished = into.with_name(into.name + UNFINISHED)
@@ -93,7 +94,7 @@ def splice(pieces: Sequence[Piece], into: Path) -> list[tuple[float, float]]:
 
 
 def _of_one_file(pieces: Sequence[Piece]) -> Iterator[tuple[int, int]]:
-    """Yield ranges of pieces that one pass over one file gives."""
+    """Yield ranges of pieces that can be copied in one pass over a file."""
     start = 0
     for index in range(1, len(pieces) + 1):
         if index == len(pieces) or not _goes_on(pieces[index - 1], pieces[index]):
@@ -106,7 +107,7 @@ def _goes_on(piece: Piece, then: Piece) -> bool:
 
 
 class _Joined:
-    """The video that is written."""
+    """The joined video that is being written."""
 
     def __init__(self, path: Path) -> None:
         import av
@@ -130,7 +131,7 @@ class _Joined:
         discard(self._container, self._path)
 
     def append(self, pieces: Sequence[Piece]) -> list[Fraction]:
-        """Copy pieces of one file, in one pass over it; return where each ends."""
+        """Copy pieces of one file in one pass; return the end of each piece."""
         path, ends = pieces[0].path, []
         with open_video(path) as (container, stream):
             self._join(path, stream)
@@ -165,8 +166,8 @@ class _Joined:
             self._first, self._kind = path, kind
         elif kind != self._kind:
             raise DifferentStreams(
-                f"{path} and {self._first} were encoded differently and cannot be one video "
-                "without encoding them again",
+                f"{path} and {self._first} were encoded differently and can only be joined by "
+                "encoding them again",
                 code="video.different-streams",
             )
 
@@ -176,12 +177,12 @@ class _Joined:
         packet.stream = self._stream
         try:
             self._container.mux_one(packet)
-        except OSError as error:  # the disk's, not the video's that is read
+        except OSError as error:  # an error of the output file
             raise OSError(error.errno, error.strerror, str(self._path)) from None
 
 
 def stream_kind(path: Path) -> tuple[Any, ...]:
-    """Return what videos must have in common to be one by copying.
+    """Return the properties that must be equal to join videos by copying packets.
 
     Raises:
         DatasetError: it is missing or damaged.
@@ -197,7 +198,7 @@ def _kind(stream: Any) -> tuple[Any, ...]:
 
 
 def _groups(container: Any, stream: Any) -> Iterator[list[Any]]:
-    """Yield the packets from one key frame to before the next, in the order they are decoded."""
+    """Yield groups of packets that each start at a key frame, in decoding order."""
     group: list[Any] = []
     for packet in container.demux(stream):
         if packet.pts is None or packet.dts is None:  # the end
@@ -211,20 +212,20 @@ def _groups(container: Any, stream: Any) -> Iterator[list[Any]]:
 
 
 def _leads(group: list[Any]) -> bool:
-    """Whether frames are shown before their key frame: those need the group before it as well."""
+    """Tell whether frames are shown before their key frame, so that they need the group before."""
     return any(packet.pts < group[0].pts for packet in group)
 
 
 def _check_start(piece: Piece, at: int, group: list[Any]) -> None:
     if not group:
         raise DatasetError(
-            f"{piece.path} has {at} frames, none of number {piece.start}",
+            f"{piece.path} has {at} frames, so frame {piece.start} is missing",
             code="video.missing-frame",
         )
     if at != piece.start or _leads(group) or not group[0].is_keyframe:
         raise NotAtKeyFrame(
-            f"frame {piece.start} of {piece.path} is no key frame: what begins there cannot be "
-            "copied, only encoded again",
+            f"frame {piece.start} of {piece.path} is not a key frame: a piece that begins "
+            "there must be encoded again",
             code="video.not-at-key-frame",
         )
 
@@ -233,7 +234,7 @@ def _check_time(piece: Piece, begins_s: float) -> None:
     if piece.begins_s is not None and abs(begins_s - piece.begins_s) > _OFF_S:
         raise NotAtKeyFrame(
             f"frame {piece.start} of {piece.path} is shown at {begins_s:g} s and not at "
-            f"{piece.begins_s:g} s: what begins there cannot be counted out, only encoded again",
+            f"{piece.begins_s:g} s: frames are missing, so it must be encoded again",
             code="video.not-at-key-frame",
         )
 

@@ -1,1 +1,1 @@
-"""Columns of numbers: decoded, gathered for a whole batch, counted."""
+"""Columns of data files: decoding, gathering batches, and statistics."""

@@ -1,4 +1,4 @@
-"""Arrays on their way into tables."""
+"""Convert NumPy arrays to Arrow columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from proctor.features import Array
 
 
 def as_arrow(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Return a column of one value a frame: numpy arrays, texts, sayings or PNG files."""
+    """Return a column of one value per frame: arrays, strings, messages or PNG files."""
     inner = kind.value_type if pa.types.is_list(kind) else kind
     if pa.types.is_string(inner) or pa.types.is_struct(inner):
         return pa.array(values, kind)
@@ -19,7 +19,7 @@ def as_arrow(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def rows_as_arrow(rows: Array, kind: pa.DataType) -> pa.Array:
-    """Return an array [frames, ...] as a column: plain numbers, or lists in lists."""
+    """Return an array [frames, ...] as a column of numbers or nested lists."""
     if pa.types.is_fixed_size_list(kind):
         flat = pa.array(np.ascontiguousarray(rows).reshape(-1), kind.value_type)
         return pa.FixedSizeListArray.from_arrays(flat, type=kind)

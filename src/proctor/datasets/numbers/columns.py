@@ -1,4 +1,4 @@
-"""The columns of a dataset's frames: decoded once, then gathered for a whole batch at a time."""
+"""Columns of data files, decoded once and then gathered batch by batch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 
 
 class Column(Protocol):
-    """One value a frame."""
+    """A column with one value per frame."""
 
     def take(self, rows: Array) -> Any:
         """Return the values of ``rows``: an array, or lists, of the shape of ``rows``."""
@@ -35,7 +35,7 @@ class Column(Protocol):
 
 @dataclass(frozen=True)
 class NumericColumn:
-    """Numbers of a fixed shape; of shape (1,), one number a frame."""
+    """Numbers of a fixed shape; shape (1,) is one scalar per frame."""
 
     values: Array
 
@@ -46,28 +46,28 @@ class NumericColumn:
 
 @dataclass(frozen=True)
 class TextColumn:
-    """Texts; what is said often is held once."""
+    """Strings; repeated ones share one object."""
 
     codes: Array
     words: list[str]
 
     def take(self, rows: Array) -> Any:
-        """Return the texts of ``rows``, as lists."""
+        """Return the strings of ``rows``, as lists."""
         return _nested([self.words[code] for code in self.codes[rows].ravel()], rows.shape)
 
 
 @dataclass(frozen=True)
 class ObjectColumn:
-    """Anything else that Arrow holds (what was said to a robot, files of pictures)."""
+    """Values of other Arrow types, such as language messages and encoded images."""
 
     where: Path
-    """The folder of the tables."""
+    """The dataset's folder, for messages."""
     parts: list[pa.Array]
     starts: Array
-    """The first row of each part."""
+    """First row of each chunk."""
 
     def take(self, rows: Array) -> Any:
-        """Return the things of ``rows``, as lists."""
+        """Return the values of ``rows``, as lists."""
         flat = rows.ravel()
         parts = np.searchsorted(self.starts, flat, side="right") - 1
         within = flat - self.starts[parts]
@@ -80,7 +80,7 @@ class ObjectColumn:
 
 
 def _with_values(found: Any) -> Any:
-    """Return what was said with its calls of tools as values; the tables hold them as JSON."""
+    """Return messages with decoded tool calls, which are stored as JSON."""
     for saying in found if isinstance(found, list) else ():
         if isinstance(saying, dict) and isinstance(saying.get("tool_calls"), list):
             saying["tool_calls"] = [_value(call) for call in saying["tool_calls"]]
@@ -90,7 +90,7 @@ def _with_values(found: Any) -> Any:
 def _value(call: Any) -> Any:
     try:
         return json.loads(call)
-    except (TypeError, ValueError, RecursionError):  # no JSON: as it stands there
+    except (TypeError, ValueError, RecursionError):  # not JSON: unchanged
         return call
 
 
@@ -104,7 +104,7 @@ def _nested(flat: list[Any], shape: tuple[int, ...]) -> Any:
 
 @dataclass(frozen=True)
 class TableFile:
-    """One table of frames: its first ``rows`` are [start, start + rows) of all that are read."""
+    """A data file; its first ``rows`` rows are [start, start + rows) of all rows that are read."""
 
     path: Path
     start: int
@@ -112,16 +112,16 @@ class TableFile:
 
 
 def number_shape(info: Info, key: str) -> tuple[int, ...]:
-    """Return the shape of a column of numbers in one frame: of one number, none, as in LeRobot."""
+    """Return the shape of a numeric column in one frame; scalars have no axes, as in LeRobot."""
     shape = info.shape(key)
     return () if shape == (1,) else shape
 
 
 def column_to_array(path: Path, info: Info, key: str, column: pa.ChunkedArray) -> Array:
-    """Return a column of a table as an array [rows, ...] of the declared type.
+    """Return a column of a data file as an array [rows, ...] of the declared dtype.
 
     Raises:
-        DatasetError: it has gaps, or is of another type or size.
+        DatasetError: values are missing, or have another type or size.
     """
     shape, dtype = number_shape(info, key), np.dtype(info.dtype(key))
     kind = pa.from_numpy_dtype(dtype)
@@ -141,15 +141,15 @@ def column_to_array(path: Path, info: Info, key: str, column: pa.ChunkedArray) -
 def _flat(array: pa.Array, kind: pa.DataType) -> Array:
     while True:
         if array.null_count:
-            raise ValueError("some are missing")
-        if isinstance(array, pa.ExtensionArray):  # known to Arrow where others registered them
+            raise ValueError("some values are missing")
+        if isinstance(array, pa.ExtensionArray):  # another package registered the type
             array = array.storage
         elif any(is_list(array.type) for is_list in _LISTS):
             array = array.flatten()
         else:
             break
     if not pa.types.is_primitive(array.type):
-        raise ValueError("they are no numbers")
+        raise ValueError("the values are not numbers")
     if array.type != kind:
         array = array.cast(kind)
     values: Array = array.to_numpy(zero_copy_only=False)
@@ -157,19 +157,19 @@ def _flat(array: pa.Array, kind: pa.DataType) -> Array:
 
 
 def check_length(table: TableFile) -> None:
-    """Check that a table has as many rows as its episodes have frames; only its end is read.
+    """Check that a data file has enough rows for its episodes; only its footer is read.
 
     Raises:
-        DatasetError: it has fewer, or is missing or damaged.
+        DatasetError: it has fewer rows, or is missing or damaged.
     """
     check_columns(table, open_table(table.path), ())
 
 
 def check_columns(table: TableFile, file: Any, keys: Sequence[str]) -> None:
-    """Check that an open table has the columns, and as many rows as its episodes have frames.
+    """Check that an open data file has the columns, and enough rows for its episodes.
 
     Raises:
-        DatasetError: it has not.
+        DatasetError: a column or rows are missing.
     """
     names = set(file.schema_arrow.names)
     missing = [key for key in keys if key not in names]
@@ -181,16 +181,16 @@ def check_columns(table: TableFile, file: Any, keys: Sequence[str]) -> None:
     rows = file.metadata.num_rows
     if rows < table.rows:
         raise DatasetError(
-            f"{table.path} has {rows} of the {table.rows} frames that it should",
+            f"{table.path} has {rows} rows, expected {table.rows}",
             code="dataset.wrong-length",
         )
 
 
 def read_columns(table: TableFile, file: Any, keys: Sequence[str]) -> dict[str, pa.ChunkedArray]:
-    """Return some columns of an open table, as many rows as its episodes have frames.
+    """Return columns of an open data file, limited to the rows of its episodes.
 
     Raises:
-        DatasetError: a column is missing, or the table is shorter, or damaged.
+        DatasetError: a column or rows are missing, or the file is damaged.
     """
     check_columns(table, file, keys)
     parts = read_parts(table.path, file, keys)
@@ -198,10 +198,10 @@ def read_columns(table: TableFile, file: Any, keys: Sequence[str]) -> dict[str, 
 
 
 def image_bytes(path: Path, key: str, array: pa.Array) -> pa.Array:
-    """Return the bytes of the pictures of a column.
+    """Return the encoded images of a column.
 
     Raises:
-        DatasetError: it holds none.
+        DatasetError: the column does not hold images.
     """
     kind = array.type
     if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
@@ -210,17 +210,17 @@ def image_bytes(path: Path, key: str, array: pa.Array) -> pa.Array:
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
         raise DatasetError(
-            f"{path}: column {key} is {strip_control_codes(str(kind), 80)}, not pictures",
+            f"{path}: column {key} is {strip_control_codes(str(kind), 80)}, not images",
             code="dataset.wrong-type",
         )
     return array
 
 
 def concat_texts(where: Path, chunks: Iterable[pa.Array]) -> TextColumn:
-    """Return the texts of several tables, in folder ``where``, as one column.
+    """Return the strings of several data files in folder ``where`` as one column.
 
     Raises:
-        DatasetError: one is no text.
+        DatasetError: a value is not valid text.
     """
     words: dict[str, int] = {}
     codes = [
@@ -232,7 +232,7 @@ def concat_texts(where: Path, chunks: Iterable[pa.Array]) -> TextColumn:
 
 
 def concat_objects(where: Path, chunks: Iterable[pa.Array]) -> ObjectColumn:
-    """Return what several tables, in folder ``where``, hold as one column."""
+    """Return the values of several data files in folder ``where`` as one column."""
     parts = [chunk for chunk in chunks if len(chunk)]
     starts = list(itertools.accumulate((len(part) for part in parts), initial=0))[:-1]
     return ObjectColumn(where, parts, np.array(starts or [0], np.int64))

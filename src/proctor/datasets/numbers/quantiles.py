@@ -1,8 +1,8 @@
-"""Quantiles over any number of episodes, of the data itself, in bounded memory.
+"""Streaming quantiles over any number of episodes, in bounded memory.
 
-Numbers are counted in bins whose width is a power of two, 8192 to 16384 of them over the range seen
-so far. When the range grows, neighbouring bins are added up: such bins lie inside one another, so
-nothing is ever split, and the counts are the same in whatever order the episodes came.
+Values are counted in 8192 to 16384 bins over the range so far; the bin width is a power of two.
+When the range grows, neighbouring bins are merged. The bins are nested, so no count is ever split,
+and the result does not depend on the order of the episodes.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from proctor.features import Array
 
 _MOST_BINS = 2**14
 _EXACT_BITS = 52
-"""Bins are numbered by integers that a float64 holds exactly."""
+"""Largest bin number: an integer that float64 represents exactly."""
 _SMALLEST = -1000
 _KNOTS = np.array([0.0, *QUANTILES.values(), 1.0])
 
 
 class StreamingQuantiles:
-    """How the numbers of one dimension are spread."""
+    """A histogram of one dimension, from which quantiles are computed."""
 
     def __init__(self) -> None:
         self.n = 0
@@ -40,7 +40,7 @@ class StreamingQuantiles:
         self._counts = np.zeros(0, np.int64)
 
     def add(self, values: Array) -> None:
-        """Count ``values`` of any shape; what is no finite number has no place among them."""
+        """Count ``values`` of any shape; values that are not finite are ignored."""
         if values.dtype.kind == "f":
             values = values[np.isfinite(values)]
         if values.size == 0:
@@ -59,7 +59,7 @@ class StreamingQuantiles:
         self.n += values.size
 
     def quantiles(self) -> list[float]:
-        """Return the quantiles of all that was counted, right to a bin's width; of nothing, NaN."""
+        """Return the quantiles of all values, exact to a bin's width; NaN without values."""
         if not self.n:
             return [math.nan] * len(QUANTILES)
         cumulative = np.cumsum(self._counts)
@@ -73,7 +73,7 @@ class StreamingQuantiles:
 
 
 def _exponent(low: float, high: float) -> int:
-    """Return the smallest exponent at which the range needs no more bins than there are."""
+    """Return the smallest exponent of the bin width at which the range fits into the bins."""
     finest = max(math.frexp(max(abs(low), abs(high)))[1] - _EXACT_BITS, _SMALLEST)
     if low == high:
         return finest
@@ -89,7 +89,7 @@ def _bins(values: Array | np.float64, exponent: int) -> Array:
 
 
 class _Rows:
-    """Arrays of one shape, one below the other; they grow."""
+    """A growing array of rows of one shape."""
 
     def __init__(self, like: Array) -> None:
         self._rows = np.zeros((8, *like.shape), like.dtype)
@@ -106,7 +106,7 @@ class _Rows:
 
 
 class RunningStatistics:
-    """Statistics of a dataset that grows by episodes; the same whether it grew at once or not."""
+    """Statistics of a growing dataset, independent of how many episodes are added at once."""
 
     def __init__(self) -> None:
         self._stats: dict[str, dict[str, _Rows]] = {}
@@ -118,13 +118,13 @@ class RunningStatistics:
     def add(
         self, stats: Stats, numbers: Mapping[str, Array], pixels: Mapping[str, Array | None]
     ) -> None:
-        """Count one episode.
+        """Add one episode.
 
         Args:
-            stats: its own statistics.
-            numbers: the values [frames, ...] of each of its features that are numbers.
-            pixels: the counts [C, 256] of each camera's sampled pictures. None where nobody kept
-                them: then they are guessed from the episode's own quantiles.
+            stats: its statistics.
+            numbers: its numeric features, [frames, ...] each.
+            pixels: pixel counts [C, 256] of each camera's sampled images. None if they are
+                unknown: then they are estimated from the episode's quantiles.
         """
         self.add_all([stats], numbers, [pixels])
 
@@ -134,7 +134,7 @@ class RunningStatistics:
         numbers: Mapping[str, Array],
         pixels: Sequence[Mapping[str, Array | None]],
     ) -> None:
-        """Count several episodes, whose ``numbers`` lie one after the other: as ``add`` of each."""
+        """Add several episodes, whose ``numbers`` are concatenated; same result as ``add``."""
         for of_episode in stats:
             for key, entry in of_episode.items():
                 kept = self._stats.setdefault(key, {})
@@ -154,20 +154,20 @@ class RunningStatistics:
     def _add_pixels(self, stats: Stats, pixels: Mapping[str, Array | None]) -> None:
         for key, counts in pixels.items():
             kept = counts if counts is not None else _guessed_levels(stats[key])
-            if kept is None:  # of a dataset that is older than quantiles: there are none then
+            if kept is None:  # a dataset without quantiles
                 self._unknown.add(key)
                 continue
-            weight = float(stats[key]["count"][0])  # long episodes are sampled more thinly
+            weight = float(stats[key]["count"][0])  # long episodes have fewer samples per frame
             share = kept / kept.sum(axis=1, keepdims=True) * weight
             self._levels[key] = self._levels[key] + share if key in self._levels else share
 
     def stats(self) -> Stats:
-        """Return the statistics of all episodes; of a single one, those of LeRobot."""
+        """Return the statistics of all episodes; for a single episode they equal LeRobot's."""
         merged: Stats = {}
         for key, kept in self._stats.items():
             n = kept["count"].n
             rows = {name: of_name.all() for name, of_name in kept.items() if of_name.n == n}
-            merged[key] = aggregate_rows(rows)  # of all at once: rounded as if they came together
+            merged[key] = aggregate_rows(rows)  # all at once, so that rounding is the same
         if self._n_episodes < 2:
             return merged
         for key, spreads in self._spreads.items():
@@ -180,7 +180,7 @@ class RunningStatistics:
 
 
 def _guessed_levels(stats: FeatureStats) -> Array | None:
-    """Return counts of levels [C, 256] with the quantiles of ``stats``, even between them."""
+    """Return pixel counts [C, 256] with the quantiles of ``stats``, uniform between them."""
     names = ("min", *QUANTILES, "max")
     if not all(name in stats and stats[name].size == len(stats["mean"]) > 0 for name in names):
         return None
@@ -190,6 +190,6 @@ def _guessed_levels(stats: FeatureStats) -> Array | None:
         ends = [float(stats[name].ravel()[channel]) for name in names]
         knots = np.maximum.accumulate(ends)
         below = np.interp(edges, knots, _KNOTS)
-        below[0], below[-1] = 0, 1  # whatever rounding left outside
+        below[0], below[-1] = 0, 1  # rounding errors at the ends
         guessed.append(np.diff(below))
     return np.array(guessed)

@@ -1,11 +1,11 @@
 """Statistics of features: of one episode, and over several episodes.
 
 Minimum, maximum and quantiles of one episode equal LeRobot's: quantiles come from a histogram of
-5000 bins, and the same pictures are sampled. Means and population deviations are computed in
+5000 bins, and the same images are sampled. Means and population standard deviations are computed in
 float64, in two passes. LeRobot subtracts the squared mean from the mean of squares in float32,
-which loses all digits of a deviation that is small beside the mean. Over several
-episodes LeRobot widens quantiles to an envelope of the episodes'; here they are those of the data
-(``spread.py``), so ``q01`` of a dataset is what 1% of its numbers lie below.
+which loses all digits of a deviation that is small relative to the mean. Over several episodes
+LeRobot takes an envelope of the episodes' quantiles. Here they are quantiles of the data
+(``quantiles.py``): 1% of a dataset's values are below its ``q01``.
 """
 
 from __future__ import annotations
@@ -25,19 +25,18 @@ A vector's have the shape of its last axis, a picture's are [C, 1, 1] of values 
 """
 QUANTILES = {"q01": 0.01, "q10": 0.10, "q50": 0.50, "q90": 0.90, "q99": 0.99}
 N_LEVELS = 256
-"""Values a pixel may have."""
+"""Number of values of a uint8 pixel."""
 _N_BINS = 5000
 _MARGIN = 1e-10
-"""What LeRobot's histograms reach beyond the data on either side."""
+"""Margin of LeRobot's histograms on either side of the data."""
 _FEWEST_PICTURES, _MOST_PICTURES = 100, 10_000
 _LARGE_SIDE, _SAMPLED_SIDE = 300, 150
 
 
 def array_stats(values: Array) -> FeatureStats:
-    """Return the statistics of one episode's numbers, ``values`` [frames, ...].
+    """Return the statistics of one episode's ``values`` [frames, ...].
 
-    Axes between the first and the last are pooled; integers and booleans count as the floats that
-    hold them.
+    Axes between the first and the last are pooled. Integers and booleans are converted to floats.
     """
     rows = _pooled(values)
     stats = moments(values)
@@ -51,10 +50,10 @@ def array_stats(values: Array) -> FeatureStats:
 
 
 def moments(values: Array) -> FeatureStats:
-    """Return minimum, maximum, mean, deviation and count of one episode's ``values``.
+    """Return minimum, maximum, mean, standard deviation and count of one episode's ``values``.
 
-    Sums are in float64, and the deviation is that of the distances from the mean. Values that are
-    not finite make the mean and the deviation of their component so.
+    Sums are float64, and the deviation is computed from differences to the mean. Values that are not
+    finite make the mean and deviation of their component not finite.
     """
     rows = _pooled(values)
     exact = rows.astype(np.float64)
@@ -71,14 +70,14 @@ def moments(values: Array) -> FeatureStats:
 
 
 def _pooled(values: Array) -> Array:
-    """Return ``values`` [frames, ...] as [numbers, components]; a component is of the last axis."""
+    """Return ``values`` [frames, ...] as [n, components]; components are the last axis."""
     return values.reshape(-1, 1 if values.ndim < 2 else values.shape[-1])
 
 
 def pixel_stats(counts: Array, n_pictures: int) -> FeatureStats:
-    """Return the statistics of pictures: ``counts`` [C, 256] says how often each level was seen.
+    """Return the statistics of images from their pixel counts [C, 256].
 
-    In float32 and divided by 255 at the end, as LeRobot's are; sums are exact here.
+    Values are float32 and divided by 255 at the end, like LeRobot's; the sums are exact.
     """
     stats = level_stats(counts, np.arange(N_LEVELS), n_pictures)
     return {
@@ -90,9 +89,9 @@ def pixel_stats(counts: Array, n_pictures: int) -> FeatureStats:
 
 
 def level_stats(counts: Array, levels: Array, n_pictures: int) -> FeatureStats:
-    """Return the statistics of pictures of other levels: ``counts`` [C, n], each stands for one.
+    """Return the statistics of images from the counts [C, n] of arbitrary values ``levels`` [n].
 
-    ``levels`` [n] never fall. Distances are not divided by anything.
+    ``levels`` are ascending. They are not scaled.
     """
     share = counts / counts.sum(axis=1, keepdims=True)
     mean = share @ levels.astype(np.float64)
@@ -117,7 +116,7 @@ def level_stats(counts: Array, levels: Array, n_pictures: int) -> FeatureStats:
 
 
 def _record(low: Array, high: Array, mean: Array, std: Array, count: int) -> FeatureStats:
-    """Return the record; quantiles are the mean until somebody knows better, as LeRobot's are."""
+    """Return the statistics, with the mean as placeholder of the quantiles, as in LeRobot."""
     named = {"min": low, "max": high, "mean": mean, "std": std}
     stats = {name: np.asarray(value, np.float64) for name, value in named.items()}
     stats["count"] = np.array([count], np.int64)
@@ -125,7 +124,7 @@ def _record(low: Array, high: Array, mean: Array, std: Array, count: int) -> Fea
 
 
 def _quantiles(values: Array, weights: Array | None) -> list[float]:
-    """Return the quantiles of one dimension out of a histogram, in the precision of ``values``."""
+    """Return the quantiles of one dimension from a histogram, in the precision of ``values``."""
     margin = values.dtype.type(_MARGIN)
     edges = np.linspace(values.min() - margin, values.max() + margin, _N_BINS + 1)
     histogram, _ = np.histogram(values, bins=edges, weights=weights)
@@ -142,16 +141,15 @@ def _quantiles(values: Array, weights: Array | None) -> list[float]:
 
 
 def sampled_frames(n_frames: int) -> Array:
-    """Return which pictures of an episode are looked at for its statistics, in order."""
+    """Return the frames whose images are sampled for an episode's statistics, ascending."""
     n = min(max(int(n_frames**0.75), min(_FEWEST_PICTURES, n_frames)), _MOST_PICTURES)
     return np.round(np.linspace(0, n_frames - 1, n)).astype(np.int64)
 
 
 def with_image_count(stats: FeatureStats, n_frames: int) -> FeatureStats:
-    """Return the statistics of a camera in an episode of ``n_frames``, with pictures as its count.
+    """Return a camera's statistics in an episode of ``n_frames``, with a count of images.
 
-    LeRobot counts pixels where it encodes videos as frames come (``streaming_encoding``): beside
-    those, other episodes would weigh next to nothing.
+    With ``streaming_encoding`` LeRobot counts pixels instead, which would outweigh other episodes.
     """
     if stats["count"].max(initial=0) <= n_frames:
         return stats
@@ -159,21 +157,23 @@ def with_image_count(stats: FeatureStats, n_frames: int) -> FeatureStats:
 
 
 def sampled_pixels(picture: Array) -> Array:
-    """Return every k-th pixel of a large ``picture`` [H, W, C], all of a small one."""
+    """Return every k-th pixel of a large image [H, W, C], or all of a small one."""
     side = max(picture.shape[:2])
     step = int(side / _SAMPLED_SIDE) if side >= _LARGE_SIDE else 1
     return picture[::step, ::step]
 
 
 class PixelCounts:
-    """Counts the levels of one camera's pictures as they come, before their number is known."""
+    """Counts the pixel values of one camera's images, before the number of images is known."""
 
     def __init__(self, n_levels: int = N_LEVELS) -> None:
         self._n_levels = n_levels
-        self._pictures: list[Array] = []  # each [C, 256], 3 kB: which are sampled is known last
+        self._pictures: list[
+            Array
+        ] = []  # [C, 256] each, 3 kB; the sampled ones are known at the end
 
     def add(self, picture: Array) -> None:
-        """Count one ``picture`` of levels, [H, W, C]."""
+        """Count the pixels of one image [H, W, C]."""
         pixels = sampled_pixels(picture)
         channels = pixels.shape[-1]
         offsets = np.arange(channels, dtype=np.int64) * self._n_levels
@@ -181,7 +181,7 @@ class PixelCounts:
         self._pictures.append(counts.reshape(channels, self._n_levels).astype(np.uint32))
 
     def sampled(self) -> Array:
-        """Return the counts [C, levels] of the pictures that LeRobot would look at."""
+        """Return the pixel counts [C, levels] of the images that LeRobot samples."""
         chosen = sampled_frames(len(self._pictures))
         pictures = np.stack([self._pictures[i] for i in chosen])
         total: Array = pictures.sum(axis=0, dtype=np.int64)
@@ -189,34 +189,36 @@ class PixelCounts:
 
     @property
     def n_sampled(self) -> int:
-        """How many pictures that are."""
+        """Number of sampled images."""
         return len(sampled_frames(len(self._pictures)))
 
     def stats(self) -> FeatureStats:
-        """Return the statistics of the pictures so far, of light."""
+        """Return the statistics of the colour images so far."""
         return pixel_stats(self.sampled(), self.n_sampled)
 
 
 def aggregate(parts: Sequence[Stats]) -> Stats:
-    """Return the statistics of several episodes or datasets together, as LeRobot does.
+    """Aggregate the statistics of several episodes or datasets, as LeRobot does.
 
-    Its quantiles are an envelope of the parts'; ``Totals`` of ``spread.py`` has those of the data.
-    A feature that only some of the parts have is aggregated over these.
+    Quantiles are an envelope of the parts'; ``RunningStatistics`` computes those of the data. A
+    feature that only some parts have is aggregated over these.
     """
     keys = list(dict.fromkeys(key for part in parts for key in part))
     return {key: _aggregate([part[key] for part in parts if key in part]) for key in keys}
 
 
 def _aggregate(parts: Sequence[FeatureStats]) -> FeatureStats:
-    names = [name for name in parts[0] if all(name in part for part in parts)]  # older have less
+    names = [
+        name for name in parts[0] if all(name in part for part in parts)
+    ]  # older ones lack quantiles
     return aggregate_rows({name: np.stack([part[name] for part in parts]) for name in names})
 
 
 def aggregate_rows(rows: Mapping[str, Array]) -> FeatureStats:
-    """Return the statistics of a feature of which ``rows`` [parts, ...] has each part's.
+    """Aggregate the statistics of one feature, given as ``rows`` [parts, ...].
 
-    Variances are merged in float64 by the parallel formula: those of the parts, and the squared
-    distances of the parts' means.
+    Variances are merged in float64 by the parallel formula: the parts' variances plus the squared
+    differences of their means.
     """
     if len(rows["count"]) == 1:
         return {name: of_parts[0] for name, of_parts in rows.items()}
@@ -224,7 +226,7 @@ def aggregate_rows(rows: Mapping[str, Array]) -> FeatureStats:
     counts = rows["count"]
     n = counts.reshape(-1, *[1] * (means.ndim - 1)).astype(np.float64)
     total = n.sum()
-    with np.errstate(invalid="ignore", over="ignore"):  # of data that are not finite
+    with np.errstate(invalid="ignore", over="ignore"):  # data that are not finite
         mean = (n * means).sum(axis=0) / total
         variance = (n * (deviations**2 + (means - mean) ** 2)).sum(axis=0) / total
     merged = {
@@ -244,5 +246,5 @@ def _envelope(quantiles: Array, share: float) -> Array:
 
 
 def features_with_stats(features: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the keys of info.json's ``features`` that have statistics: all but text."""
+    """Return the keys of info.json's ``features`` that have statistics: all except text."""
     return [key for key, entry in features.items() if entry["dtype"] not in ("string", "language")]

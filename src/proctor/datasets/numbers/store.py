@@ -1,4 +1,4 @@
-"""The columns that a dataset's frames are read from, decoded when first asked for."""
+"""The columns of a dataset's frames, decoded on first use."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ from proctor.system.platform_info import usable_cores
 _Given: TypeAlias = tuple[Info, Sequence[TableFile], ColumnCache | None, Callable[[], None] | None]
 _NOT_NUMBERS = ("string", "language", "image")
 _GROWTH = 100
-"""Bytes of pictures that a byte of a table may stand for."""
+"""Largest ratio of image bytes to file bytes."""
 
 
 class FrameColumns:
-    """The columns of some tables of frames, one after another: ``columns[key].take(rows)``."""
+    """The columns of several data files, concatenated: ``columns[key].take(rows)``."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class FrameColumns:
         shelf: ColumnCache | None = None,
         check: Callable[[], None] | None = None,
     ) -> None:
-        """Decode nothing yet; ``check`` is called after tables were read, and may refuse them."""
+        """Store the files without decoding; ``check`` runs after reading, and may raise."""
         self._given = info, files, shelf, check
         self._begin()
 
@@ -85,7 +85,7 @@ class FrameColumns:
         """Return a column.
 
         Raises:
-            DatasetError: a table is missing, damaged, too short or without it.
+            DatasetError: a data file is missing, damaged, too short, or lacks the column.
         """
         if key not in self._loaded:
             with self._lock:
@@ -99,7 +99,7 @@ class FrameColumns:
         return self._loaded[key]
 
     def _load(self, key: str) -> None:
-        """Decode a column of pictures, or all that are none: pictures are large."""
+        """Decode one image column, or all other columns at once."""
         found = self._decoded(key)
         if self._check is not None:
             self._check()
@@ -154,7 +154,7 @@ class FrameColumns:
             return publish(entry.folder, plan, columns)
 
     def _pictures(self, key: str) -> Iterator[pa.Array]:
-        """Yield a column of pictures, as the bytes of their files."""
+        """Yield an image column as encoded bytes."""
         paths = tuple(table.path for table in self._files)
         sizes = sum(path.stat().st_size for path in paths if path.exists())
         shapes = {key: ((self._rows,), np.dtype(object))}
@@ -170,9 +170,9 @@ class FrameColumns:
     def _entry(self, what: str, plan: ColumnGroup) -> CacheEntryHandle | None:
         if self._shelf is None or not self._shelf.takes(plan):
             return None
-        self._each(check_length)  # before anything is set aside on the word of meta/episodes
+        self._each(check_length)  # before memory is allocated by the untrusted meta/episodes
         entry = self._shelf.entry(what, plan)
-        weakref.finalize(self, entry.lock.release)  # what is mapped stays while we live
+        weakref.finalize(self, entry.lock.release)  # mapped files stay valid until then
         return entry
 
 
@@ -183,7 +183,7 @@ def _open_columns(table: TableFile, keys: Sequence[str]) -> dict[str, pa.Chunked
 
 
 def _table_pictures(table: TableFile, key: str) -> Iterator[pa.Array]:
-    """Yield the pictures of one table, row group by row group."""
+    """Yield the images of one data file, row group by row group."""
     file = open_table(table.path)
     refuse_oversized(table.path, file.metadata, [key])
     left = table.rows
@@ -199,14 +199,14 @@ def _table_pictures(table: TableFile, key: str) -> Iterator[pa.Array]:
 
 
 def _dense(table: TableFile, part: pa.Array) -> pa.Array:
-    """Return pictures without a dictionary, which a file of ours cannot have many of."""
+    """Return images without dictionary encoding."""
     if not pa.types.is_dictionary(part.type):
         return part.cast(pa.large_binary())
     lengths = pc.binary_length(part.dictionary).take(part.indices)
     size = table.path.stat().st_size
     if (pc.sum(lengths).as_py() or 0) > _GROWTH * size:
         raise DatasetError(
-            f"{table.path} is damaged: one picture in it is repeated without end",
+            f"{table.path} is damaged: one image is repeated too often",
             code="dataset.damaged-file",
         )
     return part.dictionary.cast(pa.large_binary()).take(part.indices)

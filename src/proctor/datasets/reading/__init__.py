@@ -1,1 +1,1 @@
-"""What a dataset that is open is made of."""
+"""Reading an open dataset: metadata, frames, the frame cache and streaming order."""

@@ -1,9 +1,8 @@
-"""Frames that are decoded once, in order, and gathered ever after.
+"""The frame cache: frames are decoded once, in order, and read from memory or disk afterwards.
 
-An entry holds the pictures of one camera at one size, one after the other as the table of episodes
-has them, uncompressed: frame f of episode e lies at ``(starts[e] + f) * bytes of a picture``. Its
-key is made of everything that the pictures depend on: a dataset that was changed has another key,
-and nothing stale is ever found.
+A cache entry holds the uncompressed images of one camera at one size, in the order of the episodes
+table: frame f of episode e starts at byte ``(starts[e] + f) * bytes per image``. An entry's key
+hashes everything that the images depend on, so a changed dataset never reads stale images.
 """
 
 from __future__ import annotations
@@ -36,29 +35,28 @@ from proctor.features import Array
 from proctor.system.platform_info import usable_cores, usable_memory_bytes
 
 _SHARD_BYTES = 32 * 2**20
-"""Pictures that are decoded between two looks at what others have done."""
+"""Images decoded before the work of other processes is checked again."""
 _WAIT_S = 0.02
 _AT_ONCE, _CORES_OF_A_SHARD = 2, 4
-"""Shards that are filled side by side, at least, and the cores that each has where there are many.
-"""
+"""Least number of shards filled in parallel, and cores per shard on large machines."""
 
 
 @dataclass(frozen=True)
 class CachedEpisodes:
-    """What is to be kept: which dataset's, for people, and which of its episodes."""
+    """The dataset's name, for messages, and the episodes to cache."""
 
     dataset: str
     episodes: Array
-    """Rows of the table of episodes."""
+    """Rows of the episodes table."""
 
 
 def with_cache(
     sources: Mapping[str, FrameSource], settings: FrameCacheSettings, kept: CachedEpisodes
 ) -> dict[str, FrameSource]:
-    """Return the cameras with a cache before each, as ``settings`` say.
+    """Wrap each camera in a cache, by ``settings``.
 
     Raises:
-        DatasetError: there is no room for all of them.
+        DatasetError: the cache is too small for all of them.
     """
     if settings.cache is CacheKind.OFF:
         return dict(sources)
@@ -71,7 +69,7 @@ def with_cache(
         sizes = ", ".join(sorted(f"{width}x{height}" for height, width, _ in shapes))
         raise DatasetError(
             f"the frames of {kept.dataset} need {planned / GB:.1f} GB at {sizes}, {said} "
-            f"{most / GB:.1f} GB: use fewer episodes or smaller pictures, or --dataset.cache=off",
+            f"{most / GB:.1f} GB: use fewer episodes or smaller images, or --dataset.cache=off",
             code="cache.too-small",
         )
     return {
@@ -85,7 +83,7 @@ def _planned(source: FrameSource, kept: CachedEpisodes) -> int:
 
 
 class CachedSource:
-    """A camera whose pictures are decoded once. A FrameSource itself."""
+    """A FrameSource that decodes the images of another one once and caches them."""
 
     def __init__(
         self,
@@ -95,12 +93,12 @@ class CachedSource:
         camera: str,
         memory: ProcessMemory | None = None,
     ) -> None:
-        """Begin to use the cache of a camera; nothing is decoded yet.
+        """Open the cache of a camera, without decoding.
 
-        ``memory`` is where the process that this one was handed over by keeps its pictures.
+        ``memory`` is the cache memory of the process that this source was unpickled from.
 
         Raises:
-            DatasetError: there is no room, or the folder cannot be used.
+            DatasetError: the cache is too small, or its folder cannot be used.
         """
         self._given = source, settings, kept, camera
         self._source = source
@@ -110,7 +108,7 @@ class CachedSource:
         self._layout = _layout(source, settings, kept)
         self._store = self._open(memory)
         self._complete = np.zeros(len(source.lengths), bool)
-        """Episodes that were seen complete: they stay so."""
+        """Episodes that are known to be cached completely."""
         self._shard = self._layout.starts[:-1] * self._layout.picture_bytes // _SHARD_BYTES
 
     def __reduce__(self) -> Any:
@@ -119,12 +117,12 @@ class CachedSource:
 
     @property
     def pixels(self) -> Pixels:
-        """What the numbers are."""
+        """The meaning of the pixel values."""
         return self._source.pixels
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Height, width and channels of a picture."""
+        """Height, width and channels of an image."""
         return self._source.shape
 
     @property
@@ -133,18 +131,18 @@ class CachedSource:
         return self._source.lengths
 
     def files(self, episodes: Array) -> list[Path]:
-        """Return the files that the pictures of ``episodes`` lie in, each once."""
+        """Return the files that hold the images of ``episodes``, without duplicates."""
         return self._source.files(episodes)
 
     def fingerprint(self) -> str:
-        """Return a text that differs wherever other pictures are made of the same files."""
+        """Return a text that differs if the same files would give other images."""
         return self._source.fingerprint()
 
     def read(self, episodes: Array, frames: Array, threads: int | None = None) -> Array:
-        """Return the pictures; episodes that are not there yet are decoded first, whole.
+        """Return images; episodes that are not cached yet are first decoded completely.
 
         Raises:
-            DatasetError: they cannot be decoded, or not be kept.
+            DatasetError: they cannot be decoded or cached.
         """
         if not self._complete[episodes].all():
             self.fill(np.unique(episodes), cores=threads)
@@ -156,14 +154,14 @@ class CachedSource:
         told: Callable[[int, int], None] | None = None,
         cores: int | None = None,
     ) -> None:
-        """Decode what is not there yet of ``episodes`` (ascending), in order.
+        """Decode the missing ones of ``episodes`` (ascending), in order.
 
-        Processes that do this at the same time share the work. ``told`` hears how many frames are
-        there, of how many. As many ``cores`` are used, or all: some parts are decoded side by
-        side, so that while one is put away others are decoded.
+        Several processes share the work. ``told`` is called with the number of cached frames and
+        the total. At most ``cores`` are used, or all: shards are decoded in parallel, so that
+        decoding continues while one is written.
 
         Raises:
-            DatasetError: they cannot be decoded, or not be kept.
+            DatasetError: they cannot be decoded or cached.
         """
         total = int(self.lengths[episodes].sum())
         cores = cores or usable_cores()
@@ -182,12 +180,12 @@ class CachedSource:
                     if told is not None:
                         done = episodes[self._store.is_done()[episodes]]
                         told(int(self.lengths[done].sum()), total)
-                if not progressed:  # others are at all that is missing
+                if not progressed:  # other processes decode all that is missing
                     time.sleep(_WAIT_S)
         self._complete[episodes] = True
 
     def close(self) -> None:
-        """Let go of the entry, which may then be removed."""
+        """Release the entry, which may then be evicted."""
         self._store.close()
 
     def _open(self, memory: ProcessMemory | None) -> Store:
@@ -206,7 +204,7 @@ class CachedSource:
         return DiskStore(self._layout, open_entry(settings.folder, name, card, settings.most_bytes))
 
     def _fill_shard(self, episodes: Array, shard: int, threads: int) -> bool:
-        """Decode episodes of a shard, and say whether it was our turn."""
+        """Decode the episodes of a shard; return False if another process does."""
         lock = self._store.claim(shard % STRIPES)
         if lock is None:
             return False
@@ -226,7 +224,7 @@ class CachedSource:
         return True
 
     def _check_unchanged(self, episodes: Array) -> None:
-        """Check that what was decoded is what the entry's key was made of."""
+        """Check that the decoded files are those that the entry's key was computed from."""
         for path in self._source.files(episodes):
             if file_identity(path) != self._identities[path]:
                 raise DatasetError(
@@ -237,14 +235,14 @@ class CachedSource:
 
 def _layout(source: FrameSource, settings: FrameCacheSettings, kept: CachedEpisodes) -> FrameLayout:
     lengths = source.lengths
-    if settings.cache is CacheKind.RAM:  # a file may have holes, memory may not
+    if settings.cache is CacheKind.RAM:  # a file may be sparse, memory may not
         lengths = np.where(np.isin(np.arange(len(lengths)), kept.episodes), lengths, 0)
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     return FrameLayout(source.shape, source.pixels.dtype, starts)
 
 
 def _portions(episodes: Array, lengths: Array, picture_bytes: int) -> Iterator[tuple[Array, Array]]:
-    """Yield the frames of episodes, in order, as many at once as memory is meant to hold."""
+    """Yield the frames of episodes in order, in batches that fit into memory."""
     all_episodes = np.repeat(episodes, lengths[episodes])
     ends = np.cumsum(lengths[episodes])
     all_frames = np.arange(len(all_episodes)) - np.repeat(

@@ -1,4 +1,4 @@
-"""Datasets, read as they lie on disk: frames by position, whole batches at once."""
+"""``Dataset``: random access to the frames of a dataset, one at a time or in batches."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from proctor.features import Array, Interface
 
 @dataclass(frozen=True)
 class ImageReadOptions:
-    """How pictures are read."""
+    """Options for reading images."""
 
     reader: FrameReader
     size: tuple[int, int] | None = None
-    """Height and width that they are scaled to."""
+    """Height and width that images are resized to; None keeps their size."""
     cache: FrameCacheSettings = field(default_factory=FrameCacheSettings)
 
 
 class Dataset:
     """The frames of a dataset, or of some of its episodes.
 
-    ``ds[i]`` is one frame and ``ds.batch(positions)`` many, stacked; positions count the frames of
-    the chosen episodes. A dataset may be handed to other processes.
+    ``ds[i]`` is one frame, and ``ds.batch(positions)`` stacks many. Positions count the frames of
+    the chosen episodes. A dataset can be pickled for other processes.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Dataset:
         check = None if self._guard is None else self._guard.check
         self._tables = FrameColumns(source.info, files, shelf, check)
         self.cameras = self._cameras(look)
-        """What the pictures of each camera are read through."""
+        """The frame source of each camera."""
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
@@ -76,7 +76,7 @@ class Dataset:
 
     @cached_property
     def interface(self) -> Interface:
-        """What the dataset offers a policy, as a benchmark would.
+        """The dataset's observations and actions, as a policy's interface.
 
         Raises:
             DatasetError: it has no actions.
@@ -85,18 +85,18 @@ class Dataset:
 
     @property
     def stats(self) -> Stats:
-        """The statistics of the whole dataset, also where only some episodes are read."""
+        """The statistics of the whole dataset, also if only some episodes are read."""
         return self._source.stats
 
     @cached_property
     def _columns(self) -> FrameColumns:
-        """The tables' columns, and every episode where the table of episodes says.
+        """The columns of the data files, checked against the episodes table.
 
         Raises:
-            DatasetError: another is there.
+            DatasetError: a data file has other episodes than the table.
         """
         columns = self._tables
-        if self.info.is_v2 or not len(self):  # an episode of v2.x is a file
+        if self.info.is_v2 or not len(self):  # in v2.x every episode is a file
             return columns
         long = self._length > 0
         for row in (self._first_row[long], (self._first_row + self._length)[long] - 1):
@@ -106,13 +106,13 @@ class Dataset:
                 episode = self.chosen[long][wrong[0]]
                 path = data_file(self.root, self.info, *self.episodes[int(episode)].data)
                 raise DatasetError(
-                    f"{path}: episode {found[wrong[0]]} stands where meta/episodes has {episode}",
+                    f"{path}: found episode {found[wrong[0]]} in the rows of episode {episode}",
                     code="dataset.episode-order",
                 )
         return columns
 
     def __getitem__(self, position: int) -> dict[str, Any]:
-        """Return one frame; numbers of shape (1,) have no axes, ``task`` is a text.
+        """Return one frame; features of shape (1,) are scalars, ``task`` is a string.
 
         Raises:
             IndexError: there is no such frame.
@@ -123,11 +123,11 @@ class Dataset:
         return {key: value[0] for key, value in self.batch([position % len(self)]).items()}
 
     def batch(self, positions: Sequence[int] | Array, keys: Sequence[str] | None = None) -> Any:
-        """Return frames, stacked: {key: array [B, ...]}, of all features or of ``keys``.
+        """Return stacked frames {key: array [B, ...]} of all features or of ``keys``.
 
         Features with delta_timestamps are [B, T, ...] and have a mask ``<key>_is_pad`` [B, T]; a
-        video of one moment has no T. Pictures are uint8 [B, (T,) H, W, C], depth float32
-        millimetres. ``task``, ``subtask`` (where there are some) and texts are lists.
+        video with a single timestamp has no T. Images are uint8 [B, (T,) H, W, C], depth is float32
+        millimetres. ``task``, ``subtask`` (if the dataset has some) and strings are lists.
 
         Raises:
             IndexError: there is no such frame.
@@ -155,10 +155,10 @@ class Dataset:
         told: Callable[[str, int, int], None] | None = None,
         keys: Sequence[str] | None = None,
     ) -> None:
-        """Decode every picture that a cache is to keep and does not have yet, in order.
+        """Decode every image that the cache does not have yet, in order.
 
-        Without it, the first batches wait for the episodes that they touch. ``told`` hears of which
-        camera how many frames are there, of how many; ``keys`` leaves other cameras out.
+        Without it, the first batches wait for the episodes that they read. ``told`` is called with
+        a camera, its number of cached frames, and the total. ``keys`` selects cameras.
 
         Raises:
             DatasetError: a video is missing or damaged, or the disk is full.
@@ -197,18 +197,18 @@ class Dataset:
         return pictures.reshape(*rows.shape, *pictures.shape[1:])
 
     def _check_times(self, rows: Array, frames: Array) -> None:
-        """Check that frames are as far apart as the videos show them.
+        """Check that timestamps match the frame numbers and fps.
 
         Raises:
-            DatasetError: a frame is said to be of another time than its place in the episode.
+            DatasetError: a frame's timestamp differs from its position in the episode.
         """
         said = self._columns["timestamp"].take(rows)
-        due = (frames / self.info.fps).astype(said.dtype)  # rounded alike: late ones are coarse
+        due = (frames / self.info.fps).astype(said.dtype)  # rounded like the stored ones
         wrong = np.flatnonzero(~(np.abs(said - due) <= self._tolerance_s))
         if len(wrong):
             raise DatasetError(
                 f"{self.root}: frame {frames[wrong[0]]} of an episode has timestamp "
-                f"{said[wrong[0]]:g} s at {self.info.fps} frames a second (proctor data check)",
+                f"{said[wrong[0]]:g} s at {self.info.fps} fps; run: proctor data check {self.root}",
                 code="dataset.wrong-timestamp",
             )
 
@@ -225,21 +225,21 @@ class Dataset:
         return with_cache(sources, look.cache, CachedEpisodes(self.name, self.chosen))
 
     def _words(self, key: str, words: Sequence[str], rows: Array) -> list[str]:
-        """Return what column ``key`` of ``rows`` stands for."""
+        """Return the texts that the numbers in column ``key`` of ``rows`` stand for."""
         indices = self._columns[key].take(rows)
         if len(indices) and not 0 <= indices.min() <= indices.max() < len(words):
             what = key.removesuffix("_index")
             raise DatasetError(
-                f"{self.root}: {key} goes to {indices.max()}, and there are {len(words)} {what}s",
+                f"{self.root}: {key} is {indices.max()}, but there are {len(words)} {what}s",
                 code="dataset.unknown-task",
             )
         return [words[i] for i in indices]
 
 
 def _placed(source: DatasetMetadata, chosen: Array) -> tuple[list[TableFile], Array]:
-    """Return the tables that hold the chosen episodes, and the first row of each of these.
+    """Return the data files of the chosen episodes, and the first row of each episode.
 
-    A table holds its episodes one after another, in order; what follows them is not looked at.
+    A data file holds its episodes in order; rows after them are ignored.
     """
     episodes = source.episodes
     names, table_of = np.unique(
@@ -250,7 +250,7 @@ def _placed(source: DatasetMetadata, chosen: Array) -> tuple[list[TableFile], Ar
     np.add.at(rows, table_of, episodes.length)
     order = np.argsort(table_of, kind="stable")
     before = np.cumsum(episodes.length[order]) - episodes.length[order]
-    within = np.empty(len(order), np.int64)  # of each episode, its first row in its table
+    within = np.empty(len(order), np.int64)  # first row of each episode in its data file
     within[order] = before - (np.cumsum(rows) - rows)[table_of[order]]
     needed = np.unique(table_of[chosen])
     starts = np.zeros(len(names), np.int64)

@@ -1,4 +1,4 @@
-"""Where the pictures of a dataset come from, camera by camera: its videos or its tables."""
+"""Frame sources: the images of one camera, from videos or from data files."""
 
 from __future__ import annotations
 
@@ -24,39 +24,39 @@ from proctor.features import Array
 
 
 class FrameSource(Protocol):
-    """The pictures of one camera, by episode and number of the frame in it."""
+    """The images of one camera, by episode and frame number."""
 
     def read(self, episodes: Array, frames: Array, threads: int | None = None) -> Array:
         """Return frame ``frames[i]`` of episode ``episodes[i]`` for every i, [n, H, W, C].
 
-        Episodes are rows of the table of episodes. ``threads`` decode them: for who reads on
-        several of their own.
+        Episodes are rows of the episodes table. ``threads`` limits the decoder's threads, for a
+        caller that reads in several threads of its own.
 
         Raises:
-            DatasetError: a file is missing, damaged or not as the table of episodes says.
+            DatasetError: a file is missing, damaged, or does not match the episodes table.
         """
 
     @property
     def pixels(self) -> Pixels:
-        """What the numbers are."""
+        """The meaning of the pixel values."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Height, width and channels of a picture."""
+        """Height, width and channels of an image."""
 
     @property
     def lengths(self) -> Array:
         """The number of frames of every episode."""
 
     def files(self, episodes: Array) -> list[Path]:
-        """Return the files that the pictures of ``episodes`` lie in, each once."""
+        """Return the files that hold the images of ``episodes``, without duplicates."""
 
     def fingerprint(self) -> str:
-        """Return a text that differs wherever other pictures are made of the same files."""
+        """Return a text that differs if the same files would give other images."""
 
 
 def image_shape(info: Info, key: str, size: tuple[int, int] | None) -> tuple[int, int, int]:
-    """Return height, width and channels of a camera's pictures, scaled to ``size``."""
+    """Return height, width and channels of a camera's images, resized to ``size``."""
     height, width, channels = info.shape(key)
     if key in info.video_keys:
         pixels = _video_pixels(info, key, size)
@@ -65,32 +65,32 @@ def image_shape(info: Info, key: str, size: tuple[int, int] | None) -> tuple[int
 
 
 def _video_pixels(info: Info, key: str, size: tuple[int, int] | None) -> Pixels:
-    """Colours, or codes of distances, which are never scaled."""
+    """Return the pixel kind: colours, or depth codes, which are never resized."""
     return CODES if info.is_depth(key) else Pixels(size=size)
 
 
 @dataclass(frozen=True)
 class VideoSource:
-    """A camera whose pictures lie in videos. Of a depth camera it gives the codes (depth.py)."""
+    """A camera stored as videos; a depth camera gives depth codes (see frames/depth.py)."""
 
     root: Path
     info: Info
     episodes: Episodes
     key: str
     size: tuple[int, int] | None = None
-    """Height and width that pictures are scaled to; those of depth cameras never are."""
+    """Height and width that images are resized to; depth images never are."""
     reader: FrameReader = field(default_factory=FrameReader)
     guard: StalenessGuard | None = None
-    """Tells whether the videos are still those that ``episodes`` are of."""
+    """Detects edits of the dataset while it is read."""
 
     @property
     def pixels(self) -> Pixels:
-        """Colours, or codes of distances."""
+        """Colours, or depth codes."""
         return _video_pixels(self.info, self.key, self.size)
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Height, width and channels of a picture."""
+        """Height, width and channels of an image."""
         return image_shape(self.info, self.key, self.size)
 
     @property
@@ -99,20 +99,20 @@ class VideoSource:
         return self.episodes.length
 
     def files(self, episodes: Array) -> list[Path]:
-        """Return the videos of ``episodes``, each once."""
+        """Return the videos of ``episodes``, without duplicates."""
         spans = self.episodes.videos[self.key]
         places = _places(spans.chunk[episodes], spans.file[episodes])
         return [video_file(self.root, self.info, self.key, *place) for place in places]
 
     def fingerprint(self) -> str:
-        """Return a text that differs wherever other pictures are made of the same files."""
+        """Return a text that differs if the same files would give other images."""
         spans = self.episodes.videos[self.key]
         return _told(
             (self.pixels, self.info.fps), (self.lengths, spans.chunk, spans.file, spans.from_s)
         )
 
     def read(self, episodes: Array, frames: Array, threads: int | None = None) -> Array:
-        """Return the pictures; raises as every FrameSource."""
+        """Return images; see ``FrameSource.read``."""
         spans, fps = self.episodes.videos[self.key], self.info.fps
         times = spans.from_s[episodes] + frames / fps
         chunks, files = spans.chunk[episodes].tolist(), spans.file[episodes].tolist()
@@ -129,7 +129,7 @@ class VideoSource:
             self.guard.check(quick=True)
         if pictures.shape[1:] != self.shape:
             raise DatasetError(
-                f"{requests[0].path} has pictures of {pictures.shape[2]}x{pictures.shape[1]}, "
+                f"{requests[0].path} has images of {pictures.shape[2]}x{pictures.shape[1]}, "
                 f"meta/info.json says {self.shape[1]}x{self.shape[0]}",
                 code="dataset.wrong-image-size",
             )
@@ -138,7 +138,7 @@ class VideoSource:
 
 @dataclass(frozen=True)
 class TableSource:
-    """A camera whose pictures lie in the tables of frames, as files of their own."""
+    """A camera stored as PNG or JPEG files inside the data files."""
 
     root: Path
     info: Info
@@ -146,7 +146,7 @@ class TableSource:
     key: str
     columns: FrameColumns
     first_row: Array
-    """Of every episode of the dataset, its first row in ``columns``; -1 where it is not read."""
+    """First row of every episode in ``columns``; -1 for episodes that are not read."""
     size: tuple[int, int] | None = None
 
     @property
@@ -156,7 +156,7 @@ class TableSource:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Height, width and channels of a picture."""
+        """Height, width and channels of an image."""
         return image_shape(self.info, self.key, self.size)
 
     @property
@@ -165,12 +165,12 @@ class TableSource:
         return self.episodes.length
 
     def files(self, episodes: Array) -> list[Path]:
-        """Return the tables of ``episodes``, each once."""
+        """Return the data files of ``episodes``, without duplicates."""
         places = _places(self.episodes.data_chunk[episodes], self.episodes.data_file[episodes])
         return [data_file(self.root, self.info, *place) for place in places]
 
     def fingerprint(self) -> str:
-        """Return a text that differs wherever other pictures are made of the same files."""
+        """Return a text that differs if the same files would give other images."""
         episodes = self.episodes
         return _told(
             (self.key, self.pixels),
@@ -178,7 +178,7 @@ class TableSource:
         )
 
     def read(self, episodes: Array, frames: Array, threads: int | None = None) -> Array:
-        """Return the pictures; raises as every FrameSource."""
+        """Return images; see ``FrameSource.read``."""
         files = self.columns[self.key].take(self.first_row[episodes] + frames)
         height, width, channels = self.info.shape(self.key)
         return decode_images(self._where, files, (height, width, channels), self.size, threads)
@@ -189,7 +189,7 @@ class TableSource:
 
 
 def _places(chunks: Array, files: Array) -> list[tuple[int, int]]:
-    """Return chunks and files, each pair once, in order of appearance."""
+    """Return the distinct pairs of chunk and file, in order of appearance."""
     return list(dict.fromkeys(zip(chunks.tolist(), files.tolist(), strict=True)))
 
 

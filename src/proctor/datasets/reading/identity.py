@@ -1,8 +1,7 @@
-"""The identity of a dataset's contents: it survives a move, a copy, and joining of files.
+"""The identity of a dataset's contents, which a move, a copy and compaction do not change.
 
-Compared are the features, and of each episode its length, its tasks and the exact ranges of its
-actions and states, which the metadata hold. Files are not compared: the same episodes may lie in
-others. Pictures are not compared either.
+It consists of the features, and each episode's length, tasks and exact ranges of actions and
+states, which are in the metadata. File names and images are not compared.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ from proctor.datasets.reading.metadata import DatasetMetadata
 
 @dataclass(frozen=True)
 class DatasetIdentity:
-    """What a dataset's first ``episodes`` episodes hold; texts are hashes."""
+    """Hashes of the contents of a dataset's first ``episodes`` episodes."""
 
     episodes: int
     frames: int
     fps: int
     features: dict[str, str]
-    """Type and shape of each feature."""
+    """Feature -> its dtype and shape."""
     lengths: str
     tasks: str
     values: dict[str, str]
-    """Of the ranges of actions and states."""
+    """Hash of the ranges of actions and states."""
 
     def differences(self, now: DatasetIdentity) -> list[str]:
-        """Return what differs in ``now``; features that were added since do not count."""
+        """Return the differences to ``now``; added features do not count."""
         if self.fps != now.fps:
             return [f"it has {now.fps} frames a second instead of {self.fps}"]
         changed = [key for key, kind in self.features.items() if now.features.get(key) != kind]

@@ -1,4 +1,4 @@
-"""A dataset as its metadata describe it: what there is, before any frame is read."""
+"""The metadata of a dataset, which are read before any frame."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OBSERVED = (FeatureKind.STATE, FeatureKind.ENV, FeatureKind.VISUAL, FeatureKind
 
 @dataclass(frozen=True)
 class DatasetMetadata:
-    """A dataset on disk: its folder and what its metadata say."""
+    """A dataset's folder and metadata."""
 
     name: str
     root: Path
@@ -37,12 +37,12 @@ class DatasetMetadata:
     episodes: Episodes
     tasks: tuple[str, ...]
     subtasks: tuple[str, ...] | None = None
-    """Of datasets whose frames have a ``subtask_index`` and that say what it stands for."""
+    """Texts of ``subtask_index``, if the dataset has them."""
     stamp: MetadataStamp | None = None
-    """Taken before the metadata were read; None: nobody else can write to the folder."""
+    """File stamps from before reading; None if no other process can write to the folder."""
 
     def guard(self, chosen: Array, tables: Iterable[Path] = ()) -> StalenessGuard | None:
-        """Return what detects an edit while episodes ``chosen`` are read from files ``tables``."""
+        """Return a guard that detects edits while ``chosen`` episodes are read from ``tables``."""
         if self.stamp is None:
             return None
         known = Metadata(self.info, self.episodes, self.tasks, self.subtasks)
@@ -50,9 +50,9 @@ class DatasetMetadata:
 
     @cached_property
     def ranges(self) -> dict[str, Array]:
-        """Each episode's least and greatest actions and states, by column of the v3.0 format.
+        """Each episode's minimum and maximum of actions and states, by v3.0 column name.
 
-        Those of the whole dataset where there are none of episodes.
+        Without statistics of episodes, those of the whole dataset.
         """
         if self.episodes.ranges:
             return self.episodes.ranges
@@ -67,7 +67,7 @@ class DatasetMetadata:
 
     @cached_property
     def stats(self) -> Stats:
-        """The statistics of the whole dataset, of distances in millimetres, as they are read."""
+        """The statistics of the whole dataset; depth is in millimetres, as it is read."""
         found = read_stats(self.root) or aggregate(read_episode_stats(self.root, self.info))
         guard = self.guard(np.arange(len(self.episodes)))
         if guard is not None:
@@ -80,9 +80,9 @@ class DatasetMetadata:
         return found
 
     def interface(self, image_size: tuple[int, int] | None = None) -> Interface:
-        """Return what the dataset offers a policy, as a benchmark would.
+        """Return the dataset's observations and actions, as a policy's interface.
 
-        ``image_size`` (height, width) is what pictures are scaled to.
+        ``image_size`` is the height and width that images are resized to.
 
         Raises:
             DatasetError: it has no actions.
@@ -104,7 +104,7 @@ def read_dataset_metadata(name: str, root: Path) -> DatasetMetadata:
     """Read the metadata of the dataset in ``root``.
 
     Raises:
-        DatasetError: there is none, or it cannot be read.
+        DatasetError: there is no dataset, or it cannot be read.
     """
     stamp = MetadataStamp.of(root)
     found = read_metadata(root)

@@ -1,7 +1,7 @@
-"""In which order frames are streamed: a function of the seed and of the table of episodes.
+"""The streaming order of frames, computed from the seed and the episodes table.
 
-Nothing here looks at a data or a video file, so that a stream can go on at any position, and knows
-which files it needs next, before it has fetched one.
+No data or video file is read. A stream can therefore continue at any position, and knows the next
+files before it fetches them.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from proctor.datasets.format.episodes import Episodes
 from proctor.features import Array
 
 _DRAWN_AT_ONCE = 4096
-"""Random numbers drawn in one call: one call a frame costs more than everything else here."""
+"""Random numbers per call; one call per frame would dominate the cost."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Episodes that lie in the same files: one of numbers, one of each camera."""
+    """Episodes that share a data file and one video file per camera."""
 
     data: tuple[int, int]
-    """Chunk and file of the numbers."""
+    """Chunk and file number of the data file."""
     videos: tuple[tuple[str, int, int], ...]
-    """Camera, chunk and file."""
+    """Camera, chunk and file number of each video."""
     positions: Array
-    """Its frames, counted over all chosen episodes, int64 [n]."""
+    """Positions of its frames among all chosen episodes, int64 [n]."""
 
 
 def shards_of(episodes: Episodes, chosen: Array) -> list[Shard]:
-    """Return the ``chosen`` episodes as shards, in the order in which their first episodes come."""
+    """Group the ``chosen`` episodes into shards, ordered by their first episodes."""
     ends = np.cumsum(episodes.length[chosen])
     found: dict[tuple[int, ...], list[Array]] = {}
     for place, key in enumerate(_files(episodes, chosen)):
@@ -47,7 +47,7 @@ def shards_of(episodes: Episodes, chosen: Array) -> list[Shard]:
 
 
 def _files(episodes: Episodes, chosen: Array) -> Iterator[tuple[int, ...]]:
-    """Yield chunk and file of each episode's numbers, then of each camera."""
+    """Yield the chunk and file of each episode's data file, then of each camera."""
     columns = [episodes.data_chunk, episodes.data_file]
     for spans in episodes.videos.values():
         columns += [spans.chunk, spans.file]
@@ -55,10 +55,10 @@ def _files(episodes: Episodes, chosen: Array) -> Iterator[tuple[int, ...]]:
 
 
 def shuffled(shards: Sequence[Shard], seed: int, epoch: int, buffer: int) -> Iterator[int]:
-    """Yield the positions of one epoch: shards in turn, in a random order, through a buffer.
+    """Yield the positions of one epoch: shards in random order, through a shuffle buffer.
 
-    The buffer holds positions, not frames: a large one costs no memory. A frame leaves it at random
-    when the next one comes; a buffer of one keeps the order inside the shards.
+    The buffer holds positions, not frames, so a large one costs no memory. A new position replaces
+    a random one; a buffer of one keeps the order inside the shards.
     """
     turns, places = np.random.default_rng([seed, epoch]).spawn(2)
     chance = _uniform(places)

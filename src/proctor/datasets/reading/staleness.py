@@ -1,9 +1,9 @@
-"""Detects that a dataset was edited while it is read.
+"""Detect that a dataset was edited while it is read.
 
-Metadata, tables and videos are read at different times. An edit in place puts another folder at the
-dataset's path, and tools of others rewrite files where they lie: what is read before and after such
-an edit does not belong together. Appending episodes is no edit, nor is joining their files: the
-episodes that are read must be the same, and lie where they did.
+Metadata, data files and videos are read at different times. An edit in place replaces the dataset's
+folder, and other tools rewrite files in place. Files read before and after such an edit do not
+match. Appending and compacting are allowed, as long as the episodes that are read stay the same and
+stay in the same files.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class MetadataStamp:
         return cls(*_quick_stamps(root), tuple((file, file_stamp(file)) for file in files))
 
     def is_current(self, root: Path, *, quick: bool = False) -> bool:
-        """Tell whether nothing was written since; ``quick``: by the folder and info.json alone."""
+        """Tell whether no file was written since; ``quick`` checks the folder and info.json only."""
         if quick:
             return (self.folder, self.info) == _quick_stamps(root)
         return self == MetadataStamp.of(root)
@@ -83,7 +83,7 @@ def _quick_stamps(root: Path) -> tuple[tuple[int, int] | None, FileStamp | None]
 class StalenessGuard:
     """Compares a dataset's files with those that its metadata were read from.
 
-    It can be handed to other processes: these compare with the same files.
+    It can be pickled: other processes compare with the same files.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class StalenessGuard:
         chosen: Array,
         tables: Iterable[Path] = (),
     ) -> None:
-        """Begin with metadata that were read after ``stamp`` was taken.
+        """Start with metadata that were read after ``stamp`` was taken.
 
         ``chosen`` are the episodes that are read, from the data files ``tables``.
         """
@@ -102,9 +102,9 @@ class StalenessGuard:
         self._tables = {path: file_stamp(path) for path in tables}
 
     def check(self, *, quick: bool = False) -> None:
-        """Check that what was read by now belongs together; call it after reading.
+        """Check that the files read so far belong together; call it after reading.
 
-        ``quick`` is for frequent calls: it looks at no other file than meta/info.json.
+        ``quick`` is for frequent calls: it checks only meta/info.json.
 
         Raises:
             DatasetError: the dataset was edited since its metadata were read.
@@ -115,7 +115,7 @@ class StalenessGuard:
             raise self._edited()
 
     def _compare_contents(self) -> None:
-        """Accept another version of the dataset that has the same episodes at the same places."""
+        """Accept a changed dataset that has the same episodes in the same files."""
         stamp = MetadataStamp.of(self._root)
         tables = {path: file_stamp(path) for path in self._tables}
         try:
@@ -133,7 +133,7 @@ class StalenessGuard:
 
 
 def _has_same_episodes(was: Metadata, now: Metadata, chosen: Array) -> bool:
-    """Tell whether the ``chosen`` episodes have the same contents and lie in the same places."""
+    """Tell whether the ``chosen`` episodes have the same contents and file locations."""
     formats = [(m.info.version, m.info.fps, m.info.features) for m in (was, now)]
     if formats[0] != formats[1] or len(now.episodes) <= chosen.max(initial=-1):
         return False
@@ -153,7 +153,7 @@ def _has_same_words(was: Metadata, now: Metadata, chosen: Array) -> bool:
         texts = was.episodes.tasks[episode]
         if now.episodes.tasks[episode] != texts:
             return False
-        said.update(texts or was.tasks)  # without a list, an episode may be of any task
+        said.update(texts or was.tasks)  # without its own tasks, an episode may have any task
     numbers = {text: number for number, text in enumerate(was.tasks) if text in said}
     return all(now.tasks[number : number + 1] == (text,) for text, number in numbers.items())
 

@@ -1,4 +1,4 @@
-"""Where a stream gets its files from: a folder, or the Hub, one by one."""
+"""The files of a stream: in a local folder, or downloaded one by one from the Hub."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from proctor.errors import DatasetError
 
 
 class DatasetFiles(Protocol):
-    """The files of a dataset, below ``root`` once they were fetched; those of meta/ always are."""
+    """The files of a dataset below ``root``; the metadata are always there."""
 
     @property
     def root(self) -> Path:
@@ -20,25 +20,25 @@ class DatasetFiles(Protocol):
 
     @property
     def private(self) -> bool:
-        """Whether only this stream writes to the folder: files come and go as they are needed."""
+        """Whether the folder belongs to this stream, which downloads and deletes its files."""
 
     def fetch(self, file: Path) -> int:
-        """See to it that ``file``, below ``root``, is there; return its size in bytes.
+        """Make ``file`` below ``root`` available; return its size in bytes.
 
         Raises:
             DatasetError: the dataset has no such file.
-            UsageError: it cannot be fetched.
+            UsageError: it cannot be downloaded.
         """
 
     def drop(self, file: Path) -> None:
-        """Hear that ``file`` is not needed for now."""
+        """Note that ``file`` is not needed for now."""
 
     def close(self) -> None:
-        """Hear that nothing is needed any more."""
+        """Note that no file is needed any more."""
 
 
 class LocalFiles:
-    """A dataset that is here, and stays."""
+    """A local dataset, whose files stay."""
 
     private = False
 
@@ -56,14 +56,14 @@ class LocalFiles:
             ) from None
 
     def drop(self, file: Path) -> None:
-        """Leave it: it is the user's."""
+        """Keep the file."""
 
     def close(self) -> None:
-        """Leave everything."""
+        """Keep all files."""
 
 
 class HubFiles(LocalFiles):
-    """A dataset on the Hub, of which a temporary folder has what is needed now."""
+    """A dataset on the Hub; a temporary folder holds the files that are needed now."""
 
     private = True
 
@@ -77,21 +77,21 @@ class HubFiles(LocalFiles):
         return super().fetch(file)
 
     def drop(self, file: Path) -> None:
-        """Delete a file; when it is needed again, it is downloaded again."""
+        """Delete a file; it is downloaded again when needed."""
         file.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Delete everything."""
+        """Delete all files."""
         shutil.rmtree(self.root, ignore_errors=True)
 
 
 def dataset_files(
     path_or_id: str | Path, revision: str | None, root: Path | None = None
 ) -> DatasetFiles:
-    """Return the files of a dataset that is here, or that are on the Hub and come one by one.
+    """Return the files of a local dataset, or of one on the Hub.
 
-    ``root`` is the folder of a dataset that is named by its Hub id, if it lies there. Those of the
-    Hub do not go where downloads are kept: nothing of a stream is to stay.
+    ``root`` is the local folder of a dataset that is named by its Hub id, if there is one. A stream
+    from the Hub does not fill the download cache.
 
     Raises:
         UsageError: there is no such dataset.

@@ -1,4 +1,4 @@
-"""Which frames a moment is shown with: offsets in time, kept inside its episode."""
+"""Windows of frames around a frame, by offsets in time that stay inside its episode."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from proctor.errors import DatasetError
 from proctor.features import Array
 
 DeltaTimestamps: TypeAlias = Mapping[str, Sequence[float]]
-"""Of a feature, the seconds before (negative) and after a frame that its value is made of."""
+"""Feature -> seconds relative to a frame; negative values are before it."""
 _MOST_OFFSETS = 100_000
 
 
 @dataclass(frozen=True)
 class FrameWindows:
-    """The frames of a batch: where each stands in its episode, and where that begins and ends."""
+    """The frames of a batch, with their position and the bounds of their episodes."""
 
     chosen: Array
-    """Which of the chosen episodes, int64 [B]."""
+    """Index into the chosen episodes, int64 [B]."""
     frame: Array
     """Position in the episode, int64 [B]."""
     length: Array
@@ -34,9 +34,9 @@ class FrameWindows:
         return self.first_row + self.frame
 
     def around(self, offsets: Array) -> tuple[Array, Array]:
-        """Return the rows at ``offsets`` from each frame [B, T], and which of them are not there.
+        """Return the rows at ``offsets`` from each frame [B, T], and a mask of padded ones.
 
-        Those before the episode are its first frame, those after it its last.
+        Offsets outside the episode are padded with its first or last frame.
         """
         wanted = self.frame[:, None] + offsets
         inside = np.minimum(np.maximum(wanted, 0), self.length[:, None] - 1)
@@ -46,10 +46,10 @@ class FrameWindows:
 def frame_offsets(
     delta_timestamps: DeltaTimestamps | None, info: Info, tolerance_s: float
 ) -> dict[str, Array]:
-    """Return seconds as numbers of frames, int64 [T] of each feature.
+    """Convert seconds to frame offsets, int64 [T] per feature.
 
     Raises:
-        DatasetError: a feature is not there, or a time falls between two frames.
+        DatasetError: a feature does not exist, or a time is between two frames.
     """
     offsets = {}
     for key, seconds in (delta_timestamps or {}).items():
@@ -61,7 +61,7 @@ def frame_offsets(
                 code="dataset.invalid-delta-timestamps",
             )
         whole = np.rint(times * info.fps)
-        between = ~(np.abs(times * info.fps - whole) / info.fps <= tolerance_s)  # also not a number
+        between = ~(np.abs(times * info.fps - whole) / info.fps <= tolerance_s)  # NaN too
         if between.any():
             raise DatasetError(
                 f"delta_timestamps of {key}: {times[between][0]} s is not a multiple of "

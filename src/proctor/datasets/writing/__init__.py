@@ -1,1 +1,1 @@
-"""An episode's way into a dataset: a take, then its place among the others."""
+"""Recording: an episode is staged in its own folder, then appended to the dataset."""

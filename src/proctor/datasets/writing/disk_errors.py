@@ -1,4 +1,4 @@
-"""A disk that did not take something, in words."""
+"""Messages for full-disk and other write errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @contextlib.contextmanager
 def explaining_disk_errors(root: Path, kept: str) -> Iterator[None]:
-    """Say of what the disk did not take why, and what is kept.
+    """Turn an OSError into a message with the reason and what is ``kept``.
 
     Raises:
         DatasetError: instead of an OSError.
@@ -29,6 +29,6 @@ def explaining_disk_errors(root: Path, kept: str) -> Iterator[None]:
 
 
 def write_failure_reason(error: OSError) -> str:
-    """Return why something was not written, in words; Arrow says the number in its text only."""
+    """Return why a write failed; Arrow's errors hold the error number only in their text."""
     full = error.errno in _FULL or any(f"[errno {number}]" in str(error) for number in _FULL)
     return "no space left" if full else error.strerror or str(error)

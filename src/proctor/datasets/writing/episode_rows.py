@@ -1,4 +1,4 @@
-"""A take on its way into a dataset: numbered, and as the rows that go into its tables."""
+"""Turn staged episodes into numbered rows of a dataset's tables."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from proctor.features import Array
 
 @dataclass(frozen=True)
 class EpisodeRows:
-    """One episode, as a dataset holds it."""
+    """The table rows, statistics and metadata of one new episode."""
 
     row: EpisodeMetadata
     table: pa.Table
     stats: Stats
     numbers: dict[str, Array]
-    """The values of its features that are numbers, [frames, ...]."""
+    """Its numeric features, [frames, ...]."""
     pixels: dict[str, Array]
-    """The counts of levels of each camera, [C, 256]."""
+    """Pixel counts of each camera, [C, 256]."""
     tasks: tuple[str, ...]
-    """All tasks of the dataset, with those that this episode was the first to have."""
+    """All tasks of the dataset, including new ones of this episode."""
 
 
 def rows_of_episodes(
     takes: Sequence[StagedEpisode], info: Info, tasks: tuple[str, ...], places: FileAllocation
 ) -> list[EpisodeRows]:
-    """Return the entries of ``takes`` as the next episodes of a dataset, in this order.
+    """Return the rows of ``takes`` as the next episodes of a dataset, in this order.
 
     Raises:
-        DatasetError: one was recorded with other features.
+        DatasetError: one was recorded with different features.
     """
     entries: list[EpisodeRows] = []
     for take in takes:
@@ -53,14 +53,14 @@ def rows_of_episodes(
 
 
 def stack_numbers(entries: Sequence[EpisodeRows]) -> dict[str, Array]:
-    """Return the numbers of entries, those of one below those of the one before."""
+    """Return the numeric features of all entries, concatenated along the frame axis."""
     return {
         key: np.concatenate([entry.numbers[key] for entry in entries]) for key in entries[0].numbers
     }
 
 
 def grown_info(info: Info, last: EpisodeRows) -> Info:
-    """Return what a dataset says of itself once ``last`` is its last episode."""
+    """Return the dataset's info with totals that include the new episode ``last``."""
     n = last.row.index + 1
     return replace(
         info,
@@ -121,7 +121,7 @@ def _entry_of(
 
 
 def frame_times(n_frames: int, fps: int) -> Array:
-    """Return when each frame of an episode was, in seconds, before float32 rounds it."""
+    """Return the timestamp of each frame in seconds, before rounding to float32."""
     found: Array = np.arange(n_frames) / fps
     return found
 
@@ -135,7 +135,7 @@ def _refuse_other_features(take: StagedEpisode, frames: pa.Table, info: Info) ->
             same = key in frames.schema.names and frames.schema.field(key).type == expected[key]
         if not same:
             raise DatasetError(
-                f"{take.folder} was recorded with other features: the dataset's {key} is "
+                f"{take.folder} was recorded with different features: the dataset's {key} is "
                 f"{describe_feature(info, key)}",
                 code="dataset.wrong-features",
             )

@@ -1,4 +1,4 @@
-"""Which files an episode gets: the next ones that nothing lies in."""
+"""Allocate unused file numbers to new episodes."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from proctor.datasets.format.info import Info, data_file, episode_files, episode
 from proctor.features import Array
 
 FileNumber = tuple[int, int]
-"""The chunk and the file of a table or a video."""
+"""Chunk and file number of a data, video or episodes file."""
 _Part = TypeVar("_Part")
 
 
 def file_number(info: Info, position: int) -> FileNumber:
-    """Return the chunk and the file of the ``position``-th file of a kind."""
+    """Return the chunk and file number of the ``position``-th file of a kind."""
     return divmod(position, info.chunks_size)
 
 
 def group_by_limit(sized: Iterable[tuple[_Part, float]], most_bytes: float) -> list[list[_Part]]:
-    """Return which become one file: neighbours, as many as stay below the limit, one at least."""
+    """Group neighbours into files: as many as stay below the limit, at least one."""
     groups: list[list[_Part]] = []
     filled = 0.0
     for part, size in sized:
@@ -39,16 +39,16 @@ def group_by_limit(sized: Iterable[tuple[_Part, float]], most_bytes: float) -> l
 
 @dataclass(frozen=True)
 class FileAllocation:
-    """The files of episodes that came together: tables for all of them, a video for each."""
+    """The files of episodes appended together: shared tables, and a video per episode."""
 
     episode: int
-    """The first of them."""
+    """Number of the first episode."""
     data: FileNumber
     episodes: FileNumber
     videos: dict[str, list[FileNumber]]
 
     def paths(self, root: Path, info: Info) -> list[Path]:
-        """Return the files, in the order they are removed: the reverse of how they came."""
+        """Return the paths in the order of removal, the reverse of their creation."""
         return [
             episodes_file(root, *self.episodes),
             data_file(root, info, *self.data),
@@ -61,7 +61,7 @@ class FileAllocation:
         ]
 
     def unused(self, root: Path, info: Info, episodes: Episodes) -> list[Path]:
-        """Return those of the files in which no episode of the dataset lies."""
+        """Return the paths that no episode of the dataset uses."""
         used = {data_file(root, info, *row.data) for row in episodes}
         used |= {
             video_file(root, info, key, span.chunk, span.file)
@@ -74,7 +74,7 @@ class FileAllocation:
 
 
 def next_allocation(root: Path, info: Info, last: FileAllocation | None, n: int) -> FileAllocation:
-    """Return the files of the ``n`` episodes after those of ``last``; none of them exists."""
+    """Return unused files for ``n`` new episodes, numbered after those of ``last``."""
 
     def free(before: FileNumber | None, path_of: Callable[[int, int], Path]) -> FileNumber:
         place = (0, 0) if before is None else after(before, info.chunks_size)
@@ -100,7 +100,7 @@ def next_allocation(root: Path, info: Info, last: FileAllocation | None, n: int)
 
 
 def last_allocation(root: Path, info: Info, episodes: Episodes) -> FileAllocation | None:
-    """Return the files with the highest numbers that episodes lie in; None before the first."""
+    """Return the highest file numbers that episodes use, or None without episodes."""
     if not len(episodes):
         return None
     last = committed_files(root, len(episodes))[-1]
@@ -116,7 +116,7 @@ def last_allocation(root: Path, info: Info, episodes: Episodes) -> FileAllocatio
 
 
 def after(place: FileNumber, chunks_size: int) -> FileNumber:
-    """Return the number of the file after ``place``."""
+    """Return the file number after ``place``."""
     chunk, file = place
     return (chunk, file + 1) if file + 1 < chunks_size else (chunk + 1, 0)
 
@@ -126,7 +126,7 @@ def _highest(chunks: Array, files: Array) -> FileNumber:
 
 
 def committed_files(root: Path, n_episodes: int) -> list[Path]:
-    """Return the tables of episodes that hold the first ``n_episodes``; later ones do not count."""
+    """Return the files of the episodes table that hold the first ``n_episodes`` rows."""
     found, rows = [], 0
     for path in episode_files(root):
         if rows >= n_episodes:

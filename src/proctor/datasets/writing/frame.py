@@ -1,4 +1,4 @@
-"""One frame on its way into a dataset: checked against the features, pictures made PNG files."""
+"""Check a recorded frame against the dataset's features, and encode its images as PNG."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ _PNG_FORMATS = {1: "gray", 3: "rgb24", 4: "rgba"}
 
 
 def own_features(info: Info) -> list[str]:
-    """Return the keys that a frame must have: all but those that count frames."""
+    """Return the keys that a frame must have: all features except the default ones."""
     return [key for key in info.features if key not in DEFAULT_FEATURES]
 
 
 def refuse_unwritable(info: Info) -> None:
-    """Refuse a dataset with features that nothing here can write.
+    """Refuse a dataset with features that cannot be recorded.
 
     Raises:
-        DatasetError: one of them is a picture of two or five channels, say.
+        DatasetError: naming the feature, such as an image of two channels.
     """
     for key in own_features(info):
         if info.dtype(key) == "language" and key not in (PERSISTENT, EVENTS):
             raise DatasetError(
-                f"{key}: columns of language are {PERSISTENT} and {EVENTS}",
+                f"{key}: language columns must be named {PERSISTENT} or {EVENTS}",
                 code="dataset.unsupported-feature",
             )
         if key in info.cameras and info.is_depth(key):
             _refuse_unwritable_depth(info, key)
         elif info.dtype(key) == "video" and info.shape(key)[2] != 3:
             raise DatasetError(
-                f"{key}: only pictures of three channels can be recorded as video, expected "
+                f"{key}: only images of three channels can be recorded as video, expected "
                 f"height x width x 3, got {info.shape(key)}",
                 code="dataset.unsupported-feature",
             )
         elif info.dtype(key) == "image" and info.shape(key)[2] not in _PNG_FORMATS:
             raise DatasetError(
-                f"{key}: pictures have 1, 3 or 4 channels, got {info.shape(key)}",
+                f"{key}: images must have 1, 3 or 4 channels, got {info.shape(key)}",
                 code="dataset.unsupported-feature",
             )
 
 
 def _refuse_unwritable_depth(info: Info, key: str) -> None:
-    """Refuse a depth camera that is not, or was not, recorded as ``DEPTH_CODEC`` does."""
+    """Refuse a depth camera whose format differs from ``DEPTH_CODEC``."""
     entry = info.entry(key)
     if info.dtype(key) != "video" or info.shape(key)[2] != 1:
         raise DatasetError(
@@ -62,23 +62,23 @@ def _refuse_unwritable_depth(info: Info, key: str) -> None:
     was = (entry.get("info") or {}).get("video.pix_fmt") or DEPTH_CODEC.pix_fmt
     if was != DEPTH_CODEC.pix_fmt:
         raise DatasetError(
-            f"{key}: its depth is recorded as {strip_control_codes(repr(was), 40)}, and only as "
-            f"{DEPTH_CODEC.pix_fmt} can it be gone on with",
+            f"{key}: its depth is stored as {strip_control_codes(repr(was), 40)}; only "
+            f"{DEPTH_CODEC.pix_fmt} can be recorded",
             code="dataset.unsupported-feature",
         )
 
 
 def checked_frame(info: Info, frame: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the frame, key by key in the features' order: arrays, and texts as they are.
+    """Return the frame's values in the order of the features: arrays and strings.
 
     Raises:
-        DatasetError: a key is missing or unknown, or its value is not what the feature says.
+        DatasetError: a key is missing or unknown, or a value does not match its feature.
     """
     keys = own_features(info)
     for key in frame:
         if key in DEFAULT_FEATURES:
             raise DatasetError(
-                f"{key} is counted by the dataset itself: leave it out of frames",
+                f"{key} is computed by the dataset: leave it out of frames",
                 code="dataset.default-feature",
             )
         if key not in info.features:
@@ -98,7 +98,7 @@ def checked_frame(info: Info, frame: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def describe_feature(info: Info, key: str) -> str:
-    """Return what a feature must be, in words."""
+    """Return the expected dtype, shape and unit of a feature as text."""
     dtype = info.dtype(key)
     if dtype == "string":
         return "a text"
@@ -109,7 +109,7 @@ def describe_feature(info: Info, key: str) -> str:
 
 
 def _array_dtype(info: Info, key: str) -> str:
-    """Return numpy's name of what a frame has under ``key``."""
+    """Return the NumPy dtype that a frame has under ``key``."""
     if key not in info.cameras:
         return info.dtype(key)
     return DepthUnit.of(key, info.entry(key)).dtype if info.is_depth(key) else "uint8"
@@ -120,7 +120,7 @@ def _checked_value(info: Info, key: str, value: Any) -> Any:
     if dtype == "string":
         if not isinstance(value, str):
             raise DatasetError(
-                f"{key}: expected a text, got {type(value).__name__}", code="dataset.wrong-value"
+                f"{key}: expected a string, got {type(value).__name__}", code="dataset.wrong-value"
             )
         return value
     if dtype == "language":
@@ -144,7 +144,7 @@ def _checked_value(info: Info, key: str, value: Any) -> Any:
 
 
 class PngEncoder:
-    """Makes PNG files of pictures, uint8 [H, W, C], with nothing lost."""
+    """Encodes images, uint8 [H, W, C], as lossless PNG files."""
 
     def __init__(self, height: int, width: int, channels: int) -> None:
         import av
@@ -153,7 +153,7 @@ class PngEncoder:
         self._context: Any = av.CodecContext.create("png", "w")
         self._context.width, self._context.height = width, height
         self._context.pix_fmt = self._format
-        # Level 1 takes a quarter of the time of zlib's usual 6, and 8% more room.
+        # Level 1 takes a quarter of the time of zlib's default 6, and 8% more space.
         self._context.options = {"compression_level": "1", "pred": "mixed"}
         self._context.time_base = 1
         self._frames = 0

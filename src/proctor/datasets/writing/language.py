@@ -1,7 +1,7 @@
-"""What is said about a frame on its way into a dataset: checked, and as the tables hold it.
+"""Check the language columns of a recorded frame.
 
-``language_persistent`` holds what is true from a moment on (a subtask, a plan), with that moment;
-``language_events`` what is said at the frame itself (an interjection, a question about a picture).
+``language_persistent`` holds messages that are valid from a timestamp on (a subtask, a plan).
+``language_events`` holds messages at one frame (an interjection, a question about an image).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _FIELDS = {
 
 
 def check_language_column(key: str, value: Any, cameras: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Return what a frame's column ``key`` holds, every field there; what is left out is None.
+    """Return the messages of a frame's column ``key`` with all fields; missing ones are None.
 
     Raises:
-        DatasetError: one of them is not what the column takes.
+        DatasetError: a message is invalid for the column.
     """
     if not isinstance(value, list | tuple):
         raise DatasetError(
-            f"{key}: expected a list of sayings, got {type(value).__name__}",
+            f"{key}: expected a list of messages, got {type(value).__name__}",
             code="dataset.invalid-language",
         )
     return [_checked(key, saying, cameras) for saying in value]
@@ -43,7 +43,7 @@ def check_language_column(key: str, value: Any, cameras: tuple[str, ...]) -> lis
 def _checked(key: str, saying: Any, cameras: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(saying, Mapping):
         raise DatasetError(
-            f"{key}: a saying is {{role, content, ...}}, got {_shown(saying)}",
+            f"{key}: a message must be {{role, content, ...}}, got {_shown(saying)}",
             code="dataset.invalid-language",
         )
     fields = _FIELDS[key]
@@ -51,18 +51,18 @@ def _checked(key: str, saying: Any, cameras: tuple[str, ...]) -> dict[str, Any]:
         if name not in fields:
             hint = did_you_mean(str(name), fields)
             raise DatasetError(
-                f"{key}: {_shown(name)} is no field{hint} ({', '.join(fields)})",
+                f"{key}: {_shown(name)} is an unknown field{hint} ({', '.join(fields)})",
                 code="dataset.invalid-language",
             )
     if not isinstance(saying.get("role"), str):
         raise DatasetError(
-            f"{key}: role must be a text, got {_shown(saying.get('role'))}",
+            f"{key}: role must be a string, got {_shown(saying.get('role'))}",
             code="dataset.invalid-language",
         )
     for name in _TEXTS:
         if not isinstance(saying.get(name), str | None):
             raise DatasetError(
-                f"{key}: {name} must be a text, got {_shown(saying[name])}",
+                f"{key}: {name} must be a string, got {_shown(saying[name])}",
                 code="dataset.invalid-language",
             )
     made = {name: saying.get(name) for name in fields}
@@ -77,10 +77,10 @@ def _check_style(key: str, style: str | None, camera: str | None, cameras: tuple
     """Styles that nobody knows are taken: a project may have its own."""
     other = EVENTS if key == PERSISTENT else PERSISTENT
     if style in _STYLES[other]:
-        raise DatasetError(f"{key}: {style} belongs into {other}", code="dataset.invalid-language")
+        raise DatasetError(f"{key}: {style} belongs in {other}", code="dataset.invalid-language")
     if style in _OF_A_CAMERA and camera is None:
         raise DatasetError(
-            f"{key}: {style} is of a picture: it needs a camera", code="dataset.invalid-language"
+            f"{key}: {style} is about an image: it needs a camera", code="dataset.invalid-language"
         )
     if camera is not None and camera not in cameras:
         hint = did_you_mean(camera, cameras)
@@ -94,14 +94,14 @@ def _moment(key: str, value: Any) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not math.isfinite(value) or value < 0:
         raise DatasetError(
-            f"{key}: timestamp must be seconds from 0 on, got {_shown(value)}",
+            f"{key}: timestamp must be non-negative seconds, got {_shown(value)}",
             code="dataset.invalid-language",
         )
     return float(value)
 
 
 def _as_json(key: str, calls: Any) -> list[str] | None:
-    """Return calls of tools as the texts that the table holds."""
+    """Return tool calls as the JSON strings that the data file stores."""
     if calls is None:
         return None
     if not isinstance(calls, list | tuple):

@@ -1,4 +1,4 @@
-"""How a new dataset is laid out, and how an old one was."""
+"""The file layout and codec of new and existing datasets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from proctor.errors import DatasetError
 
 @dataclass(frozen=True)
 class FileLayout:
-    """How a dataset's files are cut; the defaults are LeRobot's."""
+    """Size limits of a dataset's files and folders; the defaults are LeRobot's."""
 
     chunks_size: int = 1000
     data_files_size_in_mb: int = 100
@@ -25,17 +25,17 @@ class FileLayout:
 def new_info(
     fps: int, features: Mapping[str, Mapping[str, Any]], codec: Codec, layout: FileLayout
 ) -> Info:
-    """Return what a dataset without episodes says of itself.
+    """Return the info of a dataset without episodes.
 
-    ``features`` are without those that count frames, which come last.
+    The default features are added after ``features``.
 
     Raises:
-        DatasetError: they are not.
+        DatasetError: ``features`` contains a default feature.
     """
     for key in features:
         if key in DEFAULT_FEATURES:
             raise DatasetError(
-                f"{key} is counted by the dataset itself: leave it out of features",
+                f"{key} is computed by the dataset: leave it out of features",
                 code="dataset.default-feature",
             )
     entries = {key: with_axis(entry) for key, entry in features.items()}
@@ -58,7 +58,7 @@ def new_info(
 
 
 def recorded_codec(info: Info) -> Codec:
-    """Return how a dataset's videos of light were encoded, as far as meta/info.json says."""
+    """Return the codec of a dataset's colour videos, as far as meta/info.json states it."""
     for key in info.video_keys:
         if info.is_depth(key):
             continue

@@ -1,13 +1,13 @@
-"""One episode in a folder of its own, complete before it is part of any dataset.
+"""An episode in its own folder, recorded before it is appended to a dataset.
 
     take/
-      frames.arrow            the numbers, texts and PNG pictures of every frame, and its task
-      <video key>.mp4         encoded as the frames came
-      stats.npz               statistics, and how often each level was seen in sampled pictures
-      take.json               written last: what has none is not finished
+      frames.arrow            numbers, strings and PNG images of every frame, and its task
+      <video key>.mp4         encoded while the frames arrive
+      stats.npz               statistics, and pixel counts of sampled images
+      take.json               written last: without it the episode is not finished
 
-A take knows neither its number nor the episodes around it, so that it can be made anywhere (in a
-worker, say) and put into a dataset by somebody else, or thrown away without a trace.
+A staged episode has no number, so any process (such as a worker) can record it. Another process
+appends it to the dataset or discards it.
 """
 
 from __future__ import annotations
@@ -50,25 +50,25 @@ from proctor.system.files import atomic_write, read_regular_file, sync, sync_fol
 TASK = "task"
 _FRAMES, _STATS, _SAID = "frames.arrow", "stats.npz", "take.json"
 _BATCH = 64
-"""Frames that are held in memory before they are written down."""
+"""Frames that are buffered in memory before they are written."""
 
 
 @dataclass(frozen=True)
 class StagedEpisode:
-    """A finished episode that lies in ``folder``; picklable, and as good as its path."""
+    """A finished episode in ``folder``; picklable."""
 
     folder: Path
     length: int
     tasks: tuple[str, ...]
-    """What its frames say, each once, in order of appearance."""
+    """The distinct tasks of its frames, in order of appearance."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its frames, without videos: what is in memory while it is put somewhere."""
+        """Size of its frames without videos, in bytes: the memory needed to append it."""
         return (self.folder / _FRAMES).stat().st_size
 
     def table(self) -> pa.Table:
-        """Return its frames: the columns of the dataset's own features, and each frame's task."""
+        """Return its frames: the columns of the recorded features, and each frame's task."""
         with pa.memory_map(str(self.folder / _FRAMES)) as file:
             return pa.ipc.open_stream(file).read_all()
 
@@ -77,7 +77,7 @@ class StagedEpisode:
         return self.folder / f"{key}.mp4"
 
     def stats(self) -> tuple[Stats, dict[str, Array]]:
-        """Return the statistics of its features, and counts [C, 256] of each camera's levels."""
+        """Return the statistics of its features, and pixel counts [C, 256] of each camera."""
         stats: Stats = {}
         pixels: dict[str, Array] = {}
         with np.load(self.folder / _STATS) as arrays:
@@ -90,30 +90,30 @@ class StagedEpisode:
         return stats, pixels
 
     def remove(self) -> None:
-        """Leave nothing of it."""
+        """Remove its folder."""
         shutil.rmtree(self.folder)
 
 
 def read_staged_episode(folder: Path) -> StagedEpisode:
-    """Return the take that lies in ``folder``.
+    """Return the staged episode in ``folder``.
 
     Raises:
-        DatasetError: there is none, or it was never finished.
+        DatasetError: there is none, or it was not finished.
     """
     try:
         said = json.loads(read_regular_file(folder / _SAID))
         return StagedEpisode(folder, int(said["length"]), tuple(said["tasks"]))
     except (OSError, ValueError, KeyError, TypeError):
         raise DatasetError(
-            f"{folder} holds no finished take", code="dataset.no-staged-episode"
+            f"{folder} has no finished episode", code="dataset.no-staged-episode"
         ) from None
 
 
 class StagedEpisodeWriter:
-    """An episode that is being recorded. Nothing of it is seen by any reader."""
+    """Records an episode into its own folder, invisible to readers of the dataset."""
 
     def __init__(self, folder: Path, info: Info, codec: Codec) -> None:
-        """Begin a take in ``folder``, which must not exist yet.
+        """Start an episode in ``folder``, which must not exist yet.
 
         Raises:
             DatasetError: the folder exists, or a feature cannot be recorded.
@@ -124,7 +124,7 @@ class StagedEpisodeWriter:
             folder.mkdir(parents=True)
         except FileExistsError:
             raise DatasetError(
-                f"{folder} exists: a take needs a folder of its own", code="dataset.exists"
+                f"{folder} exists: a staged episode needs a new folder", code="dataset.exists"
             ) from None
         self._folder, self._info, self._codec = folder, info, codec
         self._numbers = [key for key in own_features(info) if key not in info.cameras]
@@ -146,18 +146,18 @@ class StagedEpisodeWriter:
         self.length = 0
 
     def add_frame(self, frame: Mapping[str, Any], task: str) -> None:
-        """Add one frame: an array for each feature (pictures uint8 [H, W, C]), a text for texts.
+        """Add one frame: an array per feature (images uint8 [H, W, C]), or a string.
 
-        Distances are float32 metres or uint16 millimetres [H, W, 1], as the feature's
-        ``depth_unit`` says; what was not measured is 0.
+        Depth images are float32 metres or uint16 millimetres [H, W, 1], by the feature's
+        ``depth_unit``; 0 means not measured.
 
         Raises:
-            DatasetError: it is not what the features say; the take is as if it had not come.
-            OSError: the disk did not take it: the take is good for ``discard`` only.
+            DatasetError: it does not match the features; the episode is unchanged.
+            OSError: it cannot be written; only ``discard`` may follow.
         """
         if not isinstance(task, str) or not task:
             raise DatasetError(
-                f"task: expected a text, got {task!r:.60}", code="dataset.wrong-value"
+                f"task: expected a string, got {task!r:.60}", code="dataset.wrong-value"
             )
         values = checked_frame(self._info, frame)
         values |= {key: scale.encode(values[key]) for key, scale in self._depths.items()}
@@ -177,15 +177,15 @@ class StagedEpisodeWriter:
             self._write_batch()
 
     def finish(self) -> StagedEpisode:
-        """Complete the take; once this returns it is on the disk.
+        """Finish the episode; when this returns, it is on the disk.
 
         Raises:
-            DatasetError: it has no frame, or a video lost some.
-            OSError: the disk did not take it.
+            DatasetError: it has no frame, or a video lacks frames.
+            OSError: it cannot be written.
         """
         if not self.length:
             self.discard()
-            raise DatasetError("an episode needs one frame at least", code="dataset.empty-episode")
+            raise DatasetError("an episode needs at least one frame", code="dataset.empty-episode")
         self._write_batch()
         self._stream.close()
         self._file.flush()
@@ -202,7 +202,7 @@ class StagedEpisodeWriter:
         return take
 
     def discard(self) -> None:
-        """Leave nothing of the take."""
+        """Remove the unfinished episode."""
         try:
             for video in self._videos.values():
                 video.abandon()
@@ -233,7 +233,7 @@ class StagedEpisodeWriter:
         found = probe(self._folder / f"{key}.mp4").n_frames
         if found != self.length:
             raise DatasetError(
-                f"{key}: {found} of {self.length} frames are in its video",
+                f"{key}: its video has {found} of {self.length} frames",
                 code="video.missing-frame",
             )
 
@@ -260,7 +260,7 @@ class StagedEpisodeWriter:
             sync(file.fileno())
 
     def _depth_stats(self, key: str, counts: PixelCounts) -> FeatureStats:
-        """Return the statistics of distances, in their unit, as readers get them."""
+        """Return the statistics of depth values in their unit, as readers get them."""
         unit = DepthUnit.of(key, self._info.entry(key))
         levels = self._depths[key].decode(np.arange(N_CODES), unit)
         return level_stats(counts.sampled(), levels, counts.n_sampled)

@@ -1,13 +1,13 @@
-"""What a dataset's folder holds besides the dataset, where no reader looks: ``.proctor/``.
+"""The staging area of a dataset: its private folder ``.proctor/``, which readers ignore.
 
     .proctor/
-      takes/                     episodes that are being recorded
-      publishing.json            the files of episodes on their way in; gone once they are in
-      levels/<camera>.u32        how often each level was seen in an episode's sampled pictures
+      takes/                     staged episodes that are being recorded
+      publishing.json            files of an append in progress; removed when it is complete
+      levels/<camera>.u32        pixel counts [C, 256] of each episode's sampled images
 
-LeRobot keeps no more of pictures than a few quantiles an episode, of which those of a dataset
-cannot be worked out. Of levels they can: [C, 256] counts an episode, in order. Somebody else may
-have edited the dataset since: counts are believed only where the episode's statistics agree.
+LeRobot stores only a few quantiles of each episode's images, from which the dataset's quantiles
+cannot be computed. From pixel counts they can. Another tool may have edited the dataset since:
+counts are used only if they match the episode's statistics.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class StagingArea:
         self.takes = self._folder / "takes"
 
     def intend(self, places: FileAllocation) -> None:
-        """Write down which files come next, before they do."""
+        """Store which files an append will create, before it creates them."""
         said = {
             "episode": places.episode,
             "data": places.data,
@@ -51,7 +51,7 @@ class StagingArea:
         atomic_write(self._publishing, json.dumps(said).encode())
 
     def intended(self) -> FileAllocation | None:
-        """Return what was on its way when somebody was killed, if anything was."""
+        """Return the files of an unfinished append, or None."""
         try:
             said = json.loads(read_regular_file(self._publishing))
             return FileAllocation(
@@ -70,21 +70,21 @@ class StagingArea:
             ) from None
 
     def forget(self) -> None:
-        """All of it is in, or gone again."""
+        """Remove the record of an append that was completed or undone."""
         self._publishing.unlink(missing_ok=True)
 
     def write_levels(self, key: str, episode: int, counts: Array) -> None:
-        """Keep the counts [C, 256] of an episode's pictures, after those of the ones before."""
+        """Store the pixel counts [C, 256] of an episode's sampled images at its position."""
         path = self._levels(key)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
         with path.open("r+b") as file:
-            file.truncate(episode * counts.size * 4)  # counts that are not there are zeros
+            file.truncate(episode * counts.size * 4)  # missing episodes read as zeros
             file.seek(0, 2)
             file.write(counts.astype("<u4").tobytes())
 
     def read_levels(self, key: str, channels: int) -> Array:
-        """Return all counts that were kept, [episodes, C, 256]."""
+        """Return all stored pixel counts, [episodes, C, 256]."""
         try:
             content = read_regular_file(self._levels(key), most=2**32)
         except OSError:
@@ -94,16 +94,16 @@ class StagingArea:
         return np.frombuffer(whole, "<u4").reshape(-1, channels, N_LEVELS)
 
     def clear(self) -> None:
-        """Remove takes that nobody finished, and files that were being written."""
+        """Remove staged episodes and unfinished files of a killed recorder."""
         shutil.rmtree(self.takes, ignore_errors=True)
         for folder in ("meta", "data", "videos", STAGING_FOLDER):
             for part in (self._root / folder).rglob(f"*{UNFINISHED}"):
                 part.unlink(missing_ok=True)
 
     def leave(self) -> None:
-        """Remove what only a writer needs."""
+        """Remove the folders that only a writer needs, if they are empty."""
         for folder in (self.takes, self._folder):
-            with contextlib.suppress(OSError):  # the levels stay
+            with contextlib.suppress(OSError):  # not empty: pixel counts stay
                 folder.rmdir()
 
     def _levels(self, key: str) -> Path:
@@ -111,7 +111,7 @@ class StagingArea:
 
 
 def counts_match_stats(counts: Array, stats: FeatureStats) -> bool:
-    """Tell whether counts of levels are those of the pictures that ``stats`` are of."""
+    """Tell whether pixel counts and ``stats`` describe the same images."""
     total, seen = counts.sum(axis=1), counts > 0
     if not (total > 0).all():
         return False
@@ -127,16 +127,16 @@ def counts_match_stats(counts: Array, stats: FeatureStats) -> bool:
 
 
 def lock_dataset(root: Path) -> Lock:
-    """Keep other writers and editors out of ``root``.
+    """Take the lock of ``root``, which excludes other writers and editors.
 
     Raises:
-        DatasetError: one is there.
+        DatasetError: another process holds it.
     """
     try:
         return acquire_lock(root)
     except FolderInUse:
         raise DatasetError(
-            f"{root} is being recorded or edited by another process; wait until it has ended",
+            f"{root} is being recorded or edited by another process; wait until it ends",
             code="dataset.in-use",
         ) from None
 
@@ -155,7 +155,7 @@ def remove_lock_files(root: Path) -> None:
 
 
 def has_content(root: Path) -> bool:
-    """Tell whether a folder holds more than what a kill or a full disk left of a beginning."""
+    """Tell whether a folder has content beyond the leftovers of a failed ``create``."""
     return any(
         path.name not in (STAGING_FOLDER, LOCK_FILE) and not _is_unbegun(path)
         for path in root.iterdir()
@@ -163,14 +163,14 @@ def has_content(root: Path) -> bool:
 
 
 def _is_unbegun(path: Path) -> bool:
-    """Tell whether it is a dataset's first folder, without its first file."""
+    """Tell whether ``path`` is a ``meta`` folder without finished files."""
     if path.name != "meta" or not path.is_dir():
         return False
     return all(entry.name.endswith(UNFINISHED) for entry in path.iterdir())
 
 
 def make_folders(root: Path, paths: Iterable[Path]) -> None:
-    """Make the folders of files below ``root``; once this returns a power cut leaves them."""
+    """Create the folders of files below ``root``, durably."""
     for path in paths:
         missing = [folder for folder in path.parents if root in folder.parents]
         for folder in reversed(missing):

@@ -1,4 +1,4 @@
-"""The statistics of a whole dataset, counted again from what lies on disk."""
+"""Compute the statistics of a whole dataset from its files, to continue recording."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from proctor.features import Array
 
 
 def read_totals(root: Path, info: Info, episodes: Episodes) -> RunningStatistics:
-    """Count every episode of a dataset: the same numbers as if it had just been recorded.
+    """Aggregate all episodes of a dataset, with the same result as recording them.
 
-    Of pictures whose levels nobody kept, quantiles are guessed from the episodes'; ``proctor data
-    stats`` decodes them.
+    Image quantiles without stored pixel counts are estimated from those of the episodes. ``proctor
+    data stats`` computes them exactly.
 
     Raises:
-        DatasetError: a table is missing, cut, or shorter than the episodes say.
+        DatasetError: a data file is missing, truncated, or shorter than its episodes.
     """
     of_episodes = read_episode_stats(root, info)
     cameras = [key for key in info.cameras if not info.is_depth(key)]
@@ -68,10 +68,10 @@ def read_totals(root: Path, info: Info, episodes: Episodes) -> RunningStatistics
 
 
 def _of_numbers(key: str, old: FeatureStats | None, values: Array) -> FeatureStats:
-    """Return the statistics of an episode; its quantiles are the ``old`` ones, if there are any.
+    """Return the statistics of an episode, with the quantiles of ``old`` if it has them.
 
-    Older datasets have none, edited ones some. Deviations of a source may be LeRobot's in float32;
-    those of frame numbers and times are right to the digits that matter.
+    Older datasets have no quantiles. LeRobot's standard deviations may be float32 and are computed
+    again, except those of frame numbers and times, which are precise enough.
     """
     if old is None:
         return array_stats(values)
@@ -86,7 +86,7 @@ def _levels_of(kept: Array, stats: FeatureStats) -> Array | None:
 def _tables(
     root: Path, info: Info, episodes: Episodes
 ) -> Iterator[tuple[list[EpisodeMetadata], dict[str, Array]]]:
-    """Yield the episodes of each table, and its features that are numbers."""
+    """Yield the episodes and numeric features of each data file."""
     keys = [key for key in features_with_stats(info.features) if key not in info.cameras]
     of_files: dict[FileNumber, list[EpisodeMetadata]] = {}
     for row in episodes:
@@ -96,12 +96,12 @@ def _tables(
         table, n = read_table(path, keys), sum(row.length for row in rows)
         if n > len(table):
             raise DatasetError(
-                f"{path} has {len(table)} of the {n} frames that it should",
+                f"{path} has {len(table)} rows, expected {n}",
                 code="dataset.wrong-length",
             )
-        if len(table) > n:  # of an episode that LeRobot gave up: the next one has its numbers
+        if len(table) > n:  # LeRobot abandoned an episode, and the next one reused its numbers
             raise DatasetError(
-                f"{path} has {len(table) - n} rows that are of no episode; run: proctor data stats "
+                f"{path} has {len(table) - n} rows without an episode; run: proctor data stats "
                 f"{shlex.quote(str(root))} --in_place",
                 code="dataset.extra-rows",
             )
