@@ -1,4 +1,4 @@
-"""Flags of the cache of decoded frames; importing this imports nothing heavy."""
+"""Flags of the frame cache; importing this module imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -14,30 +14,32 @@ GB = 10**9
 
 
 class CacheKind(Enum):
-    """Where decoded frames are kept."""
+    """Where decoded frames are cached."""
 
     OFF = "off"
     RAM = "ram"
-    """In the memory of this process, for those too that it hands the dataset to."""
+    """In shared memory of this process and of those that it passes the dataset to."""
     DISK = "disk"
-    """In a folder, for every process on this machine and for later ones."""
+    """In a folder, for all processes on this machine, now and later."""
 
 
 @dataclass
 class FrameCacheSettings:
-    """What ``--dataset.cache*`` say; none of it changes a picture."""
+    """The flags ``--dataset.cache*``, which never change an image."""
 
     cache: CacheKind = field(
         default=CacheKind.OFF,
         metadata={
-            "help": "keep decoded frames, at the size that is looked at: off, ram, or disk (shared "
-            "and kept; see `proctor data cache`)"
+            "help": "cache decoded frames at the size that the policy uses: off, ram, or disk "
+            "(persistent and shared; see `proctor data cache`)"
         }
         | PRESENTATION,
     )
     cache_gb: float = field(
         default=50.0,
-        metadata={"help": "most that is kept; on disk, what was not used longest goes first"}
+        metadata={
+            "help": "size limit of the cache in GB; on disk, least recently used frames go first"
+        }
         | PRESENTATION,
     )
     cache_dir: str | None = field(
@@ -47,7 +49,7 @@ class FrameCacheSettings:
     )
 
     def check_size(self) -> None:
-        """Refuse a size that is none.
+        """Refuse an invalid size.
 
         Raises:
             UsageError: naming the flag.
@@ -65,7 +67,7 @@ class FrameCacheSettings:
 
     @property
     def folder(self) -> Path:
-        """Where the disk cache lies."""
+        """Folder of the disk cache."""
         if self.cache_dir is not None:
             return Path(self.cache_dir).expanduser().absolute()
         return user_cache_folder() / "proctor" / "frames"

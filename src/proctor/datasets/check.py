@@ -1,4 +1,4 @@
-"""A dataset's validator: everything that readers rely on, looked at once."""
+"""Validate a dataset: check everything that readers rely on."""
 
 from __future__ import annotations
 
@@ -39,27 +39,27 @@ from proctor.system.locks import acquire_lock
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What was looked at, and everything that is wrong with it, errors first."""
+    """The result of a check: all findings, errors first."""
 
     root: Path
     info: Info | None
-    """None where info.json itself cannot be used."""
+    """None if info.json itself is invalid."""
     findings: tuple[DatasetFinding, ...]
     decoded: bool
-    """Whether pictures were decoded."""
+    """Whether images were decoded."""
 
     @property
     def errors(self) -> int:
-        """How many findings fail the check."""
+        """Number of findings that fail the check."""
         return sum(finding.level is FindingLevel.ERROR for finding in self.findings)
 
 
 def check(
     root: Path, *, decode: bool = True, tell: Callable[[str], None] = lambda text: None
 ) -> CheckReport:
-    """Look at everything in the dataset in ``root``; ``tell`` hears what is being looked at.
+    """Check the dataset in ``root``; ``tell`` is called with the progress.
 
-    Without ``decode`` no picture is: videos are asked how long they say they are.
+    Without ``decode``, images are not decoded, and only the headers of videos are read.
 
     Raises:
         DatasetError: there is no dataset.
@@ -81,13 +81,13 @@ def check(
 
 
 def repair(root: Path) -> list[str]:
-    """Rewrite what follows from the rest: totals, and the order and index of tasks.
+    """Rewrite what can be derived: the totals, and the order and index of tasks.
 
-    Returns what was done, in words.
+    Return the changes as text.
 
     Raises:
-        DatasetError: the tables that it follows from cannot be read.
-        FolderInUse: somebody records into the dataset, or edits it.
+        DatasetError: the tables cannot be read.
+        FolderInUse: another process records into the dataset or edits it.
     """
     lock = acquire_lock(root)
     try:
@@ -96,7 +96,7 @@ def repair(root: Path) -> list[str]:
         tasks = read_task_table(root, info)
         if not info.is_v2 and not (tasks.is_index and tasks.in_order):
             write_tasks(root, tasks.ordered())
-            done.append(f"wrote the {len(tasks.names)} tasks anew, in order, with their index")
+            done.append(f"wrote the {len(tasks.names)} tasks again, in order, with their index")
         table = read_episode_table(root, info)
         counted = table.first(info.total_episodes)
         said = (info.total_episodes, info.total_frames, info.total_tasks)
@@ -130,7 +130,7 @@ class _Look:
         return RepairCommands(self.root)
 
     def all(self) -> Iterator[DatasetFinding]:
-        """Yield everything that is wrong; what cannot be read at all ends only its own part."""
+        """Yield all findings; an unreadable file ends only the checks that need it."""
         tasks: TaskTable | None = None
         self.tell("tasks and episodes")
         try:
@@ -147,7 +147,7 @@ class _Look:
         table = rows.first(self.info.total_episodes)
         yield from check_episodes(table, tasks, self.mends)
         if not len(table) or not np.array_equal(table.episode, np.arange(len(table))):
-            return  # who is who is not known, so that nothing else can be said
+            return  # without episode numbers, nothing else can be checked
         row_check = RowCheck(
             self.root, self.info, table, None if tasks is None else len(tasks.names), self.mends
         )
@@ -157,7 +157,7 @@ class _Look:
         yield from self._videos(table, colours)
         if self.decode:
             for key in self.info.image_keys:
-                self.tell(f"pictures of {key}")
+                self.tell(f"images of {key}")
                 seen = colours.setdefault(key, MeanColours())
                 yield from check_images(self.root, self.info, table, key, seen)
         self.tell("statistics")
@@ -198,7 +198,7 @@ class _Look:
             yield _unreadable(self.root, "stats.unreadable", STATS_FILE, error, self.mends.stats())
             return
         if self.info.version == "v2.1" and not stats and per_episode:
-            return  # they are made of those of the episodes
+            return  # they are computed from those of the episodes
         yield from check_stats(self.info, stats, measured, self.mends)
         for key, seen in colours.items():
             mean = seen.mean()

@@ -1,4 +1,4 @@
-"""Datasets read without having them whole: shards in turn, each fetched when it is needed."""
+"""Stream a dataset shard by shard; files are downloaded when they are needed."""
 
 from __future__ import annotations
 
@@ -24,62 +24,62 @@ from proctor.errors import UsageError
 from proctor.features import Array
 
 _AHEAD = 32
-"""Frames that are read at once when they are asked for one by one."""
+"""Frames per read when the caller iterates frame by frame."""
 _MOST_OPEN_TABLES = 2**28
-"""Bytes of the files whose numbers are kept in memory."""
+"""Largest total size of open data files, in bytes."""
 
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """What is streamed, and in which order."""
+    """Options of a stream: its content and order."""
 
     episodes: Sequence[int] | None = None
-    """Those that are read; None: all."""
+    """Episodes to read; None reads all."""
     delta_timestamps: DeltaTimestamps | None = None
     tolerance_s: float = 1e-4
     seed: int = 0
     image_size: tuple[int, int] | None = None
-    """Height and width that pictures are scaled to."""
+    """Height and width that images are resized to; None keeps their size."""
     buffer: int = 4096
-    """Frames of the shuffle buffer."""
+    """Size of the shuffle buffer, in frames."""
     kept_gb: float = 8.0
-    """Fetched files that are kept for another frame; those of one shard always are."""
+    """Largest size of downloaded files that are kept, in bytes; a shard is always kept."""
 
 
 @dataclass(frozen=True)
 class StreamState:
-    """Where a stream stands, and which one it is."""
+    """The position and identity of a stream, to resume it."""
 
     epoch: int
     position: int
-    """Frames of the epoch that were handed out."""
+    """Frames of the epoch that were yielded."""
     seed: int
     buffer: int
     frames: int
-    """Of an epoch."""
+    """Frames per epoch."""
     episodes: str = ""
-    """Which they are of, as a hash; empty in a state from before this was written down."""
+    """Hash of the chosen episodes; empty in states of older versions."""
 
 
 class Stream:
-    """The frames of a dataset in an order that only the seed decides, from any kind of source.
+    """The frames of a dataset in an order that depends only on the seed.
 
-    ``for frame in stream`` and ``for batch in stream.batches(n)`` go on where the stream stands, to
-    the end of the epoch; the next loop is the next epoch, in another order.
+    ``for frame in stream`` and ``for batch in stream.batches(n)`` continue at the current position
+    until the end of the epoch. The next loop is the next epoch, in another order.
     """
 
     def __init__(
         self, files: DatasetFiles, options: StreamOptions, start_at: StreamState | None = None
     ) -> None:
-        """Read the metadata; nothing else is fetched yet.
+        """Read the metadata; no other file is downloaded yet.
 
         Raises:
             DatasetError: there is no dataset, or no such episode.
-            UsageError: ``start_at`` is of another stream, or an option cannot be.
+            UsageError: ``start_at`` belongs to another stream, or an option is invalid.
         """
         if options.buffer < 1 or options.seed < 0:
             raise UsageError(
-                f"a stream needs a buffer of 1 or more frames and a seed of 0 or more, not "
+                f"a stream needs a buffer of at least 1 frame and a seed of at least 0, got "
                 f"{options.buffer} and {options.seed}",
                 code="stream.invalid-options",
             )
@@ -87,7 +87,7 @@ class Stream:
         self.source = read_dataset_metadata(str(root), root)
         if files.private:
             self.source = replace(self.source, stamp=None)
-        """What the metadata say."""
+        """The dataset's metadata."""
         info, episodes = self.source.info, self.source.episodes
         self._files, self._options = files, options
         self._offsets = frame_offsets(options.delta_timestamps, info, options.tolerance_s)
@@ -95,7 +95,7 @@ class Stream:
         counted = np.stack([chosen, episodes.length[chosen]]).astype("<i8")
         self._chosen = hashlib.sha256(counted.tobytes()).hexdigest()[:16]
         self.lengths = episodes.length[chosen]
-        """Frames of each chosen episode."""
+        """Number of frames of each chosen episode."""
         self._shards = shards_of(episodes, chosen)
         self._shard_of = _shard_of(self._shards, int(episodes.length[chosen].sum()))
         self._frames = FrameReader(tolerance_s=options.tolerance_s)
@@ -108,18 +108,18 @@ class Stream:
             self._go_to(start_at)
 
     def __len__(self) -> int:
-        """Frames of an epoch."""
+        """Frames per epoch."""
         return len(self._shard_of)
 
     def state(self) -> StreamState:
-        """Return where the stream stands: after what was handed out last."""
+        """Return the state after the last yielded frame."""
         options = self._options
         return StreamState(
             self._epoch, self._position, options.seed, options.buffer, len(self), self._chosen
         )
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield the frames of the epoch that are left, as ``ds[i]`` returns them."""
+        """Yield the remaining frames of the epoch, as ``ds[i]`` returns them."""
         for positions in self._left(_AHEAD):
             batch = self.batch(positions)
             for place in range(len(positions)):
@@ -128,7 +128,7 @@ class Stream:
         self._end_epoch()
 
     def batches(self, size: int) -> Iterator[dict[str, Any]]:
-        """Yield the frames of the epoch that are left, ``size`` at a time and then the rest."""
+        """Yield the remaining frames of the epoch in batches of at most ``size``."""
         for positions in self._left(size):
             batch = self.batch(positions)
             self._position += len(positions)
@@ -136,7 +136,7 @@ class Stream:
         self._end_epoch()
 
     def close(self) -> None:
-        """Close all files, and delete those that were fetched."""
+        """Close all files, and delete downloaded ones."""
         self._frames.close()
         self._files.close()
 
@@ -144,13 +144,13 @@ class Stream:
         here = self.state()
         if (state.seed, state.buffer, state.frames) != (here.seed, here.buffer, here.frames):
             raise UsageError(
-                f"the state is of another stream ({state.frames} frames, seed {state.seed}, buffer "
-                f"{state.buffer}) than this one ({here.frames}, {here.seed}, {here.buffer})",
+                f"the state belongs to another stream ({state.frames} frames, seed {state.seed}, "
+                f"buffer {state.buffer}) than this one ({here.frames}, {here.seed}, {here.buffer})",
                 code="stream.wrong-state",
             )
         if state.episodes not in ("", here.episodes):
             raise UsageError(
-                "the state is of a stream of other episodes, as many frames as here",
+                "the state belongs to a stream of other episodes with as many frames",
                 code="stream.wrong-state",
             )
         if state.epoch < 0 or not 0 <= state.position <= len(self):
@@ -169,19 +169,19 @@ class Stream:
             yield positions
 
     def order(self, epoch: int) -> Iterator[int]:
-        """Yield the positions of an epoch; those of chosen episodes are counted without gaps."""
+        """Yield the positions of an epoch, which count the frames of the chosen episodes."""
         return shuffled(self._shards, self._options.seed, epoch, self._options.buffer)
 
     def batch(
         self, positions: Sequence[int] | Array, keys: Sequence[str] | None = None
     ) -> dict[str, Any]:
-        """Return frames as ``Dataset.batch`` does; shard by shard, each fetched if it is not here.
+        """Return frames as ``Dataset.batch`` does, shard by shard, with downloads if needed.
 
-        Positions that lie together as ``order`` has them cost least.
+        Positions in the sequence of ``order`` cost least.
 
         Raises:
             DatasetError: a file is missing or damaged.
-            UsageError: it cannot be fetched.
+            UsageError: it cannot be downloaded.
         """
         at = np.array(positions)
         shard_of = self._shard_of[at]
@@ -191,7 +191,7 @@ class Stream:
             places = np.flatnonzero(shard_of == number)
             gone = self._kept.hold(self._paths(shard))
             if gone:
-                self._frames.close()  # a file that is open keeps its place on the disk
+                self._frames.close()  # an open file keeps its disk space
             _put(whole, self._tables.batch(shard, at[places], keys), places, len(at))
         return whole
 
@@ -209,12 +209,12 @@ def open_stream(
     start_at: StreamState | None = None,
     root: Path | None = None,
 ) -> Stream:
-    """Stream a dataset: a folder, or a Hub id, of which each file is there while it is needed.
+    """Stream a dataset by its folder or Hub id; each file is local only while it is needed.
 
-    ``root`` is the folder of a dataset that is named by its Hub id, if it lies there.
+    ``root`` is the local folder of a dataset that is named by its Hub id, if there is one.
 
     Raises:
-        UsageError: there is no such dataset or episode, or ``start_at`` is of another stream.
+        UsageError: there is no such dataset or episode, or ``start_at`` belongs to another stream.
     """
     files = dataset_files(path_or_id, revision, root)
     try:
@@ -225,7 +225,7 @@ def open_stream(
 
 
 class _Tables:
-    """The numbers of some data files, each as a dataset of the chosen episodes in it."""
+    """Open data files, each as a ``Dataset`` of the chosen episodes in it."""
 
     def __init__(
         self,
@@ -238,10 +238,10 @@ class _Tables:
         self._offsets, self._look = offsets, look
         self._ends = np.cumsum(source.episodes.length[chosen])
         self._open: OrderedDict[tuple[int, int], tuple[Dataset, int]] = OrderedDict()
-        """With the size of each file; least recently used first."""
+        """Data file -> its dataset and size in bytes; least recently used first."""
 
     def batch(self, shard: Shard, positions: Array, keys: Sequence[str] | None) -> dict[str, Any]:
-        """Return frames of ``shard``, counted over all chosen episodes."""
+        """Return frames of ``shard``; ``positions`` count the frames of all chosen episodes."""
         episodes = self._source.episodes
         chunk, file = shard.data
         here = (episodes.data_chunk == chunk) & (episodes.data_file == file)
@@ -266,14 +266,14 @@ class _Tables:
 
 
 class _Kept:
-    """The files that were fetched, the least recently used of which are dropped for new ones."""
+    """The downloaded files; the least recently used ones are dropped for new ones."""
 
     def __init__(self, files: DatasetFiles, most_bytes: int) -> None:
         self._files, self._most_bytes = files, most_bytes
         self._sizes: OrderedDict[Path, int] = OrderedDict()
 
     def hold(self, paths: Sequence[Path]) -> bool:
-        """See to it that ``paths`` are there; return whether others were dropped for them."""
+        """Make ``paths`` available; return whether other files were dropped for them."""
         for path in paths:
             if path not in self._sizes:
                 self._sizes[path] = self._files.fetch(path)
@@ -287,7 +287,7 @@ class _Kept:
 
 
 def _shard_of(shards: Sequence[Shard], frames: int) -> Array:
-    """Return the number of the shard that each position lies in."""
+    """Return the shard number of each position."""
     numbers = np.zeros(frames, np.int32)
     for number, shard in enumerate(shards):
         numbers[shard.positions] = number
@@ -295,7 +295,7 @@ def _shard_of(shards: Sequence[Shard], frames: int) -> Array:
 
 
 def _put(whole: dict[str, Any], part: dict[str, Any], places: Array, size: int) -> None:
-    """Put frames into the batch of ``size`` that they are part of."""
+    """Write frames into their places of a batch of ``size``."""
     for key, values in part.items():
         if isinstance(values, np.ndarray):
             if key not in whole:

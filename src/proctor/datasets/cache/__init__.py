@@ -1,1 +1,1 @@
-"""What was decoded once and is kept for every process."""
+"""Caches of decoded columns and frames, shared by processes."""

@@ -1,7 +1,7 @@
-"""Where decoded columns are put: in memory or, when they are large, in files that are mapped.
+"""Memory for decoded columns: RAM, or memory-mapped files if they are large.
 
-The files lie in an entry of the cache's folder (cache_folder.py), so that they are shared by
-processes, found again later, listed and cleared with it. Each appears whole, by a rename.
+The files are in an entry of the cache folder (``folder.py``), so processes share them, and they are
+listed and cleared with the cache. Each file appears atomically, by a rename.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from proctor.errors import DatasetError
 from proctor.features import Array
 
 IN_MEMORY = 2**30
-"""Bytes of columns that are held in memory; more are mapped."""
+"""Largest size of columns in RAM, in bytes; larger ones are memory-mapped."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +37,15 @@ class ColumnGroup:
     """Columns that are decoded together."""
 
     files: tuple[Path, ...]
-    """What they are decoded from."""
+    """Data files that they are decoded from."""
     shapes: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
-    """Of columns of numbers, the whole shape and the type."""
+    """Numeric column -> its whole shape and dtype."""
     nbytes: int
-    """What they will fill, about."""
+    """Estimated size in bytes."""
 
     @property
     def key(self) -> str:
-        """What they depend on, as a name."""
+        """Name of the cache entry: a hash of everything that the columns depend on."""
         told = hashlib.sha256(repr(sorted(self.shapes.items())).encode())
         for path in self.files:
             told.update(f"{path.absolute()} {file_identity(path)}\n".encode())
@@ -53,20 +53,20 @@ class ColumnGroup:
 
 
 class ColumnCache:
-    """Gives columns their room."""
+    """Decides where columns are stored, and opens their cache entries."""
 
     def __init__(self, dataset: str, settings: FrameCacheSettings) -> None:
         self._dataset, self._settings = dataset, settings
 
     def takes(self, plan: ColumnGroup) -> bool:
-        """Tell whether columns are too large for memory, and go to a folder."""
+        """Tell whether columns are too large for RAM and belong in the cache folder."""
         return plan.nbytes > IN_MEMORY and self._settings.cache is not CacheKind.RAM
 
     def entry(self, what: str, plan: ColumnGroup) -> CacheEntryHandle:
-        """Return the folder that takes columns.
+        """Open the cache entry of columns.
 
         Raises:
-            DatasetError: the cache has no room for them, or cannot be used.
+            DatasetError: the cache is too small for them, or cannot be used.
         """
         rows = max((shape[0] for shape, _ in plan.shapes.values()), default=0)
         card = CacheEntryInfo(self._dataset, what, (len(plan.shapes), rows, 1), rows, plan.nbytes)
@@ -74,10 +74,10 @@ class ColumnCache:
 
 
 def allocate_in_memory(plan: ColumnGroup) -> dict[str, Array]:
-    """Return room in memory, which is used as it is filled: not on the word of a file.
+    """Allocate arrays in RAM; pages are used only when they are filled.
 
     Raises:
-        DatasetError: there will not be enough.
+        DatasetError: there is not enough memory.
     """
     try:
         return {key: np.empty(shape, dtype) for key, (shape, dtype) in plan.shapes.items()}
@@ -90,7 +90,7 @@ def allocate_in_memory(plan: ColumnGroup) -> dict[str, Array]:
 
 
 def map_cached(folder: Path, plan: ColumnGroup) -> dict[str, Array] | None:
-    """Return the columns of numbers that are on the disk already; None where one is not."""
+    """Memory-map numeric columns from the disk; return None if one is missing."""
     found = {}
     for name, key in _names(plan):
         try:
@@ -105,7 +105,7 @@ def map_cached(folder: Path, plan: ColumnGroup) -> dict[str, Array] | None:
 
 
 def allocate_on_disk(folder: Path, plan: ColumnGroup) -> dict[str, Array]:
-    """Return room in files of our own; ``publish`` gives them their names.
+    """Allocate arrays in unfinished files; ``publish`` gives them their names.
 
     Raises:
         DatasetError: the disk is full.
@@ -123,10 +123,10 @@ def allocate_on_disk(folder: Path, plan: ColumnGroup) -> dict[str, Array]:
 
 
 def _take_room(path: Path) -> None:
-    """Have the disk set all of a file aside: a full one kills whoever writes to the mapping.
+    """Reserve the disk space of a file: a full disk kills a process that writes to a mapping.
 
     Raises:
-        OSError: there is not as much.
+        OSError: there is not enough space.
     """
     if sys.platform == "linux":
         with path.open("r+b") as file:
@@ -134,10 +134,10 @@ def _take_room(path: Path) -> None:
 
 
 def publish(folder: Path, plan: ColumnGroup, columns: Mapping[str, Array]) -> dict[str, Array]:
-    """Give filled columns their names, and return them for reading.
+    """Give filled columns their final names, and return them for reading.
 
     Raises:
-        DatasetError: the disk is full, or somebody removed them.
+        DatasetError: the disk is full, or the files were removed.
     """
     try:
         for name, key in _names(plan):
@@ -157,7 +157,7 @@ def publish(folder: Path, plan: ColumnGroup, columns: Mapping[str, Array]) -> di
 
 @contextlib.contextmanager
 def removing_unfinished(folder: Path, plan: ColumnGroup) -> Iterator[None]:
-    """Remove the room that was made for columns if they cannot be filled."""
+    """Remove the unfinished files of columns if the block raises."""
     try:
         yield
     finally:
@@ -166,7 +166,7 @@ def removing_unfinished(folder: Path, plan: ColumnGroup) -> Iterator[None]:
 
 
 def images_on_disk(folder: Path, number: int, batches: Iterator[pa.Array]) -> list[pa.Array]:
-    """Write the pictures of table ``number``, unless they are there, and map them.
+    """Write the images of data file ``number`` if they are missing, and memory-map them.
 
     Raises:
         DatasetError: the disk is full.
@@ -197,7 +197,7 @@ def _part(folder: Path, name: str) -> Path:
 
 def _full(folder: Path, error: OSError) -> DatasetError:
     return DatasetError(
-        f"{folder}: decoded columns cannot be kept there ({error.strerror or error}); make room, "
-        "or choose another folder with --dataset.cache_dir",
+        f"{folder}: decoded columns cannot be cached there ({error.strerror or error}); free "
+        "space, or choose another folder with --dataset.cache_dir",
         code="cache.not-writable",
     )

@@ -1,9 +1,9 @@
-"""The folder of cached frames: which entries there are, who uses them, and which has to go.
+"""The cache folder: its entries, their users, and eviction of the least recently used.
 
-<folder>/.lock             held for a moment by whoever adds, begins to use or removes an entry
-<folder>/<key>/entry.json  what it is; written last, so that an entry without it is none
-               use.lock    shared by the processes that use it
-               ...         what the entry holds (cache.py)
+<folder>/.lock             held briefly to add, open or remove an entry
+<folder>/<key>/entry.json  description; written last, so an entry without it is invalid
+               use.lock    shared lock of the processes that use the entry
+               ...         content of the entry (``store.py``, ``column_cache.py``)
 """
 
 from __future__ import annotations
@@ -29,50 +29,50 @@ _PATIENCE_S = 60.0
 
 
 class CacheEntryInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an entry is, for people and for counting."""
+    """The description of a cache entry, for listings and size limits."""
 
     dataset: str
     camera: str
     shape: tuple[int, int, int]
     frames: int
     planned_bytes: int
-    """What it may grow to."""
+    """Size in bytes when it is complete."""
     format: int = FORMAT
 
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """An entry as it lies there."""
+    """A cache entry on the disk."""
 
     name: str
     card: CacheEntryInfo
     nbytes: int
-    """On the disk, now."""
+    """Current size on the disk."""
     used_at: float
-    """When somebody began to use it last; seconds since 1970."""
+    """Time of the last opening; seconds since 1970."""
     in_use: bool
 
 
 @dataclass(frozen=True)
 class CacheEntryHandle:
-    """An entry that this process uses: it is not removed until it is released."""
+    """An entry that this process uses; its lock prevents eviction."""
 
     folder: Path
     lock: Lock
 
 
 def open_entry(folder: Path, name: str, card: CacheEntryInfo, most_bytes: int) -> CacheEntryHandle:
-    """Begin to use entry ``name``, which is made if there is none; others go where it has no room.
+    """Open entry ``name``, creating it and evicting others if needed.
 
     Raises:
-        DatasetError: it is larger than ``most_bytes``, others in use leave no room, the folder
-            cannot be written or its file system knows no locks.
+        DatasetError: it is larger than ``most_bytes``, entries in use leave no space, the folder
+            cannot be written, or its file system has no locks.
     """
     if card.planned_bytes > most_bytes:
         raise DatasetError(
             f"the frames of {card.camera} need {_gb(card.planned_bytes)} at "
             f"{card.shape[1]}x{card.shape[0]}, --dataset.cache_gb allows {_gb(most_bytes)}: raise "
-            "it, use fewer episodes or smaller pictures, or --dataset.cache=off",
+            "it, use fewer episodes or smaller images, or --dataset.cache=off",
             code="cache.too-small",
         )
     with _locked(folder) as gone:
@@ -89,9 +89,9 @@ def open_entry(folder: Path, name: str, card: CacheEntryInfo, most_bytes: int) -
 
 
 def file_identity(path: Path) -> str:
-    """Return what tells a file from any other, and from itself once it was written to.
+    """Return a text that identifies a file and its version.
 
-    The time of its last change of any kind cannot be set: a copy that keeps all else differs in it.
+    It includes the change time (ctime), which cannot be set: a copy that keeps all else differs.
     """
     try:
         found = path.stat()
@@ -101,7 +101,7 @@ def file_identity(path: Path) -> str:
 
 
 def list_entries(folder: Path) -> list[CacheEntry]:
-    """Return what is cached, the least recently used first.
+    """Return the cache entries, the least recently used first.
 
     Raises:
         DatasetError: the folder cannot be read.
@@ -115,10 +115,10 @@ def list_entries(folder: Path) -> list[CacheEntry]:
 def remove_entries(
     folder: Path, names: Sequence[str] | None = None
 ) -> tuple[list[CacheEntry], list[CacheEntry]]:
-    """Remove entries, or all; return those that were and those that stay because they are in use.
+    """Remove entries, or all; return the removed ones, and those that are in use and stay.
 
     Raises:
-        DatasetError: there is none of a name, or the folder cannot be written.
+        DatasetError: a name does not exist, or the folder cannot be written.
     """
     with _locked(folder) as gone:
         found = _entries(folder)
@@ -139,20 +139,20 @@ def remove_entries(
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[list[Path]]:
-    """Hold the folder's lock; what is put in the list is removed once it is released."""
+    """Hold the folder's lock; paths added to the yielded list are deleted after its release."""
     gone: list[Path] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = _wait_for(folder / LOCK_FILE)
         try:
-            gone += folder.glob(f"{_GONE}*")  # what a kill left
+            gone += folder.glob(f"{_GONE}*")  # leftovers of a killed process
             yield gone
         finally:
             lock.release()
     except OSError as error:
         if is_locking_unsupported(error):
             raise DatasetError(
-                f"the file system of {folder} knows no locks, which a shared cache needs: choose "
+                f"the file system of {folder} has no locks, which a shared cache needs: choose "
                 "another with --dataset.cache_dir, or --dataset.cache=ram",
                 code="cache.no-locks",
             ) from None
@@ -163,7 +163,7 @@ def _locked(folder: Path) -> Iterator[list[Path]]:
         ) from None
     finally:
         for path in gone:
-            shutil.rmtree(path, ignore_errors=True)  # two may remove the same
+            shutil.rmtree(path, ignore_errors=True)  # another process may remove it too
 
 
 def _wait_for(path: Path) -> Lock:
@@ -171,7 +171,7 @@ def _wait_for(path: Path) -> Lock:
     while (lock := try_lock(path)) is None:
         if time.monotonic() > deadline:
             raise DatasetError(
-                f"another process holds {path} for {_PATIENCE_S:g} s; is it stopped?",
+                f"another process has held {path} for {_PATIENCE_S:g} s; is it stopped?",
                 code="cache.locked",
             )
         time.sleep(0.01)
@@ -195,10 +195,10 @@ def _entries(folder: Path) -> list[CacheEntry]:
 def _make_room(
     folder: Path, name: str, card: CacheEntryInfo, most_bytes: int, gone: list[Path]
 ) -> None:
-    """Remove what was not used longest until ``card`` has room beside what stays."""
+    """Evict the least recently used entries until ``card`` fits."""
     _set_strays_aside(folder, gone)
     others = [entry for entry in _entries(folder) if entry.name != name]
-    # One in use may still grow to what it planned.
+    # An entry in use may still grow to its planned size.
     taken = sum(max(e.nbytes, e.card.planned_bytes) if e.in_use else e.nbytes for e in others)
     for entry in others:
         if taken + card.planned_bytes <= most_bytes:
@@ -208,14 +208,14 @@ def _make_room(
             taken -= entry.nbytes
     if taken + card.planned_bytes > most_bytes:
         raise DatasetError(
-            f"frames of other datasets, in use now, take {_gb(taken)} of --dataset.cache_gb, "
+            f"frames of other datasets in use take {_gb(taken)} of --dataset.cache_gb, "
             f"{_gb(card.planned_bytes)} more do not fit: raise it, or --dataset.cache=off",
             code="cache.too-small",
         )
 
 
 def _set_strays_aside(folder: Path, gone: list[Path]) -> None:
-    """Remove what is no entry: a kill left it, or another version of us that is not at work."""
+    """Remove folders that are not entries: leftovers of a kill or of another version."""
     for place in folder.iterdir():
         if place.is_dir() and not place.name.startswith(".") and _read_card(place) is None:
             lock = try_lock(place / _USE)
@@ -231,7 +231,7 @@ def _set_aside(folder: Path, name: str, gone: list[Path]) -> None:
 
 
 def _read_card(place: Path) -> CacheEntryInfo | None:
-    """Return what an entry says of itself; None where it says nothing, or is of another format."""
+    """Return the description of an entry, or None if it is missing or of another format."""
     try:
         card = msgspec.json.decode(read_regular_file(place / _CARD), type=CacheEntryInfo)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
@@ -240,7 +240,7 @@ def _read_card(place: Path) -> CacheEntryInfo | None:
 
 
 def _size(place: Path) -> int:
-    """Return what is really stored: the files have holes."""
+    """Return the bytes that are stored, as the files are sparse."""
     return sum(path.stat().st_blocks * 512 for path in place.iterdir())
 
 

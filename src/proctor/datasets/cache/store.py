@@ -1,11 +1,11 @@
-"""Where cached pictures are kept: in memory, or in two files that all processes share.
+"""Stores of cached images: in shared memory, or in files that all processes share.
 
-    frames.bin    the pictures; a hole where none was decoded yet
-    done.bin      one byte an episode: 1 once all its pictures are on the disk
-    fill-*.lock   held while some episodes are decoded, so that no other process does it too
+    frames.bin    the images; sparse where frames are not decoded yet
+    done.bin      one byte per episode: 1 when all its images are on the disk
+    fill-*.lock   held while episodes are decoded, so that no other process decodes them too
 
-Pictures are written by calls, which say when the disk is full, and read through a mapping, which
-copies each once. What was looked at is let go of now and then: it would count as memory of ours.
+Images are written by system calls, which report a full disk, and read through a memory mapping,
+which copies each once. Pages are released regularly, as they would count as memory of this process.
 """
 
 from __future__ import annotations
@@ -30,66 +30,66 @@ from proctor.system.locks import Lock, try_lock
 _FRAMES, _DONE = "frames.bin", "done.bin"
 _NAME = "proctor-frames"
 _MAPPED_BYTES = 256 * 2**20
-"""What may be looked at before it is let go of."""
+"""Bytes that are read before mapped pages are released."""
 STRIPES = 64
-"""Parts that may be filled at the same time."""
+"""Stripes that can be filled in parallel."""
 
 
 @dataclass(frozen=True)
 class FrameLayout:
-    """How many pictures there are, and of what shape."""
+    """The number, shape and order of cached images."""
 
     shape: tuple[int, int, int]
     dtype: str
     starts: Array
-    """Where each episode begins; the last is where all end."""
+    """First image of each episode; the last value is the total."""
 
     @property
     def picture_bytes(self) -> int:
-        """Bytes of one."""
+        """Bytes of one image."""
         return int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
 
     def view(self, whole: mmap.mmap) -> Array:
-        """Return memory as pictures."""
+        """Return mapped memory as an array of images."""
         count = self.frames * int(np.prod(self.shape))
         return np.frombuffer(whole, self.dtype, count).reshape(-1, *self.shape)
 
     @property
     def frames(self) -> int:
-        """How many there are."""
+        """Number of images."""
         return int(self.starts[-1])
 
     @property
     def episodes(self) -> int:
-        """How many episodes they are of."""
+        """Number of episodes."""
         return len(self.starts) - 1
 
 
 class Store(Protocol):
-    """Where pictures are kept."""
+    """A store of cached images."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release the store."""
 
     def is_done(self) -> Array:
-        """Whether each episode is complete; may grow while one looks."""
+        """Return whether each episode is complete; other processes may complete more."""
 
     def put(self, at: int, pictures: Array) -> None:
-        """Keep pictures, the first as number ``at``."""
+        """Store images from position ``at`` on."""
 
     def mark(self, episodes: Array) -> None:
-        """Say that episodes are complete."""
+        """Mark episodes as complete."""
 
     def take(self, positions: Array) -> Array:
-        """Return pictures by number."""
+        """Return the images at ``positions``."""
 
     def claim(self, stripe: int) -> Lock | None:
-        """Keep others from filling a part; None where one does."""
+        """Lock a stripe for filling; return None if another process holds it."""
 
 
 @dataclass(frozen=True)
 class ProcessMemory:
-    """Memory of a process that others can find while it lives: two of its open files."""
+    """Shared memory of a process, which others open through its two file descriptors."""
 
     process: int
     frames: int
@@ -97,9 +97,9 @@ class ProcessMemory:
 
 
 class RamStore:
-    """Memory that this process, those forked from it and those it is handed to share.
+    """Shared memory of this process, its forks, and processes that unpickle it.
 
-    It is gone with the last of them. Only on Linux is it shared by those that were not forked.
+    It is freed with the last of them. Processes that are not forks share it only on Linux.
     """
 
     def __init__(self, layout: FrameLayout, memory: ProcessMemory | None = None) -> None:
@@ -117,26 +117,26 @@ class RamStore:
         return self._done
 
     def put(self, at: int, pictures: Array) -> None:
-        """Keep pictures, the first as number ``at``."""
+        """Store images from position ``at`` on."""
         self._frames[at : at + len(pictures)] = pictures
 
     def mark(self, episodes: Array) -> None:
-        """Say that episodes are complete."""
+        """Mark episodes as complete."""
         self._done[episodes] = True
 
     def take(self, positions: Array) -> Array:
-        """Return pictures by number."""
+        """Return the images at ``positions``."""
         return self._frames[positions]
 
     def claim(self, stripe: int) -> Lock | None:
-        """Keep others from filling a part; None where one does."""
-        if self._process != os.getpid():  # forked, perhaps while a thread held one
+        """Lock a stripe for filling; return None if another process holds it."""
+        if self._process != os.getpid():  # forked, perhaps while a thread held a lock
             self._begin()
         lock = self._locks[stripe]
         return lock if lock.acquire(blocking=False) else None
 
     def close(self) -> None:
-        """Let go of it; the memory is free once nobody else has it."""
+        """Release the memory, which is freed when no process uses it."""
         if self.memory is not None and self.memory.process == os.getpid():
             os.close(self.memory.frames)
             os.close(self.memory.done)
@@ -146,7 +146,7 @@ class RamStore:
 def _shared(
     sizes: tuple[int, int], memory: ProcessMemory | None
 ) -> tuple[ProcessMemory | None, tuple[mmap.mmap, mmap.mmap]]:
-    """Return memory of ``sizes``, that of another process if it is there still, and its name."""
+    """Return memory of ``sizes``, from another process if it still exists, and its handle."""
     if not hasattr(os, "memfd_create"):
         return None, (mmap.mmap(-1, sizes[0]), mmap.mmap(-1, sizes[1]))
     files = [] if memory is None else _found(memory)
@@ -159,7 +159,7 @@ def _shared(
 
 
 def _found(memory: ProcessMemory) -> list[int]:
-    """Open the files of another process; none where it is gone and its number another's."""
+    """Open the files of another process; empty if it has ended."""
     files = [Path(f"/proc/{memory.process}/fd/{fd}") for fd in (memory.frames, memory.done)]
     try:
         if all(str(file.readlink()).startswith(f"/memfd:{_NAME}") for file in files):
@@ -171,23 +171,23 @@ def _found(memory: ProcessMemory) -> list[int]:
 
 @contextlib.contextmanager
 def _one_line(folder: Path) -> Iterator[None]:
-    """Say in one line what the disk refused.
+    """Turn an OSError into a one-line error.
 
     Raises:
-        DatasetError: it did.
+        DatasetError: the cache cannot be written.
     """
     try:
         yield
     except OSError as error:
         raise DatasetError(
-            f"cannot write to the cache {folder} ({error.strerror}): what is there stays good; "
-            "make room (proctor data cache --clear), or --dataset.cache=off",
+            f"cannot write to the cache {folder} ({error.strerror}): its content stays valid; "
+            "free space (proctor data cache --clear), or --dataset.cache=off",
             code="cache.not-writable",
         ) from None
 
 
 class DiskStore:
-    """Files that all processes share."""
+    """Images in files that all processes share."""
 
     def __init__(self, layout: FrameLayout, entry: CacheEntryHandle) -> None:
         self._layout, self._entry = layout, entry
@@ -206,7 +206,7 @@ class DiskStore:
         return _said(os.pread(self._done, self._layout.episodes, 0), self._layout.episodes)
 
     def put(self, at: int, pictures: Array) -> None:
-        """Keep pictures, the first as number ``at``."""
+        """Store images from position ``at`` on."""
         rest = memoryview(np.ascontiguousarray(pictures).data).cast("B")
         offset = at * self._layout.picture_bytes
         while rest:
@@ -215,14 +215,14 @@ class DiskStore:
             rest, offset = rest[written:], offset + written
 
     def mark(self, episodes: Array) -> None:
-        """Say that episodes are complete."""
+        """Mark episodes as complete."""
         with _one_line(self._entry.folder):
-            sync(self._frames)  # first: after a power cut no byte may say more than there is
+            sync(self._frames)  # first, so that after a power cut done.bin never claims too much
             for episode in episodes.tolist():
                 os.pwrite(self._done, b"\1", episode)
 
     def take(self, positions: Array) -> Array:
-        """Return pictures by number."""
+        """Return the images at ``positions``."""
         picked = self._mapped[positions]
         self._seen_bytes += picked.nbytes
         if self._seen_bytes > _MAPPED_BYTES:
@@ -231,19 +231,19 @@ class DiskStore:
         return picked
 
     def claim(self, stripe: int) -> Lock | None:
-        """Keep others from filling a part; None where one does."""
+        """Lock a stripe for filling; return None if another process holds it."""
         with _one_line(self._entry.folder):
             return try_lock(self._entry.folder / f"fill-{stripe:02d}.lock")
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release the store."""
         os.close(self._frames)
         os.close(self._done)
         self._entry.lock.release()
 
 
 def done_episodes(folder: Path, episodes: int) -> Array:
-    """Return which episodes are complete in an entry, if there is one; whoever opens it looks."""
+    """Return which episodes of an entry are complete; all False if it does not exist."""
     try:
         return np.flatnonzero(_said(read_regular_file(folder / _DONE), episodes))
     except OSError:

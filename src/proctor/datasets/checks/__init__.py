@@ -1,0 +1,1 @@
+"""Checks of the parts of a dataset, which ``proctor.datasets.check`` runs."""

@@ -1,4 +1,4 @@
-"""The columns of a table of frames against the features that info.json declares."""
+"""Compare the columns of a data file with the features in info.json."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from proctor.datasets.format.info import DEFAULT_FEATURES, Info
 def check_schema(
     info: Info, schema: pa.Schema, where: str, mends: RepairCommands
 ) -> Iterator[DatasetFinding]:
-    """Check that every feature has its column, of its type, and every column its feature."""
+    """Check that every feature has a column of its type, and every column a feature."""
     for key in info.columns:
         mend = "" if key in DEFAULT_FEATURES else mends.without_feature(key)
         if key not in schema.names:
@@ -42,11 +42,11 @@ def check_schema(
 
 
 def _misfit(info: Info, key: str, found: pa.DataType) -> str | None:
-    """Return in words how a column differs from its feature; None where it does not."""
+    """Describe how a column differs from its feature; None if it does not."""
     dtype, shape = info.dtype(key), tuple(info.entry(key)["shape"])
     if dtype == "image":
         right = pa.types.is_struct(found) and found.get_field_index("bytes") >= 0
-        return None if right else f"holds {found}, expected pictures"
+        return None if right else f"holds {found}, expected images"
     if dtype == "language":
         return None if _is_list(found) else f"holds {found}, expected lists of messages"
     depth, inner = 0, found
@@ -84,7 +84,7 @@ def _family(kind: pa.DataType) -> str | None:
 
 
 def _inner(kind: pa.DataType) -> pa.DataType | None:
-    """Return what a list or an extension type is made of; None of anything else."""
+    """Return the value type of a list or the storage type of an extension; otherwise None."""
     if isinstance(kind, pa.ExtensionType):
         return kind.storage_type
     return kind.value_type if _is_list(kind) else None
@@ -103,13 +103,13 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def numbers_of(column: pa.ChunkedArray) -> npt.NDArray[Any]:
-    """Return a column of numbers or of lists of them as an array, frames first.
+    """Return a column of numbers or lists of numbers as an array, frames first.
 
     Raises:
-        ValueError: it holds something else, or lists of several lengths.
+        ValueError: the values are not numbers, or lists have different lengths.
     """
     values = column.combine_chunks()
-    if isinstance(values, pa.ChunkedArray):  # of several chunks, or none, in some versions
+    if isinstance(values, pa.ChunkedArray):  # PyArrow versions differ
         values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], column.type)
     shape = [len(values)]
     while _is_list(values.type) or isinstance(values.type, pa.ExtensionType):
@@ -124,10 +124,10 @@ def numbers_of(column: pa.ChunkedArray) -> npt.NDArray[Any]:
             else {int(n) for n in np.unique(values.value_lengths().to_numpy(zero_copy_only=False))}
         )
         if rest or (len(values) and lengths != {size}):
-            raise ValueError("lists of several lengths")
+            raise ValueError("lists of different lengths")
         shape.append(size)
         values = inner
     if _family(values.type) is None:
-        raise ValueError(f"{values.type}, which are no numbers")
+        raise ValueError(f"{values.type}, which are not numbers")
     found: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False).reshape(shape)
     return found

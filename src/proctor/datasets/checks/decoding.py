@@ -1,4 +1,4 @@
-"""Decoding a video from its first frame to its last, to see whether that can be done."""
+"""Decode whole videos to find broken frames."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from proctor.errors import DatasetError, strip_control_codes
 
 @dataclass
 class MeanColours:
-    """The mean colour of the pictures of a camera that were looked at."""
+    """The mean colour of a camera's images that were decoded."""
 
     total: npt.NDArray[np.float64] | float = 0.0
     pictures: int = 0
 
     def add(self, picture: npt.NDArray[np.uint8]) -> None:
-        """Look at one picture, uint8 [H, W, C]."""
+        """Add one image, uint8 [H, W, C]."""
         self.total = self.total + picture.mean(axis=(0, 1)) / 255
         self.pictures += 1
 
     def mean(self) -> npt.NDArray[np.float64] | None:
-        """Return the mean by channel, from 0 to 1; None where nothing was looked at."""
+        """Return the mean per channel, from 0 to 1; None without images."""
         return None if self.pictures == 0 else np.asarray(self.total) / self.pictures
 
 
 @dataclass
 class DecodedVideo:
-    """What was seen of a video: how many frames, and which of them broken."""
+    """The result of decoding a video: the number of frames, and the broken ones."""
 
     frames: int = 0
-    """The number of the last frame that came, plus one."""
+    """Number of the last decoded frame, plus one."""
     broken: set[int] = field(default_factory=set)
     reason: str = ""
-    """What the decoder said about the first that broke."""
+    """The decoder's error for the first broken frame."""
 
 
 def decode_all(path: Path, fps: int, colours: MeanColours, looked_at: set[int]) -> DecodedVideo:
@@ -73,4 +73,4 @@ def _frames(packet: Any, seen: DecodedVideo) -> list[Any]:
         return [frame for frame in packet.decode() if frame.pts is not None]
     except av.FFmpegError as error:
         seen.reason = seen.reason or strip_control_codes(error.strerror or str(error), 120)
-        return []  # which frames are missing shows when the others have come
+        return []  # missing frames are found when the others are decoded

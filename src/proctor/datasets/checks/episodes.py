@@ -1,4 +1,4 @@
-"""Checks of what is said about episodes: their table, their tasks, and the totals of info.json."""
+"""Check the episodes table, the tasks, and the totals of info.json."""
 
 from __future__ import annotations
 
@@ -24,42 +24,42 @@ from proctor.datasets.format.tasks import OLD_TASKS_FILE, TASKS_FILE
 from proctor.errors import DatasetError, strip_control_codes
 
 _INDEX_NAMES = ("task", "__index_level_0__")
-"""What pandas calls the column of names; the second when whoever wrote it did not name it."""
+"""Names of pandas' index column; the second is used for an unnamed index."""
 
 
 @dataclass(frozen=True)
 class TaskTable:
-    """The tasks in the order of their rows."""
+    """The tasks table, in the order of its rows."""
 
     names: list[str]
     indices: list[int]
     is_index: bool
-    """Whether pandas is told that the names are the index; LeRobot hands out row numbers if not."""
+    """Whether the names are pandas' index; otherwise LeRobot returns row numbers."""
 
     @property
     def in_order(self) -> bool:
-        """Whether row i is task i, as LeRobot takes for granted."""
+        """Whether row i is task i, as LeRobot assumes."""
         return self.indices == list(range(len(self.indices)))
 
     def ordered(self) -> list[str]:
         """Return the tasks by their numbers.
 
         Raises:
-            DatasetError: they are not numbered from 0 up, each once.
+            DatasetError: the numbers are not 0, 1, 2 ..., each once.
         """
         if sorted(self.indices) != list(range(len(self.indices))):
             raise DatasetError(
-                "tasks are not numbered 0, 1, 2 ...: only who made them can tell",
+                "tasks are not numbered 0, 1, 2 ...: only the dataset's author can repair them",
                 code="dataset.task-numbering",
             )
         return [name for _, name in sorted(zip(self.indices, self.names, strict=True))]
 
 
 def read_task_table(root: Path, info: Info) -> TaskTable:
-    """Return the tasks as they lie on disk.
+    """Read the tasks table as it is on the disk.
 
     Raises:
-        DatasetError: they cannot be read.
+        DatasetError: it cannot be read.
     """
     names: list[Any]
     indices: list[Any]
@@ -98,7 +98,7 @@ def _pandas_index(path: Path) -> list[str]:
 
 
 def check_tasks(info: Info, tasks: TaskTable, mends: RepairCommands) -> Iterator[DatasetFinding]:
-    """Check that LeRobot would find the same task for every frame as is meant."""
+    """Check that LeRobot would find the right task for every frame."""
     where = OLD_TASKS_FILE if info.is_v2 else TASKS_FILE
     error = FindingLevel.ERROR
     if not tasks.is_index:
@@ -119,7 +119,7 @@ def check_tasks(info: Info, tasks: TaskTable, mends: RepairCommands) -> Iterator
 def check_totals(
     info: Info, table: EpisodeTable, tasks: TaskTable | None, mends: RepairCommands
 ) -> Iterator[DatasetFinding]:
-    """Check the totals of info.json against the tables; ``table`` has all rows there are."""
+    """Check the totals of info.json against the tables; ``table`` has all stored rows."""
     counted = table.first(info.total_episodes)
     if len(table) < info.total_episodes:
         yield _total("total_episodes", info.total_episodes, len(table), mends)
@@ -148,7 +148,7 @@ def _total(name: str, said: int, found: int, mends: RepairCommands) -> DatasetFi
 def check_episodes(
     table: EpisodeTable, tasks: TaskTable | None, mends: RepairCommands
 ) -> Iterator[DatasetFinding]:
-    """Check the rows of episodes against each other and against the tasks."""
+    """Check the rows of the episodes table against each other and against the tasks."""
     yield from _numbering(table)
     if empty := table.numbers(np.flatnonzero(table.length <= 0)):
         yield _wrong(table, "episodes.empty", "no frames", empty)
@@ -174,7 +174,7 @@ def _gaps(table: EpisodeTable, mends: RepairCommands) -> Iterator[DatasetFinding
 
 
 def _places(table: EpisodeTable, mends: RepairCommands) -> Iterator[DatasetFinding]:
-    """Check that rows name the file they are in, by which LeRobot's tools that edit find them."""
+    """Check that rows name their own file, by which LeRobot's edit tools find them."""
     if table.says_written_in is None:
         return
     moved = [

@@ -1,4 +1,4 @@
-"""Checks of what lies in a dataset's folder that no episode names."""
+"""Check for files that no episode uses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAMED = 3
 def check_files(
     root: Path, info: Info, table: EpisodeTable, mends: RepairCommands
 ) -> Iterator[DatasetFinding]:
-    """Check that every table and video belongs to an episode, and that nothing is unfinished."""
+    """Check that every data and video file belongs to an episode and is finished."""
     named = {
         data_file(root, info, int(chunk), int(file))
         for chunk, file in zip(table.chunk, table.file, strict=True)
@@ -32,8 +32,8 @@ def check_files(
     unfinished = sorted((root / "meta").rglob(f"*{UNFINISHED}"))
     yield from _orphaned(root, unfinished, mends)
     pictures = root / "images"
-    if any(path.is_file() for path in pictures.rglob("*")):  # LeRobot leaves the folder itself
-        what = "pictures of a take that was never finished: no reader looks at them"
+    if any(path.is_file() for path in pictures.rglob("*")):  # LeRobot leaves the empty folder
+        what = "images of an episode that was not finished: readers ignore them"
         mend = mends.remove([pictures])
         yield DatasetFinding(FindingLevel.WARNING, "files.unfinished", what, "images", mend)
 

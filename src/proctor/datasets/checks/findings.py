@@ -1,4 +1,4 @@
-"""What can be wrong with a dataset: a finding says what, where, and the command that mends it."""
+"""Findings of a dataset check: what is wrong, where, and the command that repairs it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import Enum
 from pathlib import Path
 
 _NAMED = 5
-"""Episodes of a finding that are named one by one."""
+"""Episodes of a finding that are listed by number."""
 _MOST_REMOVED = 20
 
 
@@ -17,72 +17,72 @@ class FindingLevel(Enum):
     """Whether a finding fails a check."""
 
     ERROR = "error"
-    """Who reads or trains on it gets something wrong, or nothing."""
+    """Reading or training gives wrong data, or fails."""
     WARNING = "warning"
-    """Readers get along with it."""
+    """Readers can handle it."""
 
 
 @dataclass(frozen=True)
 class DatasetFinding:
-    """One thing that is wrong, however many episodes it is wrong in."""
+    """One problem, in any number of episodes."""
 
     level: FindingLevel
     kind: str
-    """A name that stays, for scripts: ``video.short``."""
+    """A stable name for scripts, such as ``video.short``."""
     what: str
     where: str
-    """A file below the dataset's folder, and the episodes where it is not all of them."""
+    """A file relative to the dataset's folder, and the episodes if not all are affected."""
     mend: str = ""
-    """The command that mends it; empty where only whoever made the dataset can."""
+    """The command that repairs it; empty if only the dataset's author can."""
     leave_out: tuple[int, ...] = ()
-    """Episodes without which it would be mended; the command leaves out those of all findings."""
+    """Episodes to delete as a repair; the command deletes those of all findings."""
 
 
 @dataclass(frozen=True)
 class RepairCommands:
-    """The commands that mend the dataset in ``root``."""
+    """The commands that repair the dataset in ``root``."""
 
     root: Path
 
     def data(self, verb: str, *words: str) -> str:
-        """Return ``proctor data VERB`` of this dataset."""
+        """Return ``proctor data VERB`` for this dataset."""
         return shlex.join(["proctor", "data", verb, str(self.root), *words])
 
     def check(self) -> str:
-        """Return the command that rewrites what follows from the rest: totals and tasks."""
+        """Return the command that rewrites totals and tasks."""
         return self.data("check", "--mend")
 
     def stats(self, *, pictures: bool = False) -> str:
-        """Return the command that computes the statistics anew, those of ``pictures`` too."""
+        """Return the command that computes the statistics again, of images with ``pictures``."""
         return self.data("stats", *(["--images"] if pictures else []), "--in_place")
 
     def rewritten(self) -> str:
-        """Return the command that writes the tables anew, as every edit does, and nothing else."""
+        """Return the command that only writes the tables again, as every edit does."""
         return self.stats()
 
     def delete(self, episodes: Sequence[int]) -> str:
-        """Return the command that makes a dataset without some episodes, beside this one."""
+        """Return the command that creates a copy of the dataset without some episodes."""
         return self.data("delete", f"--episodes={ranges(episodes)}", f"--output={self.root}_mended")
 
     def without_feature(self, key: str) -> str:
-        """Return the command that makes a dataset without a feature, beside this one."""
+        """Return the command that creates a copy of the dataset without a feature."""
         return self.data("remove-feature", key, f"--output={self.root}_mended")
 
     def remove(self, paths: Sequence[Path]) -> str:
-        """Return the command that removes files or folders that nothing refers to."""
+        """Return the command that removes unused files or folders."""
         folders = ["-r"] if any(path.is_dir() for path in paths) else []
         if len(paths) > _MOST_REMOVED:
-            return ""  # nobody would read that line; the files are named in --json
+            return ""  # too long to read; --json names the files
         return shlex.join(["rm", *folders, "--", *map(str, paths)])
 
 
 def with_repairs(
     findings: Sequence[DatasetFinding], mends: RepairCommands, n_episodes: int
 ) -> list[DatasetFinding]:
-    """Return the findings, those that some episodes have with one command that leaves all out."""
+    """Return the findings; those about episodes share one command that deletes all of these."""
     broken = sorted({episode for finding in findings for episode in finding.leave_out})
     if len(broken) >= n_episodes:
-        return list(findings)  # there would be nothing left
+        return list(findings)  # no episode would remain
     return [
         replace(finding, mend=mends.delete(broken)) if finding.leave_out else finding
         for finding in findings

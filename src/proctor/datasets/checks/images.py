@@ -1,4 +1,4 @@
-"""Checks of pictures that lie in the tables of frames: each can be decoded and has its size."""
+"""Check that images in data files can be decoded and have the right size."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from proctor.datasets.frames.images import decode_images
 from proctor.errors import DatasetError
 
 _AT_ONCE = 64
-"""Rows of a table whose pictures are in memory at a time."""
+"""Rows whose images are in memory at a time."""
 
 
 def check_images(
     root: Path, info: Info, table: EpisodeTable, key: str, colours: MeanColours
 ) -> Iterator[DatasetFinding]:
-    """Decode every picture of a camera, in all tables."""
+    """Decode every image of a camera, in all data files."""
     files = {
         data_file(root, info, int(chunk), int(file))
         for chunk, file in zip(table.chunk, table.file, strict=True)
@@ -39,23 +39,23 @@ def check_images(
 
 
 def _broken(path: Path, info: Info, key: str, colours: MeanColours) -> Iterator[tuple[int, str]]:
-    """Yield the episodes of pictures that cannot be decoded, or have another size, and why."""
+    """Yield the episodes of images that are broken or have another size, and the reason."""
     names = ["episode_index", "frame_index", key]
     try:
         refuse_oversized(path, open_table(path).metadata, names)
         file = pq.ParquetFile(path, memory_map=True)
         if not set(names) <= set(file.schema_arrow.names):
-            return  # that a column is missing has been said
+            return  # another check reports the missing column
         for batch in file.iter_batches(_AT_ONCE, columns=names, use_threads=False):
             rows = zip(*(batch.column(name).to_pylist() for name in names), strict=True)
             for episode, frame, stored in rows:
                 if not isinstance(episode, int) or not isinstance(frame, int):
-                    continue  # that such a number is missing has been said, too
+                    continue  # another check reports the missing number
                 what = _wrong(info, key, stored, frame, colours)
                 if what is not None:
                     yield int(episode), what
     except (DatasetError, *UNREADABLE):
-        return  # that the table cannot be read has been said
+        return  # another check reports the unreadable file
 
 
 def _wrong(info: Info, key: str, stored: Any, frame: int, colours: MeanColours) -> str | None:
@@ -65,5 +65,7 @@ def _wrong(info: Info, key: str, stored: Any, frame: int, colours: MeanColours) 
         (picture,) = decode_images(f"frame {frame}", [content], (height, width, channels))
     except DatasetError as error:
         return str(error)
-    colours.add(picture)  # of all: every tenth of short episodes would mostly be how they begin
+    colours.add(
+        picture
+    )  # all images: a sample of short episodes would mostly show their first frames
     return None

@@ -1,4 +1,4 @@
-"""What the statistics of a feature of numbers should say, measured from its column."""
+"""Statistics of numeric features, measured from the data for comparison."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ Numbers = npt.NDArray[np.float64]
 
 @dataclass
 class MeasuredStatistics:
-    """Per episode (a row each) and component: range, mean, and the sum of squared distances."""
+    """Per episode (rows) and component: range, mean, and sum of squared deviations."""
 
     low: Numbers
     high: Numbers
     mean: Numbers
     square: Numbers
     count: Numbers
-    """Numbers pooled, per episode: frames times the axes before the last."""
+    """Values per episode: frames times the axes before the last."""
     frames: Whole
 
     @classmethod
     def empty(cls, episodes: int) -> MeasuredStatistics:
-        """Return the measure of a feature of which nothing has been seen."""
+        """Return the statistics of a feature without frames."""
         nothing = np.full((episodes, 0), np.nan)
         return cls(nothing, nothing, nothing, nothing, np.zeros(episodes), np.zeros(episodes, int))
 
     def add(self, values: npt.NDArray[Any], starts: Whole, rows: Whole) -> list[int]:
-        """Add runs of frames; run i begins at ``starts[i]`` and is episode ``rows[i]``, or -1.
+        """Add runs of frames; run i begins at ``starts[i]`` and belongs to row ``rows[i]``, or -1.
 
-        Returns the episodes with numbers that are not finite, which are not measured.
+        Return the episodes with values that are not finite, which are not measured.
         """
         frames = len(values)
         pooled = values.reshape(frames, -1, values.shape[-1] if values.ndim > 1 else 1)
@@ -63,11 +63,11 @@ class MeasuredStatistics:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every episode could be measured."""
+        """Whether every episode was measured."""
         return bool(len(self.frames)) and bool((self.frames > 0).all())
 
     def overall(self) -> dict[str, Numbers]:
-        """Return range, mean, standard deviation and number of frames of all episodes together."""
+        """Return range, mean, standard deviation and count of all episodes together."""
         weight = (self.count / self.count.sum())[:, None]
         mean = (weight * self.mean).sum(axis=0)
         apart = self.square + self.count[:, None] * (self.mean - mean) ** 2

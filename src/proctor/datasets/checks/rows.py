@@ -1,4 +1,4 @@
-"""Checks of the tables of frames: every episode's rows are there, in place, in step and finite."""
+"""Check that data files hold every episode's rows, in order, with right times and values."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from proctor.datasets.format.tables import open_table, read_table
 from proctor.errors import DatasetError, strip_control_codes
 
 _TOLERANCE_S = 1e-4
-"""What LeRobot allows between a timestamp and the frame it picks."""
+"""LeRobot's tolerance between a timestamp and the frame, in seconds."""
 _MISPLACED = {"rows.length", "rows.missing", "rows.scattered", "rows.orphaned"}
 
 
 @dataclass
 class RowCheck:
-    """Goes through the tables of frames, file by file, and remembers what it met."""
+    """Checks the data files one by one, and collects problems and statistics."""
 
     root: Path
     info: Info
@@ -39,17 +39,17 @@ class RowCheck:
     n_tasks: int | None
     mends: RepairCommands
     measured: dict[str, MeasuredStatistics] = field(default_factory=dict)
-    """Of every feature of numbers, what its statistics should say."""
+    """Numeric feature -> its measured statistics."""
     is_whole: bool = True
-    """Whether every episode's rows are there and no others, so that they can be measured."""
+    """Whether the rows are exactly those of the episodes, so that statistics are valid."""
     _met: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
     _mends: dict[str, str] = field(default_factory=dict)
-    """By kind, the command where it is another than to leave episodes out."""
+    """Kind of finding -> its repair command, if that is not to delete episodes."""
     _file_of: dict[int, str] = field(default_factory=dict)
     _seen: set[int] = field(default_factory=set)
 
     def run(self) -> Iterator[DatasetFinding]:
-        """Yield what is wrong; afterwards ``measured`` is complete."""
+        """Yield the findings; afterwards ``measured`` is complete."""
         places: dict[Path, list[int]] = {}
         for row, (chunk, file) in enumerate(zip(self.table.chunk, self.table.file, strict=True)):
             path = data_file(self.root, self.info, int(chunk), int(file))
@@ -73,7 +73,7 @@ class RowCheck:
         yield from self._summed_up()
 
     def files_on_disk(self) -> list[Path]:
-        """Return every table of frames, those that no episode names too."""
+        """Return all data files, also those that no episode uses."""
         return sorted((self.root / "data").glob("*/*.parquet"))
 
     def _name(self, path: Path) -> str:
@@ -90,8 +90,8 @@ class RowCheck:
         return DatasetFinding(FindingLevel.ERROR, kind, reason, where, leave_out=tuple(episodes))
 
     def _file(self, path: Path, schema: pa.Schema, rows: list[int], position: int) -> int:
-        """Look at one file and return how many rows it has."""
-        if not rows:  # that nothing refers to it is said elsewhere; here it only takes up room
+        """Check one file; return its number of rows."""
+        if not rows:  # an unused file, which another check reports
             return int(open_table(path).metadata.num_rows)
         names = [name for name in DEFAULT_FEATURES if name in schema.names]
         columns = read_table(path, names)
@@ -120,10 +120,10 @@ class RowCheck:
     def _is_expected(self, episode: int, row_of: dict[int, int]) -> bool:
         if episode not in row_of:
             if 0 <= episode < self.info.total_episodes:
-                what = "rows of it are here: it should be in another file"
+                what = "this file has rows of it, but it belongs in another file"
                 self._meet("rows.orphaned", episode, what)
             else:
-                what = "rows of it are here: it is none that info.json counts"
+                what = "this file has rows of it, but info.json does not count it"
                 self._meet("rows.beyond", episode, what, self.mends.rewritten())
             return False
         if episode in self._seen:
@@ -133,7 +133,7 @@ class RowCheck:
         return True
 
     def _episode(self, row: int, frames: dict[str, npt.NDArray[np.generic]], at: int) -> None:
-        """Compare the rows of one episode with what its row in the table says."""
+        """Compare the rows of one episode with its row in the episodes table."""
         episode, length = int(self.table.episode[row]), len(frames["index"])
         count = np.arange(length)
         found = _whole(frames["frame_index"])
@@ -143,7 +143,7 @@ class RowCheck:
         if length != self.table.length[row]:
             what = f"{length} rows, its length is {int(self.table.length[row])}"
             self._meet("rows.length", episode, what)
-            return  # the rest would be wrong for the same reason
+            return  # further findings would have the same cause
         self._times(episode, frames["timestamp"].astype(np.float64))
         first = int(self.table.from_index[row])
         index = _whole(frames["index"])
@@ -156,7 +156,7 @@ class RowCheck:
 
     def _times(self, episode: int, found: npt.NDArray[np.float64]) -> None:
         expected = np.arange(len(found)) / self.info.fps
-        # Of hours, float32 holds no tenth of a millisecond.
+        # After hours, float32 cannot represent a tenth of a millisecond.
         allowed = np.maximum(_TOLERANCE_S, np.spacing(expected.astype(np.float32)))
         if (bad := _first(~(np.abs(found - expected) <= allowed))) is not None:
             what = (
@@ -173,7 +173,7 @@ class RowCheck:
             self._meet("rows.task", episode, what)
 
     def _numbers(self, path: Path, schema: pa.Schema, starts: Whole, kept: Whole) -> None:
-        """Measure every feature of numbers, one column at a time: a table may be large."""
+        """Measure every numeric feature, one column at a time to save memory."""
         for key in self.info.columns:
             if key in DEFAULT_FEATURES or key not in schema.names:
                 continue
@@ -191,7 +191,7 @@ class RowCheck:
                 self._meet("rows.shape", first, f"{key} holds {error}", mend)
                 continue
             if values.size != len(values) * math.prod(self.info.entry(key)["shape"]):
-                what = f"{key} holds {list(values.shape[1:])} numbers a frame"
+                what = f"{key} holds {list(values.shape[1:])} elements per frame"
                 said = self.info.entry(key)["shape"]
                 self._meet("rows.shape", first, f"{what}, not {said}", mend)
                 continue
@@ -217,10 +217,10 @@ class RowCheck:
             self._mends[kind] = mend
 
     def _summed_up(self) -> Iterator[DatasetFinding]:
-        """Return one finding a kind, in the words of the first episode it was met in."""
+        """Yield one finding per kind, described by its first episode."""
         if not _MISPLACED.isdisjoint(self._met):
             self.is_whole = False
-            self._met.pop("rows.position", None)  # which these explain
+            self._met.pop("rows.position", None)  # a consequence of the others
         for kind, met in self._met.items():
             episodes = sorted({episode for episode, _ in met})
             first, what = min(met)
@@ -246,10 +246,10 @@ def _step(found: Whole, bad: int) -> str:
 
 
 def _counted(path: Path, table: pa.Table, name: str) -> npt.NDArray[np.generic]:
-    """Return a column that counts frames.
+    """Return an index or timestamp column.
 
     Raises:
-        DatasetError: it holds something else.
+        DatasetError: the values are not scalars.
     """
     try:
         found = numbers_of(table[name])
@@ -266,6 +266,6 @@ def _counted(path: Path, table: pa.Table, name: str) -> npt.NDArray[np.generic]:
 
 
 def _whole(numbers: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:
-    """Return numbers that count; one that is none becomes one that nothing has."""
+    """Convert to integers; values that are not integers become an impossible number."""
     with np.errstate(invalid="ignore"):
         return numbers.astype(np.int64)

@@ -1,4 +1,4 @@
-"""Checks of statistics: there, of the right shape, and those of the data."""
+"""Check that statistics exist, have the right shape, and match the data."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ STATS_FILE = "meta/stats.json"
 _NEEDED = ("min", "max", "mean", "std", "count")
 _QUANTILES = ("q01", "q10", "q50", "q90", "q99")
 _OF_ROUNDING = 1e-3
-"""Of a component's range."""
+"""Tolerance as a fraction of a component's range."""
 _OF_CANCELLATION = 4e-3
-"""Of a component's size, for its deviation, where it never changes. LeRobot subtracts means in
-float32 and is left with some thousandths of the size. Dividing zero by it changes nothing."""
+"""Tolerance of the standard deviation of a constant component, as a fraction of its magnitude.
+LeRobot subtracts means in float32, which leaves some thousandths; dividing zero by it is fine."""
 _OF_FLOAT32 = 2.0**-22
-"""Of a component's size: what float32 rounds."""
+"""Rounding error of float32, as a fraction of a component's magnitude."""
 _MISLEADING = 0.5
-"""Of a component's deviation: statistics that are off by more are an error, not a warning."""
+"""Difference in standard deviations from which a finding is an error, not a warning."""
 _OF_SAMPLING = 0.06
-"""Of a camera's full range: its statistics are those of some frames, before they were encoded."""
+"""Tolerance of image statistics in [0, 1]: they come from sampled frames before encoding."""
 
 
 def check_stats(
     info: Info, stats: Stats, measured: Mapping[str, MeasuredStatistics], mends: RepairCommands
 ) -> Iterator[DatasetFinding]:
-    """Check the statistics of the whole dataset; what only counts frames is not looked at."""
+    """Check the statistics of the whole dataset, except those of the default features."""
     for key in info.features:
         if key in DEFAULT_FEATURES or info.dtype(key) in ("string", "language"):
             continue
@@ -68,7 +68,7 @@ def check_episode_stats(
     where: str,
     mends: RepairCommands,
 ) -> Iterator[DatasetFinding]:
-    """Check the statistics of each episode, of which tools that edit make those of the whole."""
+    """Check the statistics of each episode, from which edit tools compute the dataset's."""
     for key, of_data in measured.items():
         wrong: list[int] = []
         first = ""
@@ -89,12 +89,12 @@ def check_episode_stats(
 def check_camera(
     key: str, stats: Stats, seen: npt.NDArray[np.float64], mends: RepairCommands
 ) -> Iterator[DatasetFinding]:
-    """Check a camera's mean against ``seen``, the mean of decoded frames by channel, 0 to 1."""
+    """Check a camera's mean against ``seen``, the mean per channel of decoded frames, 0 to 1."""
     if key not in stats or "mean" not in stats[key]:
         return
     said = np.asarray(stats[key]["mean"], np.float64).reshape(-1)
     if said.shape == seen.shape and (np.abs(said - seen) > _OF_SAMPLING).any():
-        what = f"{key}: mean is {_shown(said)}, its pictures have {_shown(seen)}"
+        what = f"{key}: mean is {_shown(said)}, its images have {_shown(seen)}"
         mend = mends.stats(pictures=True)
         yield DatasetFinding(FindingLevel.ERROR, "stats.differ", what, STATS_FILE, mend)
 
@@ -107,7 +107,7 @@ def _missing(key: str, stats: Stats) -> str | None:
 
 
 def _misshapen(info: Info, key: str, stats: Mapping[str, npt.NDArray[Any]]) -> str | None:
-    """Say which entry has a shape that LeRobot does not put together with others."""
+    """Describe the first entry whose shape LeRobot cannot aggregate."""
     shape = info.shape(key)
     expected = (shape[2], 1, 1) if key in info.cameras else (shape[-1] if shape else 1,)
     for name, value in stats.items():
@@ -117,12 +117,12 @@ def _misshapen(info: Info, key: str, stats: Mapping[str, npt.NDArray[Any]]) -> s
         if not np.isfinite(value).all():
             return f"{name} is not finite"
     if key in info.cameras and not info.is_depth(key) and float(stats["max"].max()) > 1.0 + 1e-6:
-        return f"max is {float(stats['max'].max()):g}: pictures count from 0 to 1"
+        return f"max is {float(stats['max'].max()):g}: images have values from 0 to 1"
     return None
 
 
 def _disorder(stats: Mapping[str, npt.NDArray[Any]]) -> str | None:
-    """Say which entries are not in the order of size that theirs have in any data."""
+    """Describe the first entries whose order is impossible, such as a minimum above the maximum."""
     slack = 1e-6 + _OF_ROUNDING * (stats["max"] - stats["min"])
     order = ["min", *(name for name in _QUANTILES if name in stats), "max"]
     for small, large in itertools.pairwise(order):
@@ -135,7 +135,7 @@ def _disorder(stats: Mapping[str, npt.NDArray[Any]]) -> str | None:
 
 @dataclass(frozen=True)
 class _Difference:
-    """What statistics say that the data do not have."""
+    """A difference between stored and measured statistics."""
 
     what: str
     level: FindingLevel = FindingLevel.ERROR
@@ -144,7 +144,7 @@ class _Difference:
 def _difference(
     said: Mapping[str, npt.NDArray[Any]], found: Mapping[str, npt.NDArray[np.float64]]
 ) -> _Difference | None:
-    """Return the first entry that is not that of the data: an error before a warning."""
+    """Return the first entry that differs from the data: an error before a warning."""
     warning: _Difference | None = None
     for name in _NEEDED:
         if name not in said:
@@ -169,7 +169,7 @@ def _difference(
 def _limits(
     name: str, found: Mapping[str, npt.NDArray[np.float64]]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return by how much an entry may be off, and from where on it misleads who trains on it."""
+    """Return the tolerance of an entry, and the difference from which it harms training."""
     if name == "count":
         return np.array([0.5]), np.array([0.5])
     size = np.maximum(np.abs(found["min"]), np.abs(found["max"]))

@@ -1,4 +1,4 @@
-"""The table of episodes as it lies on disk, read so that a damaged one can still be described."""
+"""The unchecked episodes table, read so that a damaged one can still be described."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PLACE = ("meta/episodes/chunk_index", "meta/episodes/file_index")
 
 @dataclass(frozen=True)
 class EpisodeTable:
-    """Row i of every column is about the i-th episode; nothing in it has been believed yet."""
+    """The columns of the episodes table, not yet validated."""
 
     episode: Whole
     length: Whole
@@ -45,13 +45,13 @@ class EpisodeTable:
     written_in: Sequence[str]
     """The file that holds the row."""
     says_written_in: Sequence[tuple[Any, Any]] | None
-    """The chunk and file that the row itself names; None if it names none."""
+    """Chunk and file that the row states for itself; None if it states none."""
 
     def __len__(self) -> int:
         return len(self.episode)
 
     def first(self, n: int) -> EpisodeTable:
-        """Return the first ``n`` rows, which are those that readers look at."""
+        """Return the first ``n`` rows, which are those that readers use."""
         return replace(
             self,
             **{name: getattr(self, name)[:n] for name, _ in _COLUMNS},
@@ -65,15 +65,15 @@ class EpisodeTable:
         )
 
     def numbers(self, rows: Iterator[int] | Sequence[int] | Whole) -> list[int]:
-        """Return the episodes that stand in these rows."""
+        """Return the episode numbers of these rows."""
         return [int(self.episode[row]) for row in rows]
 
 
 def read_episode_table(root: Path, info: Info) -> EpisodeTable:
-    """Return all rows there are, those beyond ``info.total_episodes`` too.
+    """Read all rows, also those beyond ``info.total_episodes``.
 
     Raises:
-        DatasetError: a file cannot be read, or a column that every reader needs is not there.
+        DatasetError: a file cannot be read, or a required column is missing.
     """
     return _from_lines(root, info) if info.is_v2 else _from_parquet(root, info)
 
@@ -82,7 +82,7 @@ def _from_parquet(root: Path, info: Info) -> EpisodeTable:
     paths = episode_files(root)
     if not paths:
         raise DatasetError(
-            f"{root / 'meta/episodes'} holds no table of episodes", code="dataset.missing-file"
+            f"{root / 'meta/episodes'} has no episodes table", code="dataset.missing-file"
         )
     spans = {key: [f"videos/{key}/{name}" for name in _SPAN] for key in info.video_keys}
     numbers = [*(name for _, name in _COLUMNS), *itertools.chain(*spans.values())]
@@ -115,7 +115,7 @@ def _numbers(path: Path, table: pa.Table, name: str) -> npt.NDArray[Any]:
     is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
     if column.null_count or not is_number:
         raise DatasetError(
-            f"{path}: column {name} does not hold a number in every row", code="dataset.wrong-type"
+            f"{path}: column {name} does not have a number in every row", code="dataset.wrong-type"
         )
     found: npt.NDArray[Any] = column.to_numpy()
     return found
@@ -123,7 +123,7 @@ def _numbers(path: Path, table: pa.Table, name: str) -> npt.NDArray[Any]:
 
 def _task_lists(path: Path, table: pa.Table) -> list[tuple[str, ...]]:
     if "tasks" not in table.column_names or not pa.types.is_list(table["tasks"].type):
-        raise DatasetError(f"{path} has no column tasks of lists", code="dataset.missing-column")
+        raise DatasetError(f"{path} has no list column tasks", code="dataset.missing-column")
     found: list[tuple[str, ...]] = []
     for chunk in table["tasks"].chunks:
         words = text_column(path, chunk.values)
@@ -140,7 +140,7 @@ def _said_places(tables: Sequence[pa.Table]) -> list[tuple[Any, Any]] | None:
 
 
 def _from_lines(root: Path, info: Info) -> EpisodeTable:
-    """Return the table of a v2.x dataset, where each episode has files of its own."""
+    """Return the table of a v2.x dataset, in which each episode has its own files."""
     path = root / OLD_EPISODES_FILE
     rows = list(read_lines(path))
     for number, row in enumerate(rows, 1):
@@ -150,7 +150,7 @@ def _from_lines(root: Path, info: Info) -> EpisodeTable:
                 f"{path}, line {number}: no episode_index, length and tasks",
                 code="dataset.malformed-metadata",
             )
-    rows.sort(key=lambda row: int(row["episode_index"]))  # lines may stand in any order
+    rows.sort(key=lambda row: int(row["episode_index"]))  # lines may have any order
     episode = np.array([row["episode_index"] for row in rows], np.int64)
     length = np.array([row["length"] for row in rows], np.int64)
     ends = np.cumsum(length)

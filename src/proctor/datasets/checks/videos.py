@@ -1,4 +1,4 @@
-"""Checks of video files: there, of the right size and rate, long enough, and decodable."""
+"""Check that videos exist, have the right size, fps and length, and can be decoded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from proctor.datasets.frames.video import VideoFacts, probe
 from proctor.errors import DatasetError
 
 _LOOKED_AT = 100
-"""Frames of a file whose colours are averaged."""
+"""Frames per file whose colours are averaged."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class VideoCheck:
     mends: RepairCommands
 
     def files(self) -> dict[tuple[str, Path], list[int]]:
-        """Return, by camera and file, the rows of the episodes in it."""
+        """Return the episode rows of each camera and file."""
         found: dict[tuple[str, Path], list[int]] = {}
         for key, spans in self.table.spans.items():
             for row, (chunk, file) in enumerate(zip(spans.chunk, spans.file, strict=True)):
@@ -44,7 +44,7 @@ class VideoCheck:
         return found
 
     def spans(self, key: str, path: Path, rows: list[int]) -> Iterator[DatasetFinding]:
-        """Check where the table says that episodes lie in a file, without looking at the file."""
+        """Check the spans of a file's episodes, without reading the file."""
         spans, frame_s = self.table.spans[key], 1 / self.info.fps
         taken = spans.to_s[rows] - spans.from_s[rows]
         off = np.abs(taken - self.table.length[rows] * frame_s) > 0.5 * frame_s
@@ -76,7 +76,7 @@ class VideoCheck:
     def facts(
         self, key: str, path: Path, rows: list[int]
     ) -> tuple[VideoFacts | None, list[DatasetFinding]]:
-        """Check what a file's header says; None where it cannot be opened."""
+        """Check a file's header; the facts are None if it cannot be opened."""
         if not path.is_file():
             return None, [self._lost(key, "video.missing", "no such file", path, rows)]
         try:
@@ -87,17 +87,17 @@ class VideoCheck:
         found = []
         height, width, _ = self.info.shape(key)
         if (facts.height, facts.width) != (height, width):
-            what = f"pictures are {facts.width}x{facts.height}, info.json says {width}x{height}"
+            what = f"images are {facts.width}x{facts.height}, info.json says {width}x{height}"
             found.append(self._finding("video.size", what, path, []))
         if facts.fps is not None and abs(facts.fps - self.info.fps) > 0.01 * self.info.fps:
-            what = f"{facts.fps:g} frames a second, info.json says {self.info.fps}"
+            what = f"{facts.fps:g} fps, info.json says {self.info.fps}"
             found.append(self._finding("video.fps", what, path, []))
         return facts, found
 
     def length(
         self, key: str, path: Path, rows: list[int], frames: int
     ) -> Iterator[DatasetFinding]:
-        """Check that a file of so many frames holds all its episodes, and nothing after them."""
+        """Check that a file of ``frames`` frames holds its episodes, and no frames after them."""
         last = {row: self._frames(self.table.spans[key], row)[1] for row in rows}
         if short := [row for row in rows if last[row] > frames]:
             what = f"{frames} frames, {last[short[0]]} are needed"
@@ -109,7 +109,7 @@ class VideoCheck:
     def decoded(
         self, key: str, path: Path, rows: list[int], colours: MeanColours
     ) -> Iterator[DatasetFinding]:
-        """Decode a file and say in which episodes frames are missing or broken."""
+        """Decode a file, and yield the episodes whose frames are missing or broken."""
         spans = {row: self._frames(self.table.spans[key], row) for row in rows}
         shown = np.concatenate([np.arange(first, end) for first, end in spans.values()])
         looked_at = set(shown[:: max(1, len(shown) // _LOOKED_AT)].tolist())
@@ -127,12 +127,12 @@ class VideoCheck:
             yield self._finding("video.undecodable", what, path, list(hurt))
 
     def _frames(self, spans: VideoSpans, row: int) -> tuple[int, int]:
-        """Return the frames of a file that an episode is, first and end."""
+        """Return the frames [first, end) of an episode in its file."""
         first = round(float(spans.from_s[row]) * self.info.fps)
         return first, first + int(self.table.length[row])
 
     def _lost(self, key: str, kind: str, what: str, path: Path, rows: list[int]) -> DatasetFinding:
-        """Return the finding of a file of which nothing is left; without it goes the camera."""
+        """Return the finding for an unusable file; its repair removes the camera."""
         finding = self._finding(kind, what, path, rows)
         if len(rows) < len(self.table):
             return finding

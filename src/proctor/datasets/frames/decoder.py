@@ -60,8 +60,8 @@ def converted(reformatter: Any, frame: Any, pixels: Pixels) -> Array:
     made = reformatter.reformat(frame, width, height, pixels.format, interpolation=how, threads=1)
     picture = _array_of(made, pixels)
     if not scaled and width % 2 and "yuv" in frame.format.name:
-        # FFmpeg's fast path from yuv420p converts two columns at a time and leaves the last one as the
-        # memory was; LeRobot shows that.
+        # FFmpeg's fast path from yuv420p converts two columns at a time and leaves the last one
+        # uninitialised, as LeRobot returns it.
         slow = scaler().reformat(
             frame, width, height, pixels.format, interpolation=_area(), threads=1
         )
@@ -84,7 +84,7 @@ def _area() -> Any:
 
 
 def scaler() -> Any:
-    """Return a reformatter for ``converted``; keep one per thread, as it is set up for one size."""
+    """Return a reformatter for ``converted``; keep one per thread."""
     from av.video.reformatter import VideoReformatter
 
     return VideoReformatter()

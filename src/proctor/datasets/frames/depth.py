@@ -1,7 +1,7 @@
-"""Videos of distances: 12 bits a pixel, finer where it is near, encoded without loss.
+"""Depth videos: 12-bit codes, finer at short distances, encoded losslessly.
 
-A distance d (metres) becomes a code of 0 to 4095, linear in ln(d + shift) between the nearest and
-the furthest. What was not measured (0, or not a number) becomes the nearest.
+A depth d (metres) becomes a code of 0 to 4095, linear in ln(d + shift) between the nearest and the
+furthest depth. A pixel that was not measured (0 or NaN) becomes the nearest.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from proctor.datasets.frames.encoder import Codec, VideoEncoder
 from proctor.errors import DatasetError
 from proctor.features import Array
 
-# No frame leans on a later one, as elsewhere; of a video of one frame, x265 would give the times of
-# frames that never came, and 1 in 20 could not be written.
+# No B-frames, as in other videos. With them, x265 would give a video of one frame the timestamps of
+# frames that do not exist, and 1 in 20 videos could not be written.
 DEPTH_CODEC = Codec(
     "hevc", pix_fmt="gray12le", preset=None, extra_options={"x265-params": "lossless=1:bframes=0"}
 )

@@ -209,7 +209,7 @@ class VideoEncoder:
             size = f"{self._stream.width}x{self._stream.height}"
             raise DatasetError(
                 f"{self._codec.name} cannot encode images of {size} as {self._codec.pix_fmt} "
-                f"({self._path.name}): width and height must be even and not tiny; av1 takes any size",
+                f"({self._path.name}): sides must be even and not tiny; av1 takes any size",
                 code="video.unsupported-image",
             ) from error
         self._container.mux(packets)

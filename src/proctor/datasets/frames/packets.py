@@ -252,7 +252,7 @@ def _first_frames(piece: Piece, at: int, group: list[Any]) -> list[Any]:
 def _check_stop(piece: Piece, at: int, group: list[Any]) -> None:
     if piece.stop is not None and at < piece.stop:
         raise DatasetError(
-            f"{piece.path} has {at} frames, {piece.stop} were to be copied",
+            f"{piece.path} has {at} frames, so frames up to {piece.stop} cannot be copied",
             code="video.missing-frame",
         )
     if group and _leads(group):
@@ -261,7 +261,7 @@ def _check_stop(piece: Piece, at: int, group: list[Any]) -> None:
 
 def _needed(piece: Piece) -> NotAtKeyFrame:
     return NotAtKeyFrame(
-        f"frame {piece.stop} of {piece.path} is needed by frames before it: what ends there cannot "
-        "be copied, only encoded again",
+        f"frame {piece.stop} of {piece.path} is needed by frames before it: a piece that "
+        "ends there must be encoded again",
         code="video.not-at-key-frame",
     )

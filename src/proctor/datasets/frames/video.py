@@ -1,4 +1,4 @@
-"""Frames of videos, decoded in the order that costs least and returned in the order asked for."""
+"""Read frames of many videos, decoded in the cheapest order and returned as requested."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from proctor.features import Array
 from proctor.system.platform_info import usable_cores
 
 TOLERANCE_S = 1e-4
-"""How far from the time asked for a frame may lie, as in LeRobot."""
+"""Largest difference between a requested and a decoded timestamp, as in LeRobot."""
 RGB = Pixels()
 _WORTH_A_THREAD = 4
-"""Frames: fewer are decoded sooner than handed to another thread."""
+"""Least number of frames that are worth another thread."""
 
 
 @dataclass(frozen=True)
 class FrameRequest:
-    """One frame of a video: the ``index``-th at ``fps`` a second, or the one at ``seconds``."""
+    """A frame of a video: number ``index`` at ``fps``, or the one at ``seconds``."""
 
     path: Path
     index: int
     fps: float
     seconds: float | None = None
-    """Its time in the file where that is known better than ``index / fps``."""
+    """Its timestamp in the file, if it differs from ``index / fps``."""
 
     @property
     def time_s(self) -> float:
-        """When it is shown."""
+        """Its timestamp in seconds."""
         return self.index / self.fps if self.seconds is None else self.seconds
 
 
 @dataclass(frozen=True)
 class VideoFacts:
-    """What a video file says of itself."""
+    """The properties in a video file's header."""
 
     codec: str
-    """The format: ``av1``, ``h264``, ``hevc``, ``mpeg4`` ..."""
+    """The codec: ``av1``, ``h264``, ``hevc``, ``mpeg4`` ..."""
     pix_fmt: str
     width: int
     height: int
@@ -57,10 +57,10 @@ class VideoFacts:
 
 
 def probe(path: Path) -> VideoFacts:
-    """Return what a video file says of itself; nothing is decoded.
+    """Read a video file's header, without decoding.
 
     Raises:
-        DatasetError: there is none, or it is none.
+        DatasetError: the file is missing, or not a video.
     """
     with open_video(path) as (container, stream):
         context = stream.codec_context
@@ -78,26 +78,26 @@ def probe(path: Path) -> VideoFacts:
 
 @dataclass(frozen=True)
 class _Run:
-    """Frames of one file in order of time: the work of one thread."""
+    """Frames of one file in order of time, which one thread decodes."""
 
     path: Path
     times: tuple[float, ...]
     places: tuple[tuple[int, ...], ...]
-    """For each time, where in the answer it goes."""
+    """For each timestamp, the positions in the result."""
 
 
 @dataclass
 class FrameReader:
-    """Reads frames of many videos, keeping some of them open.
+    """Reads frames of many videos and keeps some of them open.
 
-    May be used by several threads, and in a process forked or pickled from this one.
+    It is thread-safe, and works in forked processes and after pickling.
     """
 
     max_open: int = 32
     threads: int = field(default_factory=lambda: min(8, usable_cores()))
     tolerance_s: float = TOLERANCE_S
     _idle: OrderedDict[int, VideoDecoder] = field(init=False, repr=False)
-    """Least recently used first."""
+    """Open decoders, least recently used first."""
     _executor: ThreadPoolExecutor | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -113,18 +113,18 @@ class FrameReader:
     def read(
         self, requests: Sequence[FrameRequest], pixels: Pixels = RGB, threads: int | None = None
     ) -> Array:
-        """Return the frames in the order asked for, [n, H, W, C] as ``pixels`` says.
+        """Return the frames in the requested order, [n, H, W, C] in the format of ``pixels``.
 
-        ``threads`` that decode them: for who reads on several of their own.
+        ``threads`` limits the decoder's threads, for a caller with threads of its own.
 
         Raises:
-            DatasetError: a video is missing, damaged or in a codec that cannot be decoded here, has
-                no frame at such a time, or the pictures differ in size.
+            DatasetError: a video is missing, damaged or of an unknown codec, has no frame at a
+                timestamp, or the images differ in size.
         """
-        if self._process != os.getpid():  # forked: what is open is read by our parent too
+        if self._process != os.getpid():  # forked: the parent shares the open files
             self._begin()
         if not requests:
-            raise ValueError("no frames asked for")
+            raise ValueError("no frames requested")
         threads = threads or self.threads
         runs = _runs(requests, threads)
         with self._borrowed(runs[0].path) as decoder:
@@ -138,7 +138,7 @@ class FrameReader:
         return out
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close all videos."""
         with self._lock:
             for decoder in self._idle.values():
                 decoder.close()
@@ -156,7 +156,7 @@ class FrameReader:
     def _workers(self) -> ThreadPoolExecutor:
         with self._lock:
             if self._executor is None:
-                most = max(self.threads, usable_cores())  # of all who read at the same time
+                most = max(self.threads, usable_cores())  # shared by all callers
                 self._executor = ThreadPoolExecutor(most, "frames")
             return self._executor
 
@@ -166,7 +166,7 @@ class FrameReader:
                 picture = decoder.read(time_s, self.tolerance_s, pixels)
                 if picture.shape != out.shape[1:]:
                     raise DatasetError(
-                        f"{run.path} has pictures of {decoder.width}x{decoder.height}, others of "
+                        f"{run.path} has images of {decoder.width}x{decoder.height}, others in "
                         f"this batch {out.shape[2]}x{out.shape[1]}",
                         code="dataset.wrong-image-size",
                     )
@@ -175,7 +175,7 @@ class FrameReader:
 
     @contextlib.contextmanager
     def _borrowed(self, path: Path) -> Iterator[VideoDecoder]:
-        """Yield a decoder of ``path`` that nobody else uses; after an error it is not kept."""
+        """Yield a decoder of ``path`` for exclusive use; after an error it is closed."""
         with self._lock:
             known = next((key for key, idle in self._idle.items() if idle.path == path), None)
             decoder = None if known is None else self._idle.pop(known)
@@ -192,7 +192,7 @@ class FrameReader:
 
 
 def _runs(requests: Sequence[FrameRequest], threads: int) -> list[_Run]:
-    """Return the work in order of file and time, cut so that each thread gets some."""
+    """Return runs sorted by file and time, split so that every thread gets work."""
     places: dict[tuple[Path, float], list[int]] = {}
     for place, request in enumerate(requests):
         places.setdefault((request.path, request.time_s), []).append(place)

@@ -21,7 +21,7 @@ FeatureStats: TypeAlias = dict[str, Array]
 Stats: TypeAlias = dict[str, FeatureStats]
 """Feature key -> "min", "max", "mean", "std", "count", "q01" ... -> float64; "count" is int64 [1].
 
-A vector's have the shape of its last axis, a picture's are [C, 1, 1] of values in [0, 1].
+A vector's statistics have the shape of its last axis; an image's are [C, 1, 1] in [0, 1].
 """
 QUANTILES = {"q01": 0.01, "q10": 0.10, "q50": 0.50, "q90": 0.90, "q99": 0.99}
 N_LEVELS = 256
@@ -52,8 +52,8 @@ def array_stats(values: Array) -> FeatureStats:
 def moments(values: Array) -> FeatureStats:
     """Return minimum, maximum, mean, standard deviation and count of one episode's ``values``.
 
-    Sums are float64, and the deviation is computed from differences to the mean. Values that are not
-    finite make the mean and deviation of their component not finite.
+    Sums are float64, and the deviation is computed from differences to the mean. Values that are
+    not finite make the mean and deviation of their component not finite.
     """
     rows = _pooled(values)
     exact = rows.astype(np.float64)

@@ -69,7 +69,7 @@ class MetadataStamp:
         return cls(*_quick_stamps(root), tuple((file, file_stamp(file)) for file in files))
 
     def is_current(self, root: Path, *, quick: bool = False) -> bool:
-        """Tell whether no file was written since; ``quick`` checks the folder and info.json only."""
+        """Tell whether no file changed since; ``quick`` checks the folder and info.json only."""
         if quick:
             return (self.folder, self.info) == _quick_stamps(root)
         return self == MetadataStamp.of(root)

@@ -581,7 +581,7 @@ def test_no_room_to_put_files_together_leaves_them_as_good(
     writer = DatasetWriter.create(tmp_path / "toy", 10, FEATURES, FAST)
     record(writer, 2, 3)
     monkeypatch.setattr("proctor.datasets.edit.videos.splice", _no_space)
-    assert writer.close() == "they could not be put together: no space left"
+    assert "no space left" in str(writer.close())
     assert shades(tmp_path / "toy") == [[0, 1], [0, 1, 2]]
     assert [path.name for path in tmp_path.iterdir()] == ["toy"]
 
