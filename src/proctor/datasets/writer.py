@@ -128,10 +128,10 @@ class DatasetWriter:
                 code="dataset.old-version",
             )
         refuse_unwritable(info)
-        with explaining_disk_errors(root, "it is as it was"):
+        with explaining_disk_errors(root, "it is unchanged"):
             lock = lock_dataset(root)
         try:
-            with explaining_disk_errors(root, "it is as it was"):
+            with explaining_disk_errors(root, "it is unchanged"):
                 StagingArea(root).clear()
                 remove_leftovers(root)
                 return cls(root, read_info(root), codec or recorded_codec(info), lock)
