@@ -93,7 +93,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "tasks.twice": (column_with(TASKS, "task", entry(1, "push the block")), "more than once"),
     "tasks.unreadable": (removed(TASKS), "missing"),
     "tasks.unknown": (column_with(EPISODES, "tasks", entry(1, ["dance"])), "'dance'"),
-    "episodes.unreadable": (bytes_with(EPISODES, lambda b: b[:-100]), "cut or damaged"),
+    "episodes.unreadable": (bytes_with(EPISODES, lambda b: b[:-100]), "file-000.parquet"),
     "episodes.numbers": (column_with(EPISODES, "episode_index", entry(1, 7)), "row 1 is 7"),
     "episodes.length": (column_with(EPISODES, "length", entry(1, 8)), "not the length"),
     "episodes.gap": (column_with(EPISODES, "dataset_from_index", entry(2, 21)), "leave a gap"),
@@ -108,14 +108,14 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         "1 more episodes",
     ),
     "data.missing": (removed(DATA), "no such file"),
-    "data.unreadable": (bytes_with(DATA, lambda b: b[: len(b) // 2]), "cut or damaged"),
+    "data.unreadable": (bytes_with(DATA, lambda b: b[: len(b) // 2]), "file-000.parquet"),
     "data.unreadable struct": (
         table_with(DATA, lambda t: replaced(t, "frame_index", pa.array([{"a": 1}] * len(t)))),
-        "column frame_index holds struct<a: int64>, which are no numbers",
+        "column frame_index holds struct<a: int64>",
     ),
     "data.unreadable twice": (
         table_with(DATA, lambda t: t.append_column("action", t["action"])),
-        "column 'action' is there twice",
+        "column 'action'",
     ),
     "columns.missing": (table_with(DATA, lambda t: t.drop_columns(["action"])), "no column action"),
     "columns.undeclared": (
@@ -136,10 +136,10 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         "11 rows, its length is 12",
     ),
     "rows.missing": (table_with(DATA, lambda t: t[:19]), "none of its rows"),
-    "rows.orphaned": (second_file, "it should be in another file"),
+    "rows.orphaned": (second_file, "another file"),
     "rows.beyond": (
         column_with(DATA, "episode_index", entry(slice(19, 28), [9] * 9)),
-        "it is none that info.json counts",
+        "info.json does not count",
     ),
     "rows.scattered": (
         column_with(DATA, "episode_index", entry(27, 0)),
@@ -162,7 +162,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "rows.null": (column_with(DATA, "next.reward", entry(14, None)), "without a value"),
     "rows.position": (copied(DATA, "data/chunk-000/file--01.parquet"), "position 28"),
     "video.missing": (removed(MOVIE), "no such file"),
-    "video.unreadable": (bytes_with(MOVIE, lambda b: b"no video" * 50), "not a video"),
+    "video.unreadable": (bytes_with(MOVIE, lambda b: b"no video" * 50), "file-000.mp4"),
     "video.span": (column_with(EPISODES, TO, entry(2, 2.5)), "not the time of 9 frames"),
     "video.overlap": (column_with(EPISODES, FROM, entry(2, 1.6)), "has ended"),
     "video.gap": (column_with(EPISODES, FROM, entry(0, 0.2)), "belong to no episode"),
@@ -170,7 +170,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         json_with(INFO, lambda i: i["features"][CAMERA].update(shape=[32, 32, 3])),
         "96x64, info.json says 32x32",
     ),
-    "video.fps": (json_with(INFO, entry("fps", 20)), "10 frames a second, info.json says 20"),
+    "video.fps": (json_with(INFO, entry("fps", 20)), "info.json says 20"),
     "video.undecodable": (bytes_with(MOVIE, hurt), "frame 3 cannot be decoded"),
     "video.short": (column_with(EPISODES, FROM, entry(2, 2.4)), "28 frames, 33 are needed"),
     "stats.missing": (json_with(STATS, lambda s: s.pop("action")), "action: no statistics"),
@@ -193,7 +193,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     ),
     "stats.differ colours": (
         json_with(STATS, lambda s: s[CAMERA].update(mean=[[[0.6]]] * 3)),
-        "its pictures have",
+        "mean is [0.6, 0.6, 0.6]",
     ),
     "stats.differ scale": (
         json_with(STATS, lambda s: s[CAMERA].update(max=[[[255.0]]] * 3)),
@@ -207,7 +207,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     ),
     "files.orphaned data": (copied(DATA, "data/chunk-000/file-007.parquet"), "no episode"),
     "files.orphaned video": (copied(MOVIE, "videos/left/chunk-000/file-000.mp4"), "no episode"),
-    "files.unfinished": (copied(STATS, "images/top/frame.png"), "never finished"),
+    "files.unfinished": (copied(STATS, "images/top/frame.png"), "not finished"),
 }
 """By the kind of the finding (and which of several), what is done and some of its words."""
 
