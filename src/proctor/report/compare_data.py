@@ -131,12 +131,12 @@ def _ends(interval: Interval | None) -> list[float] | None:
 
 def _pairs(a: Run, b: Run, comparison: Comparison, start: Path) -> dict[str, list[Any]]:
     """Return the pairs as columns; pairs that only one run solved come first."""
-    place = {task.name: number for number, task in enumerate(comparison.tasks)}
+    task_index = {task.name: number for number, task in enumerate(comparison.tasks)}
     pairs: list[Pair] = []
     task_of: dict[EpisodeKey, int] = {}
     for task, (of_a, of_b) in paired_episodes(a, b).tasks.items():
         pairs += zip(of_a, of_b, strict=True)
-        task_of |= {row.key: place[task] for row in of_b}
+        task_of |= {row.key: task_index[task] for row in of_b}
     pairs.sort(key=_kind)
     columns: dict[str, Callable[[Pair], Any]] = {
         "task": lambda pair: task_of[pair[1].key],

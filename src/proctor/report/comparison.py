@@ -207,16 +207,16 @@ def _count(a: list[EpisodeRecord], b: list[EpisodeRecord], criteria: Criteria) -
     if not criteria.paired:
         of_a, of_b = tally(a), tally(b)
         return Independent(of_a.successes, of_a.episodes, of_b.successes, of_b.episodes)
-    won = [
+    wins = [
         (x.outcome is Outcome.SUCCESS, y.outcome is Outcome.SUCCESS)
         for x, y in zip(a, b, strict=True)
         if x.outcome.counts and y.outcome.counts
     ]
     return Paired(
-        both=won.count((True, True)),
-        only_a=won.count((True, False)),
-        only_b=won.count((False, True)),
-        neither=won.count((False, False)),
+        both=wins.count((True, True)),
+        only_a=wins.count((True, False)),
+        only_b=wins.count((False, True)),
+        neither=wins.count((False, False)),
     )
 
 

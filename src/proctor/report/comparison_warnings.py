@@ -50,8 +50,8 @@ def _of_one(run: Run) -> list[str]:
         is_so = "is still running" if run.running else "is unfinished"
         how = "wait for its end" if run.running else "--resume completes it"
         lines.append(
-            f"{run.path} {is_so} ({len(run.rows)} of {planned} episodes): what is there ended "
-            f"first, as successes do, so the difference is not to be trusted; {how}"
+            f"{run.path} {is_so} ({len(run.rows)} of {planned} episodes): episodes that end first "
+            f"are mostly successes, so the difference cannot be trusted; {how}"
         )
     return lines
 
@@ -64,7 +64,7 @@ def _copies(a: Run, b: Run) -> list[str]:
         return []
     return [
         f"{copied} of {len(b.rows)} episodes of B are copies of A's, played at the same moment: "
-        "they are one result, and no evidence that the runs are alike"
+        "they are one result, and no evidence that the runs are equal"
     ]
 
 

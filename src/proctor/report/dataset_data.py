@@ -92,16 +92,16 @@ def _stats(summary: DatasetSummary) -> list[list[Any]]:
         flat = {name: value.reshape(-1) for name, value in stats.items()}
         size = max(len(flat.get(name, ())) for name in ("min", "mean"))
         names = component_names(summary, key, size)
-        for place in range(min(size, _MOST_COMPONENTS)):
-            rows.append([key, names[place], *(_entry(flat.get(name), place) for name in _STATS)])
+        for index in range(min(size, _MOST_COMPONENTS)):
+            rows.append([key, names[index], *(_entry(flat.get(name), index) for name in _STATS)])
     return rows
 
 
-def _entry(values: Any, place: int) -> float | None:
+def _entry(values: Any, index: int) -> float | None:
     """Return one statistic of a component; a single value holds for all components."""
     if values is None or len(values) == 0:
         return None
-    return _number(values[min(place, len(values) - 1)])
+    return _number(values[min(index, len(values) - 1)])
 
 
 def _number(value: Any) -> float | None:

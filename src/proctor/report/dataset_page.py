@@ -50,17 +50,17 @@ def write_dataset_page(
     """
     # base64 stores three bytes in four characters.
     share = bounds.most_bytes * 3 // 4 // max(1, len(episodes) * len(summary.cameras))
-    kept = {}
+    embedded = {}
     for episode in episodes:
         dataset = open_dataset(summary.root, episodes=[episode])
-        kept[str(episode)] = {
+        embedded[str(episode)] = {
             **episode_data(dataset, summary),
             "media": [
                 _media(dataset, camera, episode, share, as_images=bounds.as_images)
                 for camera in summary.cameras
             ],
         }
-    values = {**dataset_data(summary, episodes), "served": False, "kept": kept}
+    values = {**dataset_data(summary, episodes), "served": False, "kept": embedded}
     write_run_file(output, page_html(values))
 
 

@@ -49,8 +49,8 @@ class DatasetSummary:
     @property
     def name(self) -> str:
         """Parent folder and folder, as in a Hub repo id."""
-        place = self.root.resolve()
-        return f"{place.parent.name}/{place.name}" if place.parent.name else place.name
+        path = self.root.resolve()
+        return f"{path.parent.name}/{path.name}" if path.parent.name else path.name
 
     def episodes_by_task(self) -> list[tuple[str, int]]:
         """Return every task with its number of episodes, most first."""
@@ -96,8 +96,8 @@ def _camera(root: Path, info: Info, episodes: Episodes, key: str) -> CameraSumma
     codec, pix_fmt = "no videos", ""
     if paths:
         try:
-            summary = probe(paths[0])
-            codec, pix_fmt = summary.codec, summary.pix_fmt
+            video = probe(paths[0])
+            codec, pix_fmt = video.codec, video.pix_fmt
         except DatasetError:
             codec = "unreadable" if paths[0].exists() else "missing"
     size = sum(path.stat().st_size for path in paths if path.is_file())

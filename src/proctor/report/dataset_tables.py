@@ -48,7 +48,7 @@ def _table(
 ) -> Table:
     """Return a table; if it is too wide, its widest text columns are cut, never numbers."""
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    cut = [place for place, head in enumerate(heads) if head not in right]
+    cut = [index for index, head in enumerate(heads) if head not in right]
     while sum(widths) + 2 * (len(widths) - 1) > room.width:
         widest = max(cut, key=widths.__getitem__)
         if widths[widest] <= _NARROWEST:
@@ -153,9 +153,9 @@ def _stats_rows(summary: DatasetSummary, shown: Sequence[str]) -> Iterator[tuple
         columns = {name: stats[name].reshape(-1) for name in shown if name in stats}
         size = max((len(column) for column in columns.values()), default=0)
         names = component_names(summary, key, size)
-        for place in range(size):
-            cells = (_number(columns.get(name), place) for name in shown)
-            yield (key if place == 0 else "", names[place], *cells)
+        for index in range(size):
+            cells = (_number(columns.get(name), index) for name in shown)
+            yield (key if index == 0 else "", names[index], *cells)
 
 
 def component_names(summary: DatasetSummary, key: str, size: int) -> list[str]:
@@ -168,10 +168,10 @@ def component_names(summary: DatasetSummary, key: str, size: int) -> list[str]:
     return [""] if size == 1 else [str(i) for i in range(size)]
 
 
-def _number(column: npt.NDArray[Any] | None, place: int) -> str:
-    if column is None or place >= len(column):
+def _number(column: npt.NDArray[Any] | None, index: int) -> str:
+    if column is None or index >= len(column):
         return "n/a"
-    value = float(column[place])
+    value = float(column[index])
     return "0" if abs(value) < _NOTHING else f"{value:.4g}"
 
 

@@ -73,7 +73,7 @@ def page_data(run: Run, *, running: bool = False) -> dict[str, Any]:
         "tasks": [_task(task, how.task) for task in tasks],
         "episodes": _episodes(run, timeline, [task.key for task in tasks]),
         "errors": _errors(run.rows),
-        "film_warnings": run.film_warnings,
+        "film_warnings": run.video_warnings,
         "time": _time(run.rows, timeline, run.session_totals),
         "fingerprint": record.fingerprint,
         "command": run_command(record.given, record.resolved),
@@ -165,10 +165,10 @@ def _bounds(rows: Sequence[EpisodeRecord]) -> dict[str, Any]:
 
 def _episodes(run: Run, timeline: Timeline, tasks: list[tuple[str, int]]) -> dict[str, list[Any]]:
     """Return the episodes as columns, which is far smaller than one object per episode."""
-    place = {task: position for position, task in enumerate(tasks)}
+    task_index = {task: position for position, task in enumerate(tasks)}
     texts = {text: position for position, text in enumerate(_errors(run.rows))}
     columns: dict[str, Callable[[EpisodeRecord], Any]] = {
-        "task": lambda row: place[row.suite, row.task_id],
+        "task": lambda row: task_index[row.suite, row.task_id],
         "index": lambda row: row.episode_index,
         "seed": lambda row: row.seed,
         "init_state": lambda row: row.init_state,
@@ -187,7 +187,7 @@ def _episodes(run: Run, timeline: Timeline, tasks: list[tuple[str, int]]) -> dic
         "wait": lambda row: rounded(row.wait_s, 4),
         "digest": lambda row: row.digest,
         "error": lambda row: None if row.error is None else texts[_shortened(row.error)],
-        "video": lambda row: row.video if row.key in run.filmed else None,
+        "video": lambda row: row.video if row.key in run.video_keys else None,
     }
     episodes = {name: [value(row) for row in run.rows] for name, value in columns.items()}
     episodes["start"] = [rounded(span.start_s, 3) for span in timeline.spans]

@@ -36,8 +36,8 @@ def episode_command_prefix(given: Settings, resolved: Settings) -> str:
     The episode is only to be watched here, so the flags of the cluster and of W&B are left out.
     """
     flags = _as_flags(given, resolved)
-    kept = [name for name in flags if name not in (*_CHOOSES_EPISODES, "cluster")]
-    return _command({name: flags[name] for name in kept if not name.startswith("wandb.")})
+    names = [name for name in flags if name not in (*_CHOOSES_EPISODES, "cluster")]
+    return _command({name: flags[name] for name in names if not name.startswith("wandb.")})
 
 
 def task_flags(suite: str, task_id: int) -> str:

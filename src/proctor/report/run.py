@@ -47,13 +47,13 @@ class Run(Results):
         return interruption_reason(self.path, len(self.record.sessions))
 
     @cached_property
-    def filmed(self) -> frozenset[EpisodeKey]:
+    def video_keys(self) -> frozenset[EpisodeKey]:
         """The episodes that have a video."""
         videos = videos_in(self.path)
         return frozenset(row.key for row in self.rows if row.video in videos)
 
     @cached_property
-    def film_warnings(self) -> list[str]:
+    def video_warnings(self) -> list[str]:
         """Warnings about the videos.
 
         Raises:

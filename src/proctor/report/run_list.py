@@ -44,8 +44,8 @@ def list_data(root: Path) -> dict[str, Any]:
 
 def _rows(root: Path, folder: Path) -> Iterator[dict[str, Any]]:
     """Yield the row of one folder; none if it was removed meanwhile."""
-    place = folder.relative_to(root).as_posix()
-    line = {"place": encodable_text(place), "href": url_path(place)}
+    relative = folder.relative_to(root).as_posix()
+    line = {"place": encodable_text(relative), "href": url_path(relative)}
     try:
         is_run = (folder / RUN_FILE).is_file()
         values = _run(root, folder) if is_run else _training(root, folder)
@@ -109,14 +109,14 @@ def _best_rate(training: TrainingContent) -> str:
 
 def viewable_files(folder: Path) -> list[str]:
     """Return the names of the non-empty files of a run that can be viewed."""
-    there = (name for name in FILES if (folder / name).is_file())
-    return [name for name in there if (folder / name).stat().st_size]
+    files = (name for name in FILES if (folder / name).is_file())
+    return [name for name in files if (folder / name).stat().st_size]
 
 
 def served_files(folder: Path) -> list[str]:
     """Return the viewable files, and the CSV of episodes that the server generates."""
-    there = viewable_files(folder)
-    return [*there, CSV_FILE] if JOURNAL_FILE in there else there
+    files = viewable_files(folder)
+    return [*files, CSV_FILE] if JOURNAL_FILE in files else files
 
 
 def encodable_text(text: str) -> str:
@@ -124,9 +124,9 @@ def encodable_text(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def url_path(place: str) -> str:
+def url_path(relative: str) -> str:
     """Return the URL path of a folder below the served root."""
-    return f"/{quote(os.fsencode(place))}/" if place != "." else "/"
+    return f"/{quote(os.fsencode(relative))}/" if relative != "." else "/"
 
 
 def check_inside(folder: Path, root: Path) -> None:

@@ -189,8 +189,8 @@ class _Handler(BaseHTTPRequestHandler):
             _BadAddress: the query cannot be parsed.
         """
         try:
-            asked = urlsplit(self.path).query
-            return parse_qs(asked, errors="surrogateescape", max_num_fields=_MAX_FIELDS)
+            requested = urlsplit(self.path).query
+            return parse_qs(requested, errors="surrogateescape", max_num_fields=_MAX_FIELDS)
         except ValueError:
             raise _BadAddress from None
 
@@ -232,17 +232,17 @@ class _Handler(BaseHTTPRequestHandler):
         """Send a video, or the byte range that the player requests."""
         with file.open("rb") as video:
             size = os.fstat(video.fileno()).st_size
-            asked = _RANGE.fullmatch(self.headers.get("Range", ""))
-            first = int(asked[1]) if asked else 0
-            last = min(int(asked[2]) if asked and asked[2] else size - 1, size - 1)
-            if asked and first > last:
+            requested = _RANGE.fullmatch(self.headers.get("Range", ""))
+            first = int(requested[1]) if requested else 0
+            last = min(int(requested[2]) if requested and requested[2] else size - 1, size - 1)
+            if requested and first > last:
                 self._send(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, "no such part", "text/plain")
                 return
-            self.send_response(HTTPStatus.PARTIAL_CONTENT if asked else HTTPStatus.OK)
+            self.send_response(HTTPStatus.PARTIAL_CONTENT if requested else HTTPStatus.OK)
             self.send_header("Content-Type", "video/mp4")
             self.send_header("Accept-Ranges", "bytes")
             self.send_header("Content-Length", str(last - first + 1))
-            if asked:
+            if requested:
                 self.send_header("Content-Range", f"bytes {first}-{last}/{size}")
             self.end_headers()
             video.seek(first)

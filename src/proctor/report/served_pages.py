@@ -86,8 +86,8 @@ def list_page(root: Path) -> str:
     return document_html("runs", list_data(root), styles=("page.css", "runs.css"))
 
 
-def comparison_page(root: Path, places: Sequence[str]) -> str:
-    """Return the page that compares the runs at ``places``; the first is the reference.
+def comparison_page(root: Path, relatives: Sequence[str]) -> str:
+    """Return the page that compares the runs at ``relatives`` with the first of them.
 
     Episodes are paired if the runs share any, otherwise the runs are independent samples.
 
@@ -95,27 +95,27 @@ def comparison_page(root: Path, places: Sequence[str]) -> str:
         UsageError: fewer than two runs, or runs that cannot be compared.
         RunFolderError: a symlink points outside ``root``.
     """
-    folders = [_run_at(root, place) for place in places]
+    folders = [_run_at(root, relative) for relative in relatives]
     if len(folders) < 2:
         raise UsageError("choose two runs of the list to compare", code="run.too-few")
     runs = [load_run(folder).require_rate() for folder in folders]
     values = compare_data(runs, _comparisons(runs), root, gate=False)
     sides = [values["a"], *(section["b"] for section in values["comparisons"])]
     for folder, side in zip(folders, sides, strict=True):
-        place = folder.relative_to(root).as_posix()
-        side |= {"report": url_path(place), "path": encodable_text(place)}
+        relative = folder.relative_to(root).as_posix()
+        side |= {"report": url_path(relative), "path": encodable_text(relative)}
     values["list"] = "/"
     return document_html("compare", values, styles=("page.css", "compare.css"))
 
 
-def _run_at(root: Path, place: str) -> Path:
+def _run_at(root: Path, relative: str) -> Path:
     try:
-        folder = (root / place.strip("/")).resolve()
+        folder = (root / relative.strip("/")).resolve()
         found = folder.is_relative_to(root) and (folder / RUN_FILE).is_file()
     except (ValueError, OSError, RuntimeError):  # not a file name, or a cycle of symlinks
         found = False
     if not found:
-        raise UsageError(f"{place} is not a run; choose runs of the list", code="run.not-found")
+        raise UsageError(f"{relative} is not a run; choose runs of the list", code="run.not-found")
     check_inside(folder, root)
     return folder
 
@@ -170,8 +170,8 @@ def version_of(folder: Path) -> str:
     is_run = (folder / RUN_FILE).is_file()
     record, log = (RUN_FILE, JOURNAL_FILE) if is_run else (RECORD_FILE, LOG_FILE)
     written = (folder / record).stat().st_mtime_ns
-    films = sum(1 for _ in folder.glob(f"{VIDEO_FOLDER}/*/*.mp4"))
-    return f"{_size(folder / log)}-{written}-{films}-{int(is_locked(folder))}"
+    videos = sum(1 for _ in folder.glob(f"{VIDEO_FOLDER}/*/*.mp4"))
+    return f"{_size(folder / log)}-{written}-{videos}-{int(is_locked(folder))}"
 
 
 def _size(file: Path) -> int:

@@ -30,8 +30,8 @@ def stop_reason(folder: Path, resolved: Mapping[str, Any]) -> str | None:
     """
     if monitored_rates(resolved) == NOT_MONITORED:
         return None
-    ours = _ours(folder)
-    stopped = None if ours.get("complete", True) else ours.get("stopped")
+    section = _proctor_section(folder)
+    stopped = None if section.get("complete", True) else section.get("stopped")
     return None if stopped is None else str(stopped)
 
 
@@ -48,18 +48,18 @@ def end_reason(error: BaseException | None) -> str | None:
 
 def interruption_reason(folder: Path, sessions: int) -> str | None:
     """Return why the last session ended early, if that session wrote a reason."""
-    ours = _ours(folder)
-    reason = ours.get("ended") if ours.get("session") == sessions else None
+    section = _proctor_section(folder)
+    reason = section.get("ended") if section.get("session") == sessions else None
     return None if reason is None else str(reason)
 
 
-def _ours(folder: Path) -> dict[str, Any]:
+def _proctor_section(folder: Path) -> dict[str, Any]:
     """Return the section "proctor" of ``eval_info.json``; empty if there is no such file."""
     try:
-        ours = json.loads(read_regular_file(folder / EVAL_INFO_FILE))["proctor"]
+        section = json.loads(read_regular_file(folder / EVAL_INFO_FILE))["proctor"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
-    return ours if isinstance(ours, dict) else {}
+    return section if isinstance(section, dict) else {}
 
 
 def interval_kind(resolved: Mapping[str, Any]) -> str:
@@ -79,7 +79,6 @@ def round_warnings(rows: Sequence[EpisodeRecord], resolved: Mapping[str, Any]) -
     if not missing:
         return []
     return [
-        f"{missing} episode{'s' * (missing != 1)} of rounds that have begun had not ended: what is "
-        "there of those rounds ended quickly, as successes do, so the rate is not to be trusted; "
-        "--resume completes them"
+        f"{missing} episode{'s' * (missing != 1)} missing in incomplete rounds: episodes that end "
+        "first are mostly successes, so the rate cannot be trusted; --resume completes them"
     ]

@@ -87,17 +87,17 @@ def tally(rows: Iterable[EpisodeRecord], anytime: AnytimeInterval | None = None)
     """Summarise episodes; ``anytime`` is set if a stop rule monitors their rate."""
     rows = sorted(rows, key=lambda row: row.key)
     done = [row for row in rows if row.outcome.counts]
-    won = [row for row in done if row.outcome is Outcome.SUCCESS]
+    solved = [row for row in done if row.outcome is Outcome.SUCCESS]
     first = {row.world_key: row.outcome for row in reversed(done)}
     return Tally(
         episodes=len(done),
-        successes=len(won),
+        successes=len(solved),
         diverged=sum(row.outcome is Outcome.DIVERGED for row in done),
         errors=len(rows) - len(done),
         avg_sum_reward=_mean(row.sum_reward for row in done),
         avg_max_reward=_mean(row.max_reward for row in done),
         steps=sum(row.steps or 0 for row in done),
-        mean_steps_to_success=_mean(map(_steps_to_success, won)),
+        mean_steps_to_success=_mean(map(_steps_to_success, solved)),
         worlds=WorldCounts(row.world_key for row in done),
         first=(sum(ended is Outcome.SUCCESS for ended in first.values()), len(first)),
         anytime=anytime,
@@ -152,7 +152,7 @@ def eval_info(
             suite: metrics(episodes, monitored.group) for suite, episodes in by_group(rows).items()
         },
         "overall": overall,
-        "proctor": {**_ours(rows, planned), "stopped": stopped},
+        "proctor": {**_proctor_section(rows, planned), "stopped": stopped},
     }
 
 
@@ -196,7 +196,7 @@ def _metrics(
     }
 
 
-def _ours(rows: list[EpisodeRecord], planned: int) -> dict[str, Any]:
+def _proctor_section(rows: list[EpisodeRecord], planned: int) -> dict[str, Any]:
     done = [row for row in rows if row.outcome.counts]
     tallies = [tally(episodes) for episodes in by_task(done).values()]
     counts = [(added.successes, added.episodes) for added in tallies if added.judged]

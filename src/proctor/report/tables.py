@@ -42,8 +42,8 @@ def fit_table(table: Table, width: int, names: int = 1) -> RenderableType:
         return table
     heads = [str(column.header).partition(" [")[0] for column in table.columns]
     lines: list[Text] = []
-    for place, row in enumerate(table.rows):
-        cells = [column[place] for column in columns]
+    for index, row in enumerate(table.rows):
+        cells = [column[index] for column in columns]
         style = row.style or ""
         name = " / ".join(dict.fromkeys(cells[:names]))
         lines.append(Text(name, style=style, overflow="fold"))

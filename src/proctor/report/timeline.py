@@ -38,12 +38,14 @@ def make_timeline(rows: Sequence[EpisodeRecord], sessions: Sequence[float]) -> T
     for members in _by_session(rows, sessions):
         if not members:
             continue
-        begin = min(_began(rows[place]) for place in members)
-        end = max(rows[place].end_time for place in members)
-        for place in members:
-            row = rows[place]
-            spans[place] = WorkerSpan(offset + _began(row) - begin, row.end_time - _began(row))
-        worker_s += (end - begin) * len({rows[place].worker for place in members})
+        begin = min(_opened_at(rows[index]) for index in members)
+        end = max(rows[index].end_time for index in members)
+        for index in members:
+            row = rows[index]
+            spans[index] = WorkerSpan(
+                offset + _opened_at(row) - begin, row.end_time - _opened_at(row)
+            )
+        worker_s += (end - begin) * len({rows[index].worker for index in members})
         offset += end - begin
         breaks.append(offset)
     return Timeline(spans, breaks[:-1], offset, worker_s)
@@ -95,12 +97,12 @@ def throughput_limit(
 def _by_session(rows: Sequence[EpisodeRecord], sessions: Sequence[float]) -> list[list[int]]:
     """Return the row indices of each session; rows from before all belong to the first."""
     members: list[list[int]] = [[] for _ in sessions or (0.0,)]
-    for place, row in enumerate(rows):
-        begun = sum(start <= row.end_time for start in sessions)
-        members[max(0, begun - 1)].append(place)
+    for index, row in enumerate(rows):
+        n_started = sum(start <= row.end_time for start in sessions)
+        members[max(0, n_started - 1)].append(index)
     return members
 
 
-def _began(row: EpisodeRecord) -> float:
+def _opened_at(row: EpisodeRecord) -> float:
     """Return when the worker started to open the simulator; ``start_time`` is after that."""
     return row.start_time - (row.open_s or 0.0)

@@ -205,18 +205,18 @@ def _last_videos(
             run = load_run(folder / EVALUATIONS / name)
         except (ProctorError, OSError) as error:
             return None, [f"The evaluation of step {step} cannot be read: {error}"]
-        if run.filmed:
+        if run.video_keys:
             return {"step": step, "videos": _videos(run, f"{EVALUATIONS}/{name}")}, []
     return None, []
 
 
-def _videos(run: Run, place: str) -> list[dict[str, str]]:
+def _videos(run: Run, prefix: str) -> list[dict[str, str]]:
     """Return the first videos, failures first."""
-    filmed = [row for row in run.rows if row.key in run.filmed]
+    filmed = [row for row in run.rows if row.key in run.video_keys]
     filmed.sort(key=lambda row: row.outcome is Outcome.SUCCESS)
     return [
         {
-            "video": f"{place}/{row.video}",
+            "video": f"{prefix}/{row.video}",
             "outcome": row.outcome.value,
             "name": f"{row.task} episode {row.episode_index}",
         }

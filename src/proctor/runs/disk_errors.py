@@ -16,11 +16,11 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextlib.contextmanager
-def explaining_disk_errors(kept: Callable[[str], str]) -> Iterator[None]:
+def explaining_disk_errors(kept_text: Callable[[str], str]) -> Iterator[None]:
     """Add to a ``WriteFailed`` of the block what was kept and how to continue.
 
     Args:
-        kept: returns that text, given the advice about the disk.
+        kept_text: returns that text, given the advice about the disk.
 
     Raises:
         RunFolderError: instead of the ``WriteFailed``.
@@ -29,7 +29,7 @@ def explaining_disk_errors(kept: Callable[[str], str]) -> Iterator[None]:
         yield
     except WriteFailed as error:
         raise RunFolderError(
-            f"{error}; {kept(disk_error_advice(error.__cause__))}", code=error.code
+            f"{error}; {kept_text(disk_error_advice(error.__cause__))}", code=error.code
         ) from error.__cause__
 
 

@@ -195,8 +195,8 @@ class RunFolder:
             _check_same_episodes(self.path, earlier, record)
         sessions = [] if earlier is None else earlier.sessions
         ends = [row.end_time for row in read_journal(self.path).rows]
-        began = clock.begin_session(not_before=max([*sessions, *ends], default=0.0))
-        return replace(record, sessions=[*sessions, began])
+        started = clock.begin_session(not_before=max([*sessions, *ends], default=0.0))
+        return replace(record, sessions=[*sessions, started])
 
 
 def make_new_folder(path: Path) -> Path:

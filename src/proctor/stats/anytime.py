@@ -53,20 +53,20 @@ def monitored_rates(resolved: Mapping[str, Any]) -> MonitoredRates:
     settings = resolved.get("eval")
     rule = settings.get("stop_when") if isinstance(settings, Mapping) else None
     rule = "never" if rule is None else str(rule).strip()
-    anyhow = AnytimeInterval()
+    any_width = AnytimeInterval()
     if rule == "never":
         against = resolved.get("against") is not None
-        return MonitoredRates(anyhow, anyhow, anyhow) if against else NOT_MONITORED
+        return MonitoredRates(any_width, any_width, any_width) if against else NOT_MONITORED
     name, _, number = rule.partition("<")
     try:
         width = float(number)
     except ValueError:
         width = math.nan
     if not 0 < width < 1:  # a rule that this version does not know
-        return MonitoredRates(anyhow, anyhow, anyhow)
+        return MonitoredRates(any_width, any_width, any_width)
     if name.strip() == "task_ci_width":
-        return MonitoredRates(anyhow, AnytimeInterval(width), anyhow)
-    return MonitoredRates(AnytimeInterval(width), anyhow, anyhow)
+        return MonitoredRates(any_width, AnytimeInterval(width), any_width)
+    return MonitoredRates(AnytimeInterval(width), any_width, any_width)
 
 
 def rate_interval(
@@ -115,8 +115,8 @@ def _mixture_interval(successes: int, n: int, enough: float) -> Interval:
     failures = n - successes
     mean = math.lgamma(successes + 1) + math.lgamma(failures + 1) - math.lgamma(n + 2)
 
-    def capital(p: float, won: int) -> float:
-        return mean - won * math.log(p) - (n - won) * math.log1p(-p)
+    def capital(p: float, hits: int) -> float:
+        return mean - hits * math.log(p) - (n - hits) * math.log1p(-p)
 
     low = _lower_end(lambda p: capital(p, successes), enough, successes / n)
     high = _lower_end(lambda p: capital(p, failures), enough, failures / n)

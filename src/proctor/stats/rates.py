@@ -63,9 +63,9 @@ def wilson_interval(
         return None
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
     p = successes / n
-    worth = n if effective_n is None else effective_n
-    centre = (p + z * z / (2 * worth)) / (1 + z * z / worth)
-    half = z / (1 + z * z / worth) * math.sqrt(p * (1 - p) / worth + z * z / (4 * worth * worth))
+    n_eff = n if effective_n is None else effective_n
+    centre = (p + z * z / (2 * n_eff)) / (1 + z * z / n_eff)
+    half = z / (1 + z * z / n_eff) * math.sqrt(p * (1 - p) / n_eff + z * z / (4 * n_eff * n_eff))
     low = 0.0 if successes == 0 else max(0.0, centre - half)
     high = 1.0 if successes == n else min(1.0, centre + half)
     return low, high
@@ -136,10 +136,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """
     adjusted = [0.0] * len(p_values)
     largest = 0.0
-    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
-    for rank, place in enumerate(order):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
-        adjusted[place] = largest
+    order = sorted(range(len(p_values)), key=lambda index: p_values[index])
+    for rank, index in enumerate(order):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = largest
     return adjusted
 
 
@@ -151,8 +151,8 @@ def rate_text(
     If episodes share worlds, the text ends with ``n=450 (150 worlds)``. The interval is Wilson's,
     corrected for shared worlds, unless another is given.
     """
-    worth = None if worlds is None else worlds.effective_n
-    interval = interval or wilson_interval(successes, n, effective_n=worth)
+    n_eff = None if worlds is None else worlds.effective_n
+    interval = interval or wilson_interval(successes, n, effective_n=n_eff)
     if interval is None:
         return "n/a"
     low, high = interval

@@ -607,7 +607,7 @@ def test_a_run_interrupted_amid_its_rounds_says_so(run: Callable[..., Evaluation
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join(lines[:-1]))
     (warning,) = page_data(load_run(stopped.path))["warnings"]
-    assert warning.startswith("1 episode of rounds that have begun had not ended")
+    assert warning.startswith("1 episode missing")
 
 
 def test_a_reference_without_the_planned_episodes_is_refused_before_anything_starts(
