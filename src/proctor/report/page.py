@@ -25,7 +25,9 @@ def write_page(folder: Path, output: Path | None = None) -> Path:
     """
     output = output or folder / REPORT_FILE
     run = page_data(load_run(folder))
-    run |= {"folder": _relative(folder, output.parent), "files": viewable_files(folder)}
+    # The path from the page to the run folder, where the videos are.
+    relative = Path(os.path.relpath(folder, output.parent)).as_posix()
+    run |= {"folder": relative, "files": viewable_files(folder)}
     write_run_file(output, page_html(run))
     return output
 
@@ -33,8 +35,3 @@ def write_page(folder: Path, output: Path | None = None) -> Path:
 def page_html(run: Mapping[str, Any]) -> str:
     """Return the page that shows ``run``, the values of ``page_data``."""
     return document_html("page", run, styles=("page.css",))
-
-
-def _relative(folder: Path, start: Path) -> str:
-    """Return the path from the page to the run folder, where the videos are."""
-    return Path(os.path.relpath(folder, start)).as_posix()

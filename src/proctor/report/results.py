@@ -89,7 +89,10 @@ class Results:
         Values that were not measured are None.
         """
         videos = videos_in(self.path)
-        return [_record(row) | {"video": _known(row.video, videos)} for row in self.rows]
+        return [
+            _record(row) | {"video": row.video if row.video in videos else None}
+            for row in self.rows
+        ]
 
     def to_pandas(self) -> Any:
         """Return the episodes as a pandas data frame, one row each.
@@ -149,10 +152,6 @@ def _csv_cell(value: Any) -> Any:
 
 def _record(row: EpisodeRecord) -> dict[str, Any]:
     return {name: getattr(row, name) for name in _COLUMNS} | {"outcome": row.outcome.value}
-
-
-def _known(video: str, videos: frozenset[str]) -> str | None:
-    return video if video in videos else None
 
 
 def _tally_line(group: str, task: str, added: Tally) -> str:
