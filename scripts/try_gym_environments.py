@@ -67,13 +67,15 @@ def _run(environment: Environment) -> str:
         run = proctor.evaluate(
             "random", env, n_episodes=2, video=video, output_dir=Path(folder, "run")
         )
-        (film,) = Path(folder).rglob("*.mp4")
-        with av.open(str(film)) as file:
+        (video,) = Path(folder).rglob("*.mp4")
+        with av.open(str(video)) as file:
             stream = file.streams.video[0]
             frames = [frame.to_ndarray(format="gray") for frame in file.decode(stream)]
             shown = f"{len(frames)} frames of {stream.width}x{stream.height}"
         if not all(frame.std() > 1 for frame in frames):
-            raise ProctorError(f"a frame of its film is of one colour ({shown})")
+            raise ProctorError(
+                f"a frame of its video has only one colour ({shown})", code="video.blank"
+            )
     steps = "+".join(str(row.steps) for row in run.rows)
     return f"{run}; {steps} steps; film: {shown}"
 
