@@ -1,4 +1,4 @@
-"""``python -m tests.fuzz``: many hostile cases of every kind, and a table of what came of them."""
+"""``python -m tests.fuzz``: runs many hostile cases of every kind and prints a table of results."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tests.fuzz.campaign import Part, Tally, run_part
 from tests.fuzz.kinds import KINDS
 
 _PARTS_EACH = 8
-"""How many parts a process runs."""
+"""Number of parts that a process runs."""
 _PART = 1000
-"""Cases that are run in one yard, which takes a second or two to set up."""
+"""Cases per sandbox, which takes a second or two to set up."""
 
 
 def parts_of(cases: int, seed: int, only: str | None = None) -> list[Part]:
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def _tallied(parts: list[Part], jobs: int) -> Iterator[tuple[Part, Tally]]:
-    """Run ``parts`` side by side, with fresh processes now and then: Hypothesis remembers a lot.
+    """Run ``parts`` in parallel, and restart processes now and then, since Hypothesis keeps memory.
 
     (A pool can replace its own after some tasks, but Python 3.11's then waits for ever at times.)
     """

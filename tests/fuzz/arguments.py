@@ -1,4 +1,4 @@
-"""Kinds of cases that come as words and as config files: flags of every command."""
+"""Fuzzing of command-line flags and config files of every command."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def flags_for(env: str, policy: str) -> list[Flag]:
 
 @st.composite
 def eval_words(draw: Draw, bases: list[tuple[str, str]]) -> list[str]:
-    """Return the words of an evaluation with one to three hostile flags."""
+    """Return the arguments of an evaluation with one to three hostile flags."""
     env, policy = draw(st.sampled_from(bases))
     said = [f"--env.type={env}", f"--policy.type={policy}", "--eval.n_episodes=2"]
     said += [f"--policy.{flag}" for flag in _SMALL.get(policy, [])]
@@ -64,7 +64,7 @@ def eval_flags(draw: Draw, yard: Yard) -> None:
 
 
 def network_flags(draw: Draw, yard: Yard) -> None:
-    """Flags of untrained networks, whose sizes they are."""
+    """Flags of untrained networks, which set their sizes."""
     yard.ask(["eval", *draw(eval_words(NETWORKS))])
 
 
@@ -87,7 +87,7 @@ _EDIT_FLAGS = [
 
 
 def data_words(draw: Draw, yard: Yard) -> None:
-    """Words and flags of ``proctor data``, none of which names a dataset."""
+    """Arguments of ``proctor data`` that name no dataset."""
     said = [words(draw(texts)) for _ in range(draw(st.integers(0, 3)))]
     for _ in range(draw(st.integers(0, 3))):
         name = draw(st.one_of(st.sampled_from(_EDIT_FLAGS), texts))
@@ -96,7 +96,7 @@ def data_words(draw: Draw, yard: Yard) -> None:
 
 
 def other_words(draw: Draw, yard: Yard) -> None:
-    """Words and flags of the other commands, none of which names a run."""
+    """Arguments of the other commands that name no run."""
     command = draw(st.sampled_from([*_OTHERS, None]))
     if command is None:
         yard.ask(

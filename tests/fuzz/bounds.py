@@ -1,4 +1,4 @@
-"""What a case may take: time, memory, and nothing that a library says past Python."""
+"""Limits of a case: time, memory, and no output of libraries that bypasses Python."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from types import FrameType
 LONGEST_CPU_S, LONGEST_S = 3, 60
 """A case takes milliseconds; one that works or waits this long is a denial of service."""
 ROOM = 3 * 2**30
-"""Bytes of address space beyond what was taken at the start: bombs must fail, not swap."""
+"""Bytes of address space beyond the start, so that bombs fail instead of swapping."""
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def alarm() -> Iterator[None]:
 
 @contextmanager
 def unheard() -> Iterator[list[bytes]]:
-    """Give a list that in the end has what was said past Python: Rust's panics, FFmpeg's notes."""
+    """Yield a list that finally holds output that bypassed Python: Rust panics, FFmpeg notes."""
     said: list[bytes] = []
     sys.stderr.flush()
     kept, heard = os.dup(2), os.memfd_create("stderr")
@@ -66,14 +66,14 @@ def little_room() -> Iterator[None]:
 
 @dataclass
 class Taken:
-    """What something took of this process, in all its threads."""
+    """Resources that a block used, over all threads of this process."""
 
     cpu_s: float = 0.0
     memory: int = 0
-    """Bytes of resident memory at its peak, beyond what there was before."""
+    """Peak resident memory in bytes, beyond that before the block."""
 
     def note(self, other: Taken) -> None:
-        """Keep the larger of each."""
+        """Keep the maximum of each field."""
         self.cpu_s, self.memory = max(self.cpu_s, other.cpu_s), max(self.memory, other.memory)
 
 

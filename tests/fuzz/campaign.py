@@ -1,4 +1,4 @@
-"""Runs many cases of one kind and counts what came of them."""
+"""Runs many cases of one kind and collects the findings."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tests.fuzz.kinds import KINDS, Kind
 from tests.fuzz.yard import BrokenPromise, Yard, opened_yard
 
 _AT_ONCE = 500
-"""Hypothesis remembers what it tried; past some hundred cases that costs more than it saves."""
+"""Cases per Hypothesis run; its memory of tried cases gets costly beyond a few hundred."""
 
 
 @dataclass
 class Tally:
-    """How many cases ran, and the findings, each once."""
+    """Number of cases, and the distinct findings."""
 
     cases: int = 0
     cpu_s: float = 0.0
     worst: Taken = field(default_factory=Taken)
-    """The most that one connection took, where that is measured."""
+    """Maximum resources of one connection, if measured."""
     findings: dict[str, str] = field(default_factory=dict)
-    """The gist of what went wrong -> the first case of it."""
+    """First case of each distinct fault."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Part:
 
 
 def run_part(part: Part) -> Tally:
-    """Run one part in a yard of its own."""
+    """Run one part in its own sandbox."""
     began = time.process_time()
     with opened_yard() as yard:
         tally = attack(KINDS[part.kind], part.cases, part.seed, yard)
@@ -52,7 +52,7 @@ def run_part(part: Part) -> Tally:
 
 
 def attack(kind: Kind, cases: int, first_seed: int, yard: Yard) -> Tally:
-    """Run at least ``cases`` cases of ``kind``; the same seed gives the same ones."""
+    """Run at least ``cases`` cases of ``kind``; the same seed gives the same cases."""
     if not yard.checkpoints:
         yard.checkpoints += good_checkpoints(yard.root / "checkpoints")
     if not yard.datasets:

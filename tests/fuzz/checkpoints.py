@@ -1,4 +1,4 @@
-"""Kinds of cases that come as checkpoints: folders, safetensors files, and what the Hub answers."""
+"""Fuzzing of checkpoints: folders, safetensors files and Hub responses."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _DIT: dict[str, Any] = {
 
 
 def good_checkpoints(folder: Path) -> list[Files]:
-    """Return a small ACT, a small Diffusion, and ACTs of older and other ways to keep weights."""
+    """Return checkpoints of a small ACT, a small Diffusion, and ACTs in other weight formats."""
     return [
         _written(act.PLUGIN, ActConfig(input_features=INPUTS, output_features=ACTION, **_ACT),
         folder / "a"),
@@ -67,7 +67,7 @@ def good_checkpoints(folder: Path) -> list[Files]:
 
 
 def good_listener(folder: Path) -> Files:
-    """Return a policy that is told its task by tokens, with its tokenizer; its CLIP stays here."""
+    """Return a language-conditioned policy with its tokenizer, without its CLIP weights."""
     clip = write_clip(folder / "clip")
     config = DitConfig(
         input_features=INPUTS, output_features=ACTION, text_encoder_name=str(clip), **_DIT
@@ -109,7 +109,7 @@ def _legacy(modern: Path, file: Path) -> Files:
 
 @st.composite
 def hostile_tensors(draw: Draw, valid: bytes) -> bytes:
-    """Return a safetensors file whose header lies, whose data is odd, or that is something else."""
+    """Return an invalid safetensors file: wrong header, odd data, or another format."""
     length = int.from_bytes(valid[:8], "little")
     header, data = json.loads(valid[8 : 8 + length]), valid[8 + length :]
     how = draw(st.sampled_from(["header", "header", "length", "spoil", "names", "shape", "dtype"]))
@@ -226,7 +226,7 @@ _IDS = [
 
 
 def hub(draw: Draw, yard: Yard) -> None:
-    """Hub ids, revisions, what the Hub may answer, and the folders that come of it."""
+    """Hub ids, revisions, Hub responses and the resulting folders."""
     from huggingface_hub import errors
 
     answers: list[Any] = [

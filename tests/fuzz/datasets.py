@@ -1,4 +1,4 @@
-"""Kinds of cases that come as datasets: hostile info.json, tables and videos, read and edited."""
+"""Fuzzing of datasets: hostile info.json, tables and videos, read and edited."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _DTYPES = [
 
 
 def good_datasets() -> list[Files]:
-    """Return the files of a dataset with a video, and of one with pictures in its table."""
+    """Return the files of a dataset with a video, and of one with images in its table."""
     return [_files(GOLDEN / name) for name in ("video3ep", "image1ep")]
 
 
@@ -56,14 +56,14 @@ def _written(folder: Path, files: Files) -> Path:
 
 
 def _some(draw: Draw, yard: Yard, ending: str) -> tuple[Files, str]:
-    """Return a good dataset's files and the name of one of them."""
+    """Return the files of a valid dataset and the name of one of them."""
     named = [files for files in yard.datasets if any(name.endswith(ending) for name in files)]
     files = dict(draw(st.sampled_from(named)))
     return files, draw(st.sampled_from(sorted(name for name in files if name.endswith(ending))))
 
 
 def infos(draw: Draw, yard: Yard) -> None:
-    """A dataset whose info.json lies: templates, sizes, types, names, counts."""
+    """A dataset with a false info.json: templates, sizes, types, names, counts."""
     files, name = _some(draw, yard, draw(st.sampled_from(["info.json"] * 4 + ["stats.json"])))
     tree = json.loads(files[name])
     how = draw(st.sampled_from(["any", "any", "template", "feature", "feature", "count"]))
@@ -101,7 +101,7 @@ def _lie(draw: Draw, tree: dict[str, Any], how: str) -> None:
 
 
 def tables(draw: Draw, yard: Yard) -> None:
-    """A dataset of which a Parquet file is cut, changed, or says what cannot be."""
+    """A dataset with a truncated, changed or inconsistent Parquet file."""
     files, name = _some(draw, yard, ".parquet")
     if draw(st.integers(0, 2)):
         files[name] = _hostile_table(draw, files[name])
@@ -168,7 +168,7 @@ _BOXES = [b"mvhd", b"tkhd", b"mdhd", b"elst", b"stsd", b"av01", b"av1C", b"stts"
 
 
 def videos(draw: Draw, yard: Yard) -> None:
-    """A dataset of which a video is cut, changed, or has boxes that lie."""
+    """A dataset with a truncated or changed video, or with false MP4 boxes."""
     files, name = _some(draw, yard, ".mp4")
     blob = files[name]
     how = draw(st.sampled_from(["boxes", "boxes", "spoil", "playlist", "link"]))
@@ -184,7 +184,7 @@ def videos(draw: Draw, yard: Yard) -> None:
 
 
 def _lying_box(draw: Draw, blob: bytes) -> bytes:
-    """Put an odd number somewhere into, or before, one of the boxes."""
+    """Insert an odd number into or before one of the boxes."""
     place = blob.find(draw(st.sampled_from(_BOXES)))
     at = max(0, place - 4) + 2 * draw(st.integers(0, 50))
     number = draw(st.sampled_from([0, 1, 2, 255, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1]))
@@ -194,7 +194,7 @@ def _lying_box(draw: Draw, blob: bytes) -> bytes:
 
 
 def _PLAYLISTS(yard: Yard) -> list[bytes]:  # noqa: N802  as long as a constant would be
-    """Return files that make FFmpeg open others if it is let."""
+    """Return files that could make FFmpeg open other files."""
     secret = yard.outside / "secret.mp4"
     return [
         f"#EXTM3U\n#EXTINF:1,\nfile://{secret}\n#EXT-X-ENDLIST\n".encode(),
@@ -230,7 +230,7 @@ _VERBS = {
     "stats": ["{root}", "--images", "--in_place"],
     "convert": ["{root}", "--output={out}"],
 }
-"""What is asked of a dataset, which may be refused but must not break."""
+"""Commands on a dataset, which may be refused but must not crash."""
 
 
 def _replace(place: Path, target: str, yard: Yard) -> None:
@@ -246,7 +246,7 @@ def _replace(place: Path, target: str, yard: Yard) -> None:
 
 
 def read(draw: Draw, yard: Yard, root: Path) -> None:
-    """Open it from Python and read some items, with and without deltas."""
+    """Open the dataset from Python and read some items, with and without delta timestamps."""
     deltas = draw(st.sampled_from([None, {"action": [0.0, 0.1]}, {"observation.state": [-0.1]}]))
     with yard.watched(f"reading {root}"):
         try:

@@ -1,7 +1,7 @@
-"""Kinds of cases that come with the large families: adapters, sharded weights, pipelines, prompts.
+"""Fuzzing of large policy families: adapters, sharded weights, pipelines and prompts.
 
-Networks of billions are not built here: what is read before them is, by the files that LeRobot
-wrote of its tiny ones (tests/golden/data).
+The large networks are not built. The files that are read before them are, from LeRobot's tiny
+versions (tests/golden/data).
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def adapters(draw: Draw, yard: Yard) -> None:
 
 @cache
 def good_families() -> dict[str, Files]:
-    """Return what is read before the networks: configs, pipelines and tokenizers of each family."""
+    """Return configs, pipelines and tokenizers of each family, which are read first."""
     words, codes = "tokenizer", "action_tokenizer"
     pi, xvla, smol, dit = (GOLDEN / n for n in ("pi_runs", "xvla_run", "smolvla_run", "dit_run"))
     places = {
@@ -149,7 +149,7 @@ def _files(folder: Path, inner: dict[str, Path]) -> Files:
 
 
 def pipelines(draw: Draw, yard: Yard) -> None:
-    """Pipelines of a large family, hostile ones: read, and heard and acted through."""
+    """Hostile pipelines of a large family: loaded, and applied to observations and actions."""
     good = good_families()
     valid = good[draw(st.sampled_from(sorted(good)))]
     files = dict(valid)
@@ -170,7 +170,7 @@ def pipelines(draw: Draw, yard: Yard) -> None:
 
 @st.composite
 def _other_steps(draw: Draw, pipeline: Any) -> Any:
-    """Return a pipeline with steps of others', in another order, twice or without their config."""
+    """Return a pipeline with foreign, reordered, repeated or unconfigured steps."""
     steps = pipeline["steps"]
     found = [
         json.loads(each["policy_preprocessor.json"])["steps"] for each in good_families().values()
@@ -201,7 +201,7 @@ def _other_steps(draw: Draw, pipeline: Any) -> Any:
 
 
 def _heard_and_played(folder: Path) -> None:
-    """Do all that an evaluation does with pipelines, around a network that is not there."""
+    """Use pipelines as an evaluation does, without a network."""
     _, config, _ = read_config(folder)
     pre, post = read_pipelines(folder, config)
     renames = pre.rename_map
@@ -223,7 +223,7 @@ def _no_hub() -> Any:
 
 
 def _judged(yard: Yard, do: Any, what: str) -> None:
-    """Have the yard watch what is done in Python, which may end in an error of ours.
+    """Run Python code in the sandbox; it may raise one of Proctor's errors.
 
     Its text may be long and have odd letters: it loses them where a command prints it.
     """

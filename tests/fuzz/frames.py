@@ -1,4 +1,4 @@
-"""Kinds of cases that come as frames: what strangers send to ``serve``, or answer ``remote``."""
+"""Fuzzing of protocol frames: requests to ``serve`` and replies to ``remote``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.fuzz.sentinel import CANARY
 from tests.fuzz.yard import BrokenPromise, Yard
 
 AT_ONCE = 200
-"""Frames of one case: each takes microseconds, a case milliseconds."""
+"""Frames of one case; a frame takes microseconds, a case milliseconds."""
 _PICTURE, _STATE = np.zeros((4, 4, 3), np.uint8), np.zeros(2, np.float32)
 _INPUTS = Inputs(
     {
@@ -175,7 +175,7 @@ def _hear_lerobot(frame: bytes) -> None:
 
 
 def _tried(hear: Callable[[], Any]) -> Any:
-    """Return what a frame is heard as; None where it is refused, which is one line."""
+    """Return the decoded frame; None if it is refused with one line."""
     try:
         return hear()
     except ProctorError as refused:
@@ -185,7 +185,7 @@ def _tried(hear: Callable[[], Any]) -> Any:
 
 
 def mutated_frame(chance: random.Random, good: list[bytes]) -> bytes:
-    """Return a frame that somebody has been at."""
+    """Return a manipulated frame."""
     frame = bytearray(chance.choice(good))
     for _ in range(chance.choice((1, 1, 2, 4, 8))):
         place = chance.randrange(len(frame) + 1)
@@ -217,7 +217,7 @@ def _odd(chance: random.Random) -> Any:
 
 
 def _replaced(chance: random.Random, frame: bytes) -> bytes:
-    """Return a frame of MessagePack in which something is something else."""
+    """Return a MessagePack frame with one value replaced."""
     try:
         tree = msgspec.msgpack.decode(frame)
     except (msgspec.DecodeError, ValueError):
@@ -250,7 +250,7 @@ def _frame(chance: random.Random, good: list[bytes]) -> bytes:
 
 
 def _heard(frame: bytes, hear: Callable[[bytes], None]) -> None:
-    """Hear one frame; whatever is wrong with us is a finding that names it."""
+    """Decode one frame; a fault is a finding that names the frame."""
     try:
         hear(frame)
     except BrokenPromise:

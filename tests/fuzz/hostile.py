@@ -1,4 +1,4 @@
-"""What an attacker writes: values, words and files, as Hypothesis strategies."""
+"""Hypothesis strategies for hostile values, arguments and files."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ ODD = [None, True, False, [], {}, [[]], [None], {"a": {}}, {"": ""}, [1, 2], ["x
 texts = st.one_of(st.sampled_from(TEXTS), st.text(max_size=12))
 numbers = st.one_of(st.sampled_from(NUMBERS), st.integers(-5, 300))
 values = st.one_of(texts, numbers, st.sampled_from(ODD))
-"""Anything that JSON can say, as small as it can hurt."""
+"""Any JSON value, kept small."""
 
 
 def words(value: str) -> str:
-    """Return ``value`` as a user would give it: the system ends words at a NUL.
+    """Return ``value`` as a command-line argument, which the system ends at a NUL.
 
     Code that a flag names is the user's own and is imported, so flags do not name the canary.
     """
@@ -60,7 +60,7 @@ def words(value: str) -> str:
 
 @st.composite
 def mutated(draw: Draw, valid: Any) -> Any:
-    """Return a copy of a JSON value with one to three things in it changed."""
+    """Return a copy of a JSON value with one to three changes."""
     tree = {"": copy.deepcopy(valid)}
     for _ in range(draw(st.integers(1, 3))):
         places = list(_places(tree))
@@ -95,7 +95,7 @@ def _change(draw: Draw, holder: Any, key: Any) -> None:
 
 @st.composite
 def json_bytes(draw: Draw, valid: Any) -> bytes:
-    """Return the bytes of a JSON file that once was ``valid``."""
+    """Return a manipulated JSON file, made from ``valid``."""
     tree = draw(mutated(valid))
     blob = json.dumps(tree).encode()
     if draw(st.integers(0, 5)):
@@ -111,7 +111,7 @@ b"{}",
 
 @st.composite
 def spoiled(draw: Draw, blob: bytes) -> bytes:
-    """Return bytes cut short, with some of them changed or put in, or something else altogether."""
+    """Return truncated, changed, extended or replaced bytes."""
     how = draw(st.sampled_from(["cut", "flip", "insert", "bomb"]))
     at = draw(st.integers(0, len(blob)))
     if how == "cut":

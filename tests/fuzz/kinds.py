@@ -1,4 +1,4 @@
-"""All kinds of cases, and how many of every thousand each gets."""
+"""All kinds of cases, with their shares per thousand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.fuzz.yard import Yard
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of hostile input: ``attack`` draws a case and has the yard judge it."""
+    """One kind of hostile input: ``attack`` draws a case and checks it in the sandbox."""
 
     name: str
     share: int

@@ -1,4 +1,4 @@
-"""Kinds of cases that come over the wire, to ``view`` and ``--live``, and the lists of runs."""
+"""Fuzzing of HTTP requests to ``view`` and ``--live``, and of run lists."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.fuzz.yard import SECRET, BrokenPromise, Yard
 
 
 class _Wire:
-    """A connection that has said all it will say, and keeps the answer."""
+    """A fake connection with a complete request, which records the reply."""
 
     def __init__(self, request: bytes) -> None:
         self.request = request
@@ -29,7 +29,7 @@ class _Wire:
         self.answer += part
 
     def settimeout(self, seconds: float | None) -> None:
-        """It never waits."""
+        """Do nothing: the fake never blocks."""
 
 
 _PATHS = [
@@ -68,7 +68,7 @@ _NO_REQUESTS = [
     b"GET / HTTP/1.1\nHost: 127.0.0.1\n",
     b"GET " + b"/" * 70_000, b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 5000, b"SSH-2.0-x\r\n",
 ]  # fmt: skip
-"""What no browser sends."""
+"""Requests that no browser sends."""
 _paths = st.one_of(st.sampled_from(_PATHS), texts.map(lambda text: f"/{text}"))
 
 
@@ -95,7 +95,7 @@ _sent = st.one_of(
 
 
 def requests(draw: Draw, yard: Yard) -> None:
-    """What a browser, or something else, sends to ``view``."""
+    """HTTP requests to ``view``, from a browser or another client."""
     folder, sent = _served(draw, yard), draw(_sent)
     wire = _Wire(sent)
     server: Any = yard.server(folder, token=draw(st.sampled_from([None, None, "token"])))
@@ -126,7 +126,7 @@ def _served(draw: Draw, yard: Yard) -> Path:
 
 
 def lists(draw: Draw, yard: Yard) -> None:
-    """The list of runs that ``view`` makes of a folder with hostile runs and names."""
+    """The run list of ``view`` for a folder with hostile runs and names."""
     folder = yard.inputs / "served"
     name = draw(texts).replace("/", "_").replace("\0", "_")[:80] or "x"
     name = os.fsdecode(name.encode("utf-8", "surrogatepass"))  # what a disk can hold

@@ -1,4 +1,4 @@
-"""Kinds of cases that come as run folders: report, compare, --resume, --against and audit."""
+"""Fuzzing of run folders: report, compare, --resume, --against and audit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.fuzz.hostile import Draw, json_bytes, mutated, spoiled, texts, values
 from tests.fuzz.yard import Yard
 
 Files = dict[str, bytes]
-"""Name -> content of every file of a folder."""
+"""Content of every file of a folder, by name."""
 
 _LINK_NAMES = [
     "run.json", ".run.json.1.part", "episodes.jsonl", "sessions.jsonl", "eval_info.json", ".lock",
@@ -36,7 +36,7 @@ def write_files(folder: Path, files: Files) -> None:
 
 @st.composite
 def hostile_files(draw: Draw, valid: Files) -> Files:
-    """Return a folder's files with one or two of them changed as their kind allows."""
+    """Return a folder's files with one or two of them changed according to their format."""
     files = dict(valid)
     for _ in range(draw(st.integers(1, 2))):
         name = draw(st.sampled_from(sorted(valid)))
@@ -51,7 +51,7 @@ def hostile_files(draw: Draw, valid: Files) -> Files:
 
 @st.composite
 def hostile_lines(draw: Draw, valid: bytes) -> bytes:
-    """Return a file of JSON lines of which some were changed, cut, doubled or put in."""
+    """Return a JSON-lines file with changed, cut, repeated or inserted lines."""
     lines = valid.splitlines()
     for _ in range(draw(st.integers(1, 2))):
         at = draw(st.integers(0, len(lines) - 1))
@@ -88,7 +88,7 @@ _lies = st.fixed_dictionaries(
         "seed": st.sampled_from([0, 1000, 1001, 2**31]),
     },
 )
-"""Fields that each may have, and that together say what cannot be."""
+"""Fields that are valid alone and contradict each other."""
 
 
 def _loaded(line: bytes) -> Any:
@@ -99,7 +99,7 @@ def _loaded(line: bytes) -> Any:
 
 
 def plant(draw: Draw, folder: Path, yard: Yard) -> None:
-    """Put something in the folder that is not a plain file, one time in four."""
+    """Put something that is not a regular file into the folder, one time in four."""
     if draw(st.integers(0, 3)):
         return
     place = folder / draw(st.sampled_from(_LINK_NAMES))

@@ -1,7 +1,7 @@
-"""Sees what the interpreter does while a case runs: files written, programs started, code loaded.
+"""Audit hook that records files written, programs started and code loaded during a case.
 
-Python reports such things to audit hooks (PEP 578) wherever they happen, in libraries too, so a
-case need not know how it might be broken out of.
+Python reports these events to audit hooks (PEP 578), also for libraries, so a case need not know
+how an attack might escape.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from pathlib import Path
 from typing import Any
 
 CANARY = "proctor_fuzz_canary"
-"""A module that exists and that only hostile input names: nobody may import it."""
+"""An existing module that only hostile input names; it must never be imported."""
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _CHANGES = {
     "os.mkdir": 1, "os.rename": 2, "os.remove": 1, "os.rmdir": 1, "os.symlink": 2, "os.link": 2,
     "os.truncate": 1, "os.chmod": 1, "os.chown": 1, "os.utime": 1, "shutil.rmtree": 1,
 }  # fmt: skip
-"""Events that change the disk, with how many of their arguments are paths."""
+"""Audit events that change the disk, with the number of their path arguments."""
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty")
 _RUNS_CODE = (
     "pickle.find_class", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.startfile",
     "ctypes.dlopen", "socket.connect", "socket.getaddrinfo",
 )  # fmt: skip
 _OWN_LIBRARIES = ("ctypes.dlopen", (None,))
-"""What this process is made of already: two folders take each other's name by a call of libc's."""
+"""Libraries that are loaded already; libc is used to exchange two folders."""
 _PROGRAMS = ("uname",)
-"""What an evaluation may start: run.json says which platform it ran on."""
+"""Programs that an evaluation may start, to record the platform in run.json."""
 
 
 class Sentinel:
-    """Notes what was done outside ``roots`` while it is on duty."""
+    """Records forbidden events while it is active."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -44,7 +44,7 @@ class Sentinel:
 
     @contextmanager
     def on_duty(self, roots: Sequence[Path]) -> Iterator[None]:
-        """Note every write that is not below one of ``roots``, and all foreign code."""
+        """Record writes outside ``roots``, started programs and loaded code."""
         self.seen.clear()
         self._roots = tuple(os.path.realpath(root) for root in roots)
         try:

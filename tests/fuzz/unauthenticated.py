@@ -1,4 +1,4 @@
-"""Kinds of cases that come before a key is checked: raw bytes at the port of a running server.
+"""Fuzzing of raw bytes before the key is checked, at the port of a running server.
 
 A case is 200 connections, each measured on its own: what the process takes for it, in all threads,
 so the libraries that parse (websockets, gRPC) are measured too.
@@ -33,7 +33,7 @@ from tests.fuzz.yard import BrokenPromise, Yard
 from tests.unit.protocols.serving import served
 
 MAX_CPU_S, MAX_MEMORY = 0.1, 64 * 2**20
-"""What the bytes of one connection may take."""
+"""Limits of one connection's resources."""
 _HANG_S = 120
 _TIMEOUT_S = 20.0
 _KEY = random.SystemRandom().randbytes(16).hex()
@@ -132,7 +132,7 @@ def _groot_bytes(chance: random.Random) -> bytes:
 
 
 def _literal(name: bytes, value: bytes) -> bytes:
-    """Return a header of HTTP/2, written out."""
+    """Return an HTTP/2 header, not compressed."""
     return b"\x00" + _length(name) + name + _length(value) + value
 
 
@@ -192,7 +192,7 @@ def _lerobot_bytes(chance: random.Random) -> bytes:
 
 
 def _server(protocol: Protocol, yard: Yard) -> tuple[str, PolicyService]:
-    """Return a server with a key; it is there as long as the yard."""
+    """Return a server with a key, which lives as long as the sandbox."""
     if protocol.value not in yard.servers:
         opened = served(protocol=[protocol.value], api_key=_KEY)
         yard.servers[protocol.value] = yard.held.enter_context(opened)
@@ -200,7 +200,7 @@ def _server(protocol: Protocol, yard: Yard) -> tuple[str, PolicyService]:
 
 
 def _said(port: int, data: bytes) -> None:
-    """Say something, and hear what there is to hear until the server hangs up."""
+    """Send bytes and read until the server closes the connection."""
     with socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT_S) as line:
         line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         try:
@@ -215,7 +215,7 @@ def _said(port: int, data: bytes) -> None:
 
 
 def _judged(port: int, data: bytes, yard: Yard) -> None:
-    """Refuse bytes that take too much. A garbage collection may fall on some: once more tells."""
+    """Check the resources for some bytes; retry once, since a garbage collection may interfere."""
     for _ in range(2):
         with measured() as taken:
             _said(port, data)

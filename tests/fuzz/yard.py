@@ -1,4 +1,4 @@
-"""Where cases happen: a folder for what is hostile, one for output, and a judge of the answers."""
+"""The sandbox for cases: folders for hostile input and output, and checks of every result."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SECRET = "the-secret-outside"
 
 
 class BrokenPromise(AssertionError):
-    """What hostile input must never achieve; ``gist`` is equal for findings of one cause."""
+    """A finding: hostile input broke a guarantee. ``gist`` is equal for one cause."""
 
     def __init__(self, gist: str, text: str) -> None:
         super().__init__(f"{gist}: {text}")
@@ -40,7 +40,7 @@ class BrokenPromise(AssertionError):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command said."""
+    """Output of a command."""
 
     code: int
     out: str
@@ -48,42 +48,42 @@ class Answer:
 
 
 class Yard:
-    """Asks ``proctor`` things in this process and checks what every answer must keep to."""
+    """Runs ``proctor`` commands in this process and checks the guarantees for every result."""
 
     def __init__(self, root: Path, sentinel: Sentinel) -> None:
         self.root = root
         self.out = root / "out" / "deep" / "down"
-        """Where commands are given: ``../..`` from here is asked for by whoever says so."""
+        """Working directory of commands; ``../..`` from here is a legitimate request."""
         self.inputs = root / "inputs"
         self.outside = root / "outside"
         self.cache = root / "cache"
-        """Torch's own: it makes it when it likes."""
+        """Torch's own folder, created at any time."""
         self.temporary = root / "temporary"
         self._sentinel = sentinel
         self._servers: dict[str | None, RunServer] = {}
         self.held = contextlib.ExitStack()
-        """What is closed with the yard."""
+        """Resources that are closed with the sandbox."""
         self.servers: dict[str, Any] = {}
-        """Servers of policies by protocol: where they are, and what they serve."""
+        """Policy servers by protocol: address and service."""
         self.worst = Taken()
-        """The most that one connection to them took."""
+        """Maximum resources of one connection to them."""
         self.outside.mkdir(parents=True)
         self.temporary.mkdir()
         self.run = _good_run(root / "good")
-        """The files of a run that nobody has touched."""
+        """Files of an unchanged run."""
         self.checkpoints: list[dict[str, bytes]] = []
-        """The same of checkpoints."""
+        """Files of unchanged checkpoints."""
         self.listener: dict[str, bytes] = {}
-        """The same of one with a tokenizer."""
+        """Files of an unchanged checkpoint with a tokenizer."""
         self.datasets: list[dict[str, bytes]] = []
-        """The same of datasets."""
+        """Files of unchanged datasets."""
         (self.outside / "secret.mp4").write_text(SECRET)
         _write_secret_run(self.outside / "run", self.run)
         (self.outside / f"{CANARY}.py").write_text("PLUGIN = print\n")
 
     @contextlib.contextmanager
     def case(self) -> Iterator[None]:
-        """Begin with empty folders, in ``out``, and leave nothing."""
+        """Start a case with empty folders, in ``out``, and clean up."""
         for folder in (self.out, self.inputs):
             folder.mkdir(parents=True)
         os.chdir(self.out)  # default folders are made where one stands
@@ -95,7 +95,7 @@ class Yard:
                 shutil.rmtree(folder)
 
     def ask(self, words: Sequence[str], codes: Sequence[int] = (0, USAGE)) -> Answer:
-        """Run a command and check its answer: an exit code we know and at most one line of error.
+        """Run a command and check its exit code and that errors are one line.
 
         Raises:
             BrokenPromise: a traceback, several lines, an unknown code, a write elsewhere, or code
@@ -114,7 +114,7 @@ class Yard:
         return answer
 
     def server(self, folder: Path, token: str | None) -> RunServer:
-        """Return a server of ``folder`` that hears nothing by itself, and asks for ``token``."""
+        """Return a server of ``folder`` that does not listen, and requires ``token``."""
         if token not in self._servers:
             self._servers[token] = RunServer(folder, "127.0.0.1", 0)
         server = self._servers[token]
@@ -149,11 +149,11 @@ class Yard:
 
     @property
     def _ours(self) -> list[Path]:
-        """Where a command may write."""
+        """Folders that a command may write to."""
         return [self.out.parent.parent, self.inputs, self.cache, self.temporary]
 
     def _elsewhere(self) -> dict[str, int]:
-        """Return when each file around the folders of a case changed last.
+        """Return the modification times of all files around the folders of a case.
 
         Libraries that are not Python (Arrow, FFmpeg) write without telling audit hooks.
         """
@@ -163,13 +163,13 @@ class Yard:
         return {str(path): path.lstat().st_mtime_ns for path in found}
 
     def check_error(self, error: ProctorError) -> None:
-        """Check that what Python code is told is one line, too."""
+        """Check that errors of the Python API are one line, too."""
         if "\n" in str(error) or len(str(error)) > 2000:
             raise BrokenPromise("not one line", repr(str(error)[:3000]))
 
 
 def _good_run(folder: Path) -> dict[str, bytes]:
-    """Evaluate for real, once, and return what the folder holds."""
+    """Run one real evaluation and return the content of its folder."""
     words = [
         "--policy.type=random", "--env.type=fake", "--env.n_tasks=2", "--eval.n_episodes=2",
         "--eval.batch_size=1", "--video.episodes=0",
@@ -181,7 +181,7 @@ def _good_run(folder: Path) -> dict[str, bytes]:
 
 
 def _write_secret_run(folder: Path, run: dict[str, bytes]) -> None:
-    """Write a run that names its secret wherever a page or a list would show it."""
+    """Write a run with a secret in every field that a page or list could show."""
     (folder / "videos" / "point_0").mkdir(parents=True)
     for name, content in run.items():
         (folder / name).write_bytes(content.replace(b'"random"', f'"{SECRET}"'.encode()))
@@ -198,7 +198,7 @@ def _text(stream: io.TextIOWrapper) -> str:
 
 
 def _check_printable(answer: Answer) -> None:
-    """Terminals obey control codes, so none may pass from a file of someone else's."""
+    """Check that output has no control codes, which terminals would obey."""
     for text in (answer.out, answer.err):
         odd = [char for char in text if char < " " and char != "\n"]
         if odd:
@@ -209,7 +209,7 @@ def _check_printable(answer: Answer) -> None:
 
 
 def _check_one_line(answer: Answer) -> None:
-    """An error is the last thing said, in one line; warnings may stand before it."""
+    """Check that an error is the last line of the output; warnings may precede it."""
     lines = answer.err.split("\n")
     said = [line for line in lines if not line.startswith("warning: ")]
     if len(said) != 2 or not said[0].startswith("proctor: error: ") or said[1]:
@@ -217,7 +217,7 @@ def _check_one_line(answer: Answer) -> None:
 
 
 def _gist(error: BaseException) -> str:
-    """Return the type of the error and where our code met it."""
+    """Return the error's type and the line of Proctor's code."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "/src/proctor/" in f.filename]
     place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "elsewhere"
     return f"{type(error).__name__} at {place}"
@@ -229,7 +229,7 @@ def _frames(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def opened_yard() -> Iterator[Yard]:
-    """Give a yard in a process that runs no simulator, reaches no network and has little room."""
+    """Yield a sandbox in a process without simulators, network and with little memory."""
     # Libraries must be mapped before the room is measured; and torch's compiler, which is imported
     # where shapes do not fit together, takes as long as a whole case may.
     import av  # noqa: F401
@@ -256,11 +256,11 @@ def opened_yard() -> Iterator[Yard]:
 
 
 _SENTINEL: list[Sentinel] = []
-"""An audit hook cannot be taken back, so there is one for all yards."""
+"""One audit hook for all sandboxes, since a hook cannot be removed."""
 
 
 def _scratch() -> tempfile.TemporaryDirectory[str]:
-    """Return a folder in memory, where a hundred thousand cases cost seconds, if there is one."""
+    """Return a folder in memory if possible, which saves much time over many cases."""
     memory = "/dev/shm"
     return tempfile.TemporaryDirectory(
         prefix="proctor-fuzz-", dir=memory if os.access(memory, os.W_OK) else None
@@ -268,7 +268,7 @@ def _scratch() -> tempfile.TemporaryDirectory[str]:
 
 
 def _patches(yard: Yard) -> list[Any]:
-    """Take away what is slow: simulators, videos, W&B. All reading, checking and writing stays."""
+    """Replace the slow parts: simulators, videos, W&B. Reading, checking and writing stay."""
     return [
         mock.patch.object(Session, "run", return_value=None),
         mock.patch.object(Session, "film", return_value=ReplayedVideos()),
@@ -288,7 +288,7 @@ def _patches(yard: Yard) -> list[Any]:
 
 
 def _installed() -> Any:
-    """Return what tells entry points, read once: they are the same for all cases."""
+    """Return the entry points, read once, since they are the same for all cases."""
     points = list(entry_points(group="proctor.policies"))
     return lambda group, name=None: [point for point in points if name in (None, point.name)]
 

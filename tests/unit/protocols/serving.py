@@ -1,4 +1,4 @@
-"""Policies behind a wire, for tests: in this process, on a free port."""
+"""Policy servers for tests, in this process and on a free port."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RANDOM = {"policy.type": "random", "policy.n_action_steps": 4, "env.type": "fake
 
 @contextlib.contextmanager
 def served(**settings: Any) -> Iterator[tuple[str, PolicyService]]:
-    """Serve a policy, by default the random one of the fake benchmark; yields where."""
+    """Serve a policy, by default the random one of the fake benchmark; yield URL and service."""
     told = {name.replace("__", "."): value for name, value in settings.items()}
     given = {"env.type": "fake"} if "policy.type" in told else RANDOM
     config = build(ServeConfig, {**given, **told, "port": [0]})
@@ -38,7 +38,7 @@ def served(**settings: Any) -> Iterator[tuple[str, PolicyService]]:
 
 
 class Steady(Policy):
-    """Walks by what it sees, and takes as long for a batch as for one."""
+    """Acts on the state, and takes equally long for a batch and for one row."""
 
     def __init__(self, config: PolicyConfig, interface: Interface) -> None:
         self.spec = PolicySpec("steady", (STATE,), n_action_steps=2)
@@ -55,7 +55,7 @@ STEADY = PolicyPlugin(PolicyConfig, Steady, "walks home")
 
 @contextlib.contextmanager
 def peer(behave: Callable[[socket.socket], None]) -> Iterator[int]:
-    """Listen on a free port and do with every connection what is said; yields the port."""
+    """Listen on a free port and pass every connection to ``behave``; yield the port."""
     listening = socket.create_server(("127.0.0.1", 0))
     open_ones: list[socket.socket] = []
 
@@ -84,7 +84,7 @@ def _behaving(behave: Callable[[socket.socket], None], connection: socket.socket
 
 @contextlib.contextmanager
 def odd_openpi(answer: Callable[[Any, bytes], None]) -> Iterator[str]:
-    """Speak openpi as somebody else's server does, and answer every question as is said."""
+    """Serve openpi as another implementation would, and answer every request by ``answer``."""
     from websockets.server import ServerProtocol
 
     from proctor.protocols.msgpack_arrays import pack
@@ -123,7 +123,7 @@ def odd_openpi(answer: Callable[[Any, bytes], None]) -> Iterator[str]:
 
 
 class Looking(Policy):
-    """Walks by all that it sees, two moments of picture and state and the words, and by chance."""
+    """Acts on two steps of image and state, on the instruction, and on random numbers."""
 
     def __init__(self, config: PolicyConfig, interface: Interface) -> None:
         self.spec = PolicySpec("looking", (IMAGE, STATE), n_obs_steps=2, n_action_steps=3)
@@ -144,20 +144,20 @@ LOOKING = PolicyPlugin(PolicyConfig, Looking, "walks by all that it sees")
 
 
 def npy(values: Any) -> dict[str, Any]:
-    """An array as GR00T N1.5 and N1.6 pack it: numpy's own writer, not ours."""
+    """Encode an array as GR00T N1.5 and N1.6 do, by numpy's own writer."""
     file = io.BytesIO()
     np.save(file, values, allow_pickle=False)
     return {"__ndarray_class__": True, "as_npy": file.getvalue()}
 
 
 def msgpack_numpy(values: Any) -> dict[bytes, Any]:
-    """An array as msgpack_numpy packs it."""
+    """Encode an array as msgpack_numpy does."""
     told = {b"nd": True, b"type": values.dtype.str, b"kind": b"", b"shape": values.shape}
     return {**told, b"data": values.tobytes()}
 
 
 def asked(url: str, request: Any) -> Any:
-    """Ask over ZeroMQ as GR00T's client does."""
+    """Send a request over ZeroMQ as GR00T's client does."""
     with zmq.Context() as context, context.socket(zmq.REQ) as line:
         line.setsockopt(zmq.LINGER, 0)
         line.setsockopt(zmq.RCVTIMEO, 10_000)

@@ -1,4 +1,4 @@
-"""Questions of many, answered together."""
+"""Requests of several clients form batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from proctor.serving.batcher import BatchedReply, RequestBatcher
 
 
 class Counting(Policy):
-    """Notes how many it is asked about at once; its first call waits until it may go on."""
+    """Records batch sizes; its first call waits until the test continues."""
 
     def __init__(self, rows_at_once: int | None) -> None:
         self.spec = PolicySpec("counting", ("x",), rows_at_once=rows_at_once)

@@ -1,4 +1,4 @@
-"""What each protocol parses before it has seen the key: its reader in PRE_AUTH, nothing else."""
+"""Before the key is checked, each protocol runs only its reader in PRE_AUTH."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ READERS: dict[Protocol, set[str]] = {
     Protocol.GROOT: FRAMES | ENVELOPE,
     Protocol.LEROBOT: set(),
 }
-"""The functions of ``protocols/`` that see bytes of a client without the key."""
+"""The functions of ``protocols/`` that read bytes of an unauthenticated client."""
 REFUSAL = {
     "protocols/groot.py:encode_reply",
     "protocols/msgpack_arrays.py:pack",
@@ -58,11 +58,11 @@ REFUSAL = {
         for name in ("ready_command", "<genexpr>", "encode_reply", "_frame")
     ),
 }
-"""What writes the answer to such a client."""
+"""The functions that write the reply to such a client."""
 
 
 class Calls:
-    """Notes which functions of ours run in threads that are started meanwhile."""
+    """Records which functions of ``protocols/`` run in threads started meanwhile."""
 
     def __init__(self) -> None:
         self.seen: set[str] = set()
@@ -89,7 +89,7 @@ class Calls:
 
 @contextlib.contextmanager
 def watched(protocol: Protocol) -> Iterator[tuple[str, Calls]]:
-    """Serve one protocol with a key, and note what its threads call."""
+    """Serve one protocol with a key, and record the calls of its threads."""
     calls = Calls()
     threading.setprofile(calls)
     try:
@@ -113,7 +113,7 @@ def dialled(protocol: Protocol, url: str, key: str | None) -> ServerConnection:
 
 
 def send_without_key(protocol: Protocol, url: str) -> None:
-    """Send what a client sends, complete, with everything but the key."""
+    """Send everything that a client sends, without the right key."""
     at = urlsplit(url)
     if protocol is Protocol.GROOT:
         for token in ({}, {"api_token": "wrong"}, {"api_token": None}):
@@ -277,7 +277,7 @@ def test_pages_of_health_need_no_key_and_read_no_body() -> None:
 
 
 def header(name: bytes, value: bytes) -> bytes:
-    """A header of HTTP/2, written out."""
+    """Return an HTTP/2 header, not compressed."""
     return b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value
 
 
@@ -288,7 +288,7 @@ def header(name: bytes, value: bytes) -> bytes:
 def test_names_that_are_no_utf8_neither_end_the_server_nor_fill_its_log(
     path: bytes, more: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """gRPC's asyncio server ends at such a method, gRPC writes a traceback for such metadata."""
+    """gRPC's asyncio server would stop at this method; gRPC logs a traceback for this metadata."""
     told = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", path), (b":authority", b"x")]
     told += [(b"content-type", b"application/grpc"), (b"te", b"trailers")]
     block = b"".join(header(name, value) for name, value in told) + more

@@ -1,4 +1,4 @@
-"""A server whose connections take all of its file descriptors says so in a line, and goes on."""
+"""A server without free file descriptors prints one line and continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A policy behind TLS: the same episodes, for those only who know the certificate."""
+"""TLS: the same episodes, only for clients that trust the certificate."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Servers of GR00T's, old and new, played by what their published code answers; and their clients.
+"""Compatibility with GR00T servers and clients of several versions.
 
-Their replies are written here by msgpack and numpy, not by our codec.
+Their messages are encoded here by msgpack and numpy, not by Proctor's codec.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def config(version: str, group: str, keys: list[str]) -> dict[str, Any]:
 
 
 class Server:
-    """Answers as a version of Isaac-GR00T does."""
+    """Answers like a version of Isaac-GR00T."""
 
     def __init__(self, version: str) -> None:
         self.version = version
@@ -74,7 +74,7 @@ class Server:
 
 @contextlib.contextmanager
 def running(answer: Callable[[dict[str, Any]], bytes]) -> Iterator[str]:
-    """Serve it as theirs do: one request at a time, over REP."""
+    """Serve like Isaac-GR00T: one request at a time, over REP."""
     with zmq.Context() as context, context.socket(zmq.REP) as socket:
         socket.setsockopt(zmq.LINGER, 0)
         port = socket.bind_to_random_port("tcp://127.0.0.1")

@@ -1,4 +1,4 @@
-"""Messages that are made to hang a reader or to fill its memory: refused, soon, in little room."""
+"""Hostile messages are refused soon and with little memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.unit.protocols.serving import npy, odd_openpi, served
 
 MIB = 2**20
 CPU_S = 0.5
-"""Ten times what any of these takes on a busy machine; before, some took days."""
+"""Limit in seconds: ten times what any case takes on a busy machine."""
 
 
 def refused(read: Callable[[], Any], code: str | None = None) -> None:
@@ -44,7 +44,7 @@ def refused(read: Callable[[], Any], code: str | None = None) -> None:
 
 
 def doubled(levels: int) -> bytes:
-    """A pickle of tuples of the same tuple twice, so many levels deep, without its end."""
+    """Return an unfinished pickle of nested tuples that hold the same tuple twice."""
     out = b")q\x000"
     for level in range(levels):
         out += b"h" + bytes([level]) + b"h" + bytes([level]) + b"\x86q" + bytes([level + 1]) + b"0"
@@ -188,7 +188,7 @@ def test_what_is_shown_of_a_value_takes_no_time() -> None:
 
 
 def bits(side: int) -> bytes:
-    """A PNG of so many black pixels a side, of some hundred bytes."""
+    """Return a black PNG of ``side`` pixels, of a few hundred bytes."""
     from PIL import Image
 
     file = io.BytesIO()
@@ -316,7 +316,7 @@ print(peak() - before)
 
 
 def filled(head: bytes, unit: bytes) -> bytes:
-    """A message of a MiB, filled with one thing."""
+    """Return a message of one MiB, filled with one kind of value."""
     return head + unit * ((MIB - len(head)) // len(unit))
 
 

@@ -1,4 +1,4 @@
-"""Peers that vanish, are silent or are none, on every wire: an error in one line, soon."""
+"""Peers that vanish, are silent or speak nonsense: one line soon, for every protocol."""
 
 from __future__ import annotations
 

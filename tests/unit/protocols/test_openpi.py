@@ -1,4 +1,4 @@
-"""openpi, in both directions: the same episodes as in process, and peers that misbehave."""
+"""openpi client and server: the same episodes as in process, and faulty peers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STEADY = "tests.unit.protocols.serving:STEADY"
 
 @pytest.fixture
 def here(run: Run) -> Run:
-    """Evaluate with all simulators in this process: nothing has to be started."""
+    """Evaluate with all simulators in this process."""
     return lambda **flags: run(eval__use_async_envs=False, **flags)
 
 

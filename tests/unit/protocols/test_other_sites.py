@@ -1,4 +1,4 @@
-"""Web pages of other sites cannot talk to a policy that is served on this machine."""
+"""Web pages of other sites cannot use a policy server on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every wire: the same episodes as in process, and a policy of several wires at once."""
+"""Every protocol gives the same episodes as in process, also several at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOOKING = "tests.unit.protocols.serving:LOOKING"
 
 @pytest.fixture
 def here(run: Run) -> Run:
-    """Evaluate with all simulators in this process: nothing has to be started."""
+    """Evaluate with all simulators in this process."""
     return lambda **flags: run(eval__use_async_envs=False, env__episode_length=12, **flags)
 
 

@@ -1,4 +1,4 @@
-"""A client of LeRobot's protocol that says nothing is cut off, and blocks nobody else."""
+"""A silent client of LeRobot's protocol is disconnected and does not block others."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ METHODS = (lerobot.READY, lerobot.SETUP, lerobot.OBSERVE, lerobot.ACT)
 
 
 def channel_to(url: str) -> grpc.Channel:
-    """A connection of its own."""
+    """Open a separate connection."""
     options = [("grpc.use_local_subchannel_pool", 1)]
     return grpc.insecure_channel(urlsplit(url).netloc, options)
 
 
 def is_answered(url: str) -> bool:
-    """Whether another client is served."""
+    """Return whether another client is served."""
     with channel_to(url) as channel:
         try:
             channel.unary_unary(f"/{lerobot.SERVICE}/{lerobot.READY}")(b"", timeout=5)
@@ -34,7 +34,7 @@ def is_answered(url: str) -> bool:
 
 
 def silent_calls(channel: grpc.Channel, method: str, count: int, hold: threading.Event) -> Any:
-    """Open calls that never send their message: any method's call can be left so."""
+    """Open calls of any method that never send their message."""
 
     def say_nothing() -> Iterator[bytes]:
         hold.wait(60)
@@ -64,7 +64,7 @@ def test_silent_calls_block_nobody_and_are_cut(method: str) -> None:
 
 
 def test_silent_calls_by_many_connections_block_nobody() -> None:
-    """With a long --idle_s a new call takes the place of the one silent for longest."""
+    """With a long --idle_s a new call replaces the longest silent one."""
     hold = threading.Event()
     with served(protocol=["lerobot"], idle_s=600, max_connections=4) as (url, _):
         channels = [channel_to(url) for _ in range(12)]

@@ -1,4 +1,4 @@
-"""Which numbers of which state a server is sent, and in which order parts of a state are joined."""
+"""State parts: what is sent to a server, and in which order the server joins parts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ POSE, VELOCITY = STATE, "observation.joint_velocity"
 
 
 def interface(**sizes: int) -> Interface:
-    """A benchmark with states of these sizes."""
+    """A benchmark with states of given sizes."""
     features = {
         name.replace("__", "."): Feature(FeatureKind.STATE, (size,), "float32")
         for name, size in sizes.items()
@@ -36,7 +36,7 @@ def interface(**sizes: int) -> Interface:
 
 
 def sent(offered: Interface, **flags: Any) -> tuple[dict[str, Array], RemotePolicy]:
-    """What a server of somebody else's is sent of states 0.1, 0.2, ..., and the policy."""
+    """Return what another server receives of states 0.1, 0.2, ..., and the policy."""
     seen: dict[str, Array] = {}
 
     def answer(say: Any, frame: bytes) -> None:
@@ -96,7 +96,7 @@ def test_a_rotation_that_cannot_be_found_is_refused(flags: dict[str, Any]) -> No
 
 
 class Echo(Policy):
-    """Answers with the state that it sees."""
+    """Returns its state as the action."""
 
     def __init__(self, config: PolicyConfig, offered: Interface) -> None:
         self.spec = PolicySpec("echo", (STATE,))
@@ -110,7 +110,7 @@ ECHOED = "tests.unit.protocols.test_states_in_parts:ECHO"
 
 
 def answered(url: str, parts: dict[str, float | list[float]]) -> Any:
-    """What GR00T's client is answered that sends a state in these parts, in this order."""
+    """Return the reply to a GR00T client that sends the state in these parts, in this order."""
     state = {name: npy(np.atleast_1d(np.float32(v))[None, None]) for name, v in parts.items()}
     data = {"observation": {"state": state}, "options": None}
     return asked(url, {"endpoint": "get_action", "data": data})

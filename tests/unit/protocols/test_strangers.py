@@ -1,4 +1,4 @@
-"""Clients and servers of others: what they send by their own format, and what they get."""
+"""Compatibility with other implementations of the protocols."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_pictures_come_as_png_and_not_larger_than_they_say() -> None:
 
 
 class _Runs:
-    """Would run a program where it is read by Python's own reader."""
+    """Runs a program if Python's own unpickler loads it."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark

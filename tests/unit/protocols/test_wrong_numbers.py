@@ -1,4 +1,4 @@
-"""What would give a remote run a wrong number without a word: it ends, begins anew, or is said."""
+"""Faults that could silently change a remote run's result: it stops, restarts or warns."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ PICTURE = Feature(FeatureKind.VISUAL, (4, 4, 3), "uint8")
 
 @pytest.fixture
 def here(run: Run) -> Run:
-    """Evaluate with all simulators in this process: nothing has to be started."""
+    """Evaluate with all simulators in this process."""
     return lambda **flags: run(eval__use_async_envs=False, env__episode_length=12, **flags)
 
 
 @dataclass
 class LeaningConfig(PolicyConfig):
-    """Which way it leans: nothing but this tells two of them apart."""
+    """The only setting in which two of these policies differ."""
 
     lean: float = 0.0
 
 
 class Leaning(Policy):
-    """Leans as it is told."""
+    """Returns a constant action."""
 
     def __init__(self, config: LeaningConfig, interface: Interface) -> None:
         self.spec = PolicySpec("leaning", n_action_steps=2)
@@ -84,7 +84,7 @@ def test_servers_whose_policies_differ_by_a_flag_are_not_one_policy(here: Run) -
 
 @dataclass(eq=False)
 class _FakeLink:
-    """A connection that does as it is told."""
+    """A fake connection with scripted behaviour."""
 
     about: ServerInfo | None = None
     word: str = ""
@@ -110,7 +110,7 @@ class _FakeLink:
 
 
 def pool(*links: _FakeLink) -> ServerPool:
-    """A fleet of one server that connects to these, one after the other."""
+    """Return a pool of one server that uses these connections, one after the other."""
     left = list(links)
 
     def dial(address: Address) -> ServerConnection:
@@ -156,7 +156,7 @@ def test_what_a_lost_server_remembered_is_lost_and_what_it_did_not_goes_on() -> 
 def test_episodes_whose_server_vanished_begin_anew_and_are_the_same_bits(
     here: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a policy that draws by chance: gone on with elsewhere, it would draw other numbers."""
+    """With a random policy, which would draw other numbers if continued on another server."""
     asked: list[int] = []
     ask = OpenpiConnection.ask
 
@@ -244,7 +244,7 @@ def test_strangers_cameras_are_told_apart_by_their_names(
 
 
 class Fragile(Policy):
-    """Breaks, or says nonsense, for those who stand in the wrong place."""
+    """Raises, or returns NaN, for certain states."""
 
     def __init__(self, config: PolicyConfig, interface: Interface) -> None:
         self.spec = PolicySpec("fragile", ("observation.state",))

@@ -1,4 +1,4 @@
-"""GR00T's door: ZeroMQ's own clients are answered, and nobody makes the server hold too much."""
+"""The ZeroMQ endpoint serves libzmq clients, and no client can make it buffer too much."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pack, unpack = msgspec.msgpack.encode, msgspec.msgpack.decode
 
 @contextmanager
 def req(url: str) -> Iterator[Any]:
-    """A client of ZeroMQ's library."""
+    """A client of the zmq library."""
     with zmq.Context() as context, context.socket(zmq.REQ) as line:
         line.setsockopt(zmq.LINGER, 0)
         line.setsockopt(zmq.RCVTIMEO, 10_000)
@@ -38,7 +38,7 @@ def req(url: str) -> Iterator[Any]:
 
 @contextmanager
 def raw(url: str) -> Iterator[socket.socket]:
-    """A client that has shaken hands, by hand, and may now send any bytes."""
+    """A raw socket after the handshake, which can send any bytes."""
     at = urlsplit(url)
     with socket.create_connection((at.hostname, at.port), timeout=5) as line:
         line.sendall(zmtp.GREETING + zmtp.ready_command("REQ"))

@@ -1,4 +1,4 @@
-"""One dataset for all tests of a session: nobody writes to it."""
+"""Fixtures of the training tests: one read-only dataset per session."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture(autouse=True, scope="session")
 def one_thread():
-    """Networks this small lose more by threads that wait for each other than they gain."""
+    """Use one thread: for networks this small, more threads are slower."""
     torch = pytest.importorskip("torch")
     before = torch.get_num_threads()
     torch.set_num_threads(1)

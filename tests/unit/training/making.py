@@ -1,6 +1,6 @@
-"""A small dataset of numbers and a small policy to train on it: a step takes milliseconds.
+"""Builders of a small dataset and a small policy, whose training step takes milliseconds.
 
-The numbers are as many as the fake benchmark's, so that what is trained can be played there.
+The features have the sizes of the fake benchmark, so that trained policies can be evaluated on it.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ RUN = {"steps": 8, "batch_size": 4, "save_freq": 2, "log_freq": 2}
 
 
 def needs_peft() -> None:
-    """Skip a module where peft is not installed; to import it takes seconds, and not here."""
+    """Skip a module if peft is not installed, without importing peft, which takes seconds."""
     if importlib.util.find_spec("peft") is None:
         pytest.skip("adapters need peft: pip install 'proctor[peft]'", allow_module_level=True)
 
 
 def write_numbers(root: Path, lengths=(9, 7, 8), features=FEATURES) -> Path:
-    """Write episodes of numbers that lie on smooth curves; every other one is of another task."""
+    """Write episodes with states and actions on smooth curves; tasks alternate."""
     writer = DatasetWriter.create(root, fps=10, features=features)
     for episode, length in enumerate(lengths):
         for step in range(length):
@@ -86,7 +86,7 @@ def write_numbers(root: Path, lengths=(9, 7, 8), features=FEATURES) -> Path:
 def write_seen(
     root: Path, key: str = "observation.images.top", side: int = 20, numbers: int = 2
 ) -> Path:
-    """Write two episodes of pictures and numbers."""
+    """Write two episodes with images, states and actions."""
     vector = {"dtype": "float32", "shape": [numbers], "names": None}
     picture = {"dtype": "image", "shape": [side, side, 3], "names": ["height", "width", "channels"]}
     features = {"observation.state": vector, "action": vector, key: picture}
@@ -106,7 +106,7 @@ def write_seen(
 
 
 def words(root: Path, output: Path, *settings: dict) -> list[str]:
-    """Return the words of a `proctor train` command; the later settings win."""
+    """Return the flags of a `proctor train` command; later settings override earlier ones."""
     joined = {"dataset.repo_id": "someone/numbers", "dataset.root": root, "output_dir": output}
     for some in settings:
         joined |= some
@@ -114,7 +114,7 @@ def words(root: Path, output: Path, *settings: dict) -> list[str]:
 
 
 def files_of(checkpoint: Path) -> dict[str, str]:
-    """Return the hash of every file of a checkpoint but the config, which names its folder."""
+    """Return the hash of every file of a checkpoint, except the config, which names its folder."""
     return {
         str(path.relative_to(checkpoint)): sha256_of(path)
         for path in sorted(checkpoint.rglob("*"))

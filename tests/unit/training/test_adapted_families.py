@@ -1,4 +1,4 @@
-"""Adapters on families with a language model: two steps, saved, loaded, played as they learnt."""
+"""Adapters of policies with a language model: two steps, saved, loaded, same actions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CHOSEN = {
     "pi0_fast": "[q_proj,v_proj]",
     "xvla": "[qkv,proj,q_proj,v_proj,fc1]",
 }
-"""The layers that are adapted; None: LeRobot chooses."""
+"""Target layers; None: LeRobot's choice."""
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -1,4 +1,4 @@
-"""Pictures changed at random: torchvision's formulas, LeRobot's choice, nothing remembered."""
+"""Image augmentation: torchvision's formulas, LeRobot's sampling, no hidden state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from proctor.errors import UsageError  # noqa: E402
 from proctor.training.augmentation import affine, apply, augment, plan_augmentation  # noqa: E402
 
 MADE = load_file(Path(__file__).parents[2] / "golden/data/image_transforms.safetensors")
-"""By torchvision 0.25, two pictures of 12x16."""
+"""Results of torchvision 0.25 for two images of 12x16."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A training that keeps decoded frames ends with the bits of one that does not."""
+"""A training with a frame cache ends with the same bits as one without."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ FEW |= {"policy.pretrained_backbone_weights": "null"}
 
 @pytest.fixture(autouse=True)
 def _small_eye(monkeypatch: pytest.MonkeyPatch) -> None:
-    """See with 2,000 weights instead of ResNet's 11 million: a cache is the same for both."""
+    """Use an image encoder of 2,000 weights instead of ResNet's 11 million."""
     from torch import nn
 
     def eye(*_: Any, **__: Any) -> nn.Module:
@@ -127,7 +127,7 @@ def test_a_training_reads_the_metadata_of_its_dataset_once(
 def test_imagenet_weights_that_are_asked_for_and_not_there_are_one_line_with_what_to_do(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """They are LeRobot's default: a policy with cameras asks for them unless told not to."""
+    """LeRobot's default for policies with cameras."""
     asked = {name: value for name, value in FEW.items() if not name.startswith("policy.")}
     assert main(["train", *words(root, tmp_path / "run", SMALL_ACT, asked)]) == 2
     (said,) = capsys.readouterr().err.splitlines()

@@ -1,4 +1,4 @@
-"""Checkpoints played while training goes on: beside it, one by one, and never at its expense."""
+"""Evaluations of checkpoints during training: one at a time, and failures do not stop it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not at all, in LeRobot's files; what is damaged is refused."""
+"""Checkpoints: atomic, in LeRobot's files; damaged ones are refused."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_more_steps_go_on_at_the_rate_of_the_longer_schedule(tmp_path):
 
 
 def test_the_files_are_those_of_lerobots_own_run(tmp_path):
-    """LeRobot's 4-step ACT run: parameter groups, and the names and shapes of its generators."""
+    """LeRobot's 4-step ACT run: parameter groups, names and shapes of the RNG state."""
     raw = json.loads((LEROBOT / "pretrained_model/config.json").read_text())
     network = Act(decode_config(raw, ActConfig, "golden"))
     optimization = resolve(network.config.training_preset(), *NOTHING)

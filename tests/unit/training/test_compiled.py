@@ -1,4 +1,4 @@
-"""A compiled network learns what the others do, also when resumed; no compiler is one line."""
+"""A compiled network trains like others, also when resumed; a missing compiler is one line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def losses(run) -> list[float]:
 
 
 def check_compiled(numbers, tmp_path, how: dict) -> None:
-    """Train plainly, compiled, and compiled from the middle on."""
+    """Train without the compiler, with it, and with it from the middle on."""
     for name, some in (("plain", {}), ("compiled", how)):
         assert main(["train", *words(numbers, tmp_path / name, SMALL_ACT, RUN, FEW, some)]) == 0
     plain, compiled = (losses(tmp_path / name) for name in ("plain", "compiled"))

@@ -1,4 +1,4 @@
-"""Processors that disagree with config.json, and environments with other rates or ranges."""
+"""Processors that contradict config.json, and environments with other rates or ranges."""
 
 from __future__ import annotations
 

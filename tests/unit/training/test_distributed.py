@@ -1,4 +1,4 @@
-"""Several processes, as torchrun starts them: they learn what one would from all their samples."""
+"""Training with several processes gives the weights of one process with all samples."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SPREAD |= {"dataset.eval_split": 0.3, "eval_steps": 4, "steps": 4, "policy.use_v
 
 @pytest.fixture(scope="module", params=STARTED)
 def by_two(request, numbers, tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    """Run all trainings of two processes: most of the time goes into starting these."""
+    """Run all two-process trainings at once, since starting processes takes most of the time."""
     runs = tmp_path_factory.mktemp("together")
     asked = [
         words(numbers, runs / "whole", RUN, ACT, STEPS, HALF),

@@ -1,4 +1,4 @@
-"""A training that is gone on with: what was changed on the way, and what lies there already."""
+"""Resumed trainings: changed settings, and files that exist already."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loss on held-out episodes: of which samples it is, and that none of them was trained on."""
+"""The validation loss: its samples, none of which is trained on."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from proctor.config.training import TrainConfig
 from proctor.training.setup import prepare
 
 SPLIT = {"dataset.eval_split": 0.5, "eval_steps": 4}
-"""Of the numbers, the 7 frames of the one episode of task 1 and the 8 of the second of task 0."""
+"""The held-out frames: 7 of the only episode of task 1, and 8 of the second of task 0."""
 
 
 def judged(root: Path, *settings: dict) -> list[list[int]]:
-    """Return the samples of a held-out loss, by their place among all that are held out."""
+    """Return the samples of the validation loss, by their index among all held-out samples."""
     given = dict(word[2:].split("=", 1) for word in words(root, root / "run", SMALL_ACT, *settings))
     setup = prepare(build(TrainConfig, drop_lerobot_settings(given)))
     assert setup.held_out is not None

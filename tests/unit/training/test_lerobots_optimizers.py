@@ -28,7 +28,7 @@ KINDS = ("xvla-adamw", "multi_adam")
 
 
 class Three(Network):
-    """A network of three parts with the golden's names, shapes and numbers."""
+    """A network of three parts with the golden file's names, shapes and values."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What is told of the steps since the last reading."""
+"""Metrics of the steps since the last report."""
 
 from __future__ import annotations
 

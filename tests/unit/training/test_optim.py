@@ -1,4 +1,4 @@
-"""Optimisers and schedules: LeRobot's presets and numbers, and what was given by hand."""
+"""Optimisers and schedules: LeRobot's presets and values, and the user's settings."""
 
 from __future__ import annotations
 

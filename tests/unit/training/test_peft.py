@@ -1,4 +1,4 @@
-"""Adapters: small matrices that learn, the weights stay; exact when resumed, merged when read."""
+"""LoRA adapters: frozen weights, exact resume, merged when loaded."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FAMILIES = {
 
 
 class Killed(BaseException):
-    """What no code of ours catches, as a SIGKILL is not caught."""
+    """An exception that Proctor never catches, like a SIGKILL."""
 
 
 def train(*settings: str, expect: int = 0) -> None:
@@ -53,7 +53,7 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
 
 
 def on(base: Path, family: str = "act", **more: object) -> dict[str, object]:
-    """Return the flags of a training that adapts a policy."""
+    """Return the flags of a training with an adapter."""
     _, targets, whole = FAMILIES[family]
     asked = {"policy.path": base, "policy.device": "cpu", "optimizer.lr": 1e-2}
     asked |= {"peft.target_modules": targets, "peft.full_training_modules": whole, "peft.r": 4}
@@ -62,7 +62,7 @@ def on(base: Path, family: str = "act", **more: object) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def bases(numbers, tmp_path_factory):
-    """A trained policy of each family, made where one is asked for."""
+    """A trained policy of each family, made on demand."""
 
     class Bases(dict[str, Path]):
         def __missing__(self, family: str) -> Path:
@@ -114,7 +114,7 @@ def test_a_killed_adaptation_ends_with_the_same_bits_and_is_read_as_it_learnt(
 
 
 def as_trained(folder: Path) -> LoadedCheckpoint:
-    """Return a policy with peft's own layers in its network, as a resumed training has it."""
+    """Return a policy with peft's layers in its network, as in a resumed training."""
     from proctor.config.builder import build
     from proctor.config.training import TrainConfig
 

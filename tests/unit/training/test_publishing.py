@@ -1,4 +1,4 @@
-"""Policies on the Hub: a stand-in that keeps commits as folders of bytes, no network."""
+"""Uploads of policies to a fake Hub that keeps commits in memory, without a network."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PUSH = {"policy.push_to_hub": "true", "policy.repo_id": "me/policy"}
 
 @dataclass
 class FakeHub:
-    """Repositories by name, as they are now."""
+    """Current files of each repository."""
 
     repos: dict[str, dict[str, bytes]] = field(default_factory=dict)
     private: bool | None = None

@@ -1,4 +1,4 @@
-"""What a training would do other than was meant is refused, or said, before it begins."""
+"""Misleading settings are refused or noted before a training starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training is resumed with the dataset that it was begun with, wherever that lies now."""
+"""A training is resumed with the dataset that it was started with, wherever that is now."""
 
 from __future__ import annotations
 

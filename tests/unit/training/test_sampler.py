@@ -1,4 +1,4 @@
-"""The order of frames, against LeRobot's own."""
+"""The order of frames is LeRobot's."""
 
 from __future__ import annotations
 

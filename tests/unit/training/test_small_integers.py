@@ -1,4 +1,4 @@
-"""Features of one byte a number, which are not pictures."""
+"""uint8 features that are not images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trainings on a dataset that is streamed: the same samples, exact when resumed, nothing stays."""
+"""Training on a streamed dataset: same samples, exact resume, no files left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks whose texts a policy reads as one are named before a training or an evaluation begins."""
+"""Instructions that a policy cannot distinguish are reported before training or evaluation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TEXTS = '--policy.instructions={point-0: "move by +x", point-1: "move by -x"}'
 
 @pytest.fixture
 def plus_and_minus(tmp_path: Path) -> Path:
-    """A dataset of two tasks that differ by a sign."""
+    """A dataset with two instructions that differ by a sign."""
     sizes = {"observation.state": 2, "observation.environment_state": 4, "action": 2}
     features = {
         key: {"dtype": "float32", "shape": [size], "names": None} for key, size in sizes.items()
@@ -44,7 +44,7 @@ def trained(plus_and_minus: Path, tmp_path: Path) -> Path:
 
 
 def turn_old(run: Path) -> None:
-    """Remove from a checkpoint what those of the first encoding do not have."""
+    """Turn a checkpoint into one of the first text encoding."""
     file = run / LAST / "config.json"
     config = json.loads(file.read_text())
     assert config.pop("text_encoding") == 2

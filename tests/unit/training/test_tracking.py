@@ -30,7 +30,7 @@ HELD_OUT = {"dataset.eval_split": 0.4, "eval_steps": 4}
 
 @pytest.fixture(autouse=True)
 def no_wandb_of_the_user(tmp_path, monkeypatch):
-    """Neither a login nor a setting of whoever runs the tests may reach them."""
+    """Keep the user's W&B login and settings out of the tests."""
     for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_PROJECT", "WANDB_RUN_ID", "WANDB_DIR"):
         monkeypatch.delenv(name, raising=False)
     for name in ("HOME", "NETRC", "WANDB_CONFIG_DIR", "WANDB_CACHE_DIR"):

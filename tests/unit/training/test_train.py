@@ -1,4 +1,4 @@
-"""`proctor train`: exact when resumed, one line for what cannot be."""
+"""`proctor train`: exact resume, and one line for invalid settings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FAMILIES = {"act": SMALL_ACT, "language_act": SMALL_LANGUAGE_ACT, "diffusion": S
 
 
 class Killed(BaseException):
-    """What no code of ours catches, as a SIGKILL is not caught."""
+    """An exception that Proctor never catches, like a SIGKILL."""
 
 
 def train(*settings, expect=0) -> None:
@@ -38,7 +38,7 @@ def train(*settings, expect=0) -> None:
 
 
 def kill_at(monkeypatch, step: int) -> None:
-    """Let the process be gone in the middle of a step."""
+    """Kill the training in the middle of a step."""
     untouched = loop.Trainer.update
 
     def update(self, network):
@@ -125,7 +125,7 @@ def test_a_policy_looks_at_what_it_is_told_to(numbers, tmp_path, capsys):
 
 
 def test_several_batches_make_one_update_of_their_mean(numbers, tmp_path):
-    """Two batches of 4 in one update are one batch of 8; without padding, whose means differ."""
+    """Two accumulated batches of 4 equal one batch of 8, without padding."""
     plain = {"policy.dropout": 0.0, "policy.use_vae": "false", "optimizer.type": "sgd"}
     plain |= {"optimizer.lr": 0.1, "policy.chunk_size": 1, "policy.n_action_steps": 1}
     halves = {"batch_size": 4, "steps": 2, "accelerator.gradient_accumulation.steps": 2}

@@ -1,4 +1,4 @@
-"""pi0, pi0.5 and pi0-FAST are trained: whole, the expert alone, or adapters; exact when resumed."""
+"""Training of pi0, pi0.5 and pi0-FAST: all weights, expert only or adapters; exact resume."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def seen(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def bases(tiny, seen, tmp_path_factory):
-    """A policy of each family after two steps, made where one is asked for."""
+    """A policy of each family after two steps, made on demand."""
 
     class Bases(dict[str, Path]):
         def __missing__(self, kind: str) -> Path:
@@ -83,7 +83,7 @@ def bases(tiny, seen, tmp_path_factory):
 
 
 def both_ways(data: Path, folder: Path, how: dict[str, object], monkeypatch) -> Path:
-    """Train undisturbed, and killed and resumed; return the first once they are the same."""
+    """Train once uninterrupted and once resumed; check that both are equal and return one."""
     train(*words(data, folder / "whole", SHORT, how))
     with monkeypatch.context() as patch:
         kill_at(patch, 3)

@@ -1,4 +1,4 @@
-"""SmolVLA is trained: the expert, all of it, or adapters; exact when resumed."""
+"""Training of SmolVLA: expert, all weights or adapters; exact resume."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policies with a tokenizer in a training and in the engine, from words to words."""
+"""Language-conditioned policies with a tokenizer, in training and in the engine."""
 
 from __future__ import annotations
 

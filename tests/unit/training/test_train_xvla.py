@@ -1,4 +1,4 @@
-"""X-VLA is trained from nothing or by adapters, exact when resumed, and plays what it learnt."""
+"""Training of X-VLA from scratch or by adapters: exact resume, same actions after loading."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def killed_and_whole(seen: Path, folder: Path, how: dict[str, Any], monkeypatch: Any) -> Path:
-    """Train undisturbed, and killed and resumed; return the first once they are the same."""
+    """Train once uninterrupted and once resumed; check that both are equal and return one."""
     train(*words(seen, folder / "whole", SHORT, how))
     with monkeypatch.context() as patch:
         kill_at(patch, 3)

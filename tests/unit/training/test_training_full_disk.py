@@ -1,4 +1,4 @@
-"""A training whose disk takes nothing more: one line says what is kept, and it goes on later."""
+"""Training on a full disk: one line says what was kept, and the training can be resumed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FEW = RUN | {"steps": 2, "save_freq": 1, "log_freq": 1}
 
 
 def refuse_files(patched: pytest.MonkeyPatch, name: str) -> None:
-    """Let the disk take no file of this name."""
+    """Make writes of files of this name fail."""
 
     def full(fd: int) -> None:
         if name in Path(f"/proc/self/fd/{fd}").readlink().name:
@@ -93,7 +93,7 @@ class Frames:
 
 
 class Deaf:
-    """A policy that is not told its task."""
+    """An instruction encoder of a policy without language."""
 
     needs = ()
 
@@ -102,7 +102,7 @@ class Deaf:
 
 
 def test_a_batch_that_cannot_be_handed_over_is_one_line(monkeypatch):
-    """Torch does it in a thread of the loader, and whoever waits for the batch waits for ever."""
+    """Torch shares a batch in a thread; if that failed there, the training would wait forever."""
     full = RuntimeError("unable to allocate shared memory(shm): No space left on device (28)")
 
     def share(self):

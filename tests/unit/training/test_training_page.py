@@ -1,4 +1,4 @@
-"""The page of a training is there from its first checkpoint on, whatever ends it."""
+"""The report page of a training exists from its first checkpoint on, however it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trainings that have phases, slow copies and rewards: exact when resumed, as all others are."""
+"""Training of VQ-BeT and TD-MPC, with phases, target networks and rewards: exact resume."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CAMERA = {"observation.image": {"dtype": "image", "shape": [48, 48, 3], "names":
 
 
 def write_pictures(root):
-    """Write episodes of a state, an action and a picture of noise."""
+    """Write episodes with a state, an action and a noise image."""
     features = {key: FEATURES[key] for key in ("observation.state", "action")} | CAMERA
     writer = DatasetWriter.create(root, fps=10, features=features)
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Two processes of one training: run the trainings of a file one after the other, to import once.
+"""Runs the trainings of a file one after the other in two processes, to import only once.
 
     python -m torch.distributed.run --standalone --nproc_per_node=2 two.py ASKED.json
     python -m tests.unit.training.two ASKED.json
@@ -26,7 +26,7 @@ from proctor.training.distributed import process_group
 IMPORTED_LATER = (
     "torch._dynamo", "torch.distributed.fsdp", "proctor.training.setup", "proctor.training.loop",
 )  # fmt: skip
-"""What a training of several imports when it needs it."""
+"""Modules that a distributed training imports lazily."""
 
 
 def train(asked: Path) -> int:
@@ -35,7 +35,7 @@ def train(asked: Path) -> int:
 
 
 def train_as(rank: str, port: str, asked: Path) -> None:
-    """Train as one of the two that torchrun started."""
+    """Train as one of torchrun's two processes."""
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
     os.environ |= {"RANK": rank, "LOCAL_RANK": rank, "TORCHELASTIC_RUN_ID": "two"}
     code = train(asked)
@@ -45,7 +45,7 @@ def train_as(rank: str, port: str, asked: Path) -> None:
 
 
 def train_both(asked: Path) -> int:
-    """Run both; as torchrun does, end the other when one has failed."""
+    """Run both processes; stop the other if one fails, as torchrun does."""
     from measurements.child_process import fork_child
 
     for name in IMPORTED_LATER:
