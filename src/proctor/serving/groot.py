@@ -107,17 +107,17 @@ class _GrootHandler:
         }
 
     async def _act(
-        self, sessions: list[ClientSession], asked: groot.GrootQuery, *, msgpack_numpy: bool
+        self, sessions: list[ClientSession], query: groot.GrootQuery, *, msgpack_numpy: bool
     ) -> bytes:
-        seated = self._service.batcher.sessions_for(sessions, len(asked.rows))
+        row_sessions = self._service.batcher.sessions_for(sessions, len(query.rows))
         answers = await asyncio.gather(
             *(
                 self._one(session, request)
-                for session, request in zip(seated, asked.rows, strict=True)
+                for session, request in zip(row_sessions, query.rows, strict=True)
             )
         )
         chunks = [answered.actions for answered in answers]
-        return groot.encode_actions(chunks, nested=asked.nested, msgpack_numpy=msgpack_numpy)
+        return groot.encode_actions(chunks, nested=query.nested, msgpack_numpy=msgpack_numpy)
 
     async def _one(self, session: ClientSession, request: InferenceRequest) -> BatchedReply:
         cameras = [key for key in request.observation if key.startswith(groot.VIDEO)]

@@ -155,9 +155,9 @@ class _Service:
 
     async def _observe(self, parts: AsyncIterator[bytes], context: GrpcCall) -> bytes:
         robot = self._robots.client(context.peer())
-        gathered = lerobot.ObservationAssembler(self._limits.max_bytes)
+        assembler = lerobot.ObservationAssembler(self._limits.max_bytes)
         async for part in self._calls.messages(parts):
-            observed = gathered.add(part)
+            observed = assembler.add(part)
             if observed is not None:
                 if robot.newest.full():
                     robot.newest.get_nowait()
@@ -171,14 +171,14 @@ class _Service:
         except TimeoutError:
             return b""  # no observation, no actions
         setup = robot.setup
-        ask = lerobot.decode_request(observed, setup or lerobot.PolicySetup("", ""))
-        if setup is None and ask.episode is None:
+        inference = lerobot.decode_request(observed, setup or lerobot.PolicySetup("", ""))
+        if setup is None and inference.episode is None:
             raise ProtocolError(
                 "call SendPolicyInstructions before sending observations",
                 code="protocol.unexpected-message",
             )
         (session,) = self._service.batcher.sessions_for(robot.sessions, 1)
-        actions = (await self._service.answer(session, ask, {})).actions
-        if ask.episode is not None or setup is None:
+        actions = (await self._service.answer(session, inference, {})).actions
+        if inference.episode is not None or setup is None:
             return lerobot.encode_own_actions(actions)
         return lerobot.encode_actions(actions[: setup.actions_per_chunk], observed, _FPS)

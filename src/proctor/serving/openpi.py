@@ -22,11 +22,11 @@ def handler(service: PolicyService) -> WebSocketHandler:
                         raise ProtocolError(
                             "send requests as binary frames", code="protocol.unexpected-message"
                         )
-                    answered = await service.answer(session, openpi.decode_request(frame), aliases)
+                    reply = await service.answer(session, openpi.decode_request(frame), aliases)
                 except ProctorError as error:
                     await connection.send(strip_control_codes(str(error)))
                     continue
-                timing = {"infer_ms": answered.act_s * 1e3, "wait_ms": answered.wait_s * 1e3}
-                await connection.send(openpi.encode_reply(answered.actions, timing))
+                timing = {"infer_ms": reply.act_s * 1e3, "wait_ms": reply.wait_s * 1e3}
+                await connection.send(openpi.encode_reply(reply.actions, timing))
 
     return WebSocketHandler(handle, {openpi.HEALTH_PATH: lambda: "OK\n"})

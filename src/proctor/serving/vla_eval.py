@@ -85,8 +85,8 @@ async def _actions(service: PolicyService, client: _Client, request: InferenceRe
     if client.left:
         service.observe(client.session, request, aliases)
         return client.left.pop(0)
-    answered = await service.answer(client.session, request, aliases)
+    reply = await service.answer(client.session, request, aliases)
     if client.whole:
-        return answered.actions
-    client.left = list(answered.actions)
+        return reply.actions
+    client.left = list(reply.actions)
     return client.left.pop(0)

@@ -45,11 +45,11 @@ def uses_cuda_graph(
         "image augmentation is enabled": config.dataset.image_transforms.enable,
         "the network is compiled": config.accelerator.compile.enabled,
     }
-    asked = config.accelerator.cuda_graph
-    why_not = next((reason for reason, holds in reasons.items() if holds), None)
-    if asked and why_not is not None:
-        raise UsageError(f"{_FLAG}=true: {why_not}", code="flag.conflict")
-    return why_not is None and asked is not False
+    requested = config.accelerator.cuda_graph
+    obstacle = next((reason for reason, holds in reasons.items() if holds), None)
+    if requested and obstacle is not None:
+        raise UsageError(f"{_FLAG}=true: {obstacle}", code="flag.conflict")
+    return obstacle is None and requested is not False
 
 
 @dataclass(frozen=True)

@@ -100,13 +100,13 @@ class MetricTracker:
         self._reset()  # excludes the start of the loader
         yield first
         while True:
-            asked, ended = time.perf_counter(), self._mark()
+            requested_at, ended = time.perf_counter(), self._mark()
             batch = next(iterator, None)
             started = self._mark()
             if ended is not None and started is not None:
                 self._idle.append((ended, started))
             else:
-                self._waited_s += time.perf_counter() - asked
+                self._waited_s += time.perf_counter() - requested_at
             if batch is None:
                 return
             yield batch

@@ -164,13 +164,13 @@ def _rated(group: dict[str, Any], rate: float) -> dict[str, Any]:
 
 def _by_part(settings: dict[str, Any], network: Network) -> list[dict[str, Any]]:
     """Return one group for each part in ``optimizer_groups``, and one for the rest."""
-    asked: dict[str, dict[str, Any]] = settings["optimizer_groups"]
-    groups: dict[str, list[nn.Parameter]] = {name: [] for name in (*asked, OTHER)}
+    requested: dict[str, dict[str, Any]] = settings["optimizer_groups"]
+    groups: dict[str, list[nn.Parameter]] = {name: [] for name in (*requested, OTHER)}
     for name, parameter in network.named_parameters():
         part = name.partition(".")[0]
-        groups[part if part in asked else OTHER].append(parameter)
+        groups[part if part in requested else OTHER].append(parameter)
     parts = dict.fromkeys(name.partition(".")[0] for name, _ in network.named_parameters())
-    for name, fields in asked.items():
+    for name, fields in requested.items():
         if not groups[name]:
             hint = did_you_mean(name, parts) or f" (it has {', '.join(parts)})"
             raise UsageError(
@@ -185,7 +185,7 @@ def _by_part(settings: dict[str, Any], network: Network) -> list[dict[str, Any]]
             )
     own = {"lr": settings["lr"], "weight_decay": settings["weight_decay"]} | _MULTI_ADAM
     made = [
-        {"params": parameters, "name": name} | own | asked.get(name, {})
+        {"params": parameters, "name": name} | own | requested.get(name, {})
         for name, parameters in groups.items()
         if parameters
     ]

@@ -66,17 +66,17 @@ def parse_publication(settings: Mapping[str, Any]) -> Publication | None:
         UsageError: the repository is missing or invalid, or no checkpoint will be saved.
     """
     given = {n: settings[n] for n in SETTINGS if settings.get(n) not in (None, "null", "none")}
-    asked = decode(Publication, given, "policy.")
-    if not asked.push_to_hub:
+    publication = decode(Publication, given, "policy.")
+    if not publication.push_to_hub:
         return None
-    if not asked.repo_id:
+    if not publication.repo_id:
         raise UsageError(
             "--policy.push_to_hub needs --policy.repo_id=USER/NAME",
             code="flag.missing",
         )
-    if not HUB_ID.fullmatch(asked.repo_id):
+    if not HUB_ID.fullmatch(publication.repo_id):
         raise UsageError(
-            f"--policy.repo_id: {strip_control_codes(asked.repo_id, 100)!r} is not a Hub id "
+            f"--policy.repo_id: {strip_control_codes(publication.repo_id, 100)!r} is not a Hub id "
             "such as me/policy",
             code="hub.invalid-id",
         )
@@ -85,10 +85,10 @@ def parse_publication(settings: Mapping[str, Any]) -> Publication | None:
             "--policy.push_to_hub uploads a checkpoint; leave out --save_checkpoint=false",
             code="flag.conflict",
         )
-    return asked
+    return publication
 
 
-def check_publication(asked: Publication, base: str | None) -> None:
+def check_publication(publication: Publication, base: str | None) -> None:
     """Check access to the Hub before the training; ``base`` is the base of an adapter.
 
     Raises:
@@ -101,7 +101,7 @@ def check_publication(asked: Publication, base: str | None) -> None:
             code="hub.unpublished-base",
         )
     api = hub_api()
-    with _hub_errors(asked.repo):
+    with _hub_errors(publication.repo):
         from huggingface_hub.errors import LocalTokenNotFoundError
 
         try:
@@ -125,22 +125,21 @@ def _hub_errors(repo: str) -> Iterator[None]:
         ) from None
 
 
-def publish(folder: TrainingFolder, asked: Publication) -> list[str]:
+def publish(folder: TrainingFolder, publication: Publication) -> list[str]:
     """Upload the policy of a finished training; return the result as lines for the user."""
     chosen = checkpoint_to_publish(folder.checkpoints())
     if chosen is None:
         return ["warning: nothing was uploaded: there is no checkpoint"]
-    repos = {PRETRAINED: asked.repo}
+    repos = {PRETRAINED: publication.repo}
     if (chosen / AVERAGED).is_dir():
-        repos[AVERAGED] = f"{asked.repo}-ema"  # as LeRobot calls it
+        repos[AVERAGED] = f"{publication.repo}-ema"  # as LeRobot calls it
     lines = []
     for name, repo in repos.items():
         try:
-            address = _upload(PolicyCard(folder.path, chosen / name, repo), asked)
+            address = _upload(PolicyCard(folder.path, chosen / name, repo), publication)
         except ProctorError as error:
-            again = (
-                f"proctor train --resume {shlex.quote(f'--output_dir={folder.path}')} {asked.flags}"
-            )
+            output = shlex.quote(f"--output_dir={folder.path}")
+            again = f"proctor train --resume {output} {publication.flags}"
             lines.append(
                 f"warning: {repo} was not uploaded: {strip_control_codes(str(error))}; "
                 f"the policy is in {chosen / name}; to upload it: {again}"
@@ -156,16 +155,16 @@ def checkpoint_to_publish(checkpoints: Checkpoints) -> Path | None:
     return best.resolve() if best.is_dir() else checkpoints.newest()
 
 
-def _upload(policy: PolicyCard, asked: Publication) -> str:
+def _upload(policy: PolicyCard, publication: Publication) -> str:
     """Upload the policy's folder to its repository, and return the address.
 
     Raises:
         UsageError: the Hub refuses, or is unreachable.
     """
-    card = render_card(policy, asked.tags, asked.license)
+    card = render_card(policy, publication.tags, publication.license)
     api = hub_api()
     with _hub_errors(policy.repo):
-        address = str(api.create_repo(policy.repo, private=asked.private, exist_ok=True))
+        address = str(api.create_repo(policy.repo, private=publication.private, exist_ok=True))
         api.upload_folder(
             repo_id=policy.repo,
             folder_path=policy.folder,

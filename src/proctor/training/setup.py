@@ -127,7 +127,7 @@ def prepare(
     """
     notes = (*config.notes, *unused_in_training(config))
     distributed.check_parallelism(config.parallelism)
-    device = distributed.device(pick_device(_asked_device(config)))
+    device = distributed.device(pick_device(_requested_device(config)))
     check_compiler(config.accelerator.compile, device)
     selection = select_dataset(config)
     dataset, dataset_notes = dataset_record(selection, resumed)
@@ -200,7 +200,7 @@ def _check_benchmark(
     return [*fps_notes(selection.source.info.fps, interface), *range_notes(actions, interface)]
 
 
-def _asked_device(config: TrainConfig) -> str:
+def _requested_device(config: TrainConfig) -> str:
     policy = config.policy
     if isinstance(policy, PretrainedConfig):
         return str(policy.overrides.get("device") or "auto")
@@ -259,7 +259,7 @@ def _new_parts(
     policy = replace(
         policy,
         device=device.type,
-        input_features=inputs_of(selection.interface, config.dataset.inputs),
+        input_features=select_inputs(selection.interface, config.dataset.inputs),
         output_features={ACTION: action},
     )
     policy = naming_actions(policy, selection.action_names)
@@ -282,25 +282,25 @@ def _new_parts(
     return parts
 
 
-def inputs_of(interface: Interface, asked: list[str] | None) -> dict[str, Feature]:
-    """Return the policy's input features: ``asked``, or all of the dataset, as LeRobot does.
+def select_inputs(interface: Interface, requested: list[str] | None) -> dict[str, Feature]:
+    """Return the policy's input features: ``requested``, or all of the dataset, as LeRobot does.
 
     Raises:
         UsageError: the dataset has no such input feature.
     """
-    offered = {
+    available = {
         key: feature
         for key, feature in interface.features.items()
         if feature.kind is FeatureKind.VISUAL or key in (STATE, ENVIRONMENT_STATE)
     }
-    for key in asked or ():
-        if key not in offered:
-            hint = did_you_mean(key, offered) or f" (choose from: {', '.join(offered)})"
+    for key in requested or ():
+        if key not in available:
+            hint = did_you_mean(key, available) or f" (choose from: {', '.join(available)})"
             raise UsageError(
                 f"--dataset.inputs: {interface.name} has no {key!r}{hint}",
                 code="dataset.missing-column",
             )
-    return offered if asked is None else {key: offered[key] for key in asked}
+    return available if requested is None else {key: available[key] for key in requested}
 
 
 def _named(parts: LoadedCheckpoint, actions: Sequence[str] | None) -> LoadedCheckpoint:
