@@ -14,7 +14,7 @@ from proctor.config.builder import own_flags
 from proctor.config.evaluation import EvalConfig
 from proctor.config.flags import Flag, flags_of
 from tests.fuzz.hostile import Draw, mutated, numbers, spoiled, texts, values, words
-from tests.fuzz.yard import Yard
+from tests.fuzz.sandbox import Sandbox
 
 BASES = [
     ("fake", "random"), ("fake", "zero"), ("fake", "expert"), ("fake", "remote"),
@@ -58,14 +58,14 @@ def eval_words(draw: Draw, bases: list[tuple[str, str]]) -> list[str]:
     return [words(word) for word in said]
 
 
-def eval_flags(draw: Draw, yard: Yard) -> None:
+def eval_flags(draw: Draw, sandbox: Sandbox) -> None:
     """Flags of ``eval``."""
-    yard.ask(["eval", *draw(eval_words(BASES))])
+    sandbox.run_command(["eval", *draw(eval_words(BASES))])
 
 
-def network_flags(draw: Draw, yard: Yard) -> None:
+def network_flags(draw: Draw, sandbox: Sandbox) -> None:
     """Flags of untrained networks, which set their sizes."""
-    yard.ask(["eval", *draw(eval_words(NETWORKS))])
+    sandbox.run_command(["eval", *draw(eval_words(NETWORKS))])
 
 
 _OTHERS = {
@@ -86,20 +86,20 @@ _EDIT_FLAGS = [
 ]  # fmt: skip
 
 
-def data_words(draw: Draw, yard: Yard) -> None:
+def data_words(draw: Draw, sandbox: Sandbox) -> None:
     """Arguments of ``proctor data`` that name no dataset."""
     said = [words(draw(texts)) for _ in range(draw(st.integers(0, 3)))]
     for _ in range(draw(st.integers(0, 3))):
         name = draw(st.one_of(st.sampled_from(_EDIT_FLAGS), texts))
         said.append(words(f"--{name}={draw(texts)}"))
-    yard.ask(["data", draw(st.sampled_from(_EDITS)), *said])
+    sandbox.run_command(["data", draw(st.sampled_from(_EDITS)), *said])
 
 
-def other_words(draw: Draw, yard: Yard) -> None:
+def other_words(draw: Draw, sandbox: Sandbox) -> None:
     """Arguments of the other commands that name no run."""
     command = draw(st.sampled_from([*_OTHERS, None]))
     if command is None:
-        yard.ask(
+        sandbox.run_command(
             [words(draw(texts)), *(words(draw(texts)) for _ in range(draw(st.integers(0, 2))))]
         )
         return
@@ -111,7 +111,7 @@ def other_words(draw: Draw, yard: Yard) -> None:
         said.append("/nowhere")  # a folder that is there would be served until Ctrl-C
     if command in ("doctor", "info"):
         said.append("--x")  # without a word they examine this machine, which takes seconds
-    yard.ask([command, *said], codes=(0, 2))
+    sandbox.run_command([command, *said], codes=(0, 2))
 
 
 VALID_CONFIG = {
@@ -137,7 +137,7 @@ _YAML = [
 ]  # fmt: skip
 
 
-def config_files(draw: Draw, yard: Yard) -> None:
+def config_files(draw: Draw, sandbox: Sandbox) -> None:
     """Config files, YAML and JSON."""
     tree = draw(mutated(VALID_CONFIG))
     how = draw(st.sampled_from(["json", "json", "yaml", "spoiled", "tricks"]))
@@ -148,7 +148,7 @@ def config_files(draw: Draw, yard: Yard) -> None:
     else:
         blob = json.dumps(tree).encode()
         blob = draw(spoiled(blob)) if how == "spoiled" else blob
-    file = yard.inputs / "settings.yaml"
+    file = sandbox.inputs / "settings.yaml"
     file.write_bytes(blob)
     flags = draw(st.sampled_from([[], ["--seed=3"], ["--env.type=fake", "--policy.type=zero"]]))
-    yard.ask(["eval", f"--config_path={file}", "--live=false", *flags])
+    sandbox.run_command(["eval", f"--config_path={file}", "--live=false", *flags])

@@ -14,7 +14,7 @@ from tests.fuzz.bounds import Taken
 from tests.fuzz.checkpoints import good_checkpoints
 from tests.fuzz.datasets import good_datasets
 from tests.fuzz.kinds import KINDS, Kind
-from tests.fuzz.yard import BrokenPromise, Yard, opened_yard
+from tests.fuzz.sandbox import BrokenPromise, Sandbox, open_sandbox
 
 _AT_ONCE = 500
 """Cases per Hypothesis run; its memory of tried cases gets costly beyond a few hundred."""
@@ -44,28 +44,28 @@ class Part:
 def run_part(part: Part) -> Tally:
     """Run one part in its own sandbox."""
     began = time.process_time()
-    with opened_yard() as yard:
-        tally = attack(KINDS[part.kind], part.cases, part.seed, yard)
-        tally.worst = yard.worst
+    with open_sandbox() as sandbox:
+        tally = attack(KINDS[part.kind], part.cases, part.seed, sandbox)
+        tally.worst = sandbox.worst
     tally.cpu_s = time.process_time() - began
     return tally
 
 
-def attack(kind: Kind, cases: int, first_seed: int, yard: Yard) -> Tally:
+def attack(kind: Kind, cases: int, first_seed: int, sandbox: Sandbox) -> Tally:
     """Run at least ``cases`` cases of ``kind``; the same seed gives the same cases."""
-    if not yard.checkpoints:
-        yard.checkpoints += good_checkpoints(yard.root / "checkpoints")
-    if not yard.datasets:
-        yard.datasets += good_datasets()
+    if not sandbox.checkpoints:
+        sandbox.checkpoints += good_checkpoints(sandbox.root / "checkpoints")
+    if not sandbox.datasets:
+        sandbox.datasets += good_datasets()
     tally = Tally()
     number = first_seed
     while tally.cases < cases and len(tally.findings) < 20:
-        _some(kind, min(_AT_ONCE, cases - tally.cases), number, yard, tally)
+        _some(kind, min(_AT_ONCE, cases - tally.cases), number, sandbox, tally)
         number += 1
     return tally
 
 
-def _some(kind: Kind, cases: int, number: int, yard: Yard, tally: Tally) -> None:
+def _some(kind: Kind, cases: int, number: int, sandbox: Sandbox, tally: Tally) -> None:
     @seed(number)
     @settings(
         max_examples=cases,
@@ -78,9 +78,9 @@ def _some(kind: Kind, cases: int, number: int, yard: Yard, tally: Tally) -> None
     @given(st.data())
     def run(data: st.DataObject) -> None:
         tally.cases += 1
-        with yard.case():
+        with sandbox.case():
             try:
-                kind.attack(data.draw, yard)
+                kind.attack(data.draw, sandbox)
             except BrokenPromise as broken:
                 tally.findings.setdefault(broken.gist, str(broken))
 

@@ -27,8 +27,8 @@ from proctor.policies.multi_task_dit import config as dit
 from proctor.policies.multi_task_dit.config import DitConfig
 from tests.fuzz.hostile import BOMBS, Draw, json_bytes, mutated, numbers, spoiled, texts, words
 from tests.fuzz.runs import Files, write_files
+from tests.fuzz.sandbox import Sandbox
 from tests.fuzz.sentinel import CANARY
-from tests.fuzz.yard import Yard
 from tests.unit.policies.tiny_tokenizer import write_clip
 
 INPUTS = {
@@ -142,35 +142,39 @@ _NAMES = [
 ]  # fmt: skip
 
 
-def folders(draw: Draw, yard: Yard) -> None:
+def folders(draw: Draw, sandbox: Sandbox) -> None:
     """``--policy.path`` of a hostile checkpoint folder."""
-    valid = yard.checkpoints[draw(st.integers(0, len(yard.checkpoints) - 1))]
+    valid = sandbox.checkpoints[draw(st.integers(0, len(sandbox.checkpoints) - 1))]
     files = dict(valid)
     for _ in range(draw(st.integers(1, 2))):
         _spoil_one(draw, files, valid)
-    folder = yard.inputs / "checkpoint"
+    folder = sandbox.inputs / "checkpoint"
     write_files(folder, files)
-    _plant(draw, folder, yard)
+    _plant(draw, folder, sandbox)
     extra = draw(
         st.sampled_from([[]] * 6 + [["--policy.n_action_steps=1"], ["--policy.device=cpu:9"]])
     )
-    yard.ask(["eval", f"--policy.path={folder}", "--env.type=fake", "--eval.n_episodes=1", *extra])
+    sandbox.run_command(
+        ["eval", f"--policy.path={folder}", "--env.type=fake", "--eval.n_episodes=1", *extra]
+    )
 
 
-def listeners(draw: Draw, yard: Yard) -> None:
+def listeners(draw: Draw, sandbox: Sandbox) -> None:
     """``--policy.path`` of a policy whose tokenizer, or the steps that lead to it, are hostile."""
-    place = yard.root / "listener"
+    place = sandbox.root / "listener"
     if not place.exists():
         place.mkdir()
-        yard.listener |= good_listener(place)
-    files = dict(yard.listener)
+        sandbox.listener |= good_listener(place)
+    files = dict(sandbox.listener)
     told = ["tokenizer/tokenizer.json"] * 3 + ["tokenizer/tokenizer_config.json"]
     name = draw(st.sampled_from([*told, "policy_preprocessor.json", "config.json"]))
     files[name] = draw(json_bytes(json.loads(files[name])))
-    folder = yard.inputs / "checkpoint"
+    folder = sandbox.inputs / "checkpoint"
     write_files(folder, files)
     with mock.patch("huggingface_hub.snapshot_download", side_effect=OSError("no way there")):
-        yard.ask(["eval", f"--policy.path={folder}", "--env.type=fake", "--eval.n_episodes=1"])
+        sandbox.run_command(
+            ["eval", f"--policy.path={folder}", "--env.type=fake", "--eval.n_episodes=1"]
+        )
 
 
 def _spoil_one(draw: Draw, files: Files, valid: Files) -> None:
@@ -189,9 +193,9 @@ def _spoil_one(draw: Draw, files: Files, valid: Files) -> None:
         files[draw(st.sampled_from(["pytorch_model.bin", "model.pt", name]))] = PICKLE
 
 
-def _plant(draw: Draw, folder: Path, yard: Yard) -> None:
+def _plant(draw: Draw, folder: Path, sandbox: Sandbox) -> None:
     """Put a link, a folder or a pipe where a file should be, one time in ten."""
-    (folder / "link.safetensors").symlink_to(yard.outside / "secret.mp4")
+    (folder / "link.safetensors").symlink_to(sandbox.outside / "secret.mp4")
     if draw(st.integers(0, 9)):
         return
     place = folder / draw(
@@ -206,7 +210,7 @@ def _plant(draw: Draw, folder: Path, yard: Yard) -> None:
     elif target == "loop":
         place.symlink_to(place)
     else:
-        place.symlink_to(yard.outside / "secret.mp4" if target == "secret" else target)
+        place.symlink_to(sandbox.outside / "secret.mp4" if target == "secret" else target)
 
 
 _IDS = [
@@ -225,7 +229,7 @@ _IDS = [
 ]
 
 
-def hub(draw: Draw, yard: Yard) -> None:
+def hub(draw: Draw, sandbox: Sandbox) -> None:
     """Hub ids, revisions, Hub responses and the resulting folders."""
     from huggingface_hub import errors
 
@@ -234,7 +238,7 @@ def hub(draw: Draw, yard: Yard) -> None:
         errors.HFValidationError("no id"), ConnectionError(""), TimeoutError(), None,
     ]  # fmt: skip
     answer = draw(st.sampled_from(answers))
-    folder = yard.inputs / "snapshot" / "abcdef"
+    folder = sandbox.inputs / "snapshot" / "abcdef"
     write_files(folder, {"config.json": draw(st.sampled_from(BOMBS))})
     path = draw(st.one_of(st.sampled_from(_IDS), texts))
     said = ["eval", words(f"--policy.path={path}"), "--env.type=fake"]
@@ -244,4 +248,4 @@ def hub(draw: Draw, yard: Yard) -> None:
         {"return_value": str(folder)} if answer is None else {"side_effect": answer}
     )
     with mock.patch("huggingface_hub.snapshot_download", **reply):
-        yard.ask(said)
+        sandbox.run_command(said)

@@ -16,7 +16,7 @@ from proctor.datasets.reader import open as open_dataset
 from proctor.errors import ProctorError
 from tests.fuzz.hostile import NUMBERS, Draw, json_bytes, numbers, spoiled, texts
 from tests.fuzz.runs import Files
-from tests.fuzz.yard import Yard
+from tests.fuzz.sandbox import Sandbox
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "datasets"
 TEMPLATES = [
@@ -55,16 +55,16 @@ def _written(folder: Path, files: Files) -> Path:
     return folder
 
 
-def _some(draw: Draw, yard: Yard, ending: str) -> tuple[Files, str]:
+def _some(draw: Draw, sandbox: Sandbox, ending: str) -> tuple[Files, str]:
     """Return the files of a valid dataset and the name of one of them."""
-    named = [files for files in yard.datasets if any(name.endswith(ending) for name in files)]
+    named = [files for files in sandbox.datasets if any(name.endswith(ending) for name in files)]
     files = dict(draw(st.sampled_from(named)))
     return files, draw(st.sampled_from(sorted(name for name in files if name.endswith(ending))))
 
 
-def infos(draw: Draw, yard: Yard) -> None:
+def infos(draw: Draw, sandbox: Sandbox) -> None:
     """A dataset with a false info.json: templates, sizes, types, names, counts."""
-    files, name = _some(draw, yard, draw(st.sampled_from(["info.json"] * 4 + ["stats.json"])))
+    files, name = _some(draw, sandbox, draw(st.sampled_from(["info.json"] * 4 + ["stats.json"])))
     tree = json.loads(files[name])
     how = draw(st.sampled_from(["any", "any", "template", "feature", "feature", "count"]))
     if name.endswith("stats.json") or how == "any":
@@ -72,7 +72,7 @@ def infos(draw: Draw, yard: Yard) -> None:
     else:
         _lie(draw, tree, how)
         files[name] = json.dumps(tree).encode()
-    _ask(draw, yard, files)
+    _ask(draw, sandbox, files)
 
 
 def _lie(draw: Draw, tree: dict[str, Any], how: str) -> None:
@@ -100,14 +100,14 @@ def _lie(draw: Draw, tree: dict[str, Any], how: str) -> None:
             tree["features"][draw(st.one_of(st.sampled_from(_KEYS), texts))] = entry
 
 
-def tables(draw: Draw, yard: Yard) -> None:
+def tables(draw: Draw, sandbox: Sandbox) -> None:
     """A dataset with a truncated, changed or inconsistent Parquet file."""
-    files, name = _some(draw, yard, ".parquet")
+    files, name = _some(draw, sandbox, ".parquet")
     if draw(st.integers(0, 2)):
         files[name] = _hostile_table(draw, files[name])
     else:
         files[name] = draw(spoiled(files[name]))
-    _ask(draw, yard, files)
+    _ask(draw, sandbox, files)
 
 
 _TYPES = [pa.string(), pa.float64(), pa.float16(), pa.int8(), pa.bool_(), pa.binary(), pa.null(),
@@ -167,20 +167,20 @@ _BOXES = [b"mvhd", b"tkhd", b"mdhd", b"elst", b"stsd", b"av01", b"av1C", b"stts"
           b"stsc", b"stsz", b"stco", b"mdat", b"moov", b"ftyp", b"hdlr"]  # fmt: skip
 
 
-def videos(draw: Draw, yard: Yard) -> None:
+def videos(draw: Draw, sandbox: Sandbox) -> None:
     """A dataset with a truncated or changed video, or with false MP4 boxes."""
-    files, name = _some(draw, yard, ".mp4")
+    files, name = _some(draw, sandbox, ".mp4")
     blob = files[name]
     how = draw(st.sampled_from(["boxes", "boxes", "spoil", "playlist", "link"]))
     if how == "spoil":
         files[name] = draw(spoiled(blob))
     elif how == "playlist":
-        files[name] = draw(st.sampled_from(_PLAYLISTS(yard)))
+        files[name] = draw(st.sampled_from(_PLAYLISTS(sandbox)))
     else:
         for _ in range(draw(st.integers(1, 3))):
             blob = _lying_box(draw, blob)
         files[name] = blob
-    _ask(draw, yard, files, linked=name if how == "link" else None)
+    _ask(draw, sandbox, files, linked=name if how == "link" else None)
 
 
 def _lying_box(draw: Draw, blob: bytes) -> bytes:
@@ -193,9 +193,9 @@ def _lying_box(draw: Draw, blob: bytes) -> bytes:
     return blob[:at] + some + blob[at + width :]
 
 
-def _PLAYLISTS(yard: Yard) -> list[bytes]:  # noqa: N802  as long as a constant would be
+def _PLAYLISTS(sandbox: Sandbox) -> list[bytes]:  # noqa: N802  as long as a constant would be
     """Return files that could make FFmpeg open other files."""
-    secret = yard.outside / "secret.mp4"
+    secret = sandbox.outside / "secret.mp4"
     return [
         f"#EXTM3U\n#EXTINF:1,\nfile://{secret}\n#EXT-X-ENDLIST\n".encode(),
         f"ffconcat version 1.0\nfile '{secret}'\n".encode(),
@@ -204,17 +204,17 @@ def _PLAYLISTS(yard: Yard) -> list[bytes]:  # noqa: N802  as long as a constant 
     ]  # fmt: skip
 
 
-def _ask(draw: Draw, yard: Yard, files: Files, linked: str | None = None) -> None:
-    root = _written(yard.inputs / "dataset", files)
+def _ask(draw: Draw, sandbox: Sandbox, files: Files, linked: str | None = None) -> None:
+    root = _written(sandbox.inputs / "dataset", files)
     if linked:
         target = draw(st.sampled_from(["/dev/zero", "fifo", "folder", "self", "secret"]))
-        _replace(root / linked, target, yard)
+        _replace(root / linked, target, sandbox)
     verb = draw(st.sampled_from(["read", "read", *_VERBS]))
     if verb == "read":
-        read(draw, yard, root)
+        read(draw, sandbox, root)
     else:
-        words = [word.format(root=root, out=yard.out / "result") for word in _VERBS[verb]]
-        yard.ask(["data", verb, *words], codes=(0, 1, 2) if verb == "check" else (0, 2))
+        words = [word.format(root=root, out=sandbox.out / "result") for word in _VERBS[verb]]
+        sandbox.run_command(["data", verb, *words], codes=(0, 1, 2) if verb == "check" else (0, 2))
 
 
 _VERBS = {
@@ -233,7 +233,7 @@ _VERBS = {
 """Commands on a dataset, which may be refused but must not crash."""
 
 
-def _replace(place: Path, target: str, yard: Yard) -> None:
+def _replace(place: Path, target: str, sandbox: Sandbox) -> None:
     place.unlink()
     if target == "fifo":
         os.mkfifo(place)
@@ -242,16 +242,16 @@ def _replace(place: Path, target: str, yard: Yard) -> None:
     elif target == "self":
         place.symlink_to(place.name)
     else:
-        place.symlink_to(yard.outside / "secret.mp4" if target == "secret" else target)
+        place.symlink_to(sandbox.outside / "secret.mp4" if target == "secret" else target)
 
 
-def read(draw: Draw, yard: Yard, root: Path) -> None:
+def read(draw: Draw, sandbox: Sandbox, root: Path) -> None:
     """Open the dataset from Python and read some items, with and without delta timestamps."""
     deltas = draw(st.sampled_from([None, {"action": [0.0, 0.1]}, {"observation.state": [-0.1]}]))
-    with yard.watched(f"reading {root}"):
+    with sandbox.watched(f"reading {root}"):
         try:
             dataset = open_dataset(root, delta_timestamps=deltas)
             if len(dataset):
                 dataset.batch([0, len(dataset) - 1, len(dataset) // 2])
         except ProctorError as error:
-            yard.check_error(error)
+            sandbox.check_error(error)

@@ -30,7 +30,7 @@ from proctor.policies.runtime.instruction_encoder import InstructionEncoder
 from tests.fuzz.checkpoints import PICKLE, hostile_tensors
 from tests.fuzz.hostile import Draw, json_bytes, mutated, texts
 from tests.fuzz.runs import Files, write_files
-from tests.fuzz.yard import Yard
+from tests.fuzz.sandbox import Sandbox
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data"
 INDEX = "model.safetensors.index.json"
@@ -41,9 +41,9 @@ _SHARDS = [
 ]  # fmt: skip
 
 
-def shards(draw: Draw, yard: Yard) -> None:
+def shards(draw: Draw, sandbox: Sandbox) -> None:
     """``--policy.path`` of weights in several files, of which the index or a file is hostile."""
-    valid = next(files for files in yard.checkpoints if INDEX in files)
+    valid = next(files for files in sandbox.checkpoints if INDEX in files)
     files, index = dict(valid), json.loads(valid[INDEX])
     how = draw(
         st.sampled_from(["json", "places", "places", "tensors", "missing", "pickle", "both"])
@@ -65,10 +65,12 @@ def shards(draw: Draw, yard: Yard) -> None:
         files["model-1.safetensors"] = PICKLE
         if how == "missing":
             del files["model-1.safetensors"]
-    folder = yard.inputs / "checkpoint"
+    folder = sandbox.inputs / "checkpoint"
     write_files(folder, files)
-    (folder / "link.safetensors").symlink_to(yard.outside / "secret.mp4")
-    yard.ask(["eval", f"--policy.path={folder}", "--env.type=fake", "--eval.n_episodes=1"])
+    (folder / "link.safetensors").symlink_to(sandbox.outside / "secret.mp4")
+    sandbox.run_command(
+        ["eval", f"--policy.path={folder}", "--env.type=fake", "--eval.n_episodes=1"]
+    )
 
 
 @cache
@@ -96,10 +98,10 @@ def good_adapter(base: Path) -> Files:
     return files
 
 
-def adapters(draw: Draw, yard: Yard) -> None:
+def adapters(draw: Draw, sandbox: Sandbox) -> None:
     """``--policy.path`` of an adapter that is hostile, or for a base that is none; and training."""
-    valid = good_adapter(yard.root / "checkpoints" / "a")
-    files, folder = dict(valid), yard.inputs / "adapter"
+    valid = good_adapter(sandbox.root / "checkpoints" / "a")
+    files, folder = dict(valid), sandbox.inputs / "adapter"
     for _ in range(draw(st.integers(1, 2))):
         how = draw(st.sampled_from(["config", "config", "config", "tensors", "tensors", "base"]))
         if how == "config":
@@ -108,7 +110,7 @@ def adapters(draw: Draw, yard: Yard) -> None:
             files[ADAPTER_WEIGHTS] = draw(hostile_tensors(valid[ADAPTER_WEIGHTS]))
         else:
             told = json.loads(valid[ADAPTER_CONFIG])
-            bases = [str(folder), str(yard.outside), "../..", "/dev", "/proc/self", "a/b", ".."]
+            bases = [str(folder), str(sandbox.outside), "../..", "/dev", "/proc/self", "a/b", ".."]
             told["base_model_name_or_path"] = draw(st.one_of(st.sampled_from(bases), texts))
             files[ADAPTER_CONFIG] = json.dumps(told).encode()
     if not draw(st.integers(0, 19)):
@@ -116,8 +118,10 @@ def adapters(draw: Draw, yard: Yard) -> None:
         files["adapter_model.bin"] = PICKLE
     write_files(folder, files)
     with _no_hub():
-        yard.ask(["eval", f"--policy.path={folder}", "--env.type=fake", "--eval.n_episodes=1"])
-        _judged(yard, lambda: read_checkpoint(folder, use=ConfigUse.TRAINING), "train")
+        sandbox.run_command(
+            ["eval", f"--policy.path={folder}", "--env.type=fake", "--eval.n_episodes=1"]
+        )
+        _judged(sandbox, lambda: read_checkpoint(folder, use=ConfigUse.TRAINING), "train")
 
 
 @cache
@@ -148,7 +152,7 @@ def _files(folder: Path, inner: dict[str, Path]) -> Files:
     return files
 
 
-def pipelines(draw: Draw, yard: Yard) -> None:
+def pipelines(draw: Draw, sandbox: Sandbox) -> None:
     """Hostile pipelines of a large family: loaded, and applied to observations and actions."""
     good = good_families()
     valid = good[draw(st.sampled_from(sorted(good)))]
@@ -162,10 +166,10 @@ def pipelines(draw: Draw, yard: Yard) -> None:
             files[name] = json.dumps(draw(_other_steps(json.loads(valid[name])))).encode()
         else:
             files[name] = draw(json_bytes(json.loads(valid[name])))
-    folder = yard.inputs / "checkpoint"
+    folder = sandbox.inputs / "checkpoint"
     write_files(folder, files)
     with _no_hub():
-        _judged(yard, lambda: _heard_and_played(folder), "pipelines")
+        _judged(sandbox, lambda: _heard_and_played(folder), "pipelines")
 
 
 @st.composite
@@ -222,10 +226,10 @@ def _no_hub() -> Any:
     return mock.patch("huggingface_hub.snapshot_download", side_effect=OSError("no way there"))
 
 
-def _judged(yard: Yard, do: Any, what: str) -> None:
+def _judged(sandbox: Sandbox, do: Any, what: str) -> None:
     """Run Python code in the sandbox; it may raise one of Proctor's errors.
 
     Its text may be long and have odd letters: it loses them where a command prints it.
     """
-    with yard.watched(what), suppress(ProctorError):
+    with sandbox.watched(what), suppress(ProctorError):
         do()

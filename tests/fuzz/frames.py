@@ -31,8 +31,8 @@ from proctor.protocols.protobuf import encode_fields
 from proctor.serving.inputs import Inputs
 from proctor.types import EpisodeSpec, Task
 from tests.fuzz.hostile import NUMBERS, ODD, TEXTS, Draw
+from tests.fuzz.sandbox import BrokenPromise, Sandbox
 from tests.fuzz.sentinel import CANARY
-from tests.fuzz.yard import BrokenPromise, Yard
 
 AT_ONCE = 200
 """Frames of one case; a frame takes microseconds, a case milliseconds."""
@@ -233,10 +233,10 @@ def _replaced(chance: random.Random, frame: bytes) -> bytes:
 
 
 def _kind(good: Callable[[], list[bytes]], hear: Callable[[bytes], None]) -> Any:
-    def attack(draw: Draw, yard: Yard) -> None:
+    def attack(draw: Draw, sandbox: Sandbox) -> None:
         chance = random.Random(draw(st.integers(0, 2**64)))
         frames = [_frame(chance, good()) for _ in range(AT_ONCE)]
-        with yard.watched(f"frames of {good.__name__}"):
+        with sandbox.watched(f"frames of {good.__name__}"):
             for frame in frames:
                 _heard(frame, hear)
 

@@ -17,7 +17,7 @@ from tests.fuzz import (
     unauthenticated,
 )
 from tests.fuzz.hostile import Draw
-from tests.fuzz.yard import Yard
+from tests.fuzz.sandbox import Sandbox
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Kind:
 
     name: str
     share: int
-    attack: Callable[[Draw, Yard], None]
+    attack: Callable[[Draw, Sandbox], None]
 
 
 KINDS = [

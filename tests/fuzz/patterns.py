@@ -10,7 +10,7 @@ from proctor.errors import ProctorError
 from proctor.policies.lerobot.tokenizer import TOKENIZER, TextTokenizer
 from proctor.policies.lerobot.tokenizer_patterns import KNOWN_PATTERNS
 from tests.fuzz.hostile import Draw, texts
-from tests.fuzz.yard import Yard
+from tests.fuzz.sandbox import Sandbox
 from tests.unit.policies.tiny_tokenizer import rules, split
 
 _KNOWN = st.sampled_from([*KNOWN_PATTERNS])
@@ -28,7 +28,7 @@ _PATTERNS = st.one_of(
 _TEXTS = ["a", "ab", "a ", "a b ", "1", "aé", "push the puck ", "\n", " ", "'s", "\r\n ", "A1"]
 
 
-def regular_expressions(draw: Draw, yard: Yard) -> None:
+def regular_expressions(draw: Draw, sandbox: Sandbox) -> None:
     """A tokenizer with a regular expression, and a long text of repeated letters."""
     pattern, end = draw(_PATTERNS), draw(st.sampled_from(["", "!", "\n", "b", "1"]))
     text = (draw(st.sampled_from(_TEXTS)) * 2000)[: draw(st.sampled_from([30, 600, 2000]))] + end
@@ -38,10 +38,10 @@ def regular_expressions(draw: Draw, yard: Yard) -> None:
         {"decoder": replaced}, {"normalizer": {"type": "Sequence", "normalizers": [replaced] * 5}},
     ]))  # fmt: skip
     files = {TOKENIZER: json.dumps(rules(**changes)).encode()}
-    with yard.watched(f"{pattern!r} on {text[:20]!r} * {len(text)}"):
+    with sandbox.watched(f"{pattern!r} on {text[:20]!r} * {len(text)}"):
         try:
             tokenizer = TextTokenizer(files, "here")
             assert pattern in KNOWN_PATTERNS, f"{pattern!r} was run"
             tokenizer.decode(tokenizer.encode(text)[:100])
         except ProctorError as error:
-            yard.check_error(error)
+            sandbox.check_error(error)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from proctor.report.served_pages import list_page
 from tests.fuzz.hostile import Draw, texts
 from tests.fuzz.runs import hostile_files, plant, write_files
-from tests.fuzz.yard import SECRET, BrokenPromise, Yard
+from tests.fuzz.sandbox import SECRET, BrokenPromise, Sandbox
 
 
 class _Wire:
@@ -94,12 +94,12 @@ _sent = st.one_of(
 )
 
 
-def requests(draw: Draw, yard: Yard) -> None:
+def requests(draw: Draw, sandbox: Sandbox) -> None:
     """HTTP requests to ``view``, from a browser or another client."""
-    folder, sent = _served(draw, yard), draw(_sent)
+    folder, sent = _served(draw, sandbox), draw(_sent)
     wire = _Wire(sent)
-    server: Any = yard.server(folder, token=draw(st.sampled_from([None, None, "token"])))
-    with yard.watched(repr(sent[:300])):
+    server: Any = sandbox.server(folder, token=draw(st.sampled_from([None, None, "token"])))
+    with sandbox.watched(repr(sent[:300])):
         server.RequestHandlerClass(wire, ("127.0.0.1", 1), server)
     status = wire.answer[:12].decode("latin-1")
     if wire.answer and not status.startswith("HTTP/"):
@@ -111,31 +111,31 @@ def requests(draw: Draw, yard: Yard) -> None:
         raise BrokenPromise("a body", repr(sent[:300]))
 
 
-def _served(draw: Draw, yard: Yard) -> Path:
-    folder = yard.inputs / "served"
+def _served(draw: Draw, sandbox: Sandbox) -> Path:
+    folder = sandbox.inputs / "served"
     if draw(st.integers(0, 2)):
-        write_files(folder / "run", yard.run)
+        write_files(folder / "run", sandbox.run)
     else:
-        write_files(folder / "run", draw(hostile_files(yard.run)))
-        plant(draw, folder / "run", yard)
-    (folder / "linked").symlink_to(yard.outside / "run")
-    (folder / "link.mp4").symlink_to(yard.outside / "secret.mp4")
-    (folder / "link").symlink_to(yard.outside)
+        write_files(folder / "run", draw(hostile_files(sandbox.run)))
+        plant(draw, folder / "run", sandbox)
+    (folder / "linked").symlink_to(sandbox.outside / "run")
+    (folder / "link.mp4").symlink_to(sandbox.outside / "secret.mp4")
+    (folder / "link").symlink_to(sandbox.outside)
     (folder / "loop").symlink_to(folder / "loop")
     return folder
 
 
-def lists(draw: Draw, yard: Yard) -> None:
+def lists(draw: Draw, sandbox: Sandbox) -> None:
     """The run list of ``view`` for a folder with hostile runs and names."""
-    folder = yard.inputs / "served"
+    folder = sandbox.inputs / "served"
     name = draw(texts).replace("/", "_").replace("\0", "_")[:80] or "x"
     name = os.fsdecode(name.encode("utf-8", "surrogatepass"))  # what a disk can hold
-    write_files(folder / "run", draw(hostile_files(yard.run)))
+    write_files(folder / "run", draw(hostile_files(sandbox.run)))
     odd = folder / (name if name not in (".", "..", "run") else "y")
-    write_files(odd, yard.run)
-    plant(draw, odd, yard)
-    (folder / "linked").symlink_to(yard.outside / "run")
-    with yard.watched(f"the list of {odd!r}"):
+    write_files(odd, sandbox.run)
+    plant(draw, odd, sandbox)
+    (folder / "linked").symlink_to(sandbox.outside / "run")
+    with sandbox.watched(f"the list of {odd!r}"):
         page = list_page(folder)
         page.encode()
     if SECRET in page:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from proctor.types import Outcome
 from tests.fuzz.hostile import Draw, json_bytes, mutated, spoiled, texts, values
-from tests.fuzz.yard import Yard
+from tests.fuzz.sandbox import Sandbox
 
 Files = dict[str, bytes]
 """Content of every file of a folder, by name."""
@@ -98,7 +98,7 @@ def _loaded(line: bytes) -> Any:
         return {}
 
 
-def plant(draw: Draw, folder: Path, yard: Yard) -> None:
+def plant(draw: Draw, folder: Path, sandbox: Sandbox) -> None:
     """Put something that is not a regular file into the folder, one time in four."""
     if draw(st.integers(0, 3)):
         return
@@ -113,53 +113,57 @@ def plant(draw: Draw, folder: Path, yard: Yard) -> None:
     elif what == "fifo":
         os.mkfifo(place)
     else:
-        place.symlink_to(place.name if target == "self" else yard.outside / target)
+        place.symlink_to(place.name if target == "self" else sandbox.outside / target)
 
 
-def _hostile_run(draw: Draw, yard: Yard, name: str = "run") -> Path:
-    folder = yard.inputs / name
-    write_files(folder, draw(hostile_files(yard.run)))
-    plant(draw, folder, yard)
+def _hostile_run(draw: Draw, sandbox: Sandbox, name: str = "run") -> Path:
+    folder = sandbox.inputs / name
+    write_files(folder, draw(hostile_files(sandbox.run)))
+    plant(draw, folder, sandbox)
     return folder
 
 
-def report(draw: Draw, yard: Yard) -> None:
+def report(draw: Draw, sandbox: Sandbox) -> None:
     """``report`` of a hostile run folder."""
-    yard.ask(["report", str(_hostile_run(draw, yard))])
+    sandbox.run_command(["report", str(_hostile_run(draw, sandbox))])
 
 
-def compare(draw: Draw, yard: Yard) -> None:
+def compare(draw: Draw, sandbox: Sandbox) -> None:
     """``compare`` of a good run with a hostile one, in either order, and of two hostile ones."""
-    good = yard.inputs / "good"
-    write_files(good, yard.run)
-    paths = [good, _hostile_run(draw, yard)]
+    good = sandbox.inputs / "good"
+    write_files(good, sandbox.run)
+    paths = [good, _hostile_run(draw, sandbox)]
     if not draw(st.integers(0, 3)):
-        paths[0] = _hostile_run(draw, yard, "other")
+        paths[0] = _hostile_run(draw, sandbox, "other")
     words = [str(path) for path in draw(st.permutations(paths))]
     words += draw(st.sampled_from([[], ["--unpaired"], ["--fail-if-worse=0.1"], ["--json=x.json"]]))
-    yard.ask(["compare", *words], codes=(0, 2, 3))
+    sandbox.run_command(["compare", *words], codes=(0, 2, 3))
 
 
-def resume(draw: Draw, yard: Yard) -> None:
+def resume(draw: Draw, sandbox: Sandbox) -> None:
     """``eval --resume`` of a hostile run folder."""
-    yard.ask(["eval", "--resume", f"--output_dir={_hostile_run(draw, yard)}"], codes=(0, 1, 2))
+    sandbox.run_command(
+        ["eval", "--resume", f"--output_dir={_hostile_run(draw, sandbox)}"], codes=(0, 1, 2)
+    )
 
 
-def against(draw: Draw, yard: Yard) -> None:
+def against(draw: Draw, sandbox: Sandbox) -> None:
     """``eval --against`` a hostile run folder."""
-    path = _hostile_run(draw, yard)
-    yard.ask(["eval", "--policy.type=random", "--env.type=fake", f"--against={path}"])
+    path = _hostile_run(draw, sandbox)
+    sandbox.run_command(["eval", "--policy.type=random", "--env.type=fake", f"--against={path}"])
 
 
-def audit(draw: Draw, yard: Yard) -> None:
+def audit(draw: Draw, sandbox: Sandbox) -> None:
     """``audit`` of a hostile run folder."""
-    yard.ask(["audit", str(_hostile_run(draw, yard)), "--episodes=2"], codes=(0, 1, 2))
+    sandbox.run_command(
+        ["audit", str(_hostile_run(draw, sandbox)), "--episodes=2"], codes=(0, 1, 2)
+    )
 
 
-def claims(draw: Draw, yard: Yard) -> None:
+def claims(draw: Draw, sandbox: Sandbox) -> None:
     """``eval --resume`` on a file system without locks, in a folder that somebody claimed."""
-    folder = yard.inputs / "run"
-    write_files(folder, yard.run)
+    folder = sandbox.inputs / "run"
+    write_files(folder, sandbox.run)
     pids = st.sampled_from(["1", "0", "-1", "2147483647", "9" * 30, str(os.getpid()), "x"])
     host = draw(st.sampled_from([socket.gethostname(), "elsewhere", "", "a b"]))
     claim = f"{draw(pids)} {host}\n".encode()
@@ -169,4 +173,4 @@ def claims(draw: Draw, yard: Yard) -> None:
         (folder / ".claim").symlink_to(draw(st.sampled_from(["/dev/zero", "nowhere", ".claim"])))
     reason = draw(st.sampled_from([errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EIO]))
     with mock.patch("fcntl.flock", side_effect=OSError(reason, os.strerror(reason))):
-        yard.ask(["eval", "--resume", f"--output_dir={folder}"], codes=(0, 1, 2))
+        sandbox.run_command(["eval", "--resume", f"--output_dir={folder}"], codes=(0, 1, 2))

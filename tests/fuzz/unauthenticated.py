@@ -29,7 +29,7 @@ from proctor.serving.service import PolicyService
 from tests.fuzz.bounds import measured, unheard
 from tests.fuzz.frames import AT_ONCE, groot_samples, lerobot_samples, mutated_frame
 from tests.fuzz.hostile import Draw
-from tests.fuzz.yard import BrokenPromise, Yard
+from tests.fuzz.sandbox import BrokenPromise, Sandbox
 from tests.unit.protocols.serving import served
 
 MAX_CPU_S, MAX_MEMORY = 0.1, 64 * 2**20
@@ -191,12 +191,12 @@ def _lerobot_bytes(chance: random.Random) -> bytes:
 # Servers, and how a connection to them is judged.
 
 
-def _server(protocol: Protocol, yard: Yard) -> tuple[str, PolicyService]:
+def _server(protocol: Protocol, sandbox: Sandbox) -> tuple[str, PolicyService]:
     """Return a server with a key, which lives as long as the sandbox."""
-    if protocol.value not in yard.servers:
+    if protocol.value not in sandbox.servers:
         opened = served(protocol=[protocol.value], api_key=_KEY)
-        yard.servers[protocol.value] = yard.held.enter_context(opened)
-    return yard.servers[protocol.value]
+        sandbox.servers[protocol.value] = sandbox.held.enter_context(opened)
+    return sandbox.servers[protocol.value]
 
 
 def _said(port: int, data: bytes) -> None:
@@ -214,13 +214,13 @@ def _said(port: int, data: bytes) -> None:
             return  # it hung up in the middle
 
 
-def _judged(port: int, data: bytes, yard: Yard) -> None:
+def _judged(port: int, data: bytes, sandbox: Sandbox) -> None:
     """Check the resources for some bytes; retry once, since a garbage collection may interfere."""
     for _ in range(2):
         with measured() as taken:
             _said(port, data)
         if taken.cpu_s <= MAX_CPU_S and taken.memory <= MAX_MEMORY:
-            yard.worst.note(taken)
+            sandbox.worst.note(taken)
             return
     what = "CPU time" if taken.cpu_s > MAX_CPU_S else "memory"
     text = f"{taken.cpu_s:.3f} s, {taken.memory / _MIB:.0f} MiB: {data[:300]!r}"
@@ -251,16 +251,16 @@ def _check_alive(protocol: Protocol, url: str) -> None:
 
 
 def _kind(protocol: Protocol, make: Callable[[random.Random], bytes]) -> Any:
-    def attack(draw: Draw, yard: Yard) -> None:
+    def attack(draw: Draw, sandbox: Sandbox) -> None:
         chance = random.Random(draw(st.integers(0, 2**64)))
-        url, counter = _server(protocol, yard)
+        url, counter = _server(protocol, sandbox)
         port = urlsplit(url).port or 0
         gc.freeze()
         faulthandler.dump_traceback_later(_HANG_S, exit=True)
         try:
             with unheard() as said, contextlib.redirect_stderr(io.StringIO()) as printed:
                 for _ in range(AT_ONCE):
-                    _judged(port, make(chance), yard)
+                    _judged(port, make(chance), sandbox)
             _check_alive(protocol, url)
         finally:
             faulthandler.cancel_dump_traceback_later()

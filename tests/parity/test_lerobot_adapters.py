@@ -15,7 +15,7 @@ from tests.parity.test_lerobot_training import LENGTHS, RUN, losses_of, ours, th
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'proctor[torch]'")
 from safetensors.torch import load_file, save_file  # noqa: E402
-from tests.unit.training.making import (  # noqa: E402
+from tests.unit.training.builders import (  # noqa: E402
     SMALL_ACT,
     SMALL_DIFFUSION,
     needs_peft,

@@ -15,7 +15,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'proctor[torch]'")
 from safetensors.torch import save_file  # noqa: E402
-from tests.unit.training.making import FEATURES, SMALL_ACT, SMALL_DIFFUSION, write_numbers  # noqa: E402
+from tests.unit.training.builders import FEATURES, SMALL_ACT, SMALL_DIFFUSION, write_numbers  # noqa: E402
 
 from proctor.cli import main  # noqa: E402
 from proctor.datasets.writer import DatasetWriter  # noqa: E402

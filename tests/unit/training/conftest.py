@@ -17,6 +17,6 @@ def one_thread():
 
 @pytest.fixture(scope="session")
 def numbers(tmp_path_factory):
-    from .making import write_numbers
+    from .builders import write_numbers
 
     return write_numbers(tmp_path_factory.mktemp("data") / "numbers")

@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import digests
 from tests.tiny_families import SIDE, checkpoint_of, tiny_models
 
-from .making import RUN, words, write_seen
+from .builders import RUN, words, write_seen
 from .test_peft import LAST, as_trained, train
 
 torch = pytest.importorskip("torch")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .making import FEATURES, RUN, SMALL_ACT, words, write_numbers
+from .builders import FEATURES, RUN, SMALL_ACT, words, write_numbers
 
 pytest.importorskip("torch")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from .making import RUN, SMALL_ACT, SMALL_DIFFUSION, files_of, words
+from .builders import RUN, SMALL_ACT, SMALL_DIFFUSION, files_of, words
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(
@@ -24,9 +24,11 @@ from proctor.training.sampler import BatchOrder, ProcessShare  # noqa: E402
 
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
 STARTED = [
-    pytest.param(("-m", "tests.unit.training.two"), id="forked"),
+    pytest.param(("-m", "tests.unit.training.two_processes"), id="forked"),
     pytest.param(
-        (*TORCHRUN, str(Path(__file__).with_name("two.py"))), id="torchrun", marks=pytest.mark.slow
+        (*TORCHRUN, str(Path(__file__).with_name("two_processes.py"))),
+        id="torchrun",
+        marks=pytest.mark.slow,
     ),
 ]
 # A mean over unpadded samples is the mean of its halves' means; ACT leaves padding out of its own.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .making import RUN, SMALL_ACT, SMALL_DIFFUSION, files_of, needs_peft, words
+from .builders import RUN, SMALL_ACT, SMALL_DIFFUSION, files_of, needs_peft, words
 
 torch = pytest.importorskip("torch")
 needs_peft()

@@ -14,7 +14,7 @@ import yaml
 from tests.refusals import refuses
 from tests.training_folders import RECORD, write_training
 
-from .making import RUN, SMALL_ACT, words
+from .builders import RUN, SMALL_ACT, words
 
 pytest.importorskip("torch")
 from huggingface_hub.errors import LocalTokenNotFoundError

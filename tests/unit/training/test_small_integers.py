@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from .making import FEATURES, RUN, SMALL_DIFFUSION, words
+from .builders import FEATURES, RUN, SMALL_DIFFUSION, words
 
 pytest.importorskip("torch")
 

@@ -12,7 +12,7 @@ from tests.run_folders import eight_episodes, write_run
 from tests.training_folders import TINY_VIDEO
 from tests.wandb_files import logged
 
-from .making import RUN, SMALL_ACT, words
+from .builders import RUN, SMALL_ACT, words
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("wandb", reason="W&B is not installed (proctor[wandb])")

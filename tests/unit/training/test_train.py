@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .making import (
+from .builders import (
     RUN,
     SMALL_ACT,
     SMALL_DIFFUSION,

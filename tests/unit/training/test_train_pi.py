@@ -10,7 +10,7 @@ import pytest
 
 from tests.tiny_pi import N_WORDS, RUNS, tiny_sizes
 
-from .making import RUN, files_of, needs_peft, words, write_seen
+from .builders import RUN, files_of, needs_peft, words, write_seen
 from .test_peft import LAST, Killed, kill_at, train
 from .test_train_smolvla import changed
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .making import RUN, files_of, needs_peft, words, write_seen
+from .builders import RUN, files_of, needs_peft, words, write_seen
 from .test_peft import LAST, Killed, kill_at, train
 
 torch = pytest.importorskip("torch")

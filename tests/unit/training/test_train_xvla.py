@@ -13,7 +13,7 @@ from tests.conftest import digests
 from tests.tiny_families import SIDE, checkpoint_of, flags_of, tiny_models
 from tests.unit.policies.xvla_names import under_first_names
 
-from .making import RUN, files_of, words, write_seen
+from .builders import RUN, files_of, words, write_seen
 from .test_adapted_families import adapt, chunks
 from .test_peft import LAST, Killed, as_trained, kill_at, train
 

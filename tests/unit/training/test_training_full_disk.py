@@ -11,7 +11,7 @@ import pytest
 
 from tests.refusals import refuses
 
-from .making import RUN, SMALL_ACT, files_of, words
+from .builders import RUN, SMALL_ACT, files_of, words
 
 torch = pytest.importorskip("torch")
 

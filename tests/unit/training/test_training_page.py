@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from .making import RUN, SMALL_ACT, words
+from .builders import RUN, SMALL_ACT, words
 
 pytest.importorskip("torch")
 

@@ -8,7 +8,7 @@ import pytest
 from proctor.datasets.writer import DatasetWriter
 from proctor.policies.lerobot.checkpoint import read_checkpoint
 
-from .making import FEATURES, RUN, files_of, words, write_numbers
+from .builders import FEATURES, RUN, files_of, words, write_numbers
 from .test_train import Killed, kill_at, train
 
 SMALL_TDMPC = {

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from .making import RUN, SMALL_ACT, files_of, words
+from .builders import RUN, SMALL_ACT, files_of, words
 
 pytest.importorskip("torch")
 

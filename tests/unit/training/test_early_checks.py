@@ -12,7 +12,7 @@ import pytest
 
 from proctor.benchmarks.fake import Fake
 
-from .making import FEATURES, RUN, SMALL_ACT, SMALL_LANGUAGE_ACT, words, write_numbers
+from .builders import FEATURES, RUN, SMALL_ACT, SMALL_LANGUAGE_ACT, words, write_numbers
 from .test_train import train
 from .test_vqbet_tdmpc_training import REWARD, SMALL_TDMPC
 

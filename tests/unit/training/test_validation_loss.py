@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from .making import RUN, SMALL_ACT, words
+from .builders import RUN, SMALL_ACT, words
 
 pytest.importorskip("torch")
 

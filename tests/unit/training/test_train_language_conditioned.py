@@ -9,7 +9,7 @@ from proctor.policies.lerobot.checkpoint import read_checkpoint
 from tests.conftest import digests
 from tests.unit.policies.tiny_tokenizer import write_clip
 
-from .making import RUN, files_of, words
+from .builders import RUN, files_of, words
 from .test_train import Killed, kill_at
 
 pytestmark = pytest.mark.vla

@@ -106,7 +106,7 @@ class Echo(Policy):
 
 
 ECHO = PolicyPlugin(PolicyConfig, Echo, "says what it sees")
-ECHOED = "tests.unit.protocols.test_states_in_parts:ECHO"
+ECHOED = "tests.unit.protocols.test_state_parts:ECHO"
 
 
 def answered(url: str, parts: dict[str, float | list[float]]) -> Any:

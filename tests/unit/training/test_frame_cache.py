@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from .making import FEATURES, SMALL_ACT, files_of, words
+from .builders import FEATURES, SMALL_ACT, files_of, words
 
 pytest.importorskip("torch")
 pytest.importorskip("av")

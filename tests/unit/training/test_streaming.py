@@ -9,7 +9,7 @@ from fnmatch import fnmatch
 import numpy as np
 import pytest
 
-from .making import RUN, SMALL_ACT, SMALL_DIFFUSION, files_of, words
+from .builders import RUN, SMALL_ACT, SMALL_DIFFUSION, files_of, words
 
 pytest.importorskip("torch")
 

@@ -11,7 +11,7 @@ import pytest
 from proctor.cli import main
 from proctor.datasets.writer import DatasetWriter
 
-from .making import RUN, SMALL_LANGUAGE_ACT, words
+from .builders import RUN, SMALL_LANGUAGE_ACT, words
 from .test_train import train
 
 ONE = RUN | {"steps": 1, "save_freq": 1}

@@ -69,7 +69,7 @@ class Leaning(Policy):
 
 
 LEANING = PolicyPlugin(LeaningConfig, Leaning, "leans")
-NAMED = "tests.unit.protocols.test_wrong_numbers:LEANING"
+NAMED = "tests.unit.protocols.test_remote_faults:LEANING"
 
 
 def test_servers_whose_policies_differ_by_a_flag_are_not_one_policy(here: Run) -> None:
@@ -261,7 +261,7 @@ FRAGILE = PolicyPlugin(PolicyConfig, Fragile, "breaks")
 
 @pytest.mark.parametrize(("bad", "words"), [(10.0, "NaN or infinity"), (100.0, "out of bounds")])
 def test_what_one_client_asks_breaks_nobody_else_in_its_batch(bad: float, words: str) -> None:
-    told = {"policy.type": "tests.unit.protocols.test_wrong_numbers:FRAGILE", "env.type": "fake"}
+    told = {"policy.type": "tests.unit.protocols.test_remote_faults:FRAGILE", "env.type": "fake"}
     config = build(ServeConfig, told)
     answers: dict[float, Any] = {}
     with opened(config) as service:

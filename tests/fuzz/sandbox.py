@@ -47,7 +47,7 @@ class Answer:
     err: str
 
 
-class Yard:
+class Sandbox:
     """Runs ``proctor`` commands in this process and checks the guarantees for every result."""
 
     def __init__(self, root: Path, sentinel: Sentinel) -> None:
@@ -94,7 +94,7 @@ class Yard:
             for folder in (self.out.parent.parent, self.inputs):
                 shutil.rmtree(folder)
 
-    def ask(self, words: Sequence[str], codes: Sequence[int] = (0, USAGE)) -> Answer:
+    def run_command(self, words: Sequence[str], codes: Sequence[int] = (0, USAGE)) -> Answer:
         """Run a command and check its exit code and that errors are one line.
 
         Raises:
@@ -228,7 +228,7 @@ def _frames(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def opened_yard() -> Iterator[Yard]:
+def open_sandbox() -> Iterator[Sandbox]:
     """Yield a sandbox in a process without simulators, network and with little memory."""
     # Libraries must be mapped before the room is measured; and torch's compiler, which is imported
     # where shapes do not fit together, takes as long as a whole case may.
@@ -243,14 +243,14 @@ def opened_yard() -> Iterator[Yard]:
     here = Path.cwd()
     with contextlib.ExitStack() as stack:
         root = Path(stack.enter_context(_scratch()))
-        yard = Yard(root.resolve(), sentinel)
-        for patch in _patches(yard):
+        sandbox = Sandbox(root.resolve(), sentinel)
+        for patch in _patches(sandbox):
             stack.enter_context(patch)
         stack.enter_context(little_room())
-        os.chdir(yard.root)
-        stack.callback(yard.close)
+        os.chdir(sandbox.root)
+        stack.callback(sandbox.close)
         try:
-            yield yard
+            yield sandbox
         finally:
             os.chdir(here)
 
@@ -267,23 +267,23 @@ def _scratch() -> tempfile.TemporaryDirectory[str]:
     )
 
 
-def _patches(yard: Yard) -> list[Any]:
+def _patches(sandbox: Sandbox) -> list[Any]:
     """Replace the slow parts: simulators, videos, W&B. Reading, checking and writing stay."""
     return [
         mock.patch.object(Session, "run", return_value=None),
         mock.patch.object(Session, "film", return_value=ReplayedVideos()),
-        mock.patch.object(evaluation, "tracked", return_value=contextlib.nullcontext([])),
+        mock.patch.object(evaluation, "wandb_tracking", return_value=contextlib.nullcontext([])),
         mock.patch("proctor.evaluation.preparing.git_commit", return_value=None),
         mock.patch("proctor.evaluation.audit.run_alone", _recorded_again),
         mock.patch("proctor.system.gl.probe_backends", return_value=[]),
         mock.patch("proctor.policies.lerobot.families.entry_points", _installed()),
-        mock.patch.object(sys, "path", [*sys.path, str(yard.outside)]),
+        mock.patch.object(sys, "path", [*sys.path, str(sandbox.outside)]),
         mock.patch.object(sys, "dont_write_bytecode", True),
-        mock.patch("tempfile.tempdir", str(yard.temporary)),
-        mock.patch.dict(os.environ, {"HF_HUB_OFFLINE": "1", "HF_HOME": str(yard.root / "hub")}),
-        mock.patch.dict(os.environ, {"TORCHINDUCTOR_CACHE_DIR": str(yard.cache)}),
+        mock.patch("tempfile.tempdir", str(sandbox.temporary)),
+        mock.patch.dict(os.environ, {"HF_HUB_OFFLINE": "1", "HF_HOME": str(sandbox.root / "hub")}),
+        mock.patch.dict(os.environ, {"TORCHINDUCTOR_CACHE_DIR": str(sandbox.cache)}),
         mock.patch("huggingface_hub.constants.HF_HUB_OFFLINE", True),
-        mock.patch("huggingface_hub.constants.HF_HUB_CACHE", str(yard.root / "hub")),
+        mock.patch("huggingface_hub.constants.HF_HUB_CACHE", str(sandbox.root / "hub")),
     ]
 
 
@@ -293,7 +293,7 @@ def _installed() -> Any:
     return lambda group, name=None: [point for point in points if name in (None, point.name)]
 
 
-def _recorded_again(players: Any, inference: Any, spec: Any, *, in_process: bool) -> Any:
+def _recorded_again(settings: Any, inference: Any, spec: Any, *, in_process: bool) -> Any:
     from tests.run_folders import episode
 
     return episode(spec.task.task_id, spec.index, Outcome.FAILURE)
