@@ -74,7 +74,7 @@ def test_one_that_cannot_be_started_costs_one_line_too(tmp_path, config):
     for step in (2, 6):
         evaluator.submit(checkpoint(tmp_path, step))
     assert evaluator.pending == frozenset()
-    problem = "it could not be started: No such file or directory"
+    problem = "the evaluation could not be started: No such file or directory"
     assert list(evaluator.finished()) == [
         EvaluationLogRow(2, problem=problem),
         EvaluationLogRow(6, problem=problem),

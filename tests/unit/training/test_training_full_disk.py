@@ -43,7 +43,7 @@ def test_a_page_that_does_not_fit_costs_no_checkpoint(numbers, tmp_path, monkeyp
     assert main(["train", *words(numbers, run, SMALL_ACT, FEW)]) == 2
     assert capsys.readouterr().err.splitlines()[-1] == (
         f"proctor: error: cannot write {run / 'report.html'}: Disk quota exceeded; "
-        f"{run / 'checkpoints/000001'} is whole: make room, then run again with --resume"
+        f"{run / 'checkpoints/000001'} is complete: make room, then run again with --resume"
     )
     monkeypatch.undo()
     assert main(["train", "--resume", f"--output_dir={run}"]) == 0
