@@ -27,7 +27,7 @@ from proctor import plugins
 from proctor.benchmarks.base import interface_of
 from proctor.features import Array
 from proctor.policies.base import Batch, Query
-from proctor.policies.runtime.numerics import numerics_of
+from proctor.policies.runtime.numerics import inference_numerics
 from proctor.policies.runtime.runner import Runner
 
 FAMILIES = ("act", "diffusion", "smolvla")
@@ -169,7 +169,7 @@ def report(policy: Any, batch: Batch, repeats: int) -> None:
     """Print the times of one batch."""
     device, rows = policy.device, rows_of(policy, batch)
     act_s = seconds(lambda: policy.act(batch), device, repeats)
-    with numerics_of(device):
+    with inference_numerics(device):
         forward_s = seconds(bare_forward(policy, rows), device, repeats)
     say(f"batch {len(batch.queries)}: act", f"{1000 * act_s:.2f} ms")
     say("  bare forward pass", f"{1000 * forward_s:.2f} ms", f"act is {act_s / forward_s:.3f}x")

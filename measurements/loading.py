@@ -34,12 +34,12 @@ from measurements.command import machine, make_parser
 from proctor.features import ACTION, ActionSpec, Feature, FeatureKind, Interface
 from proctor.policies.base import Batch, Query
 from proctor.policies.blocks.encoder_sizes import SiglipSizes
-from proctor.policies.lerobot.checkpoint import build_network, load_policy
+from proctor.policies.lerobot.checkpoint import instantiate_network, load_policy
 from proctor.policies.lerobot.config import encode_config
 from proctor.policies.lerobot.families import family
 from proctor.policies.lerobot.pipelines import default_pipelines
 from proctor.policies.lerobot.saving import write_pipeline
-from proctor.policies.lerobot.weights import Undrawn
+from proctor.policies.lerobot.weights import SkipWeightInit
 from proctor.policies.pi0 import sizes
 from proctor.policies.pi0.sizes import GemmaSize
 from proctor.policies.runtime.runner import Runner
@@ -86,8 +86,8 @@ def write(kind: str, folder: Path, device: str, shards: int) -> None:
         replace(config, tokenizer=str(WORDS)), statistics, statistics
     ):
         write_pipeline(pipeline, folder)
-    with torch.device("meta"), Undrawn():
-        wanted = build_network(plugin, config).state_dict()
+    with torch.device("meta"), SkipWeightInit():
+        wanted = instantiate_network(plugin, config).state_dict()
     tensors = {}
     generator = torch.Generator(device).manual_seed(0)
     for name, like in wanted.items():

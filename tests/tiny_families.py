@@ -15,7 +15,7 @@ from proctor.benchmarks.base import interface_of
 from proctor.features import IMAGE, STATE, Interface
 from proctor.plugins import find_benchmark, find_policy
 from proctor.policies.base import Batch, Query
-from proctor.policies.lerobot.checkpoint import build_network
+from proctor.policies.lerobot.checkpoint import instantiate_network
 from proctor.policies.lerobot.families import family
 from proctor.policies.lerobot.saving import write_checkpoint
 from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
@@ -144,7 +144,7 @@ def checkpoint_of(kind: str, scratch: Path) -> Path:
     assert made is not None
     config = policy.parts.config
     torch.manual_seed(0)
-    network = build_network(
+    network = instantiate_network(
         made, config
     )  # a policy's weights may lack those that only training needs
     for value in network.parameters():

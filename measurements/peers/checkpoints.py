@@ -14,7 +14,7 @@ from proctor.policies.act import config as act
 from proctor.policies.act.config import ActConfig
 from proctor.policies.diffusion import config as diffusion
 from proctor.policies.diffusion.config import DiffusionConfig
-from proctor.policies.lerobot.checkpoint import build_network
+from proctor.policies.lerobot.checkpoint import instantiate_network
 from proctor.policies.lerobot.config import CheckpointConfig
 from proctor.policies.lerobot.pipelines import default_pipelines
 from proctor.policies.lerobot.saving import write_checkpoint
@@ -90,7 +90,7 @@ def _shared(world: World) -> dict[str, Any]:
 def _write(config: CheckpointConfig, world: World, folder: Path) -> Path:
     plugin = act.PLUGIN if config.type == "act" else diffusion.PLUGIN
     torch.manual_seed(0)
-    network = build_network(plugin, config).eval()
+    network = instantiate_network(plugin, config).eval()
     stats = {}
     for key, feature in {**world.inputs, **world.outputs}.items():
         is_picture = feature.kind is FeatureKind.VISUAL

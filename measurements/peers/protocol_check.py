@@ -36,7 +36,7 @@ from proctor.features import ACTION, STATE, Array, Feature, FeatureKind
 from proctor.policies.act import config as act
 from proctor.policies.act.config import ActConfig
 from proctor.policies.callable_policy import PolicyFunction
-from proctor.policies.lerobot.checkpoint import build_network
+from proctor.policies.lerobot.checkpoint import instantiate_network
 from proctor.policies.lerobot.pipelines import default_pipelines
 from proctor.policies.lerobot.saving import write_checkpoint
 from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
@@ -72,7 +72,7 @@ def checkpoint(folder: Path) -> Path:
         n_vae_encoder_layers=1,
     )
     torch.manual_seed(0)
-    network = build_network(act.PLUGIN, config).eval()
+    network = instantiate_network(act.PLUGIN, config).eval()
     usual = {"mean": 0.0, "std": 1.0}
     stats: dict[str, Any] = {}
     for key in (*inputs, *outputs):

@@ -20,11 +20,11 @@ from safetensors.torch import load, save
 from proctor.errors import ProctorError
 from proctor.features import ACTION
 from proctor.fingerprint import ConfigUse
-from proctor.policies.compatibility import offered_key
+from proctor.policies.compatibility import source_key
 from proctor.policies.lerobot.adapter import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from proctor.policies.lerobot.checkpoint import read_checkpoint, read_config
 from proctor.policies.lerobot.feature_json import channels_first
-from proctor.policies.lerobot.pipelines import describing, read_pipelines
+from proctor.policies.lerobot.pipelines import read_pipelines, restrict_features
 from proctor.policies.runtime.dry_run import dry_run_steps
 from proctor.policies.runtime.instruction_encoder import InstructionEncoder
 from tests.fuzz.checkpoints import PICKLE, hostile_tensors
@@ -209,16 +209,16 @@ def _heard_and_played(folder: Path) -> None:
     _, config, _ = read_config(folder)
     pre, post = read_pipelines(folder, config)
     renames = pre.rename_map
-    pre, post = (describing(pipeline, config.features) for pipeline in (pre, post))
+    pre, post = (restrict_features(pipeline, config.features) for pipeline in (pre, post))
     instruction_encoder = InstructionEncoder(config, pre)
     dry_run_steps(config, pre, post, instruction_encoder)
-    shown = {offered_key(key, renames): f for key, f in config.input_features.items()}
+    shown = {source_key(key, renames): f for key, f in config.input_features.items()}
     seen = {key: torch.zeros(2, *channels_first(f)) for key, f in shown.items()}
     instruction_encoder(
         ["push the puck", "a" * 300], {key: seen[key] for key in instruction_encoder.needs}
     )
     pre.on(torch.device("cpu"))(seen)
-    behind = {key: seen[offered_key(key, renames)] for key in post.needs}
+    behind = {key: seen[source_key(key, renames)] for key in post.needs}
     post.on(torch.device("cpu"))({ACTION: torch.zeros(2, 3, config.action_dim), **behind})
 
 

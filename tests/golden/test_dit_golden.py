@@ -11,11 +11,11 @@ import torch
 from recipes import GOLDEN, assert_close, fill_weights, load_case, recipe_weight
 
 from proctor.policies.lerobot.config import decode_config
-from proctor.policies.lerobot.weights import Undrawn
+from proctor.policies.lerobot.weights import SkipWeightInit
 from proctor.policies.multi_task_dit.config import DitConfig
 from proctor.policies.multi_task_dit.network import Dit
 from proctor.policies.multi_task_dit.transformer import NoisePredictor
-from proctor.policies.runtime.network import SHARE_OF_RATE
+from proctor.policies.runtime.network import LR_MULTIPLIER
 
 pytestmark = pytest.mark.vla
 FORWARD, SAMPLED, LOSS = 1e-5, 1e-4, 1e-6
@@ -57,7 +57,7 @@ def test_the_denoiser_alone_matches():
     config = decode_config(raw, DitConfig, "golden")
     network = NoisePredictor(config, 10).eval().requires_grad_(False)
     fill_weights(network, "noise_predictor.")
-    told = network.told(inputs["cond"])
+    told = network.condition_modulation(inputs["cond"])
     assert_close("out", network(inputs["x"], inputs["t"], told), expected["out"], FORWARD)
 
 
@@ -107,7 +107,7 @@ def test_the_condition_matches(case, clip, separate):
 
 def test_the_velocity_matches(case):
     network, inputs, expected = case
-    told = network.noise_predictor.told(expected["conditioning"])
+    told = network.noise_predictor.condition_modulation(expected["conditioning"])
     for x, time, name in (
         (expected["flow.x_t"], inputs["time"], "flow.v_t"),
         (inputs["noise"], torch.zeros(2), "flow.v_0"),
@@ -168,7 +168,7 @@ def test_what_learns_and_how_fast_is_as_in_lerobot(clip):
     network = network_of(clip)
     fast, slow = network.parameter_groups()
     assert [len(fast["params"]), len(slow["params"])] == [g["n"] for g in notes["optimizer_groups"]]
-    rate = slow[SHARE_OF_RATE] * network.config.optimizer_lr
+    rate = slow[LR_MULTIPLIER] * network.config.optimizer_lr
     assert rate == notes["optimizer_groups"][1]["lr"]
     still = [name for name, p in network.named_parameters() if not p.requires_grad]
     assert set(still) < set(notes["params_without_gradient"])
@@ -197,7 +197,7 @@ def test_every_tensor_of_the_published_layout_has_a_place_and_none_is_left():
             "here",
         ).output_features,
     )
-    with Undrawn():
+    with SkipWeightInit():
         network = Dit(config)
     found = {key: list(value.shape) for key, value in network.state_dict().items()}
     assert found == listed

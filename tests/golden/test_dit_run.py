@@ -25,7 +25,7 @@ from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings
 from proctor.policies.lerobot.saving import write_checkpoint
 from proctor.policies.multi_task_dit.config import DitConfig
 from proctor.policies.multi_task_dit.network import Dit
-from proctor.policies.runtime.chunk_policy import ChunkPolicy, as_float
+from proctor.policies.runtime.chunk_policy import ChunkPolicy, to_float_image
 from proctor.training.optim import (
     clip_gradients,
     make_optimizer,
@@ -153,7 +153,7 @@ def batch_of(parts, step: int) -> tuple[dict[str, torch.Tensor], dict[str, torch
     raw = {key: torch.from_numpy(value) for key, value in observations().items()}
     raw["action"] = recipe_input(f"action {step}", [ROWS, HORIZON, ACTIONS], -2, 2)
     told = parts.instruction_encoder(ConfigUse.TRAINING)(WORDS, raw)
-    batch = {key: as_float(value) for key, value in raw.items()}
+    batch = {key: to_float_image(value) for key, value in raw.items()}
     batch |= {key: torch.from_numpy(rows) for key, rows in told.items()}
     ends = torch.tensor([HORIZON, HORIZON - 2, HORIZON - 4])
     batch["action_is_pad"] = torch.arange(HORIZON) >= ends[:, None]

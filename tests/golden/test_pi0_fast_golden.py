@@ -13,7 +13,7 @@ from tests.tiny_pi import tiny_sizes
 
 from proctor.features import ACTION, Feature, FeatureKind
 from proctor.policies.lerobot.config import decode_config
-from proctor.policies.lerobot.weights import Undrawn
+from proctor.policies.lerobot.weights import SkipWeightInit
 from proctor.policies.pi0_fast.config import Pi0FastConfig
 from proctor.policies.pi0_fast.fast import ActionTokenizer, FastCodec
 from proctor.policies.pi0_fast.network import Pi0Fast
@@ -177,7 +177,7 @@ def test_at_its_true_size_it_has_every_tensor_of_the_published_layout_in_its_ord
         "observation.state": Feature(FeatureKind.STATE, (8,), "float32"),
     }
     action = {ACTION: Feature(FeatureKind.ACTION, (7,), "float32")}
-    with torch.device("meta"), Undrawn():
+    with torch.device("meta"), SkipWeightInit():
         network = Pi0Fast(Pi0FastConfig(input_features=features, output_features=action))
     found = [f"model.{name} {list(p.shape)}" for name, p in network.state_dict().items()]
     stored = gzip.decompress((GOLDEN / "keys_pi0_fast.txt.gz").read_bytes()).decode().splitlines()

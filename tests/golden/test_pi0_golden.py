@@ -11,7 +11,7 @@ import torch
 from recipes import GOLDEN, assert_close
 
 from proctor.features import ACTION, Feature, FeatureKind
-from proctor.policies.lerobot.weights import Undrawn
+from proctor.policies.lerobot.weights import SkipWeightInit
 from proctor.policies.pi0.config import Pi0Config
 from proctor.policies.pi0.network import Pi0
 from proctor.policies.pi0.paligemma import resize_with_padding
@@ -137,7 +137,7 @@ def test_what_lerobot_does_not_learn_is_not_learnt_here(request):
 def test_at_its_true_size_it_has_every_tensor_of_the_published_layout_in_its_order(kind):
     made = {"pi0": (Pi0Config, Pi0), "pi05": (Pi05Config, Pi05)}
     config_class, network_class = made[kind]
-    with torch.device("meta"), Undrawn():
+    with torch.device("meta"), SkipWeightInit():
         network = network_class(config_class(input_features=INPUTS, output_features=OUTPUTS))
     found = [f"model.{name} {list(p.shape)}" for name, p in network.state_dict().items()]
     stored = gzip.decompress((GOLDEN / f"keys_{kind}.txt.gz").read_bytes()).decode().splitlines()

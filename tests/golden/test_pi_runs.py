@@ -16,13 +16,13 @@ from proctor.features import ActionSpec, Feature, FeatureKind, Interface
 from proctor.fingerprint import ConfigUse
 from proctor.policies.base import Batch, Query
 from proctor.policies.lerobot.checkpoint import (
-    build_network,
+    instantiate_network,
     load_policy,
     read_checkpoint,
     read_config,
 )
 from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings
-from proctor.policies.lerobot.weights import Undrawn
+from proctor.policies.lerobot.weights import SkipWeightInit
 from proctor.training.optim import (
     clip_gradients,
     make_optimizer,
@@ -63,8 +63,8 @@ def checkpoint(kind: str, folder: Path) -> Path:
     if kind == "pi0_fast":
         shutil.copytree(RUNS / "codes", folder / "action_tokenizer")
     plugin, config, _ = read_config(folder)
-    with torch.device("meta"), Undrawn():
-        wanted = build_network(plugin, config).state_dict()
+    with torch.device("meta"), SkipWeightInit():
+        wanted = instantiate_network(plugin, config).state_dict()
     tensors = {f"model.{k}": recipe_weight(f"model.{k}", t.shape) for k, t in wanted.items()}
     if kind == "pi0_fast":  # as make_pi.py has it: it says what has a code
         head = tensors["model.paligemma_with_expert.paligemma.lm_head.weight"]

@@ -10,7 +10,7 @@ from recipes import GOLDEN, assert_close, fill_weights, load_case
 
 from proctor.policies.blocks.encoder_sizes import SiglipSizes
 from proctor.policies.lerobot.config import decode_config
-from proctor.policies.lerobot.weights import Undrawn
+from proctor.policies.lerobot.weights import SkipWeightInit
 from proctor.policies.smolvla.config import SmolVlaConfig
 from proctor.policies.smolvla.network import SmolVla
 from proctor.policies.smolvla.vlm import TextSizes, VlmSizes
@@ -101,7 +101,7 @@ def test_every_tensor_of_the_published_layout_has_a_place_and_none_is_left():
     published = dict(line.split(" ", 1) for line in lines if line and not line.startswith("#"))
     raw, _, _ = load_case("smolvla_tiny")
     full = {"max_state_dim": 32, "max_action_dim": 32, "num_vlm_layers": 16}
-    with torch.device("meta"), Undrawn():
+    with torch.device("meta"), SkipWeightInit():
         network = SmolVla(decode_config({**raw, **full}, SmolVlaConfig, "golden"))
     ours = {f"model.{key}": str(list(t.shape)) for key, t in network.state_dict().items()}
     assert list(ours.items()) == list(published.items())

@@ -9,10 +9,10 @@ import pytest
 from recipes import GOLDEN
 
 from proctor.features import Feature, FeatureKind
-from proctor.policies.lerobot.checkpoint import build_network
+from proctor.policies.lerobot.checkpoint import instantiate_network
 from proctor.policies.lerobot.config import decode_config
 from proctor.policies.lerobot.families import family
-from proctor.policies.lerobot.weights import Undrawn
+from proctor.policies.lerobot.weights import SkipWeightInit
 
 TRUE = GOLDEN / "keys_vq_td_true.txt"
 INPUTS = {
@@ -38,9 +38,9 @@ def layout(network, prefix: str) -> list[str]:
 def at_true_size(kind: str):
     plugin = family(kind)
     assert plugin is not None
-    with Undrawn():  # weights without memory
+    with SkipWeightInit():  # weights without memory
         config = plugin.config(input_features=INPUTS, output_features=ACTION)
-        return build_network(plugin, config), plugin.prefix
+        return instantiate_network(plugin, config), plugin.prefix
 
 
 @pytest.mark.parametrize("kind", ["vqbet", "tdmpc"])
@@ -68,6 +68,6 @@ def test_the_small_layouts_of_the_fact_sheet_match_too(kind, short):
     raw = json.loads((GOLDEN / kind / "config.json").read_text())
     if kind == "vqbet":
         raw |= {"gpt_n_layer": 1, "spatial_softmax_num_keypoints": 32}
-    with Undrawn():  # weights without memory
-        network = build_network(plugin, decode_config(raw, plugin.config, "golden"))
+    with SkipWeightInit():  # weights without memory
+        network = instantiate_network(plugin, decode_config(raw, plugin.config, "golden"))
     assert layout(network, plugin.prefix) == section(GOLDEN / "keys_vq_td.txt", short)

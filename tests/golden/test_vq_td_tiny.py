@@ -16,9 +16,9 @@ from recipes import GOLDEN, assert_close
 from safetensors.torch import load_file, save_file
 
 from proctor.policies.base import Batch, Query
-from proctor.policies.lerobot.checkpoint import build_network, read_checkpoint, read_config
+from proctor.policies.lerobot.checkpoint import instantiate_network, read_checkpoint, read_config
 from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings
-from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint, as_float
+from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint, to_float_image
 from proctor.policies.vqbet.network import VqBet
 from proctor.training.optim import (
     clip_gradients,
@@ -40,7 +40,7 @@ def lerobots(name: str, folder: Path) -> tuple[LoadedCheckpoint, dict[str, torch
     shutil.copytree(GOLDEN / name, folder)
     plugin, config, notes = read_config(folder)
     assert notes == []
-    state = build_network(plugin, config).state_dict()
+    state = instantiate_network(plugin, config).state_dict()
     cases.fill(state, plugin.prefix)
     save_file({plugin.prefix + k: v for k, v in state.items()}, folder / "model.safetensors")
     return read_checkpoint(folder), load_file(folder / "outputs.safetensors")
@@ -122,7 +122,9 @@ def check_trained(name, parts, expected):
     optimizer = make_optimizer(recipe, param_groups(recipe, network), fused=True)
     schedule = make_scheduler(recipe, optimizer, cases.STEPS)
     for step in range(cases.STEPS):
-        batch = {k: as_float(channels_last(v)) for k, v in cases.training_batch(name, step).items()}
+        batch = {
+            k: to_float_image(channels_last(v)) for k, v in cases.training_batch(name, step).items()
+        }
         drawn = cases.draws(name, f"step {step}")
         given = {
             key: drawn[key][:, : shape[0]] if key == "judges" else drawn[key]
@@ -135,7 +137,7 @@ def check_trained(name, parts, expected):
         optimizer.zero_grad()
         if schedule is not None:
             schedule.step()
-        network.updated(step + 1)
+        network.after_update(step + 1)
         for key, value in {"loss": loss, "norm": norm, **told}.items():
             near = LOSS if step == 0 and key != "norm" else AFTER
             assert_close(f"{key} {step}", value.detach(), expected[f"{key} {step}"], near)

@@ -18,7 +18,7 @@ from proctor.fingerprint import ConfigUse
 from proctor.policies.base import Batch, Query
 from proctor.policies.lerobot.checkpoint import read_checkpoint
 from proctor.policies.lerobot.config import decode_config
-from proctor.policies.runtime.chunk_policy import ChunkPolicy, as_float
+from proctor.policies.runtime.chunk_policy import ChunkPolicy, to_float_image
 from proctor.policies.xvla.config import XVlaConfig
 from proctor.policies.xvla.network import NOISE, TIME, XVla
 from proctor.training.optim import clip_gradients, make_optimizer, make_scheduler, param_groups
@@ -101,7 +101,7 @@ def test_five_steps_of_training_end_with_the_same_weights(checkpoint, mode, expe
     instruction_encoder = parts.instruction_encoder(ConfigUse.TRAINING)
     losses = []
     for step in range(STEPS):
-        batch = {key: as_float(torch.from_numpy(value)) for key, value in pictures().items()}
+        batch = {key: to_float_image(torch.from_numpy(value)) for key, value in pictures().items()}
         batch["observation.state"] = recipe_input("state", [3, 4], -2, 2)
         batch[ACTION] = recipe_input(f"action {step}", [3, CHUNK, MODES[mode]], 0, 1)
         inputs = parts.preprocessor.on(torch.device("cpu"))(batch)

@@ -46,7 +46,7 @@ def acted(policy: ChunkPolicy, size: int) -> np.ndarray:
 @pytest.mark.parametrize("kind", TINY)
 def test_a_graph_acts_as_eager_kernels_and_as_a_cpu(scratch: Path, kind: str) -> None:
     policy = made(kind, scratch, "cuda")
-    assert isinstance(policy.runner, GraphRunner) == policy.network.graphed
+    assert isinstance(policy.runner, GraphRunner) == policy.network.supports_cuda_graph
     replayed = [acted(policy, size) for size in (6, 4, 6)]
     policy.runner = Runner(policy._forward, policy.device, range(1, len(WORDS) + 1))
     eager = acted(policy, 6)

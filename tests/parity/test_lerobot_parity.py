@@ -22,7 +22,7 @@ from proctor.features import Feature, FeatureKind  # noqa: E402
 from proctor.policies.act.config import ActConfig  # noqa: E402
 from proctor.policies.base import Batch, Query  # noqa: E402
 from proctor.policies.diffusion.config import DiffusionConfig  # noqa: E402
-from proctor.policies.lerobot.checkpoint import build_network, read_checkpoint  # noqa: E402
+from proctor.policies.lerobot.checkpoint import instantiate_network, read_checkpoint  # noqa: E402
 from proctor.policies.lerobot.families import family  # noqa: E402
 from proctor.policies.lerobot.feature_json import channels_first  # noqa: E402
 from proctor.policies.lerobot.pipelines import default_pipelines  # noqa: E402
@@ -118,7 +118,7 @@ def make_parts(config) -> LoadedCheckpoint:
     if config.type != "tdmpc":
         config = replace(config, pretrained_backbone_weights=None)
     torch.manual_seed(7)
-    network = build_network(plugin, config).eval()
+    network = instantiate_network(plugin, config).eval()
     for key, value in network.state_dict().items():
         if key.endswith("running_var"):
             value.uniform_(0.5, 2)

@@ -21,7 +21,7 @@ from safetensors.torch import load_file  # noqa: E402
 from test_vq_td_tiny import check_played, check_trained  # noqa: E402
 
 from proctor.policies.lerobot.checkpoint import (  # noqa: E402
-    build_network,
+    instantiate_network,
     read_checkpoint,
     read_config,
 )
@@ -51,7 +51,7 @@ def folder(one_thread, tmp_path_factory) -> Path:
     torch.manual_seed(5)
     for name in cases.CASES:
         plugin, config, _ = read_config(GOLDEN / name)
-        network = build_network(plugin, config)
+        network = instantiate_network(plugin, config)
         pipelines = read_pipelines(GOLDEN / name, config)
         parts = LoadedCheckpoint(config, network, plugin.prefix, *pipelines)
         write_checkpoint(parts, folder / "ours" / name, for_lerobot="0.6.1")

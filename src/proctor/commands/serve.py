@@ -78,9 +78,9 @@ def opened(config: ServeConfig) -> Iterator[PolicyService]:
     from proctor.serving.service import PolicyService
 
     plugin = plugins.find_policy(config.policy.type)
-    if plugin.pinned is not None:
+    if plugin.pin is not None:
         config = copy.copy(config)  # with its notes
-        config.policy = plugin.pinned(config.policy)
+        config.policy = plugin.pin(config.policy)
     interface = _interface(config)
     with plugins.blame_plugin("policies", config.policy.type):
         policy = plugin.make(config.played_policy, interface)
@@ -102,16 +102,16 @@ def _interface(config: ServeConfig) -> Interface:
     from proctor.benchmarks.base import interface_of
 
     plugin = plugins.find_policy(config.policy.type)
-    if plugin.look is not None:
-        plugin.look(config.policy)
+    if plugin.check_config is not None:
+        plugin.check_config(config.policy)
     if config.env is not None:
         return interface_of(plugins.find_benchmark(config.env.type).maker(config.env)())
-    if plugin.made_for is None:
+    if plugin.trained_interface is None:
         raise UsageError(
             f"--policy.type={config.policy.type} does not say what it looks at: name a benchmark "
             "whose observations it is to be asked about, with --env.type"
         )
-    return plugin.made_for(config.policy)
+    return plugin.trained_interface(config.policy)
 
 
 def _about(config: ServeConfig, policy: Policy, interface: Interface) -> ServerInfo:

@@ -21,7 +21,7 @@ from proctor.config.flags import Flag, flags_of
 from proctor.config.help_lines import default_text, flag_usage, help_lines, two_columns
 from proctor.errors import UsageError, did_you_mean
 from proctor.parsing import inner_type
-from proctor.policies.lerobot.location import stated_config
+from proctor.policies.lerobot.location import read_config_json
 
 _NAME_WIDTH, _MORE_WIDTH = 31, 38
 _CONFIG_PATH = Flag("config_path", Path, None, "a YAML or JSON file of the same settings, nested")
@@ -132,7 +132,7 @@ def _plugin_lines(cls: type[Config], section: str, name: str, path: str = "") ->
     flags = [f for f in plugin_flags(cls, section, name) if f.name != f"{section}.type"]
     if not path or name != plugin_sections(cls)[section].type_of_path:
         return [*lines, *help_lines(flags)]
-    stated = stated_config(path)
+    stated = read_config_json(path)
     family = str(stated.get("type") or "")
     lines = [f"--{section}.path={path}: {family or 'a policy that does not state its type'}"]
     lines += help_lines([flag for flag in flags if not flag.name.endswith(".overrides")])

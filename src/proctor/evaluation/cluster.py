@@ -49,7 +49,7 @@ def make_executor(
             folder=Path.cwd(),
             torch_threads=torch_hardware().get("torch_threads"),
         )
-        on = policy.spec.computes_on or ""
+        on = policy.spec.device_type or ""
         return RayCluster(address, setup, config.policy, on_gpus=on.startswith("cuda"))
 
     return ClusterExecutor(joined, settings.limits, folder, _say)
@@ -130,7 +130,7 @@ class RayCluster:
     def _checkpoint_ref(self) -> Any:
         """Put the checkpoint's files into Ray's object store, once."""
         if self._checkpoint is None:
-            read_from = plugins.find_policy(self._policy.type).read_from
+            read_from = plugins.find_policy(self._policy.type).local_checkpoint
             assert read_from is not None
             self._checkpoint = self._ray.put(_files_in(read_from(self._policy)))
         return self._checkpoint

@@ -292,7 +292,7 @@ class Node:
     def _with_checkpoint(self, config: RunConfig) -> RunConfig:
         """Return the config with a readable checkpoint: its own folder, or the head's files."""
         policy: Any = config.policy
-        read_from = plugins.find_policy(policy.type).read_from
+        read_from = plugins.find_policy(policy.type).local_checkpoint
         if read_from is None or Path(policy.path).expanduser().is_dir():
             return config
         self._mailbox.update_report(wants_checkpoint=True)

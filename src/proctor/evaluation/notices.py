@@ -11,7 +11,7 @@ from proctor.config.unused_flags import unused_in_run
 from proctor.evaluation.rollout_context import RolloutContext
 from proctor.evaluation.run import Evaluation
 from proctor.features import ActionSpec
-from proctor.policies.compatibility import read_alike_text
+from proctor.policies.compatibility import indistinguishable_text
 from proctor.report.protocol_differences import changed_protocol
 from proctor.report.worlds import planned_repeats, world_warnings
 from proctor.runs.folder import RunFolder
@@ -58,9 +58,10 @@ def out_of_range_note(rows: Sequence[EpisodeRecord], action: ActionSpec) -> str 
 def _of_texts(context: RolloutContext[RunConfig]) -> Iterator[str]:
     """Name two different instructions that the policy cannot tell apart."""
     policy = context.policy
-    pair = policy.read_alike(spec.task for spec in context.plan)
+    pair = policy.indistinguishable_tasks(spec.task for spec in context.plan)
     if pair is not None:
-        yield f"{read_alike_text(policy.spec.name, pair)}, so it cannot tell these tasks apart"
+        told = indistinguishable_text(policy.spec.name, pair)
+        yield f"{told}, so it cannot tell these tasks apart"
 
 
 def _of_comparison(context: RolloutContext[RunConfig]) -> Iterator[str]:

@@ -105,16 +105,16 @@ def n_workers(settings: RolloutSettings, policy: PolicySpec, n_episodes: int) ->
 def _inference_place(policy: PolicySpec) -> InferencePlacement:
     if policy.placement is Placement.WORKER:
         return InferencePlacement.BESIDE
-    if policy.computes_on is None:
+    if policy.device_type is None:
         return InferencePlacement.LIGHT
-    return InferencePlacement.CPU if policy.computes_on == "cpu" else InferencePlacement.ACCELERATOR
+    return InferencePlacement.CPU if policy.device_type == "cpu" else InferencePlacement.ACCELERATOR
 
 
 def max_batch(policy: PolicySpec, n_workers: int) -> int:
     """Return how many requests of ``n_workers`` simulators one inference call may hold."""
     if policy.in_flight > 1:  # each call holds one request, on a thread of its own
         return 1
-    return min(n_workers, policy.rows_at_once or n_workers)
+    return min(n_workers, policy.max_rows or n_workers)
 
 
 _FOR_EACH_WORKER = 3

@@ -72,7 +72,7 @@ def prepare_context(
 
 def _with_pinned_checkpoint(config: Config) -> Config:
     """Return the config with its checkpoint's path resolved: links are followed once."""
-    pin = plugins.find_policy(config.policy.type).pinned
+    pin = plugins.find_policy(config.policy.type).pin
     if pin is None:
         return config
     same = copy.copy(config)  # keeps its notes
@@ -87,8 +87,8 @@ def check_policy_settings(config: RunConfig) -> PolicyPlugin:
         UsageError: its files are missing, or no chunk is longer than the latency.
     """
     plugin = plugins.find_policy(config.policy.type)
-    if plugin.look is not None:
-        plugin.look(config.played_policy)
+    if plugin.check_config is not None:
+        plugin.check_config(config.played_policy)
     return plugin
 
 
@@ -177,7 +177,7 @@ def _check_instructions(policy: PolicySpec, benchmark: Benchmark) -> None:
     if policy.language_conditioned:
         check_instructions(policy.name, benchmark.name, benchmark.tasks())
     names = [task.name for task in benchmark.tasks()]
-    for name in policy.worded:
+    for name in policy.tasks_with_instruction:
         if name not in names:
             raise UsageError(
                 f"--policy.instructions: {benchmark.name} has no task {name!r}"

@@ -1,4 +1,10 @@
-"""What a policy is: observations of any number of episodes in, one action chunk for each out."""
+"""Interface of a policy: observations of a batch of episodes in, one action chunk for each out.
+
+PolicyConfig   the flags of a policy type
+PolicyPlugin   how a type is registered: its config class and a function that makes the policy
+PolicySpec     what the engine must know of a policy: inputs, chunk length, placement
+Policy         the policy itself: ``act`` on a ``Batch`` of ``Query`` objects
+"""
 
 from __future__ import annotations
 
@@ -16,30 +22,30 @@ from proctor.types import EpisodeSpec, Task
 
 @dataclass
 class PolicyConfig:
-    """Flags every policy has. A policy's own config inherits from this one."""
+    """Flags of every policy; a policy type's own config inherits from this class."""
 
-    type: str = field(default="", metadata={"help": "which policy"})
+    type: str = field(default="", metadata={"help": "policy type"})
     pad_to: int | None = field(default=None, metadata={"hidden": True} | PRESENTATION)
-    """Run every batch at this size, whatever the load. No flag: a run under --eval.strict makes its
-    policy from a copy of the config with this set."""
+    """Fixed batch size, so that results do not depend on the load. Not a flag: a run with
+    --eval.strict sets it in a copy of the config."""
     latency_steps: int | None = field(default=None, metadata={"hidden": True})
-    """How many steps the world goes on while it thinks; set by --eval.latency_steps as above."""
+    """Steps that the simulation continues during inference; set by --eval.latency_steps."""
 
     @property
     def replan_steps(self) -> int | None:
-        """How many actions are played before it is asked again; None: told once it is made."""
+        """Actions executed before the next inference; None: known once the policy is made."""
         return None
 
     @property
     def is_stateful(self) -> bool:
-        """Whether what it answers depends on its last answer."""
+        """Whether a reply depends on the previous reply of the episode."""
         return False
 
 
 class Placement(Enum):
-    """Where ``act`` runs: once in the engine for all episodes, or inside each worker.
+    """Where ``act`` runs: once in the engine for all episodes, or inside each worker process.
 
-    A scripted policy costs less than the message that would ask for it, so it sits in the worker.
+    A scripted policy is cheaper than a message to the engine, so it runs in the worker.
     """
 
     ENGINE = "engine"
@@ -48,7 +54,7 @@ class Placement(Enum):
 
 @dataclass(frozen=True)
 class Query:
-    """One episode that needs actions: which, how far it is, and the policy's own state for it."""
+    """One episode that needs actions: its spec, its step, and the policy's state for it."""
 
     spec: EpisodeSpec
     step: int
@@ -57,10 +63,10 @@ class Query:
 
 @dataclass(frozen=True)
 class Batch:
-    """Queries that are answered together.
+    """Queries that the policy answers in one call.
 
-    ``observations[key]`` has shape [B, n_obs_steps, ...], oldest first; before the episode's first
-    steps there is nothing, so its first observation is repeated.
+    ``observations[key]`` has shape [B, n_obs_steps, ...], oldest first. At the start of an episode
+    the first observation is repeated.
     """
 
     queries: list[Query]
@@ -69,44 +75,44 @@ class Batch:
 
 @dataclass(frozen=True)
 class PolicySpec:
-    """What a policy is to whoever evaluates, trains or serves it."""
+    """Properties of a policy that evaluation, training and serving need."""
 
     name: str
     inputs: tuple[str, ...] = ()
     n_obs_steps: int = 1
     n_action_steps: int | None = 1
-    """How long its chunks are; None: it chooses for every row anew, as a remote server does."""
+    """Length of its chunks; None: each chunk has its own length, as from a remote server."""
     placement: Placement = Placement.ENGINE
     language_conditioned: bool = False
-    """Whether a task without an instruction is nothing for it."""
-    worded: tuple[str, ...] = ()
-    """Tasks that it was given words of its own for, by name."""
-    computes_on: str | None = None
-    """Where its network runs, "cpu" or an accelerator's name: the default number of simulators
-    depends on it. None: it has no network."""
-    rows_at_once: int | None = None
-    """How many rows its device computes, however many are asked for: it is not asked about more,
-    which would cost as much as twice as many. None: what is asked for."""
+    """Whether it needs an instruction for every task."""
+    tasks_with_instruction: tuple[str, ...] = ()
+    """Names of the tasks whose instruction a flag overrides."""
+    device_type: str | None = None
+    """Where its network runs, "cpu" or an accelerator; sets the default number of simulators.
+    None: it has no network."""
+    max_rows: int | None = None
+    """Largest batch, where every batch is padded to this size: one row more would cost a second
+    pass. None: no limit."""
     bit_exact: bool = True
-    """Whether a row's bits are the same whatever else is in the batch; if not, an audit compares
+    """Whether a row's bits do not depend on the rest of the batch; if they do, an audit compares
     outcomes and returns instead of digests."""
     remembers: bool = True
-    """Whether what it does depends on the state of ``new_episode``: an episode then cannot go on
-    with another that serves the same policy. Of one that makes no states it is not asked."""
+    """Whether its actions depend on the state of ``new_episode``: such an episode cannot move to
+    another server of the same policy. Ignored if ``new_episode`` returns None."""
     asked_every: int | None = None
-    """Steps from one question of an episode to the next that its states are made for; None: any."""
+    """Steps between two queries of an episode that its states assume; None: any number."""
     in_flight: int = 1
-    """How many calls may be made at once, each by a thread of its own: more than one for what
-    waits for others, and then ``act`` is asked one query at a time."""
+    """Concurrent calls of ``act``, each from its own thread. More than one suits policies that wait
+    for a server; each call then has one query."""
     notes: tuple[str, ...] = ()
-    """Lines the user should see once."""
+    """Lines that are shown to the user once."""
 
 
 class Policy(ABC):
-    """A policy holds weights, never an episode: what an episode needs lives in ``Query.state``.
+    """A policy holds weights and no episode; the state of an episode is in ``Query.state``.
 
-    Once made, it is only called from one thread, which is its own, and by one call at a time,
-    unless its spec says that more may be in flight: then by as many threads, and closed by each.
+    One thread calls it, one call at a time. With ``spec.in_flight`` above 1, that many threads
+    call it concurrently, and each calls ``close``.
     """
 
     spec: PolicySpec
@@ -115,61 +121,60 @@ class Policy(ABC):
     def act(self, batch: Batch) -> Array | Sequence[Array]:
         """Return actions [B, n_action_steps, action size], row i for query i.
 
-        Where the spec leaves the length open: a list of B arrays [T, action size], T at least 1.
-        May change the states in the queries; must keep nothing else, and row i must not depend on
-        the other rows.
+        If ``spec.n_action_steps`` is None: a list of B arrays [T, action size], T at least 1.
+        It may change the states in the queries and must keep nothing else. Row i must not depend
+        on the other rows.
         """
 
     def new_episode(self, spec: EpisodeSpec) -> Any:
-        """Return the state of a fresh episode (generators, histories); None where there is none."""
+        """Return the state of a new episode (generators, histories); None: stateless."""
         return None
 
-    def read_alike(self, tasks: Iterable[Task]) -> tuple[str, str] | None:
-        """Return the texts of two tasks that differ and that the policy reads as one; else None."""
+    def indistinguishable_tasks(self, tasks: Iterable[Task]) -> tuple[str, str] | None:
+        """Return two different instructions that the policy encodes identically; else None."""
         return None
 
-    def end_episode(self, state: Any) -> None:  # noqa: B027  most have nothing to let go of
-        """Let go of what ``state`` holds: its episode has ended, or broke and is begun anew."""
+    def end_episode(self, state: Any) -> None:  # noqa: B027  most hold no resources
+        """Release the resources of ``state``: its episode ended, or failed and is retried."""
 
     def warm_up(self, features: Mapping[str, Feature], most: int) -> Iterator[None]:
-        """Prepare for batches of up to ``most`` queries, a piece of the work at a time.
+        """Prepare for batches of up to ``most`` queries; each step of the iterator does a part.
 
-        It runs while the simulators start, and is left where it is when the first of them asks.
+        It runs while the simulators start, and stops when the first query arrives.
         """
         return iter(())
 
-    def close(self) -> None:  # noqa: B027  most have nothing to let go of
-        """Let go of everything: nothing will be asked any more.
+    def close(self) -> None:  # noqa: B027  most hold no resources
+        """Release all resources; no call follows.
 
-        One that sits in a worker goes with the worker's process, without a call.
+        A policy in a worker process ends with the process and is not closed.
         """
 
     def protocol(self) -> dict[str, Any]:
-        """Return what, beside its config's fields, defines an episode, as JSON values.
+        """Return what defines an episode besides the config's fields, as JSON values.
 
-        Such as hashes of the files it was read from. A policy that resolves its config further says
-        the whole of it under ``config``.
+        An example are hashes of the checkpoint's files. A policy that resolves its config returns
+        the resolved config under ``config``.
         """
         return {}
 
 
 @dataclass(frozen=True)
 class PolicyPlugin:
-    """How a policy is found: its config class and how to make it for an interface."""
+    """A registered policy type: its config class and how to make the policy."""
 
     config: type[PolicyConfig]
     make: Callable[[Any, Interface], Policy]
     summary: str
     open_field: str | None = None
-    """The config's field that takes --policy flags it does not know by name; None: refuse them."""
+    """Config field that collects unknown --policy flags; None: they are refused."""
     has_network: bool = False
-    """Making it takes seconds, for torch is loaded, and as a rule it looks at images."""
-    look: Callable[[Any], None] | None = None
-    """Refuses a config that names files which are not there: at once, before anything is begun."""
-    pinned: Callable[[Any], Any] | None = None
-    """Returns a config that names the same files for good, where links may move: called once."""
-    made_for: Callable[[Any], Interface] | None = None
-    """Says what a config's policy looks at and does, where its own files tell."""
-    read_from: Callable[[Any], Path] | None = None
-    """Returns the folder here that a config with a ``path`` is read from: another machine that has
-    none is sent it."""
+    """Whether it imports torch, which takes seconds, and usually needs images."""
+    check_config: Callable[[Any], None] | None = None
+    """Refuses a config whose files are missing, before anything starts."""
+    pin: Callable[[Any], Any] | None = None
+    """Returns the config with symbolic links resolved, since links may change; called once."""
+    trained_interface: Callable[[Any], Interface] | None = None
+    """Returns the interface that a checkpoint was trained for, read from its files."""
+    local_checkpoint: Callable[[Any], Path] | None = None
+    """Returns the local checkpoint folder of a config; it is sent to nodes that lack it."""

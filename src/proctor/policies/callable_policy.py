@@ -1,6 +1,6 @@
-"""A policy that is a Python object: what ``proctor.evaluate(policy=...)`` was handed.
+"""Policies that are Python objects, as given to ``proctor.evaluate(policy=...)``.
 
-It acts in the engine, whatever it says of itself, and stays the caller's: it is not closed.
+The object acts in the engine, whatever its spec says. It belongs to the caller and is not closed.
 """
 
 from __future__ import annotations
@@ -30,91 +30,95 @@ from proctor.system.source_files import is_installed, source_hashes
 from proctor.types import EpisodeSpec
 
 TASK = "task"
-"""The key under which a function finds the instruction, as LeRobot's policies do."""
+"""Key of the instruction in a function's observation, as in LeRobot."""
 
 
 @dataclass(frozen=True)
 class PolicyFunction:
-    """A function as a policy, and what is to be known of it.
+    """A function as a policy, with its options.
 
-    ``call(observation)`` is given ``{key: array}`` of one moment of one episode and the instruction
-    under "task"; it returns an action [A] or a chunk [T, A]. It must remember nothing: calls of
-    many episodes come mixed. (What remembers is a ``Policy`` with ``new_episode``.)
+    ``call(observation)`` gets ``{key: array}`` of one step of one episode, and the instruction
+    under "task". It returns an action [A] or a chunk [T, A]. It must be stateless: calls of many
+    episodes are interleaved. A stateful policy is a ``Policy`` with ``new_episode``.
     """
 
     call: Callable[[dict[str, Any]], Any]
     inputs: Sequence[str] | None = None
-    """The keys it looks at; None: every camera and state, which are then rendered at every call."""
+    """Observation keys it needs; None: all cameras and states, rendered at every call."""
     batched: bool = False
-    """Whether it takes [B, ...] of B episodes, "task" a list, and returns [B, A] or [B, T, A]."""
+    """Whether it takes [B, ...] with "task" a list, and returns [B, A] or [B, T, A]."""
     name: str = ""
     version: str | None = None
-    """Which weights these are: a run can be resumed by whoever says the same."""
+    """Version of the weights: a run can be resumed only with the same version."""
 
 
 @dataclass
 class CallableConfig(PolicyConfig):
-    """What can be written down of an object."""
+    """The config of an object: its name, which is all that a file can hold."""
 
     type: str = "python"
-    name: str = field(default="", metadata={"help": "what the object was called"})
+    name: str = field(default="", metadata={"help": "name of the object"})
     handed: Any = field(
         default=None, compare=False, repr=False, metadata={"hidden": True} | PRESENTATION
     )
-    """The object itself, which no flag can say."""
+    """The object itself, which no flag can set."""
 
 
 def policy_name(handed: Any) -> str:
-    """Return what the object is called, for folders and tables.
+    """Return the object's name, for folders and tables.
 
     Raises:
-        UsageError: it is nothing that can act.
+        UsageError: the object is no policy and no function.
     """
     if isinstance(handed, Policy):
         return str(getattr(getattr(handed, "spec", None), "name", type(handed).__name__))
     if isinstance(handed, type):
         raise UsageError(
-            f"policy={handed.__name__} is a class; hand over an object, or name the class as "
-            f'policy={{"type": "{handed.__module__}:{handed.__qualname__}"}}'
+            f"policy={handed.__name__} is a class; pass an object, or name the class as "
+            f'policy={{"type": "{handed.__module__}:{handed.__qualname__}"}}',
+            code="policy.is-class",
         )
     if hasattr(handed, "select_action"):
         raise UsageError(
-            f"policy={type(handed).__name__} keeps its episode inside itself; save it with "
-            "save_pretrained(FOLDER) and say policy=FOLDER"
+            f"policy={type(handed).__name__} keeps its episode's state inside itself; save it "
+            "with save_pretrained(FOLDER) and pass policy=FOLDER",
+            code="policy.holds-episode-state",
         )
     if isinstance(handed, PolicyFunction):
         return handed.name or policy_name(handed.call)
     if not callable(handed):
         raise UsageError(
             f"policy={handed!r}: expected a name, a checkpoint's folder, settings, a Policy or a "
-            "function of an observation"
+            "function of an observation",
+            code="policy.not-callable",
         )
     return str(getattr(handed, "__name__", type(handed).__name__)).strip("<>")
 
 
 def make(config: CallableConfig, interface: Interface) -> Policy:
-    """Return the object as a policy of ours.
+    """Return the object as a ``Policy``.
 
     Raises:
-        UsageError: there is none: the config comes from a run folder or a flag.
+        UsageError: there is no object, since the config comes from a run folder or a flag.
     """
     handed = config.handed
     if handed is None:
         named = f"the policy {config.name!r}" if config.name else f"--policy.type={config.type}"
         raise UsageError(
-            f"{named} is a Python object, which no folder and no flag holds; "
-            "hand it over: proctor.evaluate(policy=OBJECT, ...)"
+            f"{named} is a Python object, which neither a folder nor a flag can "
+            "hold; pass it: proctor.evaluate(policy=OBJECT, ...)",
+            code="policy.object-missing",
         )
     if isinstance(handed, Policy):
         check_policy(handed)
-        return _Handed(handed)
+        return _ForwardingPolicy(handed)
     if not isinstance(handed, PolicyFunction):
         handed = PolicyFunction(handed)
-    return _Handed(_Calling(handed, interface), _code_of(handed.call))
+    return _ForwardingPolicy(_FunctionPolicy(handed, interface), _code_of(handed.call))
 
 
-class _Handed(Policy):
-    """Passes every call on, but for ``close``."""
+class _ForwardingPolicy(Policy):
+    """Forwards every call to the object except ``close``."""
 
     def __init__(self, policy: Policy, code: dict[str, str] | None = None) -> None:
         self.spec = replace(policy.spec, placement=Placement.ENGINE)
@@ -123,15 +127,15 @@ class _Handed(Policy):
         self._only_this = secrets.token_hex(8)
 
     def act(self, batch: Batch) -> Array | Sequence[Array]:
-        """Ask the object."""
+        """Return the object's actions."""
         return self._policy.act(batch)
 
     def new_episode(self, spec: EpisodeSpec) -> Any:
-        """Ask the object."""
+        """Return the object's state of a new episode."""
         return self._policy.new_episode(spec)
 
     def end_episode(self, state: Any) -> None:
-        """Tell the object."""
+        """End the episode in the object."""
         self._policy.end_episode(state)
 
     def warm_up(self, features: Mapping[str, Feature], most: int) -> Iterator[None]:
@@ -139,16 +143,16 @@ class _Handed(Policy):
         return self._policy.warm_up(features, most)
 
     def protocol(self) -> dict[str, Any]:
-        """Return what the object says of itself; one that says nothing is like no other.
+        """Return the object's protocol, or a random id if it has none.
 
-        Its weights may be any: a run of it is then completed by nobody else.
+        Without a protocol its weights are unknown, so no other object can complete its run.
         """
         said = self._policy.protocol() or {"object_id": self._only_this}
         return {"code": self._code, **said}
 
 
-class _Calling(Policy):
-    """Calls a function for every query, or once for all."""
+class _FunctionPolicy(Policy):
+    """Calls a function for every query, or once for the batch."""
 
     def __init__(self, function: PolicyFunction, interface: Interface) -> None:
         inputs = function.inputs
@@ -163,7 +167,7 @@ class _Calling(Policy):
         )
 
     def act(self, batch: Batch) -> list[Array]:
-        """Return what the function says, a chunk for each query."""
+        """Return the function's actions, one chunk for each query."""
         now = {key: values[:, -1] for key, values in batch.observations.items()}
         tasks = [query.spec.task.instruction for query in batch.queries]
         if self._function.batched:
@@ -181,19 +185,19 @@ class _Calling(Policy):
 
 
 def _arrays(said: Any) -> list[Array]:
-    """Return the rows of what a batched function said: an array, a tensor or a list of them."""
+    """Return the rows of a batched function's result: an array, a tensor or a list of them."""
     return [_array(row) for row in (said if isinstance(said, list | tuple) else _array(said))]
 
 
 def _array(said: Any) -> Array:
-    """Return an action as an array; a tensor may be on a GPU, and part of a graph."""
+    """Return an action as an array; a tensor may be on a GPU and need gradients."""
     if hasattr(said, "detach"):
         said = said.detach().cpu()
     return np.asarray(said, dtype=np.float32)
 
 
 def _code_of(code: Any) -> dict[str, str]:
-    """Return the hashes of the files that define an object; of what is installed, nothing."""
+    """Return the hashes of the source files of an object; empty for installed packages."""
     known = code if inspect.isclass(code) or inspect.isroutine(code) else type(code)
     try:
         file = Path(inspect.getsourcefile(known) or "")
@@ -208,5 +212,5 @@ def _code_of(code: Any) -> dict[str, str]:
 PLUGIN = PolicyPlugin(
     config=CallableConfig,
     make=make,
-    summary="an object that proctor.evaluate(policy=...) was handed; no flag can name one",
+    summary="a Python object given to proctor.evaluate(policy=...); no flag can name one",
 )

@@ -1,6 +1,6 @@
-"""What a policy of somebody else's must offer, looked at before anything starts.
+"""Checks the spec and methods of a plug-in's policy before anything starts.
 
-``proctor.testing`` checks that it keeps its promises; this, that it makes them.
+``proctor.testing`` checks the policy's behaviour.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from proctor.system.user_code import check_contract, check_protocol_is_json, plu
 
 
 def check_policy(policy: Policy) -> None:
-    """Refuse a policy that says impossible things of itself, or whose methods cannot be called.
+    """Refuse a policy with an invalid spec or methods of wrong signatures.
 
     Raises:
-        PluginError: naming what is wrong, its file and line.
+        PluginError: naming the fault, with file and line.
     """
     own = type(policy).__name__
     check_contract(policy, Policy)

@@ -1,6 +1,7 @@
-"""Whether a policy and an interface fit: asked before anything starts, answered with the fix.
+"""Checks whether a policy's inputs and actions match an interface, before anything starts.
 
-Evaluation asks it of a benchmark; a training of a dataset, a server of whoever calls.
+The interface is a benchmark's, a dataset's (training) or a client's (serving). Errors name the
+flag that fixes the mismatch.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from proctor.fingerprint import ConfigUse
 from proctor.types import Task
 
 EMPTY_CAMERA = f"{IMAGES}empty_camera_"
-"""Begins the names of LeRobot's places for cameras that are not there."""
+"""Prefix of LeRobot's placeholder cameras."""
 
 
-def offered_key(key: str, rename_map: Mapping[str, str]) -> str:
+def source_key(key: str, rename_map: Mapping[str, str]) -> str:
     """Return the interface's name for the policy's input ``key``."""
     return next((old for old, new in rename_map.items() if new == key), key)
 
@@ -41,34 +42,37 @@ def policy_keys(keys: Iterable[str], rename_map: Mapping[str, str]) -> dict[str,
 
 
 def check_offered(inputs: Iterable[str], interface: Interface, asker: str) -> None:
-    """Check that the interface offers every key of ``inputs``, as ``asker`` wants them.
+    """Check that the interface offers every key of ``inputs``; ``asker`` is named in the error.
 
     Raises:
-        SpecMismatch: one that it does not, and what it may have been.
+        SpecMismatch: naming a missing key, and the nearest one.
     """
     offered = interface.features
     for key in inputs:
         if key not in offered:
             near = did_you_mean(key, offered) or f" (choose from: {', '.join(offered)})"
-            raise SpecMismatch(f"{asker}: {interface.name} offers no {key!r}{near}")
+            raise SpecMismatch(
+                f"{asker}: {interface.name} offers no {key!r}{near}", code="policy.missing-input"
+            )
 
 
 def check_instructions(policy: str, benchmark: str, tasks: Iterable[Task]) -> None:
-    """Check that every task says in words what to do, where a policy is told.
+    """Check that every task has an instruction, for a language-conditioned policy.
 
     Raises:
-        SpecMismatch: one does not.
+        SpecMismatch: naming a task without one.
     """
     for task in tasks:
         if not task.instruction:
             raise SpecMismatch(
                 f"policy {policy!r} needs an instruction, {benchmark} has none for {task.name}; "
-                "choose other tasks with --env.task"
+                "choose other tasks with --env.task",
+                code="policy.missing-instruction",
             )
 
 
-def read_alike_text(policy: str, texts: tuple[str, str]) -> str:
-    """Return that a policy cannot tell two texts apart, without an end of the sentence."""
+def indistinguishable_text(policy: str, texts: tuple[str, str]) -> str:
+    """Return a clause that the policy encodes two instructions identically."""
     one, other = (strip_control_codes(text, 120) for text in texts)
     return f"{policy} reads {one!r} and {other!r} alike"
 
@@ -81,43 +85,47 @@ def check_compatible(
 ) -> None:
     """Check that the interface offers every input in ``wanted``, and takes the actions there.
 
-    ``rename_map`` says the policy's names for the interface's; ``use``, whose flags are named.
+    ``rename_map`` maps the interface's names to the policy's. ``use`` selects the flags that
+    errors name.
 
     Raises:
-        SpecMismatch: what is missing or differs, and the flag that fixes it.
+        SpecMismatch: naming the missing or different feature, and the flag that fixes it.
     """
     offered = interface.features
     for old in rename_map:
         if old not in offered:
             raise SpecMismatch(
                 f"--rename_map renames {old}, which {interface.name} does not offer "
-                f"(it offers {', '.join(offered)})"
+                f"(it offers {', '.join(offered)})",
+                code="flag.rename-unknown",
             )
     for key, feature in wanted.items():
         _check_renamed(key, rename_map)
         if key == ACTION:
             _check_action(feature, interface)
             continue
-        source = offered_key(key, rename_map)
+        source = source_key(key, rename_map)
         if source not in offered or (source in rename_map and rename_map[source] != key):
-            raise SpecMismatch(_missing(key, wanted, interface, rename_map))
+            raise SpecMismatch(
+                _missing(key, wanted, interface, rename_map), code="policy.missing-input"
+            )
         _check_shape(key, feature, offered[source], interface, use)
 
 
-def with_offered_sizes(
+def adopt_feature_sizes(
     wanted: Mapping[str, Feature],
     interface: Interface,
     rename_map: Mapping[str, str],
     use: ConfigUse,
 ) -> dict[str, Feature]:
-    """Return ``wanted``, of a policy that fits pictures and fills up numbers, in what sizes come.
+    """Return ``wanted`` with the interface's sizes, for a policy that resizes and pads its inputs.
 
-    To be trained, it takes the dataset's numbers, and does without cameras that are not there while
-    one is; a camera that is only a place for one (LeRobot's ``empty_camera``) is never asked for.
+    For training it takes the dataset's state and action sizes, and drops missing cameras if at
+    least one is present. LeRobot's placeholder cameras (``empty_camera``) are never required.
     """
     offered, found = interface.features, dict[str, Feature]()
     for key, feature in wanted.items():
-        source = offered.get(offered_key(key, rename_map))
+        source = offered.get(source_key(key, rename_map))
         if feature.kind is FeatureKind.VISUAL:
             if source is not None or not key.startswith(EMPTY_CAMERA):
                 found[key] = source or feature
@@ -125,7 +133,7 @@ def with_offered_sizes(
             found[key] = replace(feature, shape=(interface.action.size,))
         else:
             found[key] = source if source is not None and use is ConfigUse.TRAINING else feature
-    there = [key for key in _cameras(found) if offered_key(key, rename_map) in offered]
+    there = [key for key in _cameras(found) if source_key(key, rename_map) in offered]
     if use is ConfigUse.EVALUATION or not there:
         return found
     return {k: f for k, f in found.items() if f.kind is not FeatureKind.VISUAL or k in there}
@@ -137,33 +145,38 @@ def check_cameras(
     interface: Interface,
     rename_map: Mapping[str, str],
 ) -> None:
-    """Refuse to leave cameras out on both sides, as LeRobot does: one may be the other.
+    """Refuse unused cameras on both sides, as LeRobot does: they may be the same camera.
+
+    ``lost`` are the policy's cameras that the interface lacks; ``used`` the policy's inputs.
 
     Raises:
-        SpecMismatch: what a policy would do without (``lost``), and not look at.
+        SpecMismatch: naming the unused cameras of both sides.
     """
-    seen = {offered_key(key, rename_map) for key in used}
+    seen = {source_key(key, rename_map) for key in used}
     unseen = [key for key in _cameras(interface.features) if key not in seen]
     missing = [key for key in lost if not key.startswith(EMPTY_CAMERA)]
     if unseen and missing:
         mapping = json.dumps({**rename_map, unseen[0]: missing[0]})
         raise SpecMismatch(
-            f"the policy looks at {', '.join(missing)}, which {interface.name} does not have, and "
-            f"not at its {', '.join(unseen)}: say which is which with --rename_map='{mapping}', or "
-            "leave those out (proctor data remove-feature)"
+            f"the policy needs {', '.join(missing)}, which {interface.name} does not have, and "
+            f"does not use its {', '.join(unseen)}: match them with --rename_map='{mapping}', or "
+            "remove the unused ones (proctor data remove-feature)",
+            code="policy.ambiguous-cameras",
         )
 
 
 def _check_renamed(key: str, rename_map: Mapping[str, str]) -> None:
-    """Refuse a map that gives the policy's feature ``key`` more than one source."""
+    """Refuse a rename map that gives the policy's feature ``key`` several sources."""
     sources = [old for old, new in rename_map.items() if new == key]
     if key == ACTION and sources:
         raise SpecMismatch(
-            f"--rename_map gives {sources[0]} the name {ACTION}: only observations are renamed"
+            f"--rename_map gives {sources[0]} the name {ACTION}: only observations are renamed",
+            code="flag.rename-action",
         )
     if len(sources) > 1:
         raise SpecMismatch(
-            f"--rename_map gives {' and '.join(sources)} the same name, {key}: keep one of them"
+            f"--rename_map gives {' and '.join(sources)} the same name, {key}: keep one of them",
+            code="flag.duplicate",
         )
 
 
@@ -171,7 +184,8 @@ def _check_action(wanted: Feature, interface: Interface) -> None:
     if wanted.shape != (interface.action.size,):
         raise SpecMismatch(
             f"the policy's actions have {wanted.shape[0]} numbers, {interface.name} takes "
-            f"{interface.action.size}: it was trained for another robot or control mode"
+            f"{interface.action.size}: it was trained for another robot or control mode",
+            code="policy.action-size-mismatch",
         )
 
 
@@ -184,7 +198,7 @@ def _missing(
     cameras = _cameras(offered)
     if not cameras:
         return f"the policy wants the camera {key}; {interface.name} offers no images"
-    taken = {offered_key(k, renames) for k in _cameras(wanted) if k != key}
+    taken = {source_key(k, renames) for k in _cameras(wanted) if k != key}
     free = [k for k in cameras if k not in taken]
     start = f"the policy wants the camera {key}; {interface.name} offers {', '.join(cameras)}"
     if not free:
@@ -211,16 +225,18 @@ def _check_shape(
             scaled = f"--dataset.image_size=[{height},{width}]"
         raise SpecMismatch(
             f"the policy wants {key} at {height}x{width}, {interface.name} gives {shape}; add "
-            f"{scaled}"
+            f"{scaled}",
+            code="policy.image-size-mismatch",
         )
     raise SpecMismatch(
         f"the policy wants {key} with {wanted.shape[0]} numbers, {interface.name} gives "
-        f"{list(found.shape)}: it was trained for another robot or observation"
+        f"{list(found.shape)}: it was trained for another robot or observation",
+        code="policy.state-size-mismatch",
     )
 
 
-def inputs_from(interface: Interface) -> dict[str, Feature]:
-    """Return what an untrained policy looks at: cameras and state; if blind, the world's state."""
+def default_inputs(interface: Interface) -> dict[str, Feature]:
+    """Return the inputs of an untrained policy: state and cameras, or else environment state."""
     offered = interface.features
     cameras = _cameras(offered)
     keys = [key for key in (STATE,) if key in offered] + cameras

@@ -1,7 +1,7 @@
-"""Whether a policy's demonstrations were recorded as an environment is controlled.
+"""Compare the control rate and action range of the demonstrations with those of an environment.
 
-Compared are actions per second and the range of actions. Neither is refused in an evaluation: rates
-that datasets and environments declare are often wrong, and LeRobot compares neither.
+An evaluation only notes differences: the rates that datasets and environments declare are often
+wrong, and LeRobot compares neither.
 """
 
 from __future__ import annotations
@@ -14,29 +14,30 @@ from proctor.errors import SpecMismatch
 from proctor.features import Array, Interface
 
 _FAR, _TINY = 1.0, 0.01
-"""Widths of the environment's range by which actions may leave it, and that they should fill."""
+"""Limits as multiples of the environment's range: how far actions may leave it, and the least
+share that they should fill."""
 
 
 @dataclass(frozen=True)
 class ActionRange:
-    """The range of demonstrated actions: what most of them lie in, and all of them."""
+    """The range of demonstrated actions: of most (1st to 99th percentile) and of all."""
 
     usual: tuple[Array, Array]
     whole: tuple[Array, Array]
 
 
 def fps_notes(recorded: int | None, interface: Interface) -> list[str]:
-    """Return a note where demonstrations have another rate than the environment."""
+    """Return a note if demonstrations and environment have different control rates."""
     if recorded is None or interface.fps is None or recorded == interface.fps:
         return []
     return [
-        f"the demonstrations have {recorded} actions a second, {interface.name} plays "
-        f"{interface.fps}: the policy moves at another speed than it was shown"
+        f"the demonstrations have {recorded} actions per second, {interface.name} executes "
+        f"{interface.fps}: the policy moves at another speed than demonstrated"
     ]
 
 
 def range_notes(found: ActionRange | None, interface: Interface) -> list[str]:
-    """Return a note where demonstrated actions look like those of other units."""
+    """Return a note if the demonstrated actions seem to be in other units."""
     if found is None or found.usual[0].shape != (interface.action.size,):
         return []
     low, high = interface.action.bounds
@@ -63,10 +64,10 @@ def range_notes(found: ActionRange | None, interface: Interface) -> list[str]:
 
 
 def refuse_disjoint(found: ActionRange | None, interface: Interface) -> None:
-    """Refuse demonstrations whose actions all lie outside the range that they are clipped to.
+    """Refuse demonstrations whose actions all lie outside the environment's clipping range.
 
     Raises:
-        SpecMismatch: naming the first such number of the action.
+        SpecMismatch: naming the first such action dimension.
     """
     action = interface.action
     if found is None or not action.clipped or found.whole[0].shape != (action.size,):
@@ -78,12 +79,13 @@ def refuse_disjoint(found: ActionRange | None, interface: Interface) -> None:
             f"number {number} of every demonstrated action is outside of the range that "
             f"{interface.name} clips it to ([{low[number]:.3g}, {high[number]:.3g}], demonstrated: "
             f"{least[number]:.3g} to {most[number]:.3g}): leave --env out, or choose the one that "
-            "the dataset was recorded in"
+            "the dataset was recorded in",
+            code="policy.action-range-mismatch",
         )
 
 
 def action_range(stats: dict[str, Array]) -> ActionRange | None:
-    """Return the range that statistics of actions give; None where they have none."""
+    """Return the range in the statistics of actions; None if they lack min and max."""
     flat = {name: np.asarray(value, np.float64).ravel() for name, value in stats.items()}
     if not flat.keys() >= {"min", "max"}:
         return None

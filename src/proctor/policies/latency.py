@@ -1,6 +1,7 @@
-"""Whether a policy has something to play while it thinks: one answer, wherever a latency is given.
+"""Checks whether a policy's chunks are long enough for an inference latency.
 
-Asked by evaluations of one or several latencies, by trainings that are played, and of servers.
+With a latency of N steps the robot executes N more actions of the old chunk while the policy
+computes the next one. Evaluation, training and policy servers use the same check.
 """
 
 from __future__ import annotations
@@ -8,40 +9,43 @@ from __future__ import annotations
 from proctor.errors import UsageError
 from proctor.policies.base import PolicyConfig
 
-_MORE = "or let it play more (--policy.n_action_steps)"
+_MORE = "or execute more actions per chunk (--policy.n_action_steps)"
 
 
-def check_latency(steps: int, policy: str, played: int, *, is_stateful: bool = False) -> None:
-    """Refuse a latency that no chunk lasts for, or whose answers come after the next question.
+def check_latency(steps: int, policy: str, executed: int, *, is_stateful: bool = False) -> None:
+    """Refuse a latency that is longer than the executed part of a chunk.
 
-    ``played`` is the number of actions executed before the next inference. A policy that
-    ``is_stateful`` needs its last reply, so a robot could not ask it before that reply is there.
+    ``executed`` is the number of actions executed before the next inference. A policy that
+    ``is_stateful`` needs its last reply as input, so the reply must arrive before the next query.
 
     Raises:
-        UsageError: with the longest latency that goes.
+        UsageError: naming the longest possible latency.
     """
     if not steps:
         return
-    said = f"latency_steps={steps}: {policy} plays"
-    if played == 1:
+    subject = f"latency_steps={steps}: {policy} executes"
+    if executed == 1:
         raise UsageError(
-            f"{said} one action at a time, so there is no old chunk to play while it thinks; leave "
-            f"the latency out, {_MORE}"
+            f"{subject} one action per inference, so no old chunk is left to execute meanwhile; "
+            f"set the latency to 0, {_MORE}",
+            code="policy.latency-too-long",
         )
-    if steps >= played:
+    if steps >= executed:
         raise UsageError(
-            f"{said} {played} actions of a chunk, which are over before the next one comes; choose "
-            f"at most {played - 1}, {_MORE}"
+            f"{subject} {executed} actions of a chunk, fewer than the latency needs; choose "
+            f"at most {executed - 1}, {_MORE}",
+            code="policy.latency-too-long",
         )
-    if is_stateful and steps > played - steps:
+    if is_stateful and steps > executed - steps:
         raise UsageError(
-            f"{said} {played} actions of a chunk, and what it recalls of the last one would not "
-            f"have come yet; choose at most {played // 2}, {_MORE}"
+            f"{subject} {executed} actions of a chunk and needs its previous reply, which would "
+            f"arrive too late; choose at most {executed // 2}, {_MORE}",
+            code="policy.latency-too-long",
         )
 
 
-def check_lasting(config: PolicyConfig) -> None:
-    """Refuse a config's own latency, where the config says how much is played.
+def check_config_latency(config: PolicyConfig) -> None:
+    """Check a config's own ``latency_steps``, if the config states ``replan_steps``.
 
     Raises:
         UsageError: as ``check_latency``.

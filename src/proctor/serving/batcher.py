@@ -82,7 +82,7 @@ class RequestBatcher:
 
     def __init__(self, policy: Policy, act: Act, *, max_batch: int, seed: int) -> None:
         self._policy, self._act = policy, act
-        self.max_batch, self._seed = min(max_batch, policy.spec.rows_at_once or max_batch), seed
+        self.max_batch, self._seed = min(max_batch, policy.spec.max_rows or max_batch), seed
         self._numbers = itertools.count()
         self._inbox: queue.SimpleQueue[_Item] = queue.SimpleQueue()
         self._sessions: set[ClientSession] = set()

@@ -13,7 +13,7 @@ from proctor.config.training import TrainConfig
 from proctor.errors import UsageError
 from proctor.features import ACTION, REWARD, Interface
 from proctor.fingerprint import ConfigUse
-from proctor.policies.compatibility import offered_key, read_alike_text
+from proctor.policies.compatibility import indistinguishable_text, source_key
 from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
 from proctor.training.data import TrainingSamples
 from proctor.training.sampler import BatchOrder, Frames, split_episodes, usable_frames
@@ -75,11 +75,11 @@ class DatasetSelection:
         tasks = self.source.episodes.tasks
         of_episodes = (tasks[episode] for episode in (*self.trained_on, *self.held_out))
         texts = dict.fromkeys(text for of_one in of_episodes for text in of_one or ())
-        pair = parts.instruction_encoder(ConfigUse.EVALUATION).alike(texts)
+        pair = parts.instruction_encoder(ConfigUse.EVALUATION).find_indistinguishable(texts)
         if pair is None:
             return []
-        alike = f"{self.source.name}: {read_alike_text(parts.config.type, pair)}"
-        if resumed or not parts.config.read(""):
+        alike = f"{self.source.name}: {indistinguishable_text(parts.config.type, pair)}"
+        if resumed or not parts.config.encode_instruction(""):
             return [f"warning: {alike}, so it cannot distinguish these tasks"]
         raise UsageError(
             f"{alike}; change one of them (proctor data set-task)",
@@ -225,7 +225,7 @@ def _shapes(parts: LoadedCheckpoint) -> dict[str, tuple[int, ...]]:
     samples, renames = parts.config.samples(), parts.preprocessor.rename_map
     time = () if samples.observation_steps is None else (len(samples.observation_steps),)
     shapes = {
-        offered_key(key, renames): (*time, *feature.shape)
+        source_key(key, renames): (*time, *feature.shape)
         for key, feature in parts.config.input_features.items()
     }
     if samples.reward_steps is not None:

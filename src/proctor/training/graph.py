@@ -39,7 +39,9 @@ def uses_cuda_graph(
     """
     reasons = {
         "the device is not CUDA": device.type != "cuda",
-        f"{type(network).__name__} does not support CUDA graphs": not network.recordable,
+        f"{type(network).__name__} does not support CUDA graphs": (
+            not network.loss_supports_cuda_graph
+        ),
         "several processes train together": not distributed.is_single_process,
         "gradients are accumulated": config.accumulation > 1,
         "image augmentation is enabled": config.dataset.image_transforms.enable,

@@ -15,8 +15,8 @@ from proctor.errors import TrainingError
 from proctor.policies.runtime.compiled import (
     INDUCTOR,
     compile_parts,
-    compiler_errors_in_one_line,
     require_compiler,
+    summarize_compiler_errors,
 )
 from proctor.policies.runtime.network import Network
 from proctor.training.distributed import DistributedContext
@@ -44,7 +44,7 @@ class Learner:
         how = config.accelerator.compile
         self._compiled = how.enabled
         if how.enabled:
-            parts = network.hot_parts() if how.regional else [self._loss]
+            parts = network.compiled_modules() if how.regional else [self._loss]
             compile_parts(parts, backend=how.backend, mode=how.mode)
         shares = config.parallelism.dp_shard
         self.sharded = shares > 1
@@ -61,7 +61,7 @@ class Learner:
         Raises:
             TrainingError: torch.compile cannot compile the network.
         """
-        with compiler_errors_in_one_line(_FLAG, TrainingError) if self._compiled else nullcontext():
+        with summarize_compiler_errors(_FLAG, TrainingError) if self._compiled else nullcontext():
             found: tuple[Tensor, dict[str, Tensor]] = self._loss(inputs, draws)
         return found
 

@@ -29,7 +29,7 @@ from proctor.errors import UsageError
 from proctor.features import ACTION
 from proctor.policies.lerobot.processors import Pipeline
 from proctor.policies.lerobot.saving import write_parts
-from proctor.policies.runtime.chunk_policy import as_float
+from proctor.policies.runtime.chunk_policy import to_float_image
 from proctor.policies.runtime.network import Network
 from proctor.policies.runtime.numerics import step_numerics, training_numerics
 from proctor.training.augmentation import augment, plan_augmentation
@@ -203,7 +203,7 @@ class Trainer:
     def loss(self, batch: Batch, draws: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss of a batch of the dataset, and its parts."""
         setup, network = self.setup, self.setup.parts.network
-        inputs = self.preprocess({key: as_float(value) for key, value in batch.items()})
+        inputs = self.preprocess({key: to_float_image(value) for key, value in batch.items()})
         precision = setup.config.accelerator.mixed_precision
         with torch.autocast(setup.device.type, torch.bfloat16, enabled=precision is Precision.BF16):
             distributed = network.training or self.learner.sharded
@@ -227,7 +227,7 @@ class Trainer:
         for key in [key for key, value in batch.items() if value.dtype == torch.uint8]:
             generator = self.setup.rng.augmentation_generator(key, step)
             plan = plan_augmentation(settings, len(found[key]), generator)
-            found[key] = augment(as_float(found[key]), transforms, plan)
+            found[key] = augment(to_float_image(found[key]), transforms, plan)
         return found
 
     def update(self, network: Network) -> Tensor:
@@ -237,7 +237,7 @@ class Trainer:
         trainer_state.optimizer.step()
         if self.graph is None:  # a CUDA graph overwrites gradients in place
             trainer_state.optimizer.zero_grad(set_to_none=True)
-        network.updated(trainer_state.step)
+        network.after_update(trainer_state.step)
         if trainer_state.average is not None:
             trainer_state.average.update(parameters)
         return norm

@@ -13,7 +13,7 @@ from proctor.errors import UsageError
 from proctor.features import ACTION
 from proctor.policies.compatibility import policy_keys
 from proctor.policies.lerobot.checkpoint import FOLLOWED
-from proctor.policies.lerobot.pipelines import disagreements, fine_tuned
+from proctor.policies.lerobot.pipelines import normalization_conflicts, with_dataset_stats
 from proctor.policies.lerobot.processors import Normalize, Stats
 from proctor.policies.lerobot.step_reader import check_stats
 from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
@@ -45,9 +45,9 @@ def dataset_stats(
 def with_stats(parts: LoadedCheckpoint, stats: Stats) -> LoadedCheckpoint:
     """Return the parts with the dataset's statistics and config.json's normalisation modes."""
     pipelines = parts.preprocessor, parts.postprocessor
-    odd = disagreements(parts.config, *pipelines)
+    odd = normalization_conflicts(parts.config, *pipelines)
     notes = [f"in config.json {'; '.join(odd)}: config.json is followed, as in LeRobot"]
-    before, after = fine_tuned(parts.config, *pipelines, stats)
+    before, after = with_dataset_stats(parts.config, *pipelines, stats)
     notes = [*parts.notes, *(notes if odd else ())]
     return replace(parts, preprocessor=before, postprocessor=after, notes=tuple(notes))
 
@@ -70,7 +70,7 @@ def check_resumed_normalization(parts: LoadedCheckpoint) -> LoadedCheckpoint:
             f"postprocessor inverts {names[1]}; restore the changed file",
             code="checkpoint.pipeline-mismatch",
         )
-    odd = disagreements(parts.config, *pipelines)
+    odd = normalization_conflicts(parts.config, *pipelines)
     notes = [f"in config.json {'; '.join(odd)}: {FOLLOWED}"]
     return replace(parts, notes=(*parts.notes, *(notes if odd else ())))
 

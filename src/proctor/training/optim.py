@@ -34,11 +34,11 @@ from proctor.policies.lerobot.presets import (
     OptimizerSettings,
     ScheduleSettings,
     TrainingPreset,
-    check_amounts,
-    set_fields,
-    shared,
+    check_non_negative,
+    given_fields,
+    shared_settings,
 )
-from proctor.policies.runtime.network import SHARE_OF_RATE, Network
+from proctor.policies.runtime.network import LR_MULTIPLIER, Network
 from proctor.training.sharding import full_tensor
 
 Multiplier = Callable[[int], float]
@@ -102,20 +102,20 @@ def resolve(
             f"(choose from: {', '.join(OPTIMIZERS)})",
             code="flag.missing",
         )
-    preset_of = set_fields(start.schedule or ScheduleSettings())
-    planned = shared(preset_of, schedule.type, SCHEDULES) | set_fields(schedule)
+    preset_of = given_fields(start.schedule or ScheduleSettings())
+    planned = shared_settings(preset_of, schedule.type, SCHEDULES) | given_fields(schedule)
     optimization = OptimizationSettings(
         _complete(
             "optimizer",
-            shared(set_fields(start.optimizer), kind, OPTIMIZERS)
-            | set_fields(optimizer)
+            shared_settings(given_fields(start.optimizer), kind, OPTIMIZERS)
+            | given_fields(optimizer)
             | {"type": kind},
             OPTIMIZERS,
         ),
         _complete("scheduler", planned, SCHEDULES) if planned else None,
     )
-    check_amounts("optimizer", optimization.optimizer)
-    check_amounts("scheduler", optimization.schedule or {})
+    check_non_negative("optimizer", optimization.optimizer)
+    check_non_negative("scheduler", optimization.schedule or {})
     return optimization
 
 
@@ -158,8 +158,8 @@ def param_groups(optimization: OptimizationSettings, network: Network) -> list[d
 
 def _rated(group: dict[str, Any], rate: float) -> dict[str, Any]:
     """Return a group with its learning rate, from its share of the base rate."""
-    own = {name: value for name, value in group.items() if name != SHARE_OF_RATE}
-    return own | ({"lr": rate * group[SHARE_OF_RATE]} if SHARE_OF_RATE in group else {})
+    own = {name: value for name, value in group.items() if name != LR_MULTIPLIER}
+    return own | ({"lr": rate * group[LR_MULTIPLIER]} if LR_MULTIPLIER in group else {})
 
 
 def _by_part(settings: dict[str, Any], network: Network) -> list[dict[str, Any]]:

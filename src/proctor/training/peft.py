@@ -61,10 +61,10 @@ def add_adapter(
         return parts
     assert isinstance(config.policy, PretrainedConfig)
     assert base is not None
-    if parts.network.unadaptable is not None:
+    if parts.network.adapter_conflict is not None:
         raise UsageError(
             f"--peft.*: {parts.config.type} cannot be trained by an adapter: "
-            f"{parts.network.unadaptable}; train it without --peft.*",
+            f"{parts.network.adapter_conflict}; train it without --peft.*",
             code="policy.not-adaptable",
         )
     lora = _new_lora_config(config.peft, parts.network, parts.prefix)
@@ -116,7 +116,7 @@ def _library() -> Any:
 
 def _new_lora_config(settings: PeftSettings, network: Network, prefix: str) -> Any:
     """Return peft's config for a new adapter."""
-    targets = settings.targets or network.adapted
+    targets = settings.targets or network.adapter_targets
     if targets is None:
         raise UsageError(
             "--peft.target_modules is missing; name the layers to adapt, such as "

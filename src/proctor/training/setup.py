@@ -28,19 +28,16 @@ from proctor.policies.control_check import (
     range_notes,
     refuse_disjoint,
 )
-from proctor.policies.latency import check_lasting
-from proctor.policies.lerobot.action_names import following_names, naming_actions
+from proctor.policies.latency import check_config_latency
+from proctor.policies.lerobot.action_names import pipelines_with_action_names, with_action_names
 from proctor.policies.lerobot.checkpoint import (
-    built_network,
+    build_network,
     read_checkpoint,
     read_config,
 )
 from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
 from proctor.policies.lerobot.location import locate
-from proctor.policies.lerobot.pipelines import (
-    default_pipelines,
-    demonstrated_actions,
-)
+from proctor.policies.lerobot.pipelines import action_stats, default_pipelines
 from proctor.policies.lerobot.pretrained import PretrainedConfig
 from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
 from proctor.policies.runtime.runner import pick_device
@@ -134,7 +131,7 @@ def prepare(
     parts = _parts(config, selection, device, resumed)
     if parts.adapter is not None:
         config = replace(config, peft=adapter_settings(parts.adapter))
-    parts.network.equip(parts.preprocessor.steps)  # raises for unsupported steps
+    parts.network.check_preprocessor(parts.preprocessor.steps)  # raises for unsupported steps
     uses_cuda_graph(config, parts.network, device, distributed)  # raises if impossible
     control_notes = _check_benchmark(config, parts, selection)
     text_notes: list[str] = []
@@ -174,7 +171,7 @@ def _training_notes(config: TrainConfig, parts: LoadedCheckpoint) -> list[str]:
     """Return notes on the policy's training and on flags without effect."""
     unused = [] if parts.config.cameras else unused_without_images(config)
     unused += unused_without_preset(config, parts.config)
-    return [*unused, *parts.network.remarks_on_training(config.steps)]
+    return [*unused, *parts.network.training_notes(config.steps)]
 
 
 def _check_benchmark(
@@ -188,13 +185,13 @@ def _check_benchmark(
         return []
     benchmark = plugins.find_benchmark(config.env.type).maker(config.env)()
     interface, renames = interface_of(benchmark), parts.preprocessor.rename_map
-    played = parts.config.made_for(interface, renames, ConfigUse.EVALUATION)
+    played = parts.config.for_interface(interface, renames, ConfigUse.EVALUATION)
     check_compatible(played.features, interface, renames)
     if played.language_conditioned:
         check_instructions(played.type, benchmark.name, benchmark.tasks())
-    check_lasting(replace(played, latency_steps=config.eval.latency_steps))
+    check_config_latency(replace(played, latency_steps=config.eval.latency_steps))
     actions = action_range(selection.source.stats.get(ACTION, {}))
-    if demonstrated_actions(parts.postprocessor) is None:  # a later step changes the units
+    if action_stats(parts.postprocessor) is None:  # a later step changes the units
         actions = None
     refuse_disjoint(actions, interface)
     return [*fps_notes(selection.source.info.fps, interface), *range_notes(actions, interface)]
@@ -262,7 +259,7 @@ def _new_parts(
         input_features=select_inputs(selection.interface, config.dataset.inputs),
         output_features={ACTION: action},
     )
-    policy = naming_actions(policy, selection.action_names)
+    policy = with_action_names(policy, selection.action_names)
     policy.validate()
     weights = getattr(policy, "pretrained_backbone_weights", None)
     if policy.cameras and weights is not None:
@@ -275,8 +272,8 @@ def _new_parts(
     stats = dataset_stats(config, selection, {})
     before, after = default_pipelines(policy, stats, stats)
     with RngStreams(config.seed).seed_weight_init():
-        network = built_network(plugin, policy)
-    network.begin()
+        network = build_network(plugin, policy)
+    network.load_pretrained()
     parts = LoadedCheckpoint(policy, network, plugin.prefix, before, after)
     require_stats(parts, selection)
     return parts
@@ -305,6 +302,6 @@ def select_inputs(interface: Interface, requested: list[str] | None) -> dict[str
 
 def _named(parts: LoadedCheckpoint, actions: Sequence[str] | None) -> LoadedCheckpoint:
     """Return the parts adapted to new action names, which identify the grippers."""
-    before, after = following_names(parts.preprocessor, parts.postprocessor, actions)
-    config = naming_actions(parts.config, actions)
+    before, after = pipelines_with_action_names(parts.preprocessor, parts.postprocessor, actions)
+    config = with_action_names(parts.config, actions)
     return replace(parts, config=config, preprocessor=before, postprocessor=after)

@@ -78,7 +78,7 @@ def test_a_run_asks_its_policy_where_it_thinks(
     words = {"policy.type": policy, "env.type": "fake", "output_dir": str(tmp_path / "run")}
     prepared = prepare(build(EvalConfig, words))
     if device is not None:
-        spec = replace(prepared.policy.spec, computes_on=device)
+        spec = replace(prepared.policy.spec, device_type=device)
         monkeypatch.setattr(prepared.policy, "spec", spec)
     assert n_workers(prepared.settings(), prepared.policy.spec, 100) == workers
 
@@ -90,7 +90,7 @@ def write(path: Path, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("of_the_policy", "asked"),
-    [({}, 14), ({"rows_at_once": 8}, 8), ({"rows_at_once": 32}, 14), ({"in_flight": 4}, 1)],
+    [({}, 14), ({"max_rows": 8}, 8), ({"max_rows": 32}, 14), ({"in_flight": 4}, 1)],
 )
 def test_a_policy_is_asked_about_no_more_than_its_device_computes_at_once(
     of_the_policy: dict[str, int],

@@ -18,7 +18,7 @@ from proctor.policies.act.config import ActConfig
 from proctor.policies.base import Batch, Query
 from proctor.policies.diffusion.config import DiffusionConfig
 from proctor.policies.language_act.config import LanguageActConfig
-from proctor.policies.lerobot.checkpoint import build_network
+from proctor.policies.lerobot.checkpoint import instantiate_network
 from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
 from proctor.policies.lerobot.families import family
 from proctor.policies.lerobot.pipelines import default_pipelines
@@ -162,7 +162,7 @@ def _drawn_once(plugin: CheckpointPlugin, config: CheckpointConfig) -> Network:
         while len(drawn) >= 4:  # of 45 MB each
             del drawn[next(iter(drawn))]
         torch.manual_seed(0)
-        drawn[described] = build_network(plugin, config), torch.get_rng_state()
+        drawn[described] = instantiate_network(plugin, config), torch.get_rng_state()
     network, generator = drawn[described]
     torch.set_rng_state(generator)  # as if it had been drawn now
     return copy.deepcopy(network)

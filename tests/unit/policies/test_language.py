@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.refusals import refuses
 from tests.unit.policies.small_policies import (
     ACTION,
     INPUTS,
@@ -29,7 +30,7 @@ from proctor.features import LANGUAGE_MASK, LANGUAGE_TOKENS, NormMode
 from proctor.fingerprint import ConfigUse
 from proctor.policies.lerobot.config import CheckpointConfig
 from proctor.policies.lerobot.language import Tokenize
-from proctor.policies.lerobot.pipelines import default_pipelines, hashes_of, read_pipelines
+from proctor.policies.lerobot.pipelines import default_pipelines, file_hashes, read_pipelines
 from proctor.policies.lerobot.processors import (
     Normalize,
     Pipeline,
@@ -105,7 +106,7 @@ class Echo(Network):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         raise NotImplementedError
 
-    def hot_parts(self) -> list[nn.Module]:
+    def compiled_modules(self) -> list[nn.Module]:
         return []
 
 
@@ -128,14 +129,16 @@ def words_of(tokens: Any) -> list[str]:
 
 
 def equipped(step: ProcessorStep, folder: Path) -> ProcessorStep:
-    return step.equipped(Tokenizers(given=str(folder)))
+    return step.with_tokenizers(Tokenizers(given=str(folder)))
 
 
 def test_words_become_tokens_of_one_length_and_the_mask_says_which_are_words(
     tokenizer: Path,
 ) -> None:
     step = equipped(Tokenize(max_length=6), tokenizer)
-    told = step.hear(PromptInputs(("push the puck", "push the red puck up the door"))).arrays
+    told = step.encode_prompt(
+        PromptInputs(("push the puck", "push the red puck up the door"))
+    ).arrays
     assert told[LANGUAGE_TOKENS].dtype == np.int64
     assert told[LANGUAGE_MASK].dtype == np.bool_
     assert told[LANGUAGE_TOKENS][0].tolist() == ids("<s> push the puck </s> <pad>")
@@ -147,20 +150,21 @@ def test_words_become_tokens_of_one_length_and_the_mask_says_which_are_words(
 
 def test_tokens_are_filled_up_on_the_side_that_the_step_says(tokenizer: Path) -> None:
     step = equipped(Tokenize(max_length=5, padding_side="left"), tokenizer)
-    told = step.hear(PromptInputs(("push",))).arrays
+    told = step.encode_prompt(PromptInputs(("push",))).arrays
     assert told[LANGUAGE_TOKENS][0].tolist() == ids("<pad> <pad> <s> push </s>")
     assert told[LANGUAGE_MASK][0].tolist() == [False, False, True, True, True]
 
 
 def test_where_nothing_may_be_cut_too_many_words_are_refused(tokenizer: Path) -> None:
     step = equipped(Tokenize(max_length=4, truncation=False), tokenizer)
-    with pytest.raises(UsageError, match=r"'push the puck' has 5 tokens \(at most 4\)"):
-        step.hear(PromptInputs(("push the puck",)))
+    with refuses(UsageError, "policy.prompt-too-long") as refused:
+        step.encode_prompt(PromptInputs(("push the puck",)))
+    assert "'push the puck'" in str(refused.value)
 
 
 @pytest.mark.parametrize("step", [SmolVlaNewLine(), Pi0NewLine()])
 def test_a_new_line_is_put_where_none_is(step: ProcessorStep) -> None:
-    assert step.hear(PromptInputs(("push", "push\n"))).words == ("push\n", "push\n")
+    assert step.encode_prompt(PromptInputs(("push", "push\n"))).words == ("push\n", "push\n")
 
 
 @pytest.mark.parametrize(
@@ -168,7 +172,7 @@ def test_a_new_line_is_put_where_none_is(step: ProcessorStep) -> None:
 )
 def test_a_prompt_names_the_numbers_of_the_state(step: ProcessorStep, ending: str) -> None:
     state = torch.tensor([[-1.5, -1.0, 0.0, 127 / 128], [2.0, 0.99, -0.999, 0.5]])
-    words = step.hear(PromptInputs((" push_the\npuck ", "pull"), {STATE: state})).words
+    words = step.encode_prompt(PromptInputs((" push_the\npuck ", "pull"), {STATE: state})).words
     assert words[0] == f"Task: push the puck, State: -1 0 128 255;\n{ending}"
     assert words[1] == f"Task: pull, State: 255 254 0 192;\n{ending}"
 
@@ -236,7 +240,7 @@ def test_a_prompt_without_the_state_that_it_names_is_refused(tokenizer: Path) ->
     parts = parts_of(Listening(tokenizer=str(tokenizer), with_state=True))
     rename, *others = parts.preprocessor.steps
     lost = replace(parts.preprocessor, steps=(rename, Rename({STATE: "observation.x"}), *others))
-    with pytest.raises(UsageError, match="the steps before the policy make no words for it"):
+    with refuses(UsageError, "checkpoint.pipeline-mismatch"):
         ChunkPolicy(replace(parts, preprocessor=lost), "cpu")
 
 
@@ -257,10 +261,10 @@ def test_relative_actions_are_undone_by_the_state_of_their_query(tokenizer: Path
     state, actions = torch.tensor([[1.0, 2.0, 3.0, 4.0]]), torch.zeros(1, 2, 3)
     made = relative({"action": actions, STATE: state})["action"]
     assert made.tolist() == [[[-1.0, 0.0, -3.0]] * 2]
-    behind = AbsoluteActions(True).after([relative])
+    behind = AbsoluteActions(True).inverse_of([relative])
     assert behind({"action": made, STATE: state})["action"].tolist() == actions.tolist()
-    with pytest.raises(UsageError, match="absolute_actions_processor is enabled, and before"):
-        AbsoluteActions(True).after([RelativeActions(False)])
+    with refuses(UsageError, "checkpoint.invalid-pipeline"):
+        AbsoluteActions(True).inverse_of([RelativeActions(False)])
     plain = ChunkPolicy(parts_of(Listening(tokenizer=str(tokenizer))), "cpu")
     moved = ChunkPolicy(parts_of(Listening(tokenizer=str(tokenizer), relative=True)), "cpu")
     batch = batch_of(plain, fresh_queries(plain, [episode(0), episode(1)]))
@@ -300,8 +304,11 @@ def test_pipelines_are_written_as_lerobot_writes_them_and_read_again(
     # The tokenizer came along: nothing has to be named, and no Hub is asked.
     again, _ = read_pipelines(folder, Listening(with_state=True))
     assert again.protocol() == before.protocol()
-    assert hashes_of(again) == hashes_of(before)
-    assert set(hashes_of(again)) == {"tokenizer/tokenizer.json", "tokenizer/tokenizer_config.json"}
+    assert file_hashes(again) == file_hashes(before)
+    assert set(file_hashes(again)) == {
+        "tokenizer/tokenizer.json",
+        "tokenizer/tokenizer_config.json",
+    }
     (folder / "tokenizer" / "tokenizer.json").write_text(json.dumps(rules(version="1.0 ")))
     with pytest.raises(UsageError):
         read_pipelines(folder, Listening(with_state=True))
@@ -327,8 +334,9 @@ def test_flags_change_the_steps_in_a_checkpoints_files(tokenizer: Path, tmp_path
             assert set(step.stats) == set(STATS)
     short = replace(as_filed[0], steps=as_filed[0].steps[:2] + as_filed[0].steps[3:])
     write_pipeline(short, tmp_path)
-    with pytest.raises(UsageError, match=r"has no relative_actions_processor, whose enabled flags"):
+    with refuses(UsageError, "flag.unused") as refused:
         read_pipelines(tmp_path, asked, config)
+    assert "relative_actions_processor" in str(refused.value)
 
 
 def test_newer_lerobots_say_in_which_folder_a_tokenizer_is(tokenizer: Path, tmp_path: Path) -> None:
@@ -339,18 +347,22 @@ def test_newer_lerobots_say_in_which_folder_a_tokenizer_is(tokenizer: Path, tmp_
     (folder / "tokenizer").rename(folder / "words")
     file = folder / "policy_preprocessor.json"
     told = json.loads(file.read_text())
-    for artifacts, said in (
-        ({"tokenizer_name": "../words"}, "its artifact 'tokenizer_name' in '../words'"),
-        ({"scale": "words"}, "tokenizer_processor: we do not know its artifact 'scale'"),
+    for artifacts, named in (
+        ({"tokenizer_name": "../words"}, "'../words'"),
+        ({"scale": "words"}, "'scale'"),
         ({"tokenizer_name": "words"}, None),
     ):
         told["steps"][5]["artifacts"] = artifacts
         file.write_text(json.dumps(told))
-        if said is not None:
-            with pytest.raises(UsageError, match=said):
+        if named is not None:
+            with refuses(UsageError, "checkpoint.unsupported-step") as refused:
                 read_pipelines(folder, Listening())
+            assert named in str(refused.value)
     before, _ = read_pipelines(folder, Listening())
-    assert set(hashes_of(before)) == {"tokenizer/tokenizer.json", "tokenizer/tokenizer_config.json"}
+    assert set(file_hashes(before)) == {
+        "tokenizer/tokenizer.json",
+        "tokenizer/tokenizer_config.json",
+    }
 
 
 class Small(Echo):
@@ -359,7 +371,7 @@ class Small(Echo):
 
 def test_tokens_that_a_policy_does_not_know_are_one_line(tokenizer: Path) -> None:
     parts = replace(parts_of(Listening(tokenizer=str(tokenizer))), network=Small())
-    with pytest.raises(UsageError, match=r"words have the token \d+, and the policy knows 3: the"):
+    with refuses(UsageError, "policy.unknown-token"):
         ChunkPolicy(parts, "cpu")
 
 
@@ -377,17 +389,18 @@ def test_a_tokenizer_that_is_nowhere_says_where_to_put_it(
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    with pytest.raises(UsageError) as refused:
+    with refuses(UsageError, "tokenizer.not-found") as refused:
         Tokenizers(tmp_path).find("somebody/tiny")
     told = str(refused.value)
-    assert told.startswith("the policy's tokenizer somebody/tiny is not here")
+    assert "somebody/tiny" in told
     assert "--policy.tokenizer=DIR" in told
     assert "\n" not in told
-    with pytest.raises(UsageError, match=r"does not name its tokenizer: put its tokenizer.json"):
+    with refuses(UsageError, "tokenizer.not-found"):
         Tokenizers(tmp_path).find(None)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError, match=r"--policy.tokenizer=.*empty has no tokenizer.json"):
+    with refuses(UsageError, "tokenizer.not-found") as refused:
         Tokenizers(given=str(tmp_path / "empty")).find(None)
+    assert f"--policy.tokenizer={tmp_path / 'empty'}" in str(refused.value)
 
 
 def test_a_tokenizer_beside_the_config_comes_before_one_of_the_name(tmp_path: Path) -> None:
@@ -397,7 +410,7 @@ def test_a_tokenizer_beside_the_config_comes_before_one_of_the_name(tmp_path: Pa
 
 def test_without_its_settings_a_tokenizer_cannot_fill_up(tmp_path: Path) -> None:
     folder = write_tokenizer(tmp_path / "bare", settings=False)
-    with pytest.raises(UsageError, match=r"no pad_token .its tokenizer_config.json says which"):
+    with refuses(UsageError, "tokenizer.missing-token"):
         equipped(Tokenize(), folder)
     padding = {
         "strategy": {"Fixed": 10**15},  # of its file, only the number counts
@@ -409,7 +422,7 @@ def test_without_its_settings_a_tokenizer_cannot_fill_up(tmp_path: Path) -> None
     }
     folder = write_tokenizer(tmp_path / "filled", settings=False, padding=padding)
     step = equipped(Tokenize(max_length=4), folder)
-    assert step.hear(PromptInputs(("push",))).arrays[LANGUAGE_TOKENS][0].tolist() == [
+    assert step.encode_prompt(PromptInputs(("push",))).arrays[LANGUAGE_TOKENS][0].tolist() == [
         *ids("<s> push </s>"),
         3,
     ]
@@ -482,26 +495,29 @@ def test_a_hostile_tokenizer_is_refused_in_one_line(name: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "allowed"),
     [
-        ({"max_length": 10**9}, "max_length is 1000000000 (choose 1-4096)"),
-        ({"padding": "do_not_pad"}, "padding is 'do_not_pad' (we know max_length, longest)"),
-        ({"padding_side": "up"}, "padding_side is 'up' (we know right, left)"),
-        ({"task_key": "subtask"}, "task_key is 'subtask', and words come from 'task' only"),
+        ({"max_length": 10**9}, "1-4096"),
+        ({"padding": "do_not_pad"}, "max_length, longest"),
+        ({"padding_side": "up"}, "right, left"),
+        ({"task_key": "subtask"}, "'task'"),
     ],
 )
-def test_a_tokenizer_step_that_we_cannot_follow_is_refused(changes: Any, told: str) -> None:
-    with pytest.raises(UsageError) as refused:
+def test_an_unsupported_tokenizer_step_is_refused(changes: Any, allowed: str) -> None:
+    with refuses(UsageError, "checkpoint.unsupported-step") as refused:
         replace(Tokenize(), **changes).check("policy_preprocessor.json step 3")
-    assert str(refused.value) == f"policy_preprocessor.json step 3: {told}"
+    assert str(refused.value).startswith("policy_preprocessor.json step 3: ")
+    assert next(iter(changes)) in str(refused.value)
+    assert allowed in str(refused.value)
 
 
 def test_without_the_library_the_extra_is_named(
     tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(UsageError, match=r"pip install 'proctor\[vla\]'"):
+    with refuses(UsageError, "extra.missing") as refused:
         Tokenizers(given=str(tokenizer)).find(None)
+    assert "proctor[vla]" in str(refused.value)
 
 
 def test_a_policy_that_is_told_by_nobody_is_refused(tokenizer: Path) -> None:
@@ -511,12 +527,12 @@ def test_a_policy_that_is_told_by_nobody_is_refused(tokenizer: Path) -> None:
         ) -> tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]:
             return CheckpointConfig.processing(self, usual)
 
-    with pytest.raises(UsageError, match="is told its task, and no step of it makes tokens"):
+    with refuses(UsageError, "checkpoint.missing-tokenizer"):
         default_pipelines(Deaf(), STATS, STATS)
 
 
 def test_a_tokenizer_for_a_policy_without_one_is_refused(tokenizer: Path) -> None:
     from tests.unit.policies.small_policies import small_act
 
-    with pytest.raises(UsageError, match="act has no tokenizer"):
+    with refuses(UsageError, "flag.unused"):
         default_pipelines(small_act(tokenizer=str(tokenizer)), {}, {})

@@ -28,7 +28,7 @@ from proctor.evaluation.run import prepare
 from proctor.features import ACTION, Array, Feature, FeatureKind
 from proctor.policies.act import network
 from proctor.policies.blocks.resnet import OUT_CHANNELS
-from proctor.policies.compatibility import inputs_from
+from proctor.policies.compatibility import default_inputs
 from proctor.policies.lerobot.checkpoint import load_policy
 from proctor.policies.runtime.chunk_policy import ChunkPolicy
 from proctor.runs.journal import read_journal
@@ -119,7 +119,7 @@ def fitting_checkpoint(words: list[str], folder: Path) -> Path:
     names = json.loads(renamed)
     action = Feature(FeatureKind.ACTION, (interface.action.size,), "float32")
     act = small.small_act(
-        input_features={names.get(k, k): f for k, f in inputs_from(interface).items()},
+        input_features={names.get(k, k): f for k, f in default_inputs(interface).items()},
         output_features={ACTION: action},
         chunk_size=10,
     )
@@ -160,7 +160,7 @@ def test_a_line_of_lerobots_documentation_runs_as_it_stands(
     run = prepared(words_with(checkpoint, LINES[page]))
     assert run.config.env.type in LINES[page]
     assert len(run.plan) == run.config.eval.n_episodes * len(run.benchmark.tasks())
-    expected = ("changes nothing", "torch sees no", "in other units")  # its statistics are made up
+    expected = ("changes nothing", "torch finds no", "in other units")  # its statistics are made up
     said = [*run.config.notes, *run.policy.spec.notes]
     assert all(any(words in note for words in expected) for note in said), said
 

@@ -23,7 +23,7 @@ from proctor.errors import UsageError
 from proctor.evaluation.run import Evaluation
 from proctor.features import IMAGES, STATE
 from proctor.fingerprint import ConfigUse
-from proctor.policies.lerobot.checkpoint import build_network, read_checkpoint
+from proctor.policies.lerobot.checkpoint import instantiate_network, read_checkpoint
 from proctor.policies.lerobot.config import CheckpointConfig, decode_config, encode_config
 from proctor.policies.lerobot.families import family
 from proctor.policies.lerobot.pipelines import default_pipelines
@@ -70,7 +70,7 @@ def parts_of(kind: str, **changes: Any) -> LoadedCheckpoint:
     plugin, config = family(kind), small(kind, **changes)
     assert plugin is not None
     torch.manual_seed(0)
-    network = build_network(plugin, config)
+    network = instantiate_network(plugin, config)
     for value in network.parameters():  # biases and norms say something, too
         value.data += 0.05 * torch.randn_like(value)
     return LoadedCheckpoint(config, network, "model.", *default_pipelines(config, {}, {}))
@@ -175,7 +175,7 @@ def parts_for(kind: str, parts: LoadedCheckpoint) -> LoadedCheckpoint:
     plugin = family(kind)
     assert plugin is not None
     torch.manual_seed(1)
-    network = build_network(plugin, parts.config)
+    network = instantiate_network(plugin, parts.config)
     return LoadedCheckpoint(
         parts.config, network, "model.", parts.preprocessor, parts.postprocessor
     )

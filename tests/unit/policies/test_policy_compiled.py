@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.refusals import refuses
 from tests.tiny_families import TINY, checkpoint_of, first_actions, tiny_models
 
 from proctor.errors import PolicyError, UsageError
-from proctor.policies.act.network import Encoder
+from proctor.policies.act.network import DetrEncoder
 from proctor.policies.lerobot.checkpoint import read_checkpoint
 from proctor.policies.runtime.chunk_policy import ChunkPolicy
 
@@ -88,22 +89,22 @@ def test_without_a_compiler_it_is_refused_in_one_line(
 ) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     parts = read_checkpoint(checkpoint_of("act", scratch), {"compile": True})
-    with pytest.raises(UsageError) as refused:
+    with refuses(UsageError, "policy.compiler-missing") as refused:
         ChunkPolicy(parts, "cpu")
-    told = "--policy.compile: there is no compiler 'no-such-compiler' here; install one, or leave"
-    assert str(refused.value) == f"{told} it"
+    assert str(refused.value).startswith("--policy.compile: ")
+    assert "'no-such-compiler'" in str(refused.value)
 
 
 def test_what_cannot_be_compiled_is_one_line(
     scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: Encoder, *given: Any) -> None:
+    def broken(self: DetrEncoder, *given: Any) -> None:
         raise torch._dynamo.exc.Unsupported("a loop\nover something")
 
-    monkeypatch.setattr(Encoder, "forward", broken)
+    monkeypatch.setattr(DetrEncoder, "forward", broken)
     monkeypatch.setattr(torch.nn.Module, "compile", lambda module, **how: None)
     policy = ChunkPolicy(read_checkpoint(checkpoint_of("act", scratch), {"compile": True}), "cpu")
-    with pytest.raises(PolicyError) as refused:
+    with refuses(PolicyError, "policy.compile-failed") as refused:
         first_actions(policy, 6)
-    said = "torch.compile failed: over something; go on without it: --policy.compile=false"
-    assert str(refused.value) == said
+    assert "over something" in str(refused.value)
+    assert "--policy.compile=false" in str(refused.value)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.conftest import digests
+from tests.refusals import refuses
 
 from proctor import plugins
 from proctor.benchmarks.base import interface_of
@@ -146,8 +147,9 @@ def test_a_rename_map_reaches_the_policy(run: Callable[..., Evaluation], tmp_pat
     config = Path(path) / "config.json"
     for file in [config, *Path(path).glob("policy_*.json")]:
         file.write_text(file.read_text().replace("observation.image", "observation.images.top"))
-    with pytest.raises(SpecMismatch, match=r"--rename_map='\{\"observation.image\": "):
+    with refuses(SpecMismatch, "policy.missing-input") as refused:
         play(run, path)
+    assert """--rename_map='{"observation.image": """ in str(refused.value)
     renamed = play(run, path, rename_map={"observation.image": "observation.images.top"})
     assert renamed.complete
 

@@ -21,7 +21,7 @@ from proctor.evaluation.run import Evaluation
 from proctor.fingerprint import changed_fields
 from proctor.policies.lerobot.checkpoint import load_policy
 from proctor.policies.lerobot.saving import write_checkpoint
-from proctor.policies.runtime.runner import numerics
+from proctor.policies.runtime.runner import numerics_record
 
 NORMALIZER = "policy_preprocessor_step_3_normalizer_processor.safetensors"
 
@@ -97,36 +97,40 @@ def test_a_flag_of_the_policy_changes_the_fingerprint_by_its_field(
 
 def test_tf32_and_the_torch_version_change_the_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
     device = torch.device("cuda")
-    before = numerics(device, None)
+    before = numerics_record(device, None)
     monkeypatch.setattr(torch, "__version__", "9.9.9")
-    assert list(changed_fields(before, numerics(device, None))) == ["torch"]
-    before = numerics(device, None)
+    assert list(changed_fields(before, numerics_record(device, None))) == ["torch"]
+    before = numerics_record(device, None)
     allowed = torch.backends.cudnn.allow_tf32
     try:
         torch.backends.cudnn.allow_tf32 = not allowed
-        assert list(changed_fields(before, numerics(device, None))) == ["float32.convolutions"]
+        assert list(changed_fields(before, numerics_record(device, None))) == [
+            "float32.convolutions"
+        ]
     finally:
         torch.backends.cudnn.allow_tf32 = allowed
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
-    assert list(changed_fields(before, numerics(device, None))) == ["NVIDIA_TF32_OVERRIDE"]
-    assert list(changed_fields(numerics(device, None), numerics(device, 16))) == ["pad_to"]
+    assert list(changed_fields(before, numerics_record(device, None))) == ["NVIDIA_TF32_OVERRIDE"]
+    assert list(changed_fields(numerics_record(device, None), numerics_record(device, 16))) == [
+        "pad_to"
+    ]
 
 
 def test_the_precision_of_products_changes_the_fingerprint_on_a_cpu_too() -> None:
     cpu, before = torch.device("cpu"), torch.get_float32_matmul_precision()
-    exact = numerics(cpu, None)
+    exact = numerics_record(cpu, None)
     try:
         torch.set_float32_matmul_precision("medium")
-        assert list(changed_fields(exact, numerics(cpu, None))) == ["float32.products"]
+        assert list(changed_fields(exact, numerics_record(cpu, None))) == ["float32.products"]
     finally:
         torch.set_float32_matmul_precision(before)
-    assert numerics(cpu, None) == exact
+    assert numerics_record(cpu, None) == exact
 
 
 def test_a_cpu_and_a_gpu_are_told_apart_and_strict_is_nothing_on_a_cpu() -> None:
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert "device" in changed_fields(numerics(cpu, None), numerics(gpu, None))
-    assert numerics(cpu, 16) == numerics(cpu, None)
+    assert "device" in changed_fields(numerics_record(cpu, None), numerics_record(gpu, None))
+    assert numerics_record(cpu, 16) == numerics_record(cpu, None)
 
 
 def test_where_a_checkpoint_lies_and_how_it_is_called_is_no_part_of_it(

@@ -10,7 +10,7 @@ from torch import nn
 from proctor.policies.act.ensemble import TemporalEnsemble
 from proctor.policies.act.network import Act
 from proctor.policies.blocks.resnet import FrozenBatchNorm2d, ResNet, feature_map_size, group_norm
-from proctor.policies.blocks.rgb_encoder import cropped
+from proctor.policies.blocks.rgb_encoder import crop
 from proctor.policies.blocks.schedule import NoiseSchedule
 from proctor.policies.diffusion.network import Diffusion
 from proctor.policies.runtime.network import NoiseSpec, draw_noise
@@ -199,13 +199,13 @@ def test_crops_lie_where_the_draws_say_and_in_the_middle_without_any():
     rows, columns = torch.meshgrid(torch.arange(64.0), torch.arange(64.0), indexing="ij")
     image = torch.stack([rows, columns, rows + columns])[None].expand(3, 3, 64, 64)
     places = torch.tensor([[0.0, 0.0], [0.5, 0.25], [0.9999, 0.9999]])
-    found = cropped(image, [32, 24], places)
+    found = crop(image, [32, 24], places)
     assert found.shape == (3, 3, 32, 24)
     assert found[:, :2, 0, 0].tolist() == [[0, 0], [16, 10], [32, 40]]
     for one in found:
         torch.testing.assert_close(one[2], one[0] + one[1])
         assert one[:, -1, -1].tolist()[:2] == [one[0, 0, 0] + 31, one[1, 0, 0] + 23]
-    assert cropped(image, [32, 24], None)[0, :2, 0, 0].tolist() == [16, 20]
+    assert crop(image, [32, 24], None)[0, :2, 0, 0].tolist() == [16, 20]
 
 
 def test_random_crops_are_for_training():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from proctor.policies.runtime.numerics import numerics_of, step_numerics
+from proctor.policies.runtime.numerics import inference_numerics, step_numerics
 from proctor.policies.runtime.runner import Runner, make_runner
 
 CUDA = torch.device("cuda")
@@ -37,13 +37,13 @@ def before(request):
 
 
 def test_the_context_sets_what_evaluations_compute_with_and_puts_back_what_was_there(before):
-    with numerics_of(CUDA):
+    with inference_numerics(CUDA):
         assert settings()[:3] == (False, True, True)
     assert settings() == before
 
 
 def test_the_settings_are_put_back_after_an_error(before):
-    with pytest.raises(ValueError, match="weights"), numerics_of(CUDA):
+    with pytest.raises(ValueError, match="weights"), inference_numerics(CUDA):
         raise ValueError("weights are gone")
     assert settings() == before
 
@@ -52,12 +52,12 @@ def test_they_hold_until_the_last_of_several_threads_is_done(before):
     inside, leave = threading.Event(), threading.Event()
 
     def other():
-        with numerics_of(CUDA):
+        with inference_numerics(CUDA):
             inside.set()
             assert leave.wait(10)
 
     thread = threading.Thread(target=other)
-    with numerics_of(CUDA):
+    with inference_numerics(CUDA):
         thread.start()
         assert inside.wait(10)
     assert settings()[:3] == (False, True, True)
@@ -85,7 +85,7 @@ def test_making_and_using_a_runner_leaves_the_settings_alone(before, monkeypatch
     assert settings() == before
 
 
-@pytest.mark.parametrize("context", [numerics_of, step_numerics])
+@pytest.mark.parametrize("context", [inference_numerics, step_numerics])
 def test_what_torch_switches_off_in_a_call_is_on_again_after_it(context):
     mkldnn = torch.backends.mkldnn
     before = mkldnn.enabled

@@ -30,7 +30,7 @@ from proctor.policies.lerobot.checkpoint import load_policy, read_checkpoint
 from proctor.policies.lerobot.saving import write_checkpoint
 from proctor.policies.runtime import runner as runner_module
 from proctor.policies.runtime.chunk_policy import ChunkPolicy
-from proctor.policies.runtime.runner import GraphRunner, Runner, fill_up
+from proctor.policies.runtime.runner import GraphRunner, Runner, pad_rows
 
 CPU = torch.device("cpu")
 
@@ -65,7 +65,7 @@ def test_batches_run_in_pieces_of_the_given_sizes(sizes, n, ran):
 def test_read_only_observations_are_copied_not_complained_about(recwarn):
     rows = np.ones((2, 3), dtype=np.float32)
     rows.setflags(write=False)
-    torch.from_numpy(fill_up(rows, 2))
+    torch.from_numpy(pad_rows(rows, 2))
     assert len(recwarn) == 0
 
 

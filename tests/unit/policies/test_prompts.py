@@ -15,7 +15,7 @@ from torch import Tensor
 
 from proctor.features import LANGUAGE_MASK, LANGUAGE_TOKENS, Array
 from proctor.policies.runtime.chunk_policy import ChunkPolicy
-from proctor.policies.runtime.prompts import by_length
+from proctor.policies.runtime.prompts import group_by_prompt_length
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 WORDS = ["push", "pull the red puck up", "open", "push the puck"]
@@ -27,7 +27,7 @@ def rows_of(lengths: list[int], most: int) -> dict[str, Array]:
 
 
 def widths(lengths: list[int], most: int, device: torch.device) -> dict[int, list[int]]:
-    parts = by_length(rows_of(lengths, most), "mask", ("tokens",), device)
+    parts = group_by_prompt_length(rows_of(lengths, most), "mask", ("tokens",), device)
     for part in parts:
         assert part.rows["tokens"].shape == part.rows["mask"].shape
         assert part.rows["seen"].tolist() == part.places.tolist()
@@ -48,7 +48,7 @@ def test_on_a_gpu_there_are_two_lengths() -> None:
 
 def test_padding_before_words_stays() -> None:
     mask = np.arange(8)[None] >= 5
-    (part,) = by_length({"mask": mask}, "mask", (), CPU)
+    (part,) = group_by_prompt_length({"mask": mask}, "mask", (), CPU)
     assert part.rows["mask"].shape == (1, 8)
 
 

@@ -16,9 +16,9 @@ from small_policies import INPUTS, batch_of, episode, fresh_queries, offering
 from proctor.errors import UsageError
 from proctor.features import LANGUAGE_MASK, LANGUAGE_TOKENS, STATE, Feature, FeatureKind
 from proctor.fingerprint import ConfigUse
-from proctor.policies.lerobot.checkpoint import built_network
+from proctor.policies.lerobot.checkpoint import build_network
 from proctor.policies.lerobot.pipelines import default_pipelines
-from proctor.policies.lerobot.weights import fill
+from proctor.policies.lerobot.weights import load_weights
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint
 from proctor.policies.smolvla.config import PLUGIN, SmolVlaConfig
 from proctor.policies.smolvla.vlm import SMOLVLM2, read_vlm_sizes
@@ -46,7 +46,7 @@ def small(**changes: Any) -> SmolVlaConfig:
 
 def network(**changes: Any):
     torch.manual_seed(0)
-    return built_network(PLUGIN, small(**changes)).eval()
+    return build_network(PLUGIN, small(**changes)).eval()
 
 
 def inputs(rows: int, words: int, length: int) -> dict[str, torch.Tensor]:
@@ -154,7 +154,7 @@ def test_configs_that_cannot_be_are_refused_in_one_line(changes, told):
 )
 def test_networks_that_cannot_be_are_refused_in_one_line(changes, told):
     with pytest.raises(UsageError) as refused:
-        built_network(PLUGIN, small(**changes))
+        build_network(PLUGIN, small(**changes))
     assert told in str(refused.value)
 
 
@@ -196,7 +196,10 @@ def test_a_file_without_the_matrix_that_writes_words_is_whole_and_half_floats_ar
     stored = {key: value.half() for key, value in network().state_dict().items()}
     stored.pop("vlm_with_expert.vlm.lm_head.weight")
     made = network()
-    assert fill(made, {f"model.{key}": value for key, value in stored.items()}, "model.", "x") == []
+    assert (
+        load_weights(made, {f"model.{key}": value for key, value in stored.items()}, "model.", "x")
+        == []
+    )
     made.cast(None)
     assert {p.dtype for p in made.parameters()} == {torch.float32}
     made.cast(torch.bfloat16)
@@ -209,10 +212,10 @@ def test_what_is_seen_may_have_any_size_and_a_robots_numbers_only_where_it_learn
     wrist = Feature(FeatureKind.VISUAL, (64, 64, 3), "uint8")
     empty = {"observation.images.empty_camera_0": wrist}
     config = small(input_features={**INPUTS, "observation.images.wrist": wrist, **empty})
-    learning = config.made_for(small_world, {}, ConfigUse.TRAINING)
+    learning = config.for_interface(small_world, {}, ConfigUse.TRAINING)
     shapes = {key: feature.shape for key, feature in learning.input_features.items()}
     assert shapes == {STATE: (5,), "observation.image": (24, 40, 3)}
-    acting = config.made_for(small_world, {}, ConfigUse.EVALUATION)
+    acting = config.for_interface(small_world, {}, ConfigUse.EVALUATION)
     assert acting.input_features[STATE].shape == (4,)
     assert acting.input_features["observation.image"].shape == (24, 40, 3)
     assert "observation.images.wrist" in acting.input_features, "an eye that is missed is refused"
@@ -226,13 +229,13 @@ def test_a_new_one_begins_with_the_language_models_own_weights(tmp_path):
     published = {key: torch.randn_like(value) for key, value in published.items()}
     save_file(published, tmp_path / "model.safetensors")
     made = network(**named)
-    made.begin()
+    made.load_pretrained()
     for key, value in made.vlm_with_expert.vlm.state_dict().items():
         assert torch.equal(value, published[key]), key
     lacking = {k: v for k, v in published.items() if "connector" not in k}
     save_file(lacking, tmp_path / "model.safetensors")
     with pytest.raises(UsageError, match=r"connector\.modality_projection\S* is missing"):
-        network(**named).begin()
+        network(**named).load_pretrained()
 
 
 @pytest.fixture(scope="module")
@@ -240,7 +243,7 @@ def policy() -> ChunkPolicy:
     pytest.importorskip("tokenizers", reason="pip install 'proctor[vla]'")
     config = small()
     torch.manual_seed(0)
-    made = built_network(PLUGIN, config)
+    made = build_network(PLUGIN, config)
     stats = {STATE: {"mean": torch.zeros(4), "std": torch.ones(4)}}
     stats["action"] = {"mean": torch.zeros(3), "std": torch.ones(3)}
     pipelines = default_pipelines(config, stats, stats)

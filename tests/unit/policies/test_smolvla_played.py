@@ -15,7 +15,7 @@ from proctor import plugins
 from proctor.benchmarks.base import interface_of
 from proctor.evaluation.run import Evaluation
 from proctor.features import IMAGES
-from proctor.policies.lerobot.checkpoint import stated_interface
+from proctor.policies.lerobot.checkpoint import checkpoint_interface
 from proctor.policies.lerobot.saving import write_checkpoint
 
 pytestmark = pytest.mark.vla
@@ -89,5 +89,5 @@ def test_a_place_for_a_camera_is_not_asked_for_of_those_it_is_served_to(path, tm
     empty = {f"{IMAGES}empty_camera_0": {"type": "VISUAL", "shape": [3, 48, 64]}}
     config["input_features"] |= empty
     (folder / "config.json").write_text(json.dumps(config | {"empty_cameras": 1}))
-    asked = stated_interface(str(folder), None, {}).features
-    assert list(asked) == list(stated_interface(path, None, {}).features)
+    asked = checkpoint_interface(str(folder), None, {}).features
+    assert list(asked) == list(checkpoint_interface(path, None, {}).features)

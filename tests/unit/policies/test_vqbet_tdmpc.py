@@ -21,6 +21,7 @@ from small_policies import (
     small_tdmpc,
     small_vqbet,
 )
+from tests.refusals import refuses
 
 from proctor.errors import UsageError
 from proctor.features import Feature, FeatureKind, NormMode
@@ -139,7 +140,7 @@ def test_the_first_phase_ends_after_its_steps_and_leaves_the_codes_alone():
         loss, parts = network.loss(batch, {})  # of actions alone
         loss.backward()
         assert network.action_token.grad is None
-        network.updated(step)
+        network.after_update(step)
         seen.append(bool(network.codes.discretized))
     assert seen == [False, True]
     assert "recon_l1_error" in parts
@@ -155,7 +156,7 @@ def test_the_slow_copy_follows_the_weights():
         for value in network.model.parameters():
             value.add_(1.0)
     before = {name: value.clone() for name, value in slow.items()}
-    network.updated(1)
+    network.after_update(1)
     for name, value in network.model_target.state_dict().items():
         torch.testing.assert_close(value, before[name] + 0.1)
     assert not any(value.requires_grad for value in network.model_target.parameters())
@@ -166,23 +167,28 @@ TWO = INPUTS | {"observation.images.b": Feature(FeatureKind.VISUAL, (64, 64, 3),
 
 
 @pytest.mark.parametrize(
-    ("config", "told"),
+    ("config", "code", "named"),
     [
-        (small_vqbet(input_features=TWO), "one camera and observation.state"),
-        (small_vqbet(gpt_n_head=3), "no multiple of gpt_n_head"),
-        (small_vqbet(gpt_block_size=7), "gpt_block_size is 7, and there are 8"),
-        (small_vqbet(crop_shape=[70, 10]), "larger than the 64x64 image"),
-        (small_vqbet(bet_softmax_temperature=0.0), "bet_softmax_temperature"),
-        (small_vqbet(vqvae_n_embed=10**9), "vqvae_n_embed is 1000000000"),
-        (small_tdmpc(input_features=WIDE), "sees squares"),
-        (small_tdmpc(input_features=TWO), "one camera at most"),
-        (small_tdmpc(n_action_steps=2), "n_action_repeats=1"),
-        (small_tdmpc(n_elites=20), "a round tries 19"),
-        (small_tdmpc(n_obs_steps=2), "one observation"),
-        (small_tdmpc(cem_iterations=1000, n_gaussian_samples=100_000), "numbers"),
-        (small_tdmpc(normalization_mapping={"ACTION": NormMode.MEAN_STD}), "between -1 and 1"),
+        (small_vqbet(input_features=TWO), "policy.wrong-inputs", "observation.state"),
+        (small_vqbet(gpt_n_head=3), "policy.not-divisible", "gpt_n_head"),
+        (small_vqbet(gpt_block_size=7), "policy.out-of-range", "gpt_block_size"),
+        (small_vqbet(crop_shape=[70, 10]), "policy.crop-too-large", "64x64"),
+        (small_vqbet(bet_softmax_temperature=0.0), "policy.out-of-range", "bet_softmax_temp"),
+        (small_vqbet(vqvae_n_embed=10**9), "policy.out-of-range", "vqvae_n_embed"),
+        (small_tdmpc(input_features=WIDE), "policy.image-size-mismatch", "64x80"),
+        (small_tdmpc(input_features=TWO), "policy.too-many-inputs", "observation.images.b"),
+        (small_tdmpc(n_action_steps=2), "policy.conflict", "n_action_repeats=1"),
+        (small_tdmpc(n_elites=20), "policy.out-of-range", "n_elites"),
+        (small_tdmpc(n_obs_steps=2), "policy.one-observation", "n_obs_steps"),
+        (small_tdmpc(cem_iterations=1000, n_gaussian_samples=100_000), "policy.out-of-range", ""),
+        (
+            small_tdmpc(normalization_mapping={"ACTION": NormMode.MEAN_STD}),
+            "policy.conflict",
+            "MIN_MAX",
+        ),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(config, told):
-    with pytest.raises(UsageError, match=told):
+def test_an_invalid_config_is_refused_and_names_the_field(config, code, named):
+    with refuses(UsageError, code) as refused:
         replace(config, output_features=ACTION).validate()
+    assert named in str(refused.value)

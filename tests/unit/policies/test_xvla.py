@@ -14,6 +14,7 @@ import pytest
 import torch
 from small_policies import batch_of, episode, fresh_queries
 from tests.conftest import digests
+from tests.refusals import refuses
 from tests.unit.policies.xvla_names import under_first_names
 
 from proctor import plugins
@@ -54,8 +55,8 @@ def small(**changes: Any) -> XVlaConfig:
 def test_a_state_that_is_cut_is_said_to_be() -> None:
     for size, said in ((4, False), (3, True)):
         network = XVla(small(max_state_dim=size))
-        assert bool(network.remarks) is said
-        assert network.remarks_on_training(1) == network.remarks
+        assert bool(network.notes) is said
+        assert network.training_notes(1) == network.notes
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +184,7 @@ def test_padding_by_the_batch_is_refused_for_it_is_read(parts: LoadedCheckpoint)
         for step in parts.preprocessor.steps
     ]
     with pytest.raises(UsageError, match="padding is 'longest', and X-VLA reads padding"):
-        parts.network.equip(steps)
+        parts.network.check_preprocessor(steps)
 
 
 def test_too_many_tokens_and_pictures_scaled_twice_are_refused(parts: LoadedCheckpoint) -> None:
@@ -191,10 +192,10 @@ def test_too_many_tokens_and_pictures_scaled_twice_are_refused(parts: LoadedChec
         replace(step, max_length=13) if isinstance(step, Tokenize) else step
         for step in parts.preprocessor.steps
     ]
-    with pytest.raises(UsageError, match="max_length is 13, and the policy has places for 12"):
-        parts.network.equip(steps)
+    with refuses(UsageError, "policy.prompt-too-long"):
+        parts.network.check_preprocessor(steps)
     with pytest.raises(UsageError, match="xvla_image_scale is before xvla_image_to_float"):
-        parts.network.equip([ImageScale(), *parts.preprocessor.steps])
+        parts.network.check_preprocessor([ImageScale(), *parts.preprocessor.steps])
 
 
 def test_without_its_steps_it_is_no_guess_which_robot_it_is(

@@ -17,8 +17,8 @@ from proctor.serving.batcher import BatchedReply, RequestBatcher
 class Counting(Policy):
     """Records batch sizes; its first call waits until the test continues."""
 
-    def __init__(self, rows_at_once: int | None) -> None:
-        self.spec = PolicySpec("counting", ("x",), rows_at_once=rows_at_once)
+    def __init__(self, max_rows: int | None) -> None:
+        self.spec = PolicySpec("counting", ("x",), max_rows=max_rows)
         self.sizes: list[int] = []
         self.begun, self.go_on = threading.Event(), threading.Event()
 
@@ -30,13 +30,13 @@ class Counting(Policy):
 
 
 @pytest.mark.parametrize(
-    ("rows_at_once", "most", "sizes"),
+    ("max_rows", "most", "sizes"),
     [(None, 64, [1, 7]), (3, 64, [1, 3, 3, 1]), (3, 2, [1, 2, 2, 2, 1])],
 )
 def test_no_more_are_answered_at_once_than_are_computed_at_once_or_asked_for(
-    rows_at_once: int | None, most: int, sizes: list[int]
+    max_rows: int | None, most: int, sizes: list[int]
 ) -> None:
-    policy = Counting(rows_at_once)
+    policy = Counting(max_rows)
     batcher = RequestBatcher(policy, policy.act, max_batch=most, seed=0)
     heard: queue.SimpleQueue[object] = queue.SimpleQueue()
     try:

@@ -48,7 +48,7 @@ def test_an_adapter_that_cannot_hold_what_is_learnt_is_refused(
     how = {"policy.path": tmp_path / "base" / LAST, "policy.device": "cpu", "peft.r": 2}
     how["peft.target_modules"] = "all-linear"
     train(*words(root, tmp_path / "run", ONE, how), expect=2)
-    assert "a slow copy of all weights follows what is learnt" in capsys.readouterr().err
+    assert "its target model is a moving average" in capsys.readouterr().err
 
 
 def test_codes_alone_are_no_policy_and_no_adapter() -> None:
@@ -57,10 +57,10 @@ def test_codes_alone_are_no_policy_and_no_adapter() -> None:
     config = SimpleNamespace(n_vqvae_training_steps=5)
     for learnt in (False, True):
         network: Any = SimpleNamespace(config=config, codes=SimpleNamespace(discretized=learnt))
-        found = VqBet.remarks_on_training(network, 5)
-        assert [("none to act" in line) for line in found] == [True] * (not learnt)
-        assert VqBet.remarks_on_training(network, 6) == ()
-        whole: Any = VqBet.unadaptable
+        found = VqBet.training_notes(network, 5)
+        assert [("n_vqvae_training_steps" in line) for line in found] == [True] * (not learnt)
+        assert VqBet.training_notes(network, 6) == ()
+        whole: Any = VqBet.adapter_conflict
         assert (whole.fget(network) is None) is learnt
 
 
@@ -70,7 +70,7 @@ def test_a_latency_that_no_chunk_lasts_for_is_refused_before_anything_is_learnt(
     how = {"env.type": "fake", "eval.latency_steps": 4}
     train(*words(numbers, tmp_path / "run", SMALL_ACT, ONE, how), expect=2)
     said = capsys.readouterr().err
-    assert "act plays 4 actions of a chunk, which are over before the next one comes; " in said
+    assert "latency_steps=4: act" in said
     assert not (tmp_path / "run").exists()
 
 
@@ -154,6 +154,6 @@ def test_diffusion_refuses_kernels_without_a_middle_and_says_when_nothing_is_cro
         assert name in str(refused.value)
     seen = {"cameras": ["a"], "crop_ratio": 0.5, "resize_shape": None}
     network: Any = SimpleNamespace(config=SimpleNamespace(**seen))
-    assert "it is a share of resize_shape" in Diffusion.remarks_on_training(network, 1)[0]
+    assert "resize_shape" in Diffusion.training_notes(network, 1)[0]
     network.config.resize_shape = [8, 8]
-    assert Diffusion.remarks_on_training(network, 1) == ()
+    assert Diffusion.training_notes(network, 1) == ()

@@ -46,7 +46,7 @@ class Three(Network):
         terms = [(k + 1) * (p**2).sum() for k, p in enumerate(self.parameters())]
         return sum(terms), {}
 
-    def hot_parts(self):
+    def compiled_modules(self):
         return []
 
 

@@ -18,7 +18,7 @@ from proctor.errors import UsageError  # noqa: E402
 from proctor.policies.act.config import ActConfig  # noqa: E402
 from proctor.policies.diffusion.config import DiffusionConfig  # noqa: E402
 from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings  # noqa: E402
-from proctor.policies.runtime.network import SHARE_OF_RATE  # noqa: E402
+from proctor.policies.runtime.network import LR_MULTIPLIER  # noqa: E402
 from proctor.training.optim import (  # noqa: E402
     clip_gradients,
     make_optimizer,
@@ -181,7 +181,7 @@ def test_gradients_are_scaled_down_and_their_norm_is_told():
 
 
 def test_a_share_of_the_rate_is_one_of_the_rate_that_was_given_by_hand() -> None:
-    slow = {"params": [], SHARE_OF_RATE: 0.1}
+    slow = {"params": [], LR_MULTIPLIER: 0.1}
     network: Any = SimpleNamespace(parameter_groups=lambda: [{"params": []}, slow])
     optimization = resolve(
         DiffusionConfig().training_preset(), OptimizerSettings(lr=3.0), NOTHING[1]

@@ -89,20 +89,29 @@ class ActConfig(ChunkMixin, CheckpointConfig):
         check_sizes(self, _MOST)
         if self.dim_model % self.n_heads:
             raise UsageError(
-                f"dim_model is {self.dim_model}, no multiple of n_heads {self.n_heads}"
+                f"dim_model is {self.dim_model}, not a multiple of n_heads {self.n_heads}",
+                code="policy.not-divisible",
             )
         if self.n_obs_steps != 1:
-            raise UsageError(f"ACT looks at one observation; n_obs_steps is {self.n_obs_steps}")
+            raise UsageError(
+                f"ACT uses one observation, but n_obs_steps is {self.n_obs_steps}",
+                code="policy.one-observation",
+            )
         if not self.cameras and self.env_dim is None:
-            raise UsageError("ACT needs a camera or observation.environment_state as input")
+            raise UsageError(
+                "ACT needs a camera or observation.environment_state as input",
+                code="policy.missing-input",
+            )
         self.check_chunk()
         if self.temporal_ensemble_coeff is not None and self.n_action_steps != 1:
             raise UsageError(
-                "temporal ensembling replans at every step; add --policy.n_action_steps=1"
+                "temporal ensembling replans at every step; add --policy.n_action_steps=1",
+                code="policy.conflict",
             )
         if self.feedforward_activation not in ("relu", "gelu"):
             raise UsageError(
-                f"feedforward_activation is {self.feedforward_activation!r} (choose relu, gelu)"
+                f"feedforward_activation is {self.feedforward_activation!r} (choose relu, gelu)",
+                code="policy.unknown-choice",
             )
 
 

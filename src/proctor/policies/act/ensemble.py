@@ -7,10 +7,10 @@ from torch import Tensor
 
 
 class TemporalEnsemble:
-    """The running averages of one episode: what all chunks so far predict for each coming step.
+    """The running averages of one episode: the mean prediction of all chunks for each coming step.
 
-    The prediction of the i-th oldest chunk weighs exp(-coeff * i): a positive ``coeff`` trusts old
-    predictions more, 0 takes the plain mean.
+    The prediction of the i-th oldest chunk has the weight exp(-coeff * i): a positive ``coeff``
+    favours old predictions, 0 is the plain mean.
     """
 
     def __init__(self, coeff: float, chunk_size: int) -> None:
@@ -20,7 +20,7 @@ class TemporalEnsemble:
         self.counts = torch.empty(0, dtype=torch.long)  # predictions in each average
 
     def update(self, chunk: Tensor) -> Tensor:
-        """Take in the chunk [T, A] predicted now and return the averaged action [A] for now."""
+        """Add the newest chunk [T, A] and return the averaged action [A] of the current step."""
         if self.averages is None:
             merged, counts = chunk, torch.ones(len(chunk), dtype=torch.long)
         else:

@@ -1,4 +1,4 @@
-"""ACT, Action Chunking with Transformers (Zhao et al., 2023), whole but for its transformer.
+"""ACT, Action Chunking with Transformers (Zhao et al., 2023); its layers are in transformer.py.
 
     training only                          always
     -------------                          ------
@@ -11,9 +11,9 @@
                                                     ▼ keys and values
                chunk_size learned queries ─▶ transformer decoder ─▶ chunk_size actions
 
-z holds what the observation cannot tell: the style of the demonstrator. In a rollout it is the
-prior's mean, so ACT is deterministic. Everything here works on normalised values; B is the batch,
-D ``dim_model``, T ``chunk_size``, A the action size.
+The latent z holds the style of the demonstrator, which the observation does not show. In a rollout
+z is the prior's mean, so ACT is deterministic. All values are normalised; B is the batch, D
+``dim_model``, T ``chunk_size``, A the action size.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from torch import Tensor, nn
 from proctor.features import ACTION, ENVIRONMENT_STATE, STATE
 from proctor.policies.act.config import ActConfig
 from proctor.policies.act.ensemble import TemporalEnsemble
-from proctor.policies.act.transformer import Decoder, Encoder
+from proctor.policies.act.transformer import DetrDecoder, DetrEncoder
+from proctor.policies.blocks.losses import masked_mean
 from proctor.policies.blocks.resnet import OUT_CHANNELS, FrozenBatchNorm2d, ResNet
 from proctor.policies.runtime.network import Network, NoiseSpec
 
@@ -39,23 +40,23 @@ class Act(Network):
     """The network; attribute names are those of LeRobot's checkpoints."""
 
     takes_history = False
-    recordable = True
+    loss_supports_cuda_graph = True
     n_further_vectors = 0
-    """Tokens that a variant puts beside latent and states."""
+    """Additional encoder tokens of a variant, besides latent and states."""
     vae_encoder_pos_enc: Tensor
 
     def __init__(self, config: ActConfig) -> None:
         super().__init__()
         self.config = config
         width = config.dim_model
-        # In LeRobot's order: an optimiser's state on disk knows parameters by their number alone.
+        # In LeRobot's order: saved optimiser state refers to parameters by their index.
         if config.use_vae:
             self.loss_draws = {LATENT: (NoiseSpec.NORMAL, (config.latent_dim,))}
             self._build_vae()
         if config.cameras:
             self.backbone = self.make_backbone()
-        self.encoder = Encoder(config, config.n_encoder_layers)
-        self.decoder = Decoder(config)
+        self.encoder = DetrEncoder(config, config.n_encoder_layers)
+        self.decoder = DetrDecoder(config)
         if config.state_dim is not None:
             self.encoder_robot_state_input_proj = nn.Linear(config.state_dim, width)
         if config.env_dim is not None:
@@ -73,13 +74,13 @@ class Act(Network):
                 nn.init.xavier_uniform_(parameter)
 
     def make_backbone(self) -> nn.Module:
-        """Return what makes feature maps [B, 512, h, w] of pictures."""
+        """Return the image backbone: images to feature maps [B, 512, h, w]."""
         dilate = self.config.replace_final_stride_with_dilation
         return ResNet(self.config.vision_backbone, FrozenBatchNorm2d, dilate_last=dilate)
 
     def _build_vae(self) -> None:
         config, width = self.config, self.config.dim_model
-        self.vae_encoder = Encoder(config, config.n_vae_encoder_layers)
+        self.vae_encoder = DetrEncoder(config, config.n_vae_encoder_layers)
         self.vae_encoder_cls_embed = nn.Embedding(1, width)
         if config.state_dim is not None:
             self.vae_encoder_robot_state_input_proj = nn.Linear(config.state_dim, width)
@@ -90,7 +91,7 @@ class Act(Network):
         self.register_buffer("vae_encoder_pos_enc", table[None])
 
     def chunk(self, inputs: dict[str, Tensor], draws: dict[str, Tensor]) -> Tensor:
-        """Return the chunk [B, T, A] for observations, with the latent at its prior's mean."""
+        """Return the chunk [B, T, A] for observations, with the latent at the prior's mean."""
         reference = next(iter(inputs.values()))
         dtype = self.action_head.weight.dtype
         z = torch.zeros(
@@ -101,7 +102,7 @@ class Act(Network):
     def loss(
         self, batch: dict[str, Tensor], draws: dict[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return L1 over the real actions plus the weighted KL divergence of z from its prior."""
+        """Return the L1 loss over unpadded actions plus the weighted KL divergence of z."""
         actions, is_pad = batch[ACTION], batch["action_is_pad"]
         if self.config.use_vae:
             mean, log_variance = self.encode_actions(batch)
@@ -109,9 +110,7 @@ class Act(Network):
             predicted = self.decode(batch, z)
         else:
             predicted = self.chunk(batch, {})
-        valid = ~is_pad[..., None]
-        errors = (F.l1_loss(predicted, actions, reduction="none") * valid).sum()
-        l1 = errors / (valid.sum() * actions.shape[-1]).clamp(min=1)
+        l1 = masked_mean(F.l1_loss(predicted, actions, reduction="none"), is_pad)
         if not self.config.use_vae:
             return l1, {"l1_loss": l1.detach()}
         per_row = -0.5 * (1 + log_variance - mean**2 - log_variance.exp()).sum(-1)
@@ -134,11 +133,11 @@ class Act(Network):
         return mean, log_variance
 
     def decode(self, inputs: dict[str, Tensor], z: Tensor) -> Tensor:
-        """Return the actions [B, T, A] that observations and a latent z [B, latent_dim] give."""
+        """Return the actions [B, T, A] for observations and a latent z [B, latent_dim]."""
         tokens = [torch.stack(self.vectors(inputs, z), 1)]
         positions = [self.encoder_1d_feature_pos_embed.weight]
         for camera in self.config.cameras:
-            features = self.encoder_img_feat_input_proj(self.look(inputs, camera))
+            features = self.encoder_img_feat_input_proj(self.encode_camera(inputs, camera))
             tokens.append(features.flatten(2).transpose(1, 2))  # row by row: [B, h * w, D]
             positions.append(image_positions(features))
         position = torch.cat(positions)[None]
@@ -148,7 +147,7 @@ class Act(Network):
         return actions
 
     def vectors(self, inputs: dict[str, Tensor], z: Tensor) -> list[Tensor]:
-        """Return what the encoder sees beside pictures, each [B, D]."""
+        """Return the encoder tokens of latent and states, each [B, D]."""
         vectors = [self.encoder_latent_input_proj(z)]
         if self.config.state_dim is not None:
             vectors.append(self.encoder_robot_state_input_proj(inputs[STATE]))
@@ -156,13 +155,13 @@ class Act(Network):
             vectors.append(self.encoder_env_state_input_proj(inputs[ENVIRONMENT_STATE]))
         return vectors
 
-    def look(self, inputs: dict[str, Tensor], camera: str) -> Tensor:
+    def encode_camera(self, inputs: dict[str, Tensor], camera: str) -> Tensor:
         """Return the feature map [B, 512, h, w] of a camera."""
-        seen: Tensor = self.backbone(inputs[camera])
-        return seen
+        features: Tensor = self.backbone(inputs[camera])
+        return features
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """Give the backbone a learning rate of its own; LeRobot has the group even without one."""
+        """Give the backbone its own learning rate; LeRobot has this group even if it is empty."""
         named = [(name, p) for name, p in self.named_parameters() if p.requires_grad]
         backbone = [p for name, p in named if name.startswith("backbone.")]
         others = [p for name, p in named if not name.startswith("backbone.")]
@@ -181,7 +180,7 @@ class Act(Network):
         rows = [state.update(chunk) for state, chunk in zip(states, chunks, strict=True)]
         return torch.stack(rows)[:, None]
 
-    def hot_parts(self) -> list[nn.Module]:
+    def compiled_modules(self) -> list[nn.Module]:
         """Compile backbone and transformer; the glue between them is cheap."""
         parts: list[nn.Module] = [self.encoder, self.decoder]
         return [self.backbone, *parts] if self.config.cameras else parts

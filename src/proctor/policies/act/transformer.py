@@ -13,17 +13,17 @@ from proctor.policies.act.config import ActConfig
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
 
 
-class Layer(nn.Module):
+class DetrLayer(nn.Module):
     """Base of encoder and decoder layers: self-attention, feed-forward block, residuals."""
 
-    looks_up = False
-    """Whether it also cross-attends to the encoder's tokens."""
+    has_cross_attention = False
+    """Whether the layer also attends to the encoder's tokens."""
 
     def __init__(self, config: ActConfig) -> None:
         super().__init__()
         width = config.dim_model
         self.self_attn = attention(config)
-        if self.looks_up:
+        if self.has_cross_attention:
             self.multihead_attn = attention(config)
         self.linear1 = nn.Linear(width, config.dim_feedforward)
         self.linear2 = nn.Linear(config.dim_feedforward, width)
@@ -42,20 +42,19 @@ class Layer(nn.Module):
         return normed
 
     def attend(self, x: Tensor, position: Tensor, ignore: Tensor | None = None) -> Tensor:
-        """Self-attention. Positions go into queries and keys, never into values."""
-        where = x + position
-        out: Tensor = self.self_attn(where, where, x, key_padding_mask=ignore, need_weights=False)[
-            0
-        ]
+        """Self-attention; positions are added to queries and keys, not to values."""
+        keys = x + position
+        out: Tensor
+        out, _ = self.self_attn(keys, keys, x, key_padding_mask=ignore, need_weights=False)
         return out
 
     def feed_forward(self, x: Tensor) -> Tensor:
-        """Two linear layers, token by token."""
+        """Apply two linear layers to each token."""
         out: Tensor = self.linear2(self.dropout(self.activation(self.linear1(x))))
         return out
 
 
-class EncoderLayer(Layer):
+class DetrEncoderLayer(DetrLayer):
     """Self-attention among the encoder's tokens."""
 
     def forward(self, x: Tensor, position: Tensor, ignore: Tensor | None) -> Tensor:
@@ -64,10 +63,10 @@ class EncoderLayer(Layer):
         return self.residual(x, self.norm2, self.feed_forward)
 
 
-class DecoderLayer(Layer):
+class DetrDecoderLayer(DetrLayer):
     """Self-attention among queries, then cross-attention to the encoder's tokens (``memory``)."""
 
-    looks_up = True
+    has_cross_attention = True
 
     def __init__(self, config: ActConfig) -> None:
         super().__init__(config)
@@ -76,21 +75,21 @@ class DecoderLayer(Layer):
     def forward(self, x: Tensor, queries: Tensor, memory: Tensor, keys: Tensor) -> Tensor:
         """Return [B, T, D]; ``keys`` is the memory with its positions."""
 
-        def look_up(h: Tensor) -> Tensor:
+        def cross_attend(h: Tensor) -> Tensor:
             out: Tensor = self.multihead_attn(h + queries, keys, memory, need_weights=False)[0]
             return out
 
         x = self.residual(x, self.norm1, lambda h: self.attend(h, queries))
-        x = self.residual(x, self.norm2, look_up)
+        x = self.residual(x, self.norm2, cross_attend)
         return self.residual(x, self.norm3, self.feed_forward)
 
 
-class Encoder(nn.Module):
-    """A stack of encoder layers, with a last normalisation where layers normalise first."""
+class DetrEncoder(nn.Module):
+    """A stack of encoder layers, with a final LayerNorm if the layers are pre-norm."""
 
     def __init__(self, config: ActConfig, n_layers: int) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(n_layers))
+        self.layers = nn.ModuleList(DetrEncoderLayer(config) for _ in range(n_layers))
         self.norm = nn.LayerNorm(config.dim_model) if config.pre_norm else nn.Identity()
 
     def forward(self, x: Tensor, position: Tensor, ignore: Tensor | None = None) -> Tensor:
@@ -101,12 +100,14 @@ class Encoder(nn.Module):
         return normed
 
 
-class Decoder(nn.Module):
+class DetrDecoder(nn.Module):
     """A stack of decoder layers; its input is zeros plus the query positions."""
 
     def __init__(self, config: ActConfig) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.n_decoder_layers))
+        self.layers = nn.ModuleList(
+            DetrDecoderLayer(config) for _ in range(config.n_decoder_layers)
+        )
         self.norm = nn.LayerNorm(config.dim_model)
 
     def forward(self, memory: Tensor, position: Tensor, queries: Tensor) -> Tensor:

@@ -64,8 +64,8 @@ class ClipTextEmbeddings(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return [B, N, D]."""
-        places = self.position_embedding.weight[: tokens.shape[1]]
-        out: Tensor = self.token_embedding(tokens) + places
+        positions = self.position_embedding.weight[: tokens.shape[1]]
+        out: Tensor = self.token_embedding(tokens) + positions
         return out
 
 
@@ -82,19 +82,18 @@ class ClipTextModel(nn.Module):
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """Return [B, D] for tokens [B, N]; ``mask`` [B, N] is False at padding."""
         x = self.embeddings(tokens)
-        rows = self.final_layer_norm(self.encoder(x, _unseen(mask, x.dtype)))
+        rows = self.final_layer_norm(self.encoder(x, _attention_mask(mask, x.dtype)))
         # argmax finds the first end token, so padding may use the same token id.
         ends = (tokens if self.end is None else (tokens == self.end).int()).argmax(-1)
         out: Tensor = rows.gather(1, ends[:, None, None].expand(-1, 1, rows.shape[-1]))[:, 0]
         return out
 
 
-def _unseen(mask: Tensor, dtype: torch.dtype) -> Tensor:
+def _attention_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """Return the additive causal and padding mask [B, 1, N, N]."""
     size = mask.shape[1]
     earlier = torch.ones(size, size, dtype=torch.bool, device=mask.device).tril()
-    seen = earlier & mask[:, None, :]
+    visible = earlier & mask[:, None, :]
     lowest = torch.finfo(dtype).min  # not infinity: a row may be fully masked
-    return torch.zeros(seen.shape, dtype=dtype, device=mask.device).masked_fill(~seen, lowest)[
-        :, None
-    ]
+    allowed = torch.zeros(visible.shape, dtype=dtype, device=mask.device)
+    return allowed.masked_fill(~visible, lowest)[:, None]

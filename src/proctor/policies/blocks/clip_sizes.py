@@ -9,9 +9,10 @@ import msgspec
 
 from proctor.errors import UsageError
 from proctor.policies.blocks.encoder_sizes import EncoderSizes, Pixels, Width
-from proctor.policies.lerobot.location import stated_config
+from proctor.policies.lerobot.location import read_config_json
 
 _FIRST_END = 2
+"""``eos_token_id`` in the configs of the first CLIP models, which is not their end token."""
 
 
 @dataclass(frozen=True)
@@ -22,10 +23,13 @@ class ClipVisionSizes(EncoderSizes):
     patch_size: Pixels = 32
 
     def check(self, where: str) -> None:
-        """Refuse sizes that no network can be built from."""
+        """Refuse invalid sizes; ``where`` names the file."""
         super().check(where)
         if self.patch_size > self.image_size:
-            raise UsageError(f"{where}: patches of {self.patch_size} pixels are larger than images")
+            raise UsageError(
+                f"{where}: patches of {self.patch_size} pixels are larger than images",
+                code="checkpoint.invalid-config",
+            )
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class ClipTextSizes(EncoderSizes):
 
     @property
     def ends_with_the_highest(self) -> bool:
-        """Whether the end token is the highest token id: the first CLIPs' configs say 2."""
+        """Whether the end token is the highest token id, as in the first CLIP models."""
         return self.eos_token_id == _FIRST_END
 
 
@@ -75,13 +79,16 @@ def clip_sizes(name: str) -> ClipSizes:
     """
     if name in _KNOWN:
         return _KNOWN[name]
-    stated, where = stated_config(name), f"config.json of {name}"
+    stated, where = read_config_json(name), f"config.json of {name}"
     if stated.get("model_type") != "clip":
-        raise UsageError(f"{where}: model_type is {stated.get('model_type')!r}, expected 'clip'")
+        raise UsageError(
+            f"{where}: model_type is {stated.get('model_type')!r}, expected 'clip'",
+            code="checkpoint.wrong-model",
+        )
     try:
         sizes = msgspec.convert(stated, ClipSizes)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{where}: {error}") from None
+        raise UsageError(f"{where}: {error}", code="checkpoint.invalid-config") from None
     sizes.vision_config.check(where)
     sizes.text_config.check(where)
     return sizes

@@ -1,4 +1,4 @@
-"""Sizes of transformer encoders, in the words of transformers' config.json.
+"""Sizes of transformer encoders, with the field names of transformers' config.json.
 
 No torch here: configs are checked before anything is built.
 """
@@ -30,15 +30,21 @@ class EncoderSizes:
     layer_norm_eps: float = 1e-5
 
     def check(self, where: str) -> None:
-        """Refuse sizes that no network can be built from; ``where`` names the file.
+        """Refuse invalid sizes; ``where`` names the file.
 
         Raises:
             UsageError: naming the field.
         """
         if self.hidden_size % self.num_attention_heads:
-            raise UsageError(f"{where}: its attention heads do not divide up")
+            raise UsageError(
+                f"{where}: hidden_size is not a multiple of num_attention_heads",
+                code="checkpoint.invalid-config",
+            )
         if self.hidden_act not in self.activations:
-            raise UsageError(f"{where}: hidden_act {self.hidden_act!r} is not known here")
+            raise UsageError(
+                f"{where}: hidden_act {self.hidden_act!r} is not supported",
+                code="checkpoint.invalid-config",
+            )
 
     @property
     def activations(self) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ OUT_CHANNELS = 512
 
 
 class FrozenBatchNorm2d(nn.Module):
-    """Batch normalisation whose statistics and affine parameters never change: all are buffers."""
+    """Batch normalisation with frozen statistics and affine parameters: all are buffers."""
 
     weight: Tensor
     bias: Tensor
@@ -41,8 +41,8 @@ class FrozenBatchNorm2d(nn.Module):
             x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
         )
 
-    def after(self, conv: nn.Conv2d, x: Tensor) -> Tensor:
-        """Return ``x`` convolved and normalised at once: the norm is folded into the weights.
+    def fold_into(self, conv: nn.Conv2d, x: Tensor) -> Tensor:
+        """Return ``x`` convolved and normalised, with the norm folded into the weights.
 
         Scaling the weights is much cheaper than scaling every pixel, forward and backward. The
         weights use the memory format of ``x``.
@@ -56,10 +56,10 @@ class FrozenBatchNorm2d(nn.Module):
 
 
 def convolved(conv: nn.Module, norm: nn.Module, x: Tensor) -> Tensor:
-    """Return ``x`` convolved and normalised; in training a frozen norm is folded in."""
-    # Not for a convolution that an adapter has replaced.
+    """Return ``x`` convolved and normalised; training folds a frozen norm into the weights."""
+    # An adapter may have replaced the convolution.
     if type(conv) is nn.Conv2d and isinstance(norm, FrozenBatchNorm2d) and norm.training:
-        return norm.after(conv, x)
+        return norm.fold_into(conv, x)
     normed: Tensor = norm(conv(x))
     return normed
 
@@ -101,8 +101,7 @@ class BasicBlock(nn.Module):
 class ResNet(nn.Module):
     """The convolutional part of a ResNet: [B, 3, H, W] to [B, 512, H/32, W/32], rounded up.
 
-    ``dilate_last`` keeps the last stage at stride 16: its first block does not stride, its later
-    ones look twice as far apart.
+    ``dilate_last`` keeps the last stage at stride 16: its later blocks use a dilation of 2.
     """
 
     def __init__(self, name: str, norm: Norm, *, dilate_last: bool = False) -> None:
@@ -126,7 +125,9 @@ class ResNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the feature map of the last stage."""
-        if x.is_cuda and self.training:  # as tensor cores want it: a fifth of ACT's whole step
+        if (
+            x.is_cuda and self.training
+        ):  # faster on tensor cores: saves a fifth of ACT's training step
             x = x.contiguous(memory_format=torch.channels_last)
         x = self.maxpool(self.relu(convolved(self.conv1, self.bn1, x)))
         for stage in (self.layer1, self.layer2, self.layer3, self.layer4):

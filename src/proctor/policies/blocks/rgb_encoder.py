@@ -1,4 +1,4 @@
-"""Pictures to a few numbers by a ResNet and keypoints, as Diffusion Policy and VQ-BeT have it."""
+"""Image encoder of Diffusion Policy and VQ-BeT: ResNet features and spatial softmax keypoints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from proctor.policies.blocks.resnet import OUT_CHANNELS, ResNet, feature_map_siz
 
 
 class VisionConfig(Protocol):
-    """A config that says how pictures are looked at."""
+    """Config fields of the image encoder."""
 
     vision_backbone: str
     use_group_norm: bool
@@ -22,11 +22,11 @@ class VisionConfig(Protocol):
 
     @property
     def encoded_size(self) -> tuple[int, int]:
-        """Height and width of what the encoder sees."""
+        """Height and width of the encoder's input."""
 
 
 class RgbEncoder(nn.Module):
-    """An image becomes the mean positions of ``spatial_softmax_num_keypoints`` learned features."""
+    """Encodes an image as the mean positions of learned keypoints."""
 
     def __init__(self, config: VisionConfig, resize: list[int] | None = None) -> None:
         super().__init__()
@@ -38,24 +38,44 @@ class RgbEncoder(nn.Module):
         self.pool = SpatialSoftmax(feature_map_size(*config.encoded_size), n_keypoints)
         self.out = nn.Linear(2 * n_keypoints, 2 * n_keypoints)
 
-    def forward(self, images: Tensor, places: Tensor | None = None) -> Tensor:
-        """Map images [N, 3, H, W] to features [N, 2 * keypoints]."""
-        if self.resize is not None:
-            images = F.interpolate(images, self.resize, mode="bilinear", antialias=True)
-        if self.crop is not None:
-            images = cropped(images, self.crop, places)
+    def forward(self, images: Tensor, offsets: Tensor | None = None) -> Tensor:
+        """Map images [N, 3, H, W], cropped at ``offsets``, to features [N, 2 * keypoints]."""
+        images = resize_and_crop(images, self.resize, self.crop, offsets)
         keypoints = self.pool(self.backbone(images))
         return F.relu(self.out(keypoints.flatten(1)))
 
 
-def cropped(images: Tensor, size: list[int], places: Tensor | None) -> Tensor:
-    """Cut out the middle, or from each image the part that ``places`` [N, 2] says, from 0 to 1."""
+def encode_history(encoder: nn.Module, images: Tensor, offsets: Tensor | None) -> Tensor:
+    """Return the encoder's features [B, O, D] of images [B, O, 3, H, W] of one camera.
+
+    ``offsets`` [B, 2] is the crop of each row, the same for all its O steps; see ``crop``.
+    """
+    shape = images.shape[:2]
+    repeated = None if offsets is None else offsets.repeat_interleave(shape[1], 0)
+    features: Tensor = encoder(images.flatten(0, 1), repeated)
+    return features.reshape(*shape, -1)
+
+
+def resize_and_crop(
+    images: Tensor, resize: list[int] | None, size: list[int] | None, offsets: Tensor | None
+) -> Tensor:
+    """Resize images [N, 3, H, W] to ``resize`` and crop them to ``size``; None skips a step."""
+    if resize is not None:
+        images = F.interpolate(images, resize, mode="bilinear", antialias=True)
+    return images if size is None else crop(images, size, offsets)
+
+
+def crop(images: Tensor, size: list[int], offsets: Tensor | None) -> Tensor:
+    """Crop images [N, 3, H, W] to ``size`` at the centre, or at ``offsets`` [N, 2].
+
+    An offset is (down, across) as a share of the free space, from 0 to below 1.
+    """
     (height, width), (h, w) = images.shape[-2:], size
-    if places is None:
+    if offsets is None:
         top, left = round((height - h) / 2), round((width - w) / 2)
         return images[..., top : top + h, left : left + w]
-    down = (places[:, :1] * (height - h + 1)).long()  # all places are equally likely
-    across = (places[:, 1:] * (width - w + 1)).long()
+    down = (offsets[:, :1] * (height - h + 1)).long()  # all offsets are equally likely
+    across = (offsets[:, 1:] * (width - w + 1)).long()
     rows = down + torch.arange(h, device=images.device)
     columns = across + torch.arange(w, device=images.device)
     each = torch.arange(len(images), device=images.device)
@@ -64,7 +84,7 @@ def cropped(images: Tensor, size: list[int], places: Tensor | None) -> Tensor:
 
 
 class SpatialSoftmax(nn.Module):
-    """Where features are, not what they are (Finn et al., 2016): expected (x, y) in [-1, 1]."""
+    """Expected (x, y) position in [-1, 1] of each feature channel (Finn et al., 2016)."""
 
     pos_grid: Tensor
 

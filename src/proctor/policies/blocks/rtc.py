@@ -1,13 +1,14 @@
-"""Real-time chunking (Black et al., 2025), for policies that follow a velocity to their actions.
+"""Real-time chunking (Black et al., 2025) for flow matching policies.
 
-While a policy thinks, the robot plays what is left of the old chunk. A new chunk that knows nothing
-of it may begin elsewhere, and the robot jerks. So at every step of denoising the clean chunk that
-is in sight is compared with what is left of the old one, and the velocity is bent towards it:
+During inference the robot executes the rest of the old chunk. A new chunk that ignores the old one
+may start elsewhere, and the robot jerks. So every denoising step compares the current estimate of
+the clean chunk with the rest of the old chunk, and corrects the velocity towards it. The weights
+of the correction are
 
-    1 for the steps that are played before the new chunk comes (the delay), then less and less, and
-    0 from the execution horizon on: there the new chunk is free
+    1 for the steps that are executed before the new chunk arrives (the delay),
+    decreasing after that, and 0 from the execution horizon on.
 
-As LeRobot computes it, whose correction goes through no gradient of the network.
+The computation is LeRobot's, which does not differentiate through the network.
 """
 
 from __future__ import annotations
@@ -27,40 +28,40 @@ from proctor.policies.lerobot.config import CheckpointConfig
 from proctor.policies.lerobot.rtc_config import RtcConfig
 
 LEFT_OVER, HAS_LEFT = "rtc: left over", "rtc: has left"
-"""What an episode's state holds for the next query: the rest of its chunk, and whether there is."""
+"""Keys of an episode's state: the rest of its last chunk, and whether there is one."""
 
 
 @dataclass(frozen=True)
 class ChunkGuidance:
-    """How the chunks of a policy are led; it holds nothing of any episode."""
+    """Guides new chunks towards the old ones; stateless."""
 
     rtc: RtcConfig
     chunk: int
-    """Steps of a chunk."""
+    """Length of a chunk."""
     action: int
-    """Numbers of an action on the robot."""
+    """Size of the robot's action."""
     every: int
-    """Steps from one query to the next."""
+    """Steps between two queries."""
     delay: int
-    """Steps that are played before the answer comes."""
+    """Steps that are executed before the reply arrives."""
 
     @property
-    def recalled(self) -> dict[str, tuple[int, ...]]:
-        """What a state hands to each query, for ``Network.recalled``."""
+    def episode_inputs(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the state's entries, for ``Network.episode_inputs``."""
         return {LEFT_OVER: (self.chunk, self.action), HAS_LEFT: ()}
 
     @property
     def weights(self) -> list[float]:
-        """How much each step of the old chunk's rest counts."""
+        """Weight of the correction at each step of the chunk."""
         return prefix_weights(self.rtc, self.delay, self.chunk - self.every, self.chunk)
 
     def bend(
         self, velocity: Tensor, x: Tensor, time: float, recalled: Mapping[str, Tensor]
     ) -> Tensor:
-        """Return the velocity [B, T, A] at ``x`` and ``time`` (1: noise, 0: actions), led.
+        """Return the corrected velocity [B, T, A] at ``x`` and ``time`` (1: noise, 0: actions).
 
-        ``recalled`` are a network's inputs, what the states hold among them; rows without a rest
-        are left alone.
+        ``recalled`` are the network's inputs, the episode state among them. Rows without an old
+        chunk are unchanged.
         """
         rest = recalled[LEFT_OVER].to(x.dtype)
         rest = F.pad(rest, (0, x.shape[-1] - rest.shape[-1]))
@@ -70,7 +71,7 @@ class ChunkGuidance:
         return velocity - strength(time, self.rtc.max_guidance_weight) * error
 
     def keep(self, chunks: Tensor, states: list[Any]) -> None:
-        """Put what is left of ``chunks`` [B, T, A] at the next query into the states."""
+        """Save into the states the rest of ``chunks`` [B, T, A] at the next query."""
         for chunk, state in zip(chunks, states, strict=True):
             rest: Array = np.zeros((self.chunk, self.action), np.float32)
             rest[: self.chunk - self.every] = chunk[self.every :].float().numpy()
@@ -80,7 +81,7 @@ class ChunkGuidance:
 def make_guidance(
     rtc: RtcConfig | None, config: CheckpointConfig, chunk: int
 ) -> ChunkGuidance | None:
-    """Return what leads the chunks of a policy; None where that is off, or nothing is left over."""
+    """Return the guidance of a policy; None if it is off, or chunks are executed to their end."""
     delay = config.latency_steps or 0
     every = config.replan_steps - delay
     if rtc is None or every >= chunk:
@@ -89,17 +90,17 @@ def make_guidance(
 
 
 def rtc_notes(rtc: RtcConfig | None, guide: ChunkGuidance | None) -> tuple[str, ...]:
-    """Return what a user should hear of real-time chunking that is on and changes nothing."""
+    """Return a note if real-time chunking is enabled and has no effect."""
     if rtc is None or guide is not None:
         return ()
     return (
-        "real-time chunking changes nothing: chunks are played to their end; lower "
-        "--policy.n_action_steps, or give --eval.latency_steps",
+        "real-time chunking has no effect: chunks are executed to their end; lower "
+        "--policy.n_action_steps, or set --eval.latency_steps",
     )
 
 
 def prefix_weights(rtc: RtcConfig, delay: int, left: int, chunk: int) -> list[float]:
-    """Return a weight for each of ``chunk`` steps, ``left`` of which the old one has."""
+    """Return the weight of each of ``chunk`` steps; the old chunk has ``left`` steps."""
     end = min(rtc.execution_horizon, left, chunk)
     start = min(delay, end)
     inner = end - start
@@ -115,7 +116,7 @@ def prefix_weights(rtc: RtcConfig, delay: int, left: int, chunk: int) -> list[fl
 
 
 def strength(time: float, most: float) -> float:
-    """Return how hard a velocity is bent at ``time``: most at noise, and again near the actions."""
+    """Return the guidance weight at ``time``: largest at pure noise and near the actions."""
     done = 1 - time
     if done <= 0 or time <= 0:
         return most

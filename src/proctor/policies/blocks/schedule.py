@@ -1,14 +1,14 @@
-"""How noise is added in training and taken away in sampling: DDPM (Ho et al., 2020) and DDIM.
+"""Noise schedules of diffusion policies: DDPM (Ho et al., 2020) and DDIM.
 
-The semantics are those of the diffusers library with the settings LeRobot uses: "leading" timestep
-spacing, "fixed_small" variance for DDPM, eta 0 and a final alpha of 1 for DDIM. All numbers that
-depend on a timestep alone are Python floats worked out beforehand, so one denoising step is a
-handful of multiplications and a CUDA graph can hold the whole loop.
+The semantics are those of the diffusers library with LeRobot's settings: "leading" timestep
+spacing, "fixed_small" variance for DDPM, eta 0 and a final alpha of 1 for DDIM. The coefficients
+of each timestep are Python floats computed in advance, so a CUDA graph can capture the whole loop.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 
 class ScheduleConfig(Protocol):
-    """What a policy's config says of its noise, in LeRobot's names."""
+    """Config fields of the noise schedule, under LeRobot's names."""
 
     noise_scheduler_type: str
     num_train_timesteps: int
@@ -53,7 +53,7 @@ def _cosine_alpha_bar(s: float) -> float:
 
 @dataclass(frozen=True)
 class DenoisingStep:
-    """The numbers of one step from timestep ``t`` to the next lower one.
+    """The coefficients of one denoising step from timestep ``t`` to the next lower one.
 
     x0 = (x - noise_std * eps) / signal;  x' = from_x0 * x0 + from_x * x + from_eps * eps + std * z
     """
@@ -68,10 +68,10 @@ class DenoisingStep:
 
 
 class NoiseSchedule:
-    """Adds noise to actions, and takes it away again step by step.
+    """Adds noise to actions in training, and removes it step by step in sampling.
 
-    ``steps`` are the denoising steps in the order they are taken; ``alphas_cumprod`` is the share
-    of signal (in variance) left at every training timestep.
+    ``steps`` are the denoising steps in order; ``alphas_cumprod`` is the share of signal variance
+    at every training timestep.
     """
 
     def __init__(self, config: ScheduleConfig) -> None:
@@ -89,15 +89,15 @@ class NoiseSchedule:
         self.steps = [make(t, t - stride) for t in timesteps]
 
     def _alpha_bar(self, t: int) -> Tensor:
-        """The share of signal at ``t``; before the first timestep everything is signal.
+        """Return the share of signal at ``t``: 1 before the first timestep.
 
-        A float32 scalar, and so is the arithmetic on it: where betas are tiny, 1 - alpha is mostly
-        rounding, and LeRobot's policies are sampled with that rounding.
+        It is a float32 scalar, as in diffusers: with tiny betas 1 - alpha is mostly rounding, and
+        LeRobot's policies are sampled with that rounding.
         """
         return self.alphas_cumprod[t] if t >= 0 else torch.tensor(1.0, device="cpu")
 
     def _ddpm(self, t: int, t_next: int) -> DenoisingStep:
-        """The posterior q(x' | x, x0): its mean, and the smaller of the two usual variances."""
+        """Return the step of the posterior q(x' | x, x0), with the "fixed_small" variance."""
         bar, bar_next = self._alpha_bar(t), self._alpha_bar(t_next)
         alpha = bar / bar_next
         variance = ((1 - bar_next) / (1 - bar) * (1 - alpha)).clamp(min=1e-20)
@@ -112,7 +112,7 @@ class NoiseSchedule:
         )
 
     def _ddim(self, t: int, t_next: int) -> DenoisingStep:
-        """The deterministic step: the predicted noise is put back, less of it."""
+        """Return the deterministic step, which adds back less of the predicted noise."""
         bar, bar_next = self._alpha_bar(t), self._alpha_bar(t_next)
         return DenoisingStep(
             t=t,
@@ -125,16 +125,32 @@ class NoiseSchedule:
         )
 
     def add_noise(self, clean: Tensor, noise: Tensor, timesteps: Tensor) -> Tensor:
-        """Return ``clean`` [B, T, A] with ``noise`` in it, as much as ``timesteps`` [B] say."""
-        if self.alphas_cumprod.device != clean.device:  # once: graphs cannot copy
+        """Return ``clean`` [B, T, A] with ``noise`` at the level of ``timesteps`` [B]."""
+        if self.alphas_cumprod.device != clean.device:  # once: a CUDA graph cannot capture the copy
             self.alphas_cumprod = self.alphas_cumprod.to(clean.device)
         bar = self.alphas_cumprod[timesteps][:, None, None]
         return bar.sqrt() * clean + (1 - bar).sqrt() * noise
 
+    @property
+    def n_noises(self) -> int:
+        """Noise tensors that ``sample`` uses: the start, and one per stochastic step."""
+        return 1 + sum(step.std > 0 for step in self.steps)
+
+    def sample(self, predict: Callable[[Tensor, int], Tensor], noise: Tensor) -> Tensor:
+        """Denoise ``noise[:, 0]`` into actions [B, T, A].
+
+        ``predict(x, t)`` is the network; ``noise`` is [B, n_noises, T, A].
+        """
+        x = noise[:, 0]
+        fresh = iter(noise[:, 1:].unbind(1))
+        for step in self.steps:
+            x = self.denoise(step, x, predict(x, step.t), next(fresh) if step.std else None)
+        return x
+
     def denoise(
         self, step: DenoisingStep, x: Tensor, predicted: Tensor, noise: Tensor | None
     ) -> Tensor:
-        """Return x one step cleaner, given the network's prediction at ``step`` and fresh noise."""
+        """Return x after one denoising step, from the network's prediction and fresh noise."""
         if self.predicts_noise:
             x0 = (x - step.noise_std * predicted) / step.signal
             eps = predicted

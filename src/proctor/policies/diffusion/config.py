@@ -17,13 +17,16 @@ from proctor.policies.lerobot.config import (
     CheckpointConfig,
     CheckpointPlugin,
 )
-from proctor.policies.lerobot.config_mixins import DenoisingMixin
+from proctor.policies.lerobot.config_mixins import NOISE_SCHEDULE_CHOICES, DenoisingMixin
 from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.limits import (
     MOST_STEPS,
     MOST_WIDTH,
     check_backbone,
     check_choices,
+    check_crop,
+    check_embedding_width,
+    check_same_shape,
     check_sides,
     check_sizes,
 )
@@ -37,11 +40,6 @@ _MOST = {
     "diffusion_step_embed_dim": MOST_WIDTH,
     "num_train_timesteps": MOST_STEPS,
     "spatial_softmax_num_keypoints": MOST_WIDTH,
-}
-_CHOICES = {
-    "noise_scheduler_type": ("DDPM", "DDIM"),
-    "prediction_type": ("epsilon", "sample"),
-    "beta_schedule": ("squaredcos_cap_v2", "linear", "scaled_linear", "sigmoid"),
 }
 
 
@@ -110,49 +108,59 @@ class DiffusionConfig(DenoisingMixin, CheckpointConfig):
         check_backbone(self)
         check_sizes(self, _MOST)
         self._validate_widths()
-        check_choices(self, _CHOICES)
+        check_choices(self, NOISE_SCHEDULE_CHOICES)
         self._validate_lengths()
         self._validate_inputs()
 
     def _validate_widths(self) -> None:
         if not 1 <= len(self.down_dims) <= 8:
-            raise UsageError(f"down_dims are {self.down_dims}, expected 1 to 8 of them")
+            raise UsageError(
+                f"down_dims are {self.down_dims}, expected 1 to 8 of them",
+                code="policy.out-of-range",
+            )
         for width in self.down_dims:
             if width % self.n_groups:
-                raise UsageError(f"down_dims are {self.down_dims}, no multiples of {self.n_groups}")
+                raise UsageError(
+                    f"down_dims are {self.down_dims}, no multiples of {self.n_groups}",
+                    code="policy.not-divisible",
+                )
         if self.kernel_size % 2 == 0:
-            raise UsageError(f"kernel_size is {self.kernel_size}, expected an odd number")
-        if not 0 < self.crop_ratio <= 1:
-            raise UsageError(f"crop_ratio is {self.crop_ratio:g} (choose above 0, up to 1)")
-        if self.diffusion_step_embed_dim < 4 or self.diffusion_step_embed_dim % 2:
             raise UsageError(
-                f"diffusion_step_embed_dim is {self.diffusion_step_embed_dim}, expected an even "
-                "number of at least 4"
+                f"kernel_size is {self.kernel_size}, expected an odd number",
+                code="policy.out-of-range",
             )
+        if not 0 < self.crop_ratio <= 1:
+            raise UsageError(
+                f"crop_ratio is {self.crop_ratio:g} (choose above 0, up to 1)",
+                code="policy.out-of-range",
+            )
+        check_embedding_width(self, "diffusion_step_embed_dim")
 
     def _validate_lengths(self) -> None:
         factor = 2 ** len(self.down_dims)
         if self.horizon % factor:
             raise UsageError(
                 f"horizon is {self.horizon}; {len(self.down_dims)} down_dims need a multiple of "
-                f"{factor}"
+                f"{factor}",
+                code="policy.not-divisible",
             )
         self.check_lengths()
 
     def _validate_inputs(self) -> None:
         if self.state_dim is None:
-            raise UsageError("Diffusion needs observation.state as input")
+            raise UsageError(
+                "Diffusion needs observation.state as input", code="policy.missing-input"
+            )
         if not self.cameras and self.env_dim is None:
-            raise UsageError("Diffusion needs a camera or observation.environment_state as input")
-        shapes = {self.input_features[key].shape for key in self.cameras}
-        if len(shapes) > 1:
-            raise UsageError(f"Diffusion's cameras differ in shape: {sorted(shapes)}")
+            raise UsageError(
+                "Diffusion needs a camera or observation.environment_state as input",
+                code="policy.missing-input",
+            )
+        check_same_shape("Diffusion", self.input_features, self.cameras)
         check_sides(self, "resize_shape", "crop_shape")
-        crop = self.crop_shape
-        if crop is not None and shapes:
-            height, width = self.resize_shape or next(iter(shapes))[:2]
-            if crop[0] > height or crop[1] > width:
-                raise UsageError(f"crop {crop} is larger than the {height}x{width} image")
+        if self.cameras:
+            image = self.resize_shape or self.input_features[self.cameras[0]].shape[:2]
+            check_crop("crop_shape", self.crop_shape, image)
 
 
 PLUGIN = CheckpointPlugin(

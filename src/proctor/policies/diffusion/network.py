@@ -1,13 +1,13 @@
-"""Diffusion Policy (Chi et al., 2023): actions are denoised under the last observations.
+"""Diffusion Policy (Chi et al., 2023): denoises actions, conditioned on the last observations.
 
     images ─▶ ResNet ─▶ spatial softmax ─▶ keypoints ┐
     state, environment state ────────────────────────┴▶ condition ─▶ U-Net ─▶ noise or clean actions
                                                          noisy actions ──┘  ▲
                                                               timestep ─────┘
 
-Sampling starts from noise and asks the U-Net at every denoising step; the noise comes from outside,
-so a chunk is a function of observations and noise. Everything works on normalised values; B is the
-batch, T the horizon, A the action size, O the number of observed steps.
+Sampling starts from noise and runs the U-Net at every denoising step. The caller passes the noise
+in, so a chunk is a function of observations and noise. All values are normalised; B is the batch, T
+the horizon, A the action size, O the number of observed steps.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 from proctor.features import ACTION, ENVIRONMENT_STATE, STATE
-from proctor.policies.blocks.rgb_encoder import RgbEncoder
+from proctor.policies.blocks.losses import masked_mean
+from proctor.policies.blocks.rgb_encoder import RgbEncoder, encode_history
 from proctor.policies.blocks.schedule import NoiseSchedule
 from proctor.policies.diffusion.config import DiffusionConfig
 from proctor.policies.diffusion.unet1d import UNet1d
@@ -30,7 +31,7 @@ class Diffusion(Network):
     """The network; attribute names are those of LeRobot's checkpoints."""
 
     takes_history = True
-    recordable = True
+    loss_supports_cuda_graph = True
 
     def __init__(self, config: DiffusionConfig) -> None:
         super().__init__()
@@ -45,42 +46,37 @@ class Diffusion(Network):
         per_step += n_cameras * 2 * config.spatial_softmax_num_keypoints
         self.unet = UNet1d(config, per_step * config.n_obs_steps)
         self.schedule = NoiseSchedule(config)
-        n_noises = 1 + sum(step.std > 0 for step in self.schedule.steps)
         chunk = (config.horizon, config.action_dim)
-        self.draws = {NOISE: (NoiseSpec.NORMAL, (n_noises, *chunk))}
+        self.draws = {NOISE: (NoiseSpec.NORMAL, (self.schedule.n_noises, *chunk))}
         self.loss_draws = {NOISE: (NoiseSpec.NORMAL, chunk), TIME: (NoiseSpec.UNIFORM, ())}
         if n_cameras and config.crop_shape is not None and config.crop_is_random:
             self.loss_draws[CROP] = (NoiseSpec.UNIFORM, (n_cameras, 2))
 
-    def remarks_on_training(self, steps: int) -> tuple[str, ...]:
-        """Say where pictures that are to be cropped are not."""
+    def training_notes(self, steps: int) -> tuple[str, ...]:
+        """Note a ``crop_ratio`` that has no effect."""
         config = self.config
         if not config.cameras or config.crop_ratio == 1 or config.resize_shape is not None:
             return ()
         return (
-            f"crop_ratio={config.crop_ratio:g} changes nothing: it is a share of resize_shape, and "
-            "there is none; --policy.crop_shape=[height,width] crops pictures as they are",
+            f"crop_ratio={config.crop_ratio:g} has no effect: it is relative to resize_shape, "
+            "which is not set; --policy.crop_shape=[height,width] crops images without resizing",
         )
 
     def condition(self, inputs: dict[str, Tensor], places: Tensor | None = None) -> Tensor:
-        """Return what the U-Net is conditioned on, [B, O * (state + cameras + environment)].
+        """Return the U-Net's condition, [B, O * (state + cameras + environment)].
 
-        ``places`` [B, cameras, 2] says where images are cropped, from 0 to 1; None: in the middle.
+        ``places`` [B, cameras, 2] are crop offsets from 0 to 1; None: centre crops.
         """
         parts = [inputs[STATE]]
         for index, camera in enumerate(self.config.cameras):
-            images = inputs[camera]  # [B, O, 3, H, W]
-            where = (
-                None if places is None else places[:, index].repeat_interleave(images.shape[1], 0)
-            )
-            features = self._encoder(index)(images.flatten(0, 1), where)
-            parts.append(features.unflatten(0, images.shape[:2]))
+            offsets = None if places is None else places[:, index]
+            parts.append(encode_history(self._encoder(index), inputs[camera], offsets))
         if self.config.env_dim is not None:
             parts.append(inputs[ENVIRONMENT_STATE])
         return torch.cat(parts, dim=-1).flatten(1)
 
     def _encoder(self, camera: int) -> nn.Module:
-        """Return the encoder of the camera with this number in the config's order."""
+        """Return the image encoder of the camera with this index in the config."""
         if isinstance(self.rgb_encoder, nn.ModuleList):
             return self.rgb_encoder[camera]
         return self.rgb_encoder
@@ -91,24 +87,24 @@ class Diffusion(Network):
         return sampled[:, self.config.n_obs_steps - 1 :]
 
     def sample(self, cond: Tensor, noise: Tensor) -> Tensor:
-        """Denoise ``noise[:, 0]`` into actions [B, T, A]; the other noises are DDPM's, in turn."""
-        x = noise[:, 0]
-        fresh = iter(noise[:, 1:].unbind(1))
-        for step in self.schedule.steps:
-            t = torch.full((len(x),), step.t, device=x.device)
-            predicted = self.unet(x.to(cond.dtype), t, cond).float()
-            x = self.schedule.denoise(step, x, predicted, next(fresh) if step.std else None)
-        return x
+        """Denoise ``noise[:, 0]`` into actions [B, T, A]; DDPM uses the rest, one per step."""
+
+        def predict(x: Tensor, t: int) -> Tensor:
+            timesteps = torch.full((len(x),), t, device=x.device)
+            predicted: Tensor = self.unet(x.to(cond.dtype), timesteps, cond).float()
+            return predicted
+
+        return self.schedule.sample(predict, noise)
 
     def loss(
         self, batch: dict[str, Tensor], draws: dict[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the squared error of the prediction at random timesteps.
+        """Return the mean squared error of the prediction at random timesteps.
 
         Padded actions count unless the config masks them.
         """
         actions, noise, n = batch[ACTION], draws[NOISE], self.config.num_train_timesteps
-        timesteps = (draws[TIME] * n).long()  # 0 up to n - 1, all of them equally likely
+        timesteps = (draws[TIME] * n).long()  # uniform over 0 to n - 1
         noisy = self.schedule.add_noise(actions, noise, timesteps)
         places = draws.get(CROP) if self.training else None
         predicted = self.unet(noisy, timesteps, self.condition(batch, places))
@@ -116,10 +112,8 @@ class Diffusion(Network):
         errors = F.mse_loss(predicted, target, reduction="none")
         if not self.config.do_mask_loss_for_padding:
             return errors.mean(), {}
-        valid = ~batch["action_is_pad"][..., None]
-        n_valid = (valid.sum() * actions.shape[-1]).clamp(min=1)
-        return (errors * valid).sum() / n_valid, {}
+        return masked_mean(errors, batch["action_is_pad"]), {}
 
-    def hot_parts(self) -> list[nn.Module]:
+    def compiled_modules(self) -> list[nn.Module]:
         """Compile the U-Net: it runs at every denoising step."""
         return [self.unet]

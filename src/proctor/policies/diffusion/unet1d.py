@@ -1,40 +1,24 @@
-"""The 1-D convolutional U-Net that Diffusion Policy denoises action sequences with.
+"""The 1-D convolutional U-Net that denoises action sequences in Diffusion Policy.
 
-Actions are a signal over time with one channel per action dimension. Two residual blocks per level,
-halving time on the way down; on the way up each level sees the skip of its own depth. Every block
-is steered by the condition (timestep and observations) through FiLM, a scale and a bias per
-channel. Attribute names are those of LeRobot's checkpoints.
+Actions are a signal over time with one channel per action dimension. Each level has two residual
+blocks. Down levels halve the length; up levels get the skip connection of their depth. FiLM
+conditioning (a scale and a bias per channel) adds timestep and observations to every block.
+Attribute names are those of LeRobot's checkpoints.
 """
 
 from __future__ import annotations
 
-import math
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
+from proctor.policies.blocks.time_embedding import sinusoidal_embedding
 from proctor.policies.diffusion.config import DiffusionConfig
 
 
-class TimestepEmbedding(nn.Module):
-    """Sines and cosines of a timestep, at geometric frequencies."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.width = width
-
-    def forward(self, timesteps: Tensor) -> Tensor:
-        """Return [B, width] for timesteps [B]."""
-        half = self.width // 2
-        index = torch.arange(half, device=timesteps.device)
-        frequencies = torch.exp(-math.log(10000) / (half - 1) * index)
-        angles = timesteps[:, None] * frequencies
-        return torch.cat([angles.sin(), angles.cos()], dim=-1)
-
-
 class ConvBlock(nn.Module):
-    """Convolution over time, GroupNorm, Mish."""
+    """1-D convolution, GroupNorm, Mish."""
 
     def __init__(self, channels_in: int, channels: int, kernel_size: int, n_groups: int) -> None:
         super().__init__()
@@ -51,7 +35,7 @@ class ConvBlock(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """Two convolution blocks with FiLM between them and a shortcut around both."""
+    """Two convolution blocks with FiLM conditioning between them and a residual connection."""
 
     def __init__(
         self, channels_in: int, channels: int, cond_dim: int, config: DiffusionConfig
@@ -73,7 +57,7 @@ class ResidualBlock(nn.Module):
         film = self.cond_encoder(cond)[..., None]
         if self.scales:
             scale, bias = film.chunk(2, dim=1)
-            out = scale * out + bias  # not 1 + scale: as trained
+            out = scale * out + bias  # not 1 + scale: as in LeRobot's checkpoints
         else:
             out = out + film
         summed: Tensor = self.conv2(out) + self.residual_conv(x)
@@ -81,7 +65,7 @@ class ResidualBlock(nn.Module):
 
 
 class Level(nn.ModuleList):
-    """Two residual blocks and a change of time resolution; their names are 0, 1 and 2."""
+    """Two residual blocks and a resampling layer, under the names 0, 1 and 2."""
 
     def __init__(
         self, channels: tuple[int, int], resample: nn.Module, cond_dim: int, config: DiffusionConfig
@@ -101,19 +85,19 @@ class Level(nn.ModuleList):
         return out
 
     def resample(self, x: Tensor) -> Tensor:
-        """Halve, double or keep the length."""
+        """Halve, double or keep the sequence length."""
         out: Tensor = self[2](x)
         return out
 
 
 class UNet1d(nn.Module):
-    """Predicts the noise in (or the clean version of) a sequence of actions."""
+    """Predicts the noise in a noisy action sequence, or the clean sequence."""
 
     def __init__(self, config: DiffusionConfig, global_cond_dim: int) -> None:
         super().__init__()
-        width = config.diffusion_step_embed_dim
+        self.time_width = width = config.diffusion_step_embed_dim
         self.diffusion_step_encoder = nn.Sequential(
-            TimestepEmbedding(width),
+            nn.Identity(),  # in place of LeRobot's time embedding, which has no weights
             nn.Linear(width, width * 4),
             nn.Mish(),
             nn.Linear(width * 4, width),
@@ -134,7 +118,7 @@ class UNet1d(nn.Module):
             )
             for below, c in pairwise(reversed(dims))
         )
-        # Eight groups here whatever n_groups says: so are the checkpoints.
+        # Always 8 groups, whatever n_groups is, as in LeRobot's checkpoints.
         self.final_conv = nn.Sequential(
             ConvBlock(dims[0], dims[0], config.kernel_size, 8),
             nn.Conv1d(dims[0], config.action_dim, 1),
@@ -142,10 +126,8 @@ class UNet1d(nn.Module):
 
     def forward(self, actions: Tensor, timesteps: Tensor, global_cond: Tensor) -> Tensor:
         """Return the prediction [B, T, A] for noisy actions [B, T, A] at timesteps [B]."""
-        embed, *rest = self.diffusion_step_encoder
-        step = embed(timesteps).to(actions.dtype)
-        for layer in rest:
-            step = layer(step)
+        embedded = sinusoidal_embedding(timesteps, self.time_width).to(actions.dtype)
+        step = self.diffusion_step_encoder(embedded)
         cond = torch.cat([step, global_cond], dim=-1)
         x = actions.transpose(1, 2)
         skips = []
@@ -156,7 +138,7 @@ class UNet1d(nn.Module):
             x = level.resample(x)
         for block in self.mid_modules:
             x = block(x, cond)
-        for level in self.up_modules:  # the shallowest skip is left over: as trained
+        for level in self.up_modules:  # the shallowest skip is unused, as in LeRobot
             assert isinstance(level, Level)
             x = level.resample(level.blocks(torch.cat([x, skips.pop()], dim=1), cond))
         out: Tensor = self.final_conv(x).transpose(1, 2)

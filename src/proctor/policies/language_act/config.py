@@ -81,11 +81,11 @@ class LanguageActConfig(ActConfig):
         """How many words and punctuation marks the network is given."""
         return TEXT_ENCODINGS[self.text_encoding].most_words
 
-    def read(self, instruction: str) -> dict[str, Array]:
+    def encode_instruction(self, instruction: str) -> dict[str, Array]:
         """Return the hashed word pieces of an instruction."""
         return {WORDS: TEXT_ENCODINGS[self.text_encoding].read(instruction)}
 
-    def text_key(self, read: Mapping[str, Array]) -> Hashable:
+    def instruction_key(self, read: Mapping[str, Array]) -> Hashable:
         """Return the weights of the pieces: their order is lost in the mean."""
         return piece_weights(read[WORDS])
 

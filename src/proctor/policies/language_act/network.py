@@ -69,7 +69,7 @@ class LanguageAct(Act):
         """Return ACT's input tokens and the sentence embedding."""
         return [*super().vectors(inputs, z), inputs[SENTENCE]]
 
-    def look(self, inputs: dict[str, Tensor], camera: str) -> Tensor:
+    def encode_camera(self, inputs: dict[str, Tensor], camera: str) -> Tensor:
         """Return a camera's feature map, conditioned on the sentence."""
         pictures = inputs[camera]
         if self.config.crop is not None:

@@ -1,4 +1,4 @@
-"""What a dataset calls the numbers of an action, told to a policy that asks: grippers by name."""
+"""Names of action dimensions from the dataset, for policies that exclude grippers by name."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from proctor.policies.lerobot.relative_actions import RelativeActions
 _FIELD = "action_feature_names"
 
 
-def naming_actions(config: ConfigT, names: Sequence[str] | None) -> ConfigT:
-    """Return the config with ``names``, where it has a place for them and there are any."""
+def with_action_names(config: ConfigT, names: Sequence[str] | None) -> ConfigT:
+    """Return the config with ``names`` as its ``action_feature_names``, if it has that field."""
     if names is None or _FIELD not in {f.name for f in fields(config)}:
         return config
-    told: dict[str, Any] = {_FIELD: list(names)}
-    return replace(config, **told)
+    changed: dict[str, Any] = {_FIELD: list(names)}
+    return replace(config, **changed)
 
 
-def following_names(
+def pipelines_with_action_names(
     before: Pipeline, after: Pipeline, names: Sequence[str] | None
 ) -> tuple[Pipeline, Pipeline]:
-    """Return both pipelines as they are for actions of these names."""
+    """Return both pipelines with these names in their relative-actions step."""
     if names is None:
         return before, after
     steps = [
@@ -32,4 +32,4 @@ def following_names(
         for step in before.steps
     ]
     before = replace(before, steps=tuple(steps))
-    return before, after.after(before)
+    return before, after.inverse_of(before)

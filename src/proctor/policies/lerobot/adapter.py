@@ -1,12 +1,12 @@
-"""Adapters as the ``peft`` library saves them: read without it, merged into the base's weights.
+"""LoRA adapters in the format of the ``peft`` library, read without it and merged into the base.
 
-adapter_config.json         which method, its rank and strength, and where the base policy is
+adapter_config.json         method, rank, scale, and the path of the base policy
 adapter_model.safetensors   base_model.model.<layer>.lora_A.weight [r, in, ...]
                             base_model.model.<layer>.lora_B.weight [out, r, ...]
-                            base_model.model.<layer>.weight, of layers that were trained whole
+                            base_model.model.<layer>.weight of layers that were trained in full
 
-A layer's weights become W + s B A, with s = lora_alpha / r. Which layers these are is read from the
-names of the tensors: ``target_modules`` may be a regex of somebody else's, and is never run.
+A layer's weights become W + s B A, with s = lora_alpha / r. The layers are read from the names of
+the tensors: ``target_modules`` may be an untrusted regex and is never run.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from proctor.policies.lerobot.location import locate, read_json
 from proctor.policies.lerobot.presets import ADAPTER_INITS, ADAPTER_METHOD
 from proctor.policies.lerobot.step import Tensors
 from proctor.policies.lerobot.tensor_file import FileHash, hash_file, read_tensor_file
-from proctor.policies.lerobot.weights import check_tensor, read_stored
+from proctor.policies.lerobot.weights import check_tensor, read_weight_files
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 BASE = "base/"
-"""Stands before the names of the base policy's files."""
+"""Prefix of the base policy's files in a run's record."""
 _BEFORE = "base_model.model."
 _PART = re.compile(r"(.+)\.lora_([AB])\.weight")
 _IN_ATTENTION = ".base_layer.out_proj"
 _TWICE = 2.0
-"""peft (0.21) adds what it learns for the last projection of an attention twice, in training and
-when it merges; tests/unit/policies/test_adapter.py holds it against the library."""
+"""peft (0.21) adds the update of an attention's output projection twice, in training and when it
+merges; tests/unit/policies/test_adapter.py compares with the library."""
 _LEARNT = re.compile(r"(.+\.lora_[AB])\.default(\.weight)")
 _WHOLE = re.compile(r"(.+)\.modules_to_save\.default(\..+)")
-"""Names in a network that peft has put an adapter into."""
+"""Parameter names in a network with a peft adapter."""
 _IDLE = {
     "peft_type",
     "base_model_name_or_path",
@@ -68,13 +68,13 @@ _IDLE = {
     "runtime_config",
     "ensure_weight_tying",
 }
-"""What is read, and what says nothing once the names of the tensors are known; anything else must
-be unset: it asks for another computation than the one above."""
+"""Fields that are read, or are redundant once the tensor names are known. Any other field must be
+unset, since it would change the computation above."""
 
 
 @dataclass(frozen=True)
 class AdapterConfig:
-    """What is read of adapter_config.json."""
+    """The fields of adapter_config.json that are used."""
 
     peft_type: str
     base_model_name_or_path: str
@@ -90,68 +90,76 @@ class AdapterConfig:
 
     @property
     def scale(self) -> float:
-        """What the product of the two matrices is multiplied by."""
+        """Factor of the product B A."""
         return self.lora_alpha / (math.sqrt(self.r) if self.use_rslora else self.r)
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """An adapter on its way into a network, or in one."""
+    """An adapter: its config and tensors."""
 
     config: AdapterConfig
-    told: Mapping[str, Any]
-    """All that adapter_config.json says, to be written again as it was."""
+    raw_config: Mapping[str, Any]
+    """The whole adapter_config.json, which is written back unchanged."""
     tensors: Tensors
-    """By their names in the file; empty where the adapter is new."""
+    """Tensors by their names in the file; empty for a new adapter."""
     where: str = ""
 
     @property
     def layers(self) -> list[str]:
-        """The layers that it is for, by their names in LeRobot's policy.
+        """The adapted layers, by their names in LeRobot's policy.
 
         Raises:
-            UsageError: a tensor that is of no adapter.
+            UsageError: a tensor's name is not an adapter's.
         """
         found = [_PART.fullmatch(self._plain(key)) for key in self.tensors]
         return sorted({part[1].removesuffix(_IN_ATTENTION) for part in found if part is not None})
 
     def _plain(self, key: str) -> str:
         if not key.startswith(_BEFORE):
-            raise UsageError(f"{self.where}: {key} is no name of an adapter's tensor")
+            raise UsageError(
+                f"{self.where}: {key} is not the name of an adapter tensor",
+                code="adapter.unknown-tensor",
+            )
         return key.removeprefix(_BEFORE)
 
     def merged_into(self, base: Tensors) -> Tensors:
-        """Return the base's weights with what the adapter has learnt.
+        """Return the base's weights with the adapter merged in.
 
         Raises:
-            UsageError: a tensor is for no layer of the base, or of another shape.
+            UsageError: a tensor matches no layer of the base, or has another shape.
         """
         merged = dict(base)
         for key, value in self.tensors.items():
             name = self._plain(key)
             part = _PART.fullmatch(name)
-            if part is None:  # a layer that was trained whole
+            if part is None:  # a layer that was trained in full
                 check_tensor(name, self._weight(name, name, merged), value, self.where)
                 merged[name] = value
             elif part[2] == "A":
                 self._add(part[1], value, merged)
             elif key.replace(".lora_B.", ".lora_A.") not in self.tensors:
-                raise UsageError(f"{self.where}: {key} has no lora_A beside it")
+                raise UsageError(
+                    f"{self.where}: {key} has no matching lora_A", code="adapter.missing-tensor"
+                )
         return merged
 
     def _add(self, layer: str, into: Tensor, merged: Tensors) -> None:
-        """Add B A of a layer to its weights; nothing is computed before all shapes are known."""
+        """Add B A to a layer's weights, after all shapes are checked."""
         key = f"{_BEFORE}{layer}.lora_B.weight"
         back = self.tensors.get(key)
         if back is None:
-            raise UsageError(f"{self.where}: {key} is missing")
+            raise UsageError(f"{self.where}: {key} is missing", code="adapter.missing-tensor")
         in_attention = layer.endswith(_IN_ATTENTION)
         name = f"{layer.replace(_IN_ATTENTION, '.out_proj')}.weight"
         if name not in merged:
             name = f"{layer}.in_proj_weight"
         weight, rank = self._weight(name, key, merged), self.config.r
         if weight.dim() < 2 or not weight.is_floating_point():
-            raise UsageError(f"{self.where}: {key} is for {name}, which is no matrix")
+            raise UsageError(
+                f"{self.where}: {key} is for {name}, which is not a floating-point matrix",
+                code="adapter.unknown-layer",
+            )
         first = key.replace(".lora_B.", ".lora_A.")
         for name_in_file, shape, found in (
             (first, (rank, *weight.shape[1:]), into),
@@ -164,26 +172,29 @@ class Adapter:
 
     def _weight(self, name: str, key: str, merged: Tensors) -> Tensor:
         if name not in merged:
-            raise UsageError(f"{self.where}: {key} is for no layer of the base policy")
+            raise UsageError(
+                f"{self.where}: {key} matches no layer of the base policy",
+                code="adapter.unknown-layer",
+            )
         return merged[name]
 
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights of a checkpoint, and what they were read from."""
+    """The weights of a checkpoint, and the files they were read from."""
 
     tensors: Tensors
     file: Path
-    """Where the network's own weights are, or the index of the files that have them."""
+    """File of the network's own weights, or the index of its shards."""
     files: dict[str, FileHash]
-    """The hashes of all files, by the names that a run's record gives them."""
+    """Hashes of all files, by their names in a run's record."""
     adapter: Adapter | None = field(default=None)
-    """What was learnt beside them."""
+    """The adapter, if there is one."""
 
     def merging(self, use: ConfigUse) -> Callable[[Tensors], Tensors] | None:
-        """Return what makes of the base's weights those that are used; None: they are.
+        """Return the function that merges the adapter into the base's weights; None: no adapter.
 
-        For a training the adapter, which is what is trained, stays apart; it is checked as well.
+        Training keeps the adapter separate; the function then only checks that it fits.
         """
         if self.adapter is None:
             return None
@@ -197,20 +208,20 @@ class Weights:
 
 
 def read_weights(folder: Path, *, adapted: bool) -> Weights:
-    """Return the weights in ``folder``; of an adapter, its base's, and the adapter.
+    """Return the weights in ``folder``; for an adapter, the base's weights and the adapter.
 
     Raises:
-        UsageError: a file is missing, damaged, or asks for what is not known.
+        UsageError: a file is missing, damaged, or uses unsupported options.
     """
     if not adapted:
-        tensors, files = read_stored(folder)
+        tensors, files = read_weight_files(folder)
         return Weights(tensors, folder / next(iter(files)), files)
     config, told = read_adapter_config(folder / ADAPTER_CONFIG)
     file = folder / ADAPTER_WEIGHTS
     read = read_tensor_file(file)
     adapter = Adapter(config, told, read.tensors, str(file))
     base = _base_of(config, folder / ADAPTER_CONFIG)
-    tensors, held = read_stored(base)
+    tensors, held = read_weight_files(base)
     files = {
         ADAPTER_CONFIG: hash_file(folder / ADAPTER_CONFIG),
         ADAPTER_WEIGHTS: read.hash,
@@ -220,43 +231,53 @@ def read_weights(folder: Path, *, adapted: bool) -> Weights:
 
 
 def read_adapter_config(file: Path) -> tuple[AdapterConfig, dict[str, Any]]:
-    """Return what is read of adapter_config.json, and all that it says.
+    """Return the parsed adapter_config.json, and its raw content.
 
     Raises:
-        UsageError: it is not there, of another method, or asks for what is not computed here.
+        UsageError: it is missing, of another method, or uses unsupported options.
     """
     told = read_json(file)
     try:
         config = msgspec.convert(told, AdapterConfig)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
-        raise UsageError(f"{file}: {error}") from None
+        raise UsageError(f"{file}: {error}", code="adapter.invalid-config") from None
     if config.peft_type.upper() != ADAPTER_METHOD:
-        raise UsageError(f"{file}: peft_type is {config.peft_type!r} (we know {ADAPTER_METHOD})")
+        raise UsageError(
+            f"{file}: peft_type is {config.peft_type!r} (supported: {ADAPTER_METHOD})",
+            code="adapter.unsupported",
+        )
     if config.bias != "none":
-        raise UsageError(f"{file}: bias is {config.bias!r}, which is not read here (only 'none')")
+        raise UsageError(
+            f"{file}: bias is {config.bias!r} (supported: 'none')",
+            code="adapter.unsupported",
+        )
     if isinstance(config.init_lora_weights, str) and config.init_lora_weights not in ADAPTER_INITS:
         raise UsageError(
-            f"{file}: init_lora_weights is {config.init_lora_weights!r}, which changes the base "
-            f"policy, too: not read here (only {', '.join(ADAPTER_INITS)})"
+            f"{file}: init_lora_weights is {config.init_lora_weights!r}, which also changes the "
+            f"base policy (supported: {', '.join(ADAPTER_INITS)})",
+            code="adapter.unsupported",
         )
     for name, value in told.items():
         if name not in _IDLE and value not in (None, False, {}, [], ""):
-            raise UsageError(f"{file}: {name} is set, which is not read here")
+            raise UsageError(
+                f"{file}: {name} is set, which is not supported", code="adapter.unsupported"
+            )
     return config, told
 
 
 def _base_of(config: AdapterConfig, file: Path) -> Path:
-    """Return the folder of the policy that an adapter is for."""
+    """Return the folder of the adapter's base policy."""
     try:
         return locate(config.base_model_name_or_path, config.revision).folder
     except UsageError as error:
         raise UsageError(
-            f"the base policy of this adapter cannot be had: {error} "
-            f"(base_model_name_or_path in {file} says where it is)"
+            f"the base policy of this adapter is not available: {error} "
+            f"(its path is base_model_name_or_path in {file})",
+            code="adapter.missing-base",
         ) from None
 
 
 def adapter_names(keys: Iterable[str], prefix: str) -> dict[str, str]:
-    """Return, of the names in a network's state, those of adapters, with their names in a file."""
+    """Map the adapter parameters in a network's state dict to their names in a file."""
     found = {key: _LEARNT.fullmatch(key) or _WHOLE.fullmatch(key) for key in keys}
     return {key: _BEFORE + prefix + m[1] + m[2] for key, m in found.items() if m is not None}

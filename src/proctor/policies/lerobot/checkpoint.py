@@ -1,9 +1,9 @@
-"""LeRobot checkpoints of every vintage: read whole or not at all, written so LeRobot loads them.
+"""Read LeRobot checkpoints of all versions, completely checked before use.
 
 config.json                                    the policy's type, inputs, sizes
 model.safetensors                              weights (before 0.4 also the statistics), or
-adapter_config.json, adapter_model.safetensors what an adapter changes of a base policy's
-policy_preprocessor.json, policy_postprocessor.json, and *.safetensors beside them (since 0.4)
+adapter_config.json, adapter_model.safetensors a LoRA adapter of a base policy
+policy_preprocessor.json, policy_postprocessor.json, and *.safetensors with statistics (since 0.4)
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from proctor.fingerprint import ConfigUse
 from proctor.system.optional import LOAD_ERRORS, import_failure
 
 try:
-    import safetensors  # noqa: F401  by what reads weights
+    import safetensors  # noqa: F401  needed to read weights
     import torch
 except LOAD_ERRORS as error:
     raise import_failure(error, "torch", "torch") from None
@@ -29,8 +29,8 @@ from proctor.policies.compatibility import (
     EMPTY_CAMERA,
     check_cameras,
     check_compatible,
-    inputs_from,
-    offered_key,
+    default_inputs,
+    source_key,
 )
 from proctor.policies.control_check import action_range, fps_notes, range_notes
 from proctor.policies.lerobot.adapter import BASE, read_weights
@@ -44,25 +44,25 @@ from proctor.policies.lerobot.families import families, family, import_attribute
 from proctor.policies.lerobot.location import locate, read_json
 from proctor.policies.lerobot.overrides import idle_overrides, override
 from proctor.policies.lerobot.pipelines import (
+    action_stats,
     default_pipelines,
-    demonstrated_actions,
-    describing,
-    disagreements,
     features_without_stats,
+    file_hashes,
     has_pipelines,
-    hashes_of,
+    normalization_conflicts,
     pipeline_files,
     read_pipelines,
     require_stats,
+    restrict_features,
 )
 from proctor.policies.lerobot.tensor_file import FileStates, hash_file
 from proctor.policies.lerobot.trained_fps import trained_fps
-from proctor.policies.lerobot.weights import Undrawn, fill, split_legacy
+from proctor.policies.lerobot.weights import SkipWeightInit, load_weights, split_legacy
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint
 from proctor.policies.runtime.network import Network
 
 NEWEST_LEROBOT = "0.6"
-FOLLOWED = "the processors are followed, as in LeRobot"
+FOLLOWED = "the processors are used, as in LeRobot"
 
 
 def load_policy(
@@ -74,12 +74,12 @@ def load_policy(
     compile, pad_to, rename_map, or any other.
 
     Raises:
-        UsageError: the checkpoint is not there, not whole, or not of a kind we know.
-        SpecMismatch: it does not fit the interface.
+        UsageError: the checkpoint is missing, incomplete, or of an unknown type.
+        SpecMismatch: it does not match the interface.
     """
     located = locate(path, revision)
     parts = read_checkpoint(located.folder, overrides, interface)
-    actions = demonstrated_actions(parts.postprocessor)
+    actions = action_stats(parts.postprocessor)
     about_control = [
         *fps_notes(trained_fps(located.folder), interface),
         *range_notes(None if actions is None else action_range(actions), interface),
@@ -90,30 +90,32 @@ def load_policy(
     return ChunkPolicy(parts, overrides.get("device") or "auto")
 
 
-def stated_config(folder: Path, overrides: Mapping[str, Any]) -> CheckpointConfig:
-    """Return what an evaluation makes of a checkpoint's config; nothing else of it is read.
+def config_with_overrides(folder: Path, overrides: Mapping[str, Any]) -> CheckpointConfig:
+    """Return a checkpoint's config with the overrides of an evaluation; reads nothing else.
 
     Raises:
-        UsageError: it cannot be read, or not be changed so.
+        UsageError: the config is unreadable, or an override invalid.
     """
     return override(read_config(folder)[1], overrides, ConfigUse.EVALUATION)
 
 
-def stated_interface(path: str, revision: str | None, overrides: Mapping[str, Any]) -> Interface:
-    """Return what a checkpoint looks at, by the names that it is shown it under, and its actions.
+def checkpoint_interface(
+    path: str, revision: str | None, overrides: Mapping[str, Any]
+) -> Interface:
+    """Return the inputs of a checkpoint, by the client's names, and its action size.
 
-    A place for a camera that is not there is not asked for: a black picture would be looked at.
+    Placeholder cameras are left out: the policy would use a black image for them.
 
     Raises:
         UsageError: its files cannot be read.
     """
     folder = locate(path, revision).folder
     _, stated, _ = read_config(folder)
-    config = stated_config(folder, overrides)
+    config = config_with_overrides(folder, overrides)
     renames = dict(config.rename_map or {})
     if not renames and has_pipelines(folder):
         renames = read_pipelines(folder, config, stated)[0].rename_map
-    named = {offered_key(key, renames): f for key, f in config.input_features.items()}
+    named = {source_key(key, renames): f for key, f in config.input_features.items()}
     features = {key: f for key, f in named.items() if not key.startswith(EMPTY_CAMERA)}
     return Interface("the client", features, ActionSpec(config.action_dim))
 
@@ -129,8 +131,8 @@ def read_checkpoint(
     ``overrides`` may hold the flags of ``use``.
 
     Raises:
-        UsageError: what is wrong, in which file.
-        SpecMismatch: the policy does not fit ``interface``.
+        UsageError: naming the file and the fault.
+        SpecMismatch: the policy does not match ``interface``.
     """
     states = FileStates(folder)
     plugin, stated, notes = read_config(folder)
@@ -147,31 +149,31 @@ def read_checkpoint(
         require_stats(folder, config, inputs, outputs)
         pre, post = default_pipelines(config, inputs, outputs, legacy_in=folder)
     raw = features_without_stats(config, pre, post)
-    if raw and use is ConfigUse.EVALUATION:  # a training takes the dataset's
-        notes.append(f"{folder} has no statistics for {', '.join(raw)}: used as they come")
-    odd = disagreements(config, pre, post)
+    if raw and use is ConfigUse.EVALUATION:  # training uses the dataset's statistics
+        notes.append(f"{folder} has no statistics for {', '.join(raw)}: not normalised")
+    odd = normalization_conflicts(config, pre, post)
     if odd and use is ConfigUse.EVALUATION:
         notes.append(f"{folder}: in config.json {'; '.join(odd)}: {FOLLOWED}")
-    pre = pre.renaming(config.rename_map)
+    pre = pre.with_rename_map(config.rename_map)
     if interface is not None:
-        given, config = config, config.made_for(interface, pre.rename_map, use)
+        given, config = config, config.for_interface(interface, pre.rename_map, use)
         check_compatible(config.features, interface, pre.rename_map, use)
-        pre, post = (describing(pipeline, config.features) for pipeline in (pre, post))
+        pre, post = (restrict_features(pipeline, config.features) for pipeline in (pre, post))
         lost = [key for key in given.input_features if key not in config.input_features]
         if lost:
             check_cameras(lost, config.input_features, interface, pre.rename_map)
-            notes.append(f"{interface.name} has no {', '.join(lost)}: the policy does without")
+            notes.append(f"{interface.name} has no {', '.join(lost)}: the policy runs without")
     small = {"config.json": folder / "config.json"} | pipeline_files(folder)
     files = weights.files | {name: hash_file(file) for name, file in small.items()}
-    with Undrawn():
-        network = built_network(plugin, config)
+    with SkipWeightInit():
+        network = build_network(plugin, config)
     where, merged = str(weights.file), weights.merging(use)
-    unused = fill(network, tensors, plugin.prefix, where, merged)
+    unused = load_weights(network, tensors, plugin.prefix, where, merged)
     unused = [key for key in unused if not key.endswith("num_batches_tracked")]
     if unused:
-        notes.append(f"{weights.file}: {len(unused)} tensors are of no use, such as {unused[0]}")
+        notes.append(f"{weights.file}: {len(unused)} tensors are unused, such as {unused[0]}")
     states.check(name for name in files if not name.startswith(BASE))
-    hashes = {name: found.result() for name, found in files.items()} | hashes_of(pre)
+    hashes = {name: found.result() for name, found in files.items()} | file_hashes(pre)
     learning = weights.adapter if use is ConfigUse.TRAINING else None
     told = tuple(notes)
     return LoadedCheckpoint(
@@ -179,30 +181,33 @@ def read_checkpoint(
     )
 
 
-def build_network(plugin: CheckpointPlugin, config: CheckpointConfig) -> Network:
-    """Build the network of a family, on torch's current default device."""
+def instantiate_network(plugin: CheckpointPlugin, config: CheckpointConfig) -> Network:
+    """Instantiate a family's network, on torch's current default device."""
     network: Network = import_attribute(plugin.network)(config)
     return network
 
 
-def built_network(plugin: CheckpointPlugin, config: CheckpointConfig) -> Network:
+def build_network(plugin: CheckpointPlugin, config: CheckpointConfig) -> Network:
     """Build the network that ``config`` describes.
 
     Raises:
-        UsageError: there is none, in the words of the layer that cannot be; or no memory for it.
+        UsageError: the config describes no valid network, or memory runs out.
     """
     try:
-        return build_network(plugin, config)
+        return instantiate_network(plugin, config)
     except (RuntimeError, ValueError, TypeError, ArithmeticError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
-        raise UsageError(f"no {config.type} can be built from its config: {reason}") from None
+        raise UsageError(
+            f"cannot build the {config.type} network from its config: {reason}",
+            code="policy.cannot-build",
+        ) from None
 
 
 def read_config(folder: Path) -> tuple[CheckpointPlugin, CheckpointConfig, list[str]]:
-    """Return what config.json describes, and notes on what we made of it.
+    """Return the family and config of config.json, and notes about unknown or missing fields.
 
     Raises:
-        UsageError: no or unreadable config.json, or a policy type that we do not know.
+        UsageError: config.json is missing or unreadable, or the policy type is unknown.
     """
     file = folder / "config.json"
     raw = read_json(file)
@@ -212,19 +217,21 @@ def read_config(folder: Path) -> tuple[CheckpointPlugin, CheckpointConfig, list[
         known = families()
         matching = [name for name, plugin in known.items() if plugin.signature_fields <= raw.keys()]
         if len(matching) != 1:
-            raise UsageError(f"{file} states no type (we know {', '.join(known)})")
+            raise UsageError(
+                f"{file} states no type (known: {', '.join(known)})", code="policy.unknown-type"
+            )
         kind = matching[0]
         notes.append(f"{file} states no type; its fields are those of {kind}")
     plugin = family(kind) if isinstance(kind, str) else None
     if plugin is None:
-        raise UsageError(f"{file}: {unknown_family(str(kind))}")
+        raise UsageError(f"{file}: {unknown_family(str(kind))}", code="policy.unknown-type")
     config = decode_config(raw, _config_class(plugin), str(file))
     if config.unknown:
-        notes.append(f"{file}: unknown to us and left alone: {', '.join(config.unknown)}")
+        notes.append(f"{file}: unknown fields, ignored: {', '.join(config.unknown)}")
     saved = [f.name for f in fields(config) if is_saved(f.name, type(config))]
     missing = [name for name in saved if name not in raw and name not in ("type",)]
     if missing:
-        notes.append(f"{file}: not stated, so LeRobot 0.6's defaults: {', '.join(missing)}")
+        notes.append(f"{file}: missing fields, set to LeRobot 0.6's defaults: {', '.join(missing)}")
     return plugin, config, notes
 
 
@@ -236,18 +243,18 @@ def _config_class(plugin: CheckpointPlugin) -> type[CheckpointConfig]:
 def fresh_policy(
     plugin: CheckpointPlugin, config: CheckpointConfig, interface: Interface
 ) -> ChunkPolicy:
-    """Return a policy with random weights, always the same ones, that fits ``interface``."""
+    """Return a policy for ``interface`` with random weights of a fixed seed."""
     if not config.input_features:
         action = Feature(FeatureKind.ACTION, (interface.action.size,), "float32")
         config = replace(
-            config, input_features=inputs_from(interface), output_features={ACTION: action}
+            config, input_features=default_inputs(interface), output_features={ACTION: action}
         )
     config.validate()
     check_compatible(config.features, interface, config.rename_map or {})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        network = built_network(plugin, config)
+        network = build_network(plugin, config)
     pre, post = default_pipelines(config, {}, {})
-    pre = pre.renaming(config.rename_map)
+    pre = pre.with_rename_map(config.rename_map)
     parts = LoadedCheckpoint(config, network, plugin.prefix, pre, post)
     return ChunkPolicy(parts, config.device or "auto")

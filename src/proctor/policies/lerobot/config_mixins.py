@@ -1,4 +1,4 @@
-"""Behaviour that the configs of several policy families share; the fields are each family's own.
+"""Mixins for the configs of several policy families; each family declares the fields itself.
 
 No torch here: `--help` reads configs.
 """
@@ -12,10 +12,17 @@ from proctor.policies.lerobot.presets import (
     SampleWindows,
     ScheduleSettings,
     TrainingPreset,
-    adam_of,
+    adam_settings,
     cosine_preset,
 )
 from proctor.policies.lerobot.rtc_config import read_rtc
+
+NOISE_SCHEDULE_CHOICES = {
+    "noise_scheduler_type": ("DDPM", "DDIM"),
+    "prediction_type": ("epsilon", "sample"),
+    "beta_schedule": ("squaredcos_cap_v2", "linear", "scaled_linear", "sigmoid"),
+}
+"""Values of the noise schedule's fields that ``blocks/schedule.py`` implements."""
 
 
 class ChunkMixin:
@@ -36,7 +43,8 @@ class ChunkMixin:
         """
         if not 1 <= self.n_action_steps <= self.chunk_size:
             raise UsageError(
-                f"n_action_steps is {self.n_action_steps} (choose 1-{self.chunk_size}, the chunk)"
+                f"n_action_steps is {self.n_action_steps} (choose 1-{self.chunk_size}, the chunk)",
+                code="policy.out-of-range",
             )
 
 
@@ -72,7 +80,7 @@ class DenoisingMixin:
             num_warmup_steps=self.scheduler_warmup_steps,
             name=self.scheduler_name,
         )
-        return TrainingPreset(adam_of(self), schedule)
+        return TrainingPreset(adam_settings(self), schedule)
 
     def check_lengths(self) -> None:
         """Refuse more actions than the horizon holds, or more denoising steps than were trained.
@@ -84,12 +92,14 @@ class DenoisingMixin:
         if not 1 <= self.n_action_steps <= longest:
             raise UsageError(
                 f"n_action_steps is {self.n_action_steps} (choose 1-{longest}: horizon "
-                f"{self.horizon} less the {self.n_obs_steps - 1} past steps)"
+                f"{self.horizon} less the {self.n_obs_steps - 1} past steps)",
+                code="policy.out-of-range",
             )
         steps = self.num_inference_steps
         if steps is not None and not 1 <= steps <= self.num_train_timesteps:
             raise UsageError(
-                f"num_inference_steps is {steps} (choose 1-{self.num_train_timesteps})"
+                f"num_inference_steps is {steps} (choose 1-{self.num_train_timesteps})",
+                code="policy.out-of-range",
             )
 
 

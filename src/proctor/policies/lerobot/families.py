@@ -1,6 +1,6 @@
-"""Which policies LeRobot's checkpoints can hold, by the ``type`` in their config.json.
+"""Policy families of LeRobot checkpoints, by the ``type`` in their config.json.
 
-Names of classes as strings: nothing is imported before it is asked for.
+Classes are named by strings, so that a family is imported only when it is used.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FAMILIES = {
 }
 
 FORMER_NAMES = {"act_words": "language_act"}
-"""Types that were renamed, with their names today: old checkpoints and run folders still load."""
+"""Former types and their current names: old checkpoints and run folders still load."""
 
 ELSEWHERE = frozenset(
     {
@@ -35,23 +35,20 @@ ELSEWHERE = frozenset(
         "sarm", "vla_jepa", "wall_x",
     }
 )  # fmt: skip
-"""Families of LeRobot's that have no network here."""
+"""LeRobot's families that Proctor does not implement."""
 
 
 def unknown_family(kind: str) -> str:
-    """Return what to say of a ``type`` that is none of ours: which there are, and what to do."""
+    """Return the error text for an unknown ``type``: the known types, and what to do."""
     known = families()
-    told = f"unknown type {kind!r} (we know {', '.join(known)})"
+    text = f"unknown type {kind!r} (known: {', '.join(known)})"
     if kind in ELSEWHERE:
-        return (
-            f"{told}; {kind} can be served by its own server, and examined from here: "
-            "--policy.type=remote"
-        )
-    return told + did_you_mean(kind, known)
+        return f"{text}; {kind} can be evaluated through its own server: --policy.type=remote"
+    return text + did_you_mean(kind, known)
 
 
 def family(name: str) -> CheckpointPlugin | None:
-    """Return the family called ``name``, importing no other; None where there is none."""
+    """Return the family called ``name``, importing no other; None if unknown."""
     name = FORMER_NAMES.get(name, name)
     if name in FAMILIES:
         ours: CheckpointPlugin = import_attribute(FAMILIES[name])
@@ -61,14 +58,14 @@ def family(name: str) -> CheckpointPlugin | None:
 
 
 def families() -> dict[str, CheckpointPlugin]:
-    """Return every family there is, ours and those of others: for files that do not name theirs."""
+    """Return all families, Proctor's and those of plug-ins."""
     names = {*FAMILIES, *(entry.name for entry in entry_points(group="proctor.policies"))}
     found = {name: family(name) for name in sorted(names)}
     return {name: plugin for name, plugin in found.items() if plugin is not None}
 
 
 def family_steps() -> dict[str, str]:
-    """Return where the pipeline steps are that families declare, by LeRobot's name for them."""
+    """Return the pipeline steps of all families: LeRobot's names to module:ATTRIBUTE."""
     return {name: place for plugin in families().values() for name, place in plugin.steps.items()}
 
 
@@ -82,6 +79,6 @@ def optimizer_groups(kind: str) -> Any:
 
 
 def import_attribute(place: str) -> Any:
-    """Return what ``place`` (package.module:ATTRIBUTE) names."""
+    """Import the attribute named by ``place`` (package.module:ATTRIBUTE)."""
     module, _, attribute = place.partition(":")
     return getattr(importlib.import_module(module), attribute)

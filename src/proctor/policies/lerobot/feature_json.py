@@ -1,4 +1,4 @@
-"""Features as LeRobot's JSON files have them: type and shape, channels first."""
+"""Encode and decode features as in LeRobot's JSON files: type and channels-first shape."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class _Written:
 
 
 def channels_first(feature: Feature) -> tuple[int, ...]:
-    """Return the shape of the feature's tensors: [C, H, W] of an image."""
+    """Return the shape of the feature's tensors: [C, H, W] for an image."""
     if feature.kind is not FeatureKind.VISUAL:
         return feature.shape
     return (*feature.shape[-1:], *feature.shape[:-1])
 
 
 def decode_features(raw: Mapping[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
-    """Return ``raw`` with the features in ``fields`` as we have them, still to be converted.
+    """Return ``raw`` with the features in ``fields`` as builtins of ``Feature``.
 
     Raises:
-        msgspec.ValidationError: one is none, in the words of the file.
+        msgspec.ValidationError: one is not a feature.
     """
     decoded = dict(raw)
     for field in fields:
@@ -40,7 +40,7 @@ def decode_features(raw: Mapping[str, Any], fields: tuple[str, ...]) -> dict[str
 
 
 def encode_features(features: Mapping[str, Feature]) -> dict[str, Any]:
-    """Return features as they stand in a file."""
+    """Return features as in LeRobot's JSON."""
     return {
         key: {"type": feature.kind.value, "shape": list(channels_first(feature))}
         for key, feature in features.items()

@@ -1,4 +1,4 @@
-"""New policies with random weights: what ``--policy.type`` makes of any family."""
+"""Makes new policies with random weights, for ``--policy.type`` of any family."""
 
 from __future__ import annotations
 

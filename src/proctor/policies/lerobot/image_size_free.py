@@ -1,4 +1,4 @@
-"""Configs of policies that take pictures of any size, and are trained for any robot."""
+"""Configs of policies that accept images of any size and can be trained for any robot."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import replace
 
 from proctor.features import ACTION, Interface
 from proctor.fingerprint import ConfigUse
-from proctor.policies.compatibility import with_offered_sizes
+from proctor.policies.compatibility import adopt_feature_sizes
 from proctor.policies.lerobot.config import ConfigT
 
 
-def with_sizes_of(
+def with_interface_sizes(
     interface: Interface, config: ConfigT, renames: Mapping[str, str], use: ConfigUse
 ) -> ConfigT:
-    """Return ``config`` for pictures as they come and, to be trained, states and actions too.
+    """Return ``config`` with the interface's image sizes; for training also state and action.
 
     Raises:
-        UsageError: it cannot be.
+        UsageError: the sizes are invalid for the policy.
     """
-    fitted = with_offered_sizes(config.features, interface, renames, use)
+    fitted = adopt_feature_sizes(config.features, interface, renames, use)
     outputs = {ACTION: fitted.pop(ACTION)}
     made = replace(config, input_features=fitted, output_features=outputs)
     made.validate()

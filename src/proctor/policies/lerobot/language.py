@@ -18,16 +18,16 @@ from proctor.policies.lerobot.step import OURS, ProcessorStep, PromptInputs
 from proctor.policies.lerobot.tokenizer import FOLDER, MOST_TOKENS, TextTokenizer, Tokenizers
 
 TASK = "task"
-"""The only source of instructions that ``task_key`` may name."""
+"""The only supported value of ``task_key``."""
 _TRIED = "Task: push the puck, State: 0 255;\n"
-"""Words that a tokenizer has to have numbers for, before anything begins."""
+"""Prompt that every tokenizer must encode, checked before anything starts."""
 
 
 @dataclass(frozen=True)
 class NewLine(ProcessorStep):
     """Append a new line to every instruction without one; families register it by their name."""
 
-    def hear(self, told: PromptInputs) -> PromptInputs:
+    def encode_prompt(self, told: PromptInputs) -> PromptInputs:
         """Change the instructions."""
         words = (text if text.endswith("\n") else f"{text}\n" for text in told.words)
         return replace(told, words=tuple(words))
@@ -35,15 +35,15 @@ class NewLine(ProcessorStep):
 
 @dataclass(frozen=True)
 class Tokenize(ProcessorStep):
-    """Number the words: ``LANGUAGE_TOKENS`` int64 [B, max_length], ``LANGUAGE_MASK`` bool.
+    """Tokenize prompts: ``LANGUAGE_TOKENS`` int64 [B, max_length], ``LANGUAGE_MASK`` bool.
 
-    Always of that length, whatever ``padding`` says: LeRobot fills up to the longest of a batch
-    where it is "longest", and what a network makes of one row then depends on the others. A network
-    that is given the mask and uses it returns the same for both.
+    Prompts are always padded to ``max_length``, whatever ``padding`` is. LeRobot's "longest" pads
+    to the longest prompt of a batch, so a row would depend on the others. A network that uses the
+    mask gives the same result for both.
     """
 
     registry_name: ClassVar[str] = "tokenizer_processor"
-    tells: ClassVar[bool] = True
+    adds_prompt_inputs: ClassVar[bool] = True
     artifacts: ClassVar[Mapping[str, str]] = {"tokenizer_name": "inside"}
     max_length: int = 512
     task_key: str = TASK
@@ -53,30 +53,33 @@ class Tokenize(ProcessorStep):
     tokenizer_name: str | None = None
     tokenizer: TextTokenizer | None = field(default=None, metadata=OURS)
     inside: str = field(default=FOLDER, metadata=OURS)
-    """The checkpoint's folder that has it, where it has."""
+    """Folder of the tokenizer inside the checkpoint."""
 
-    def hear(self, told: PromptInputs) -> PromptInputs:
-        """Add the numbers.
+    def encode_prompt(self, told: PromptInputs) -> PromptInputs:
+        """Add tokens and mask.
 
         Raises:
-            UsageError: there are too many, and the checkpoint says that none may be left out.
+            UsageError: the prompt is too long, and the checkpoint forbids truncation.
         """
         tokenizer = self.tokenizer
-        assert tokenizer is not None, "a pipeline is equipped before it is used"
+        assert tokenizer is not None, "with_tokenizers is called before use"
         most, pad = self.max_length, tokenizer.pad
         tokens = np.full((len(told.words), most), pad, np.int64)
         mask = np.zeros(tokens.shape, np.bool_)
         for row, text in enumerate(told.words):
             ids = tokenizer.encode(text, most if self.truncation else None)
             if len(ids) > most:
-                raise UsageError(f"{text[:60]!r} has {len(ids)} tokens (at most {most})")
+                raise UsageError(
+                    f"{text[:60]!r} has {len(ids)} tokens (at most {most})",
+                    code="policy.prompt-too-long",
+                )
             start = 0 if self.padding_side == "right" else most - len(ids)
-            place = slice(start, start + len(ids))
-            tokens[row, place], mask[row, place] = ids, True
+            span = slice(start, start + len(ids))
+            tokens[row, span], mask[row, span] = ids, True
         return replace(told, arrays={**told.arrays, LANGUAGE_TOKENS: tokens, LANGUAGE_MASK: mask})
 
     def config(self) -> dict[str, Any]:
-        """Return how words are numbered, in LeRobot's order."""
+        """Return the tokenizer's settings, in LeRobot's order."""
         named = {} if self.tokenizer_name is None else {"tokenizer_name": self.tokenizer_name}
         return {
             "max_length": self.max_length,
@@ -88,53 +91,61 @@ class Tokenize(ProcessorStep):
         }
 
     def files(self) -> dict[str, bytes]:
-        """Return the tokenizer's."""
+        """Return the tokenizer's files."""
         held = {} if self.tokenizer is None else self.tokenizer.files
         return {f"{self.inside}/{name}": content for name, content in held.items()}
 
     def check(self, where: str) -> None:
-        """Refuse what words cannot be numbered by."""
-        check_task(self.task_key, where)
+        """Refuse unsupported settings."""
+        check_task_key(self.task_key, where)
         if not 1 <= self.max_length <= MOST_TOKENS:
-            raise UsageError(f"{where}: max_length is {self.max_length} (choose 1-{MOST_TOKENS})")
+            raise UsageError(
+                f"{where}: max_length is {self.max_length} (choose 1-{MOST_TOKENS})",
+                code="checkpoint.unsupported-step",
+            )
         choices = {"padding_side": ("right", "left"), "padding": ("max_length", "longest")}
         for name, known in choices.items():
             if getattr(self, name) not in known:
                 raise UsageError(
-                    f"{where}: {name} is {getattr(self, name)!r} (we know {', '.join(known)})"
+                    f"{where}: {name} is {getattr(self, name)!r} (choose {', '.join(known)})",
+                    code="checkpoint.unsupported-step",
                 )
 
-    def equipped(self, tokenizers: Tokenizers) -> Tokenize:
+    def with_tokenizers(self, tokenizers: Tokenizers) -> Tokenize:
         """Return the step with its tokenizer.
 
         Raises:
-            UsageError: it is not to be had.
+            UsageError: the tokenizer is not available.
         """
         tokenizer = tokenizers.find(self.tokenizer_name, self.inside)
         tokenizer.encode(_TRIED)
         _ = tokenizer.pad
-        return replace(self, tokenizer=tokenizer, inside=FOLDER)  # where it is written
+        return replace(self, tokenizer=tokenizer, inside=FOLDER)  # where a new checkpoint has it
 
 
-def check_room(steps: Sequence[ProcessorStep], most: int) -> None:
-    """Refuse prompts of more tokens than a network has places for.
+def check_prompt_length(steps: Sequence[ProcessorStep], most: int) -> None:
+    """Refuse prompts with more tokens than the network has position embeddings.
 
     Raises:
-        UsageError: the steps before it make such.
+        UsageError: a tokenizer step makes longer prompts.
     """
     for step in steps:
         if isinstance(step, Tokenize) and step.max_length > most:
             raise UsageError(
-                f"{step.registry_name}: max_length is {step.max_length}, and the policy has places "
-                f"for {most} tokens"
+                f"{step.registry_name}: max_length is {step.max_length}, but the policy takes at "
+                f"most {most} tokens",
+                code="policy.prompt-too-long",
             )
 
 
-def check_task(key: str, where: str) -> None:
-    """Refuse another source of instructions than the task.
+def check_task_key(key: str, where: str) -> None:
+    """Refuse a ``task_key`` other than the task.
 
     Raises:
         UsageError: naming the step.
     """
     if key != TASK:
-        raise UsageError(f"{where}: task_key is {key!r}, and words come from {TASK!r} only")
+        raise UsageError(
+            f"{where}: task_key is {key!r} (supported: {TASK!r})",
+            code="checkpoint.unsupported-step",
+        )

@@ -1,4 +1,4 @@
-"""What the configs of policies with a language model have in common."""
+"""Base config of policies with a language model."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from proctor.policies.lerobot.config import CheckpointConfig, run_flag
 
 @dataclass
 class LanguageConfig(CheckpointConfig):
-    """A policy that is told its task by tokens; its weights stay what their file has.
+    """Config of a policy with tokenized instructions; weights keep their file's dtype.
 
-    Its ``processing`` puts a ``Tokenize`` step among the usual ones.
+    Its ``processing`` adds a ``Tokenize`` step to the usual ones.
     """
 
     dtype: str | None = field(
         default=None,
-        metadata=run_flag("weights: float32, bfloat16, float16; else as their file has them")
+        metadata=run_flag("dtype of the weights: float32, bfloat16, float16 (default: the file's)")
         | flag_only_for(ConfigUse.EVALUATION),
     )
 
     @property
     def language_conditioned(self) -> bool:
-        """It is."""
+        """Whether the policy needs an instruction: always."""
         return True

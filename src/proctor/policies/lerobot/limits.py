@@ -1,4 +1,4 @@
-"""Sizes that a policy may have: a config may come from anywhere, and building it takes memory."""
+"""Limits on the sizes in a policy's config, which may be untrusted: a network takes memory."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from proctor.features import Feature
 from proctor.policies.lerobot.feature_json import channels_first
 
 MOST_PIXELS, MOST_NUMBERS = 4096, 100_000
-"""Of an image's side, and of a state or an action."""
+"""Largest side of an image, and largest state or action."""
 MOST_WIDTH, MOST_LAYERS, MOST_STEPS = 16_384, 200, 10_000
-"""Of any network that we know how to build, several times over."""
+"""Several times the sizes of any supported network."""
 
 
 def check_sizes(config: Any, most: Mapping[str, int]) -> None:
-    """Refuse sizes of a network below 1 or above what can be meant: building it would take all.
+    """Refuse sizes below 1 or above the limits in ``most``.
 
     Raises:
         UsageError: naming the field.
@@ -25,22 +25,27 @@ def check_sizes(config: Any, most: Mapping[str, int]) -> None:
         value = getattr(config, name)
         for size in value if isinstance(value, list) else [value]:
             if not 1 <= size <= limit:
-                raise UsageError(f"{name} is {value} (choose 1-{limit})")
+                raise UsageError(
+                    f"{name} is {value} (choose 1-{limit})", code="policy.out-of-range"
+                )
 
 
 def check_choices(config: Any, choices: Mapping[str, Sequence[str]]) -> None:
-    """Refuse a name that is none of those a field may have.
+    """Refuse values that are not among a field's choices.
 
     Raises:
         UsageError: naming the field.
     """
     for name, known in choices.items():
         if getattr(config, name) not in known:
-            raise UsageError(f"{name} is {getattr(config, name)!r} (choose {', '.join(known)})")
+            raise UsageError(
+                f"{name} is {getattr(config, name)!r} (choose {', '.join(known)})",
+                code="policy.unknown-choice",
+            )
 
 
 def check_sides(config: Any, *names: str) -> None:
-    """Refuse what is no height and width of an image; None is one that is left alone.
+    """Refuse values that are not [height, width]; None is allowed.
 
     Raises:
         UsageError: naming the field.
@@ -48,25 +53,74 @@ def check_sides(config: Any, *names: str) -> None:
     for name in names:
         sides = getattr(config, name)
         if sides is not None and (len(sides) != 2 or min(sides) < 1 or max(sides) > MOST_PIXELS):
-            raise UsageError(f"{name} is {sides}, expected [height, width]")
+            raise UsageError(
+                f"{name} is {sides}, expected [height, width]", code="policy.invalid-shape"
+            )
+
+
+def check_crop(name: str, crop: Sequence[int] | None, image: Sequence[int]) -> None:
+    """Refuse a crop that is larger than the image; both are (height, width).
+
+    Raises:
+        UsageError: naming the field.
+    """
+    height, width = image
+    if crop is not None and (crop[0] > height or crop[1] > width):
+        raise UsageError(
+            f"{name} {list(crop)} is larger than the {height}x{width} image",
+            code="policy.crop-too-large",
+        )
+
+
+def check_same_shape(policy: str, features: Mapping[str, Feature], cameras: Sequence[str]) -> None:
+    """Refuse cameras of different shapes, for a policy whose image encoder takes one shape.
+
+    Raises:
+        UsageError: naming the shapes.
+    """
+    shapes = {features[key].shape for key in cameras}
+    if len(shapes) > 1:
+        raise UsageError(
+            f"{policy}'s cameras differ in shape: {sorted(shapes)}",
+            code="policy.camera-shapes-differ",
+        )
+
+
+def check_embedding_width(config: Any, name: str) -> None:
+    """Refuse a width that a sinusoidal embedding, half sines and half cosines, cannot have.
+
+    Raises:
+        UsageError: naming the field.
+    """
+    width = getattr(config, name)
+    if width < 4 or width % 2:
+        raise UsageError(
+            f"{name} is {width}, expected an even number of at least 4", code="policy.out-of-range"
+        )
 
 
 def check_camera(key: str, feature: Feature) -> None:
-    """Refuse pictures that are not of three colours, or too large."""
+    """Refuse images without three channels, or too large ones."""
     shape = channels_first(feature)
     if len(shape) != 3 or shape[0] != 3 or not all(0 < n <= MOST_PIXELS for n in shape):
-        raise UsageError(f"camera {key} has shape {list(shape)}, expected [3, H, W]")
+        raise UsageError(
+            f"camera {key} has shape {list(shape)}, expected [3, H, W]", code="policy.invalid-shape"
+        )
 
 
 def check_vector(key: str, shape: tuple[int, ...]) -> None:
-    """Refuse what is no vector, or one too long."""
+    """Refuse features that are not vectors, or too long ones."""
     if len(shape) != 1 or not 1 <= shape[0] <= MOST_NUMBERS:
-        raise UsageError(f"{key} has shape {list(shape)}, expected [1-{MOST_NUMBERS}]")
+        raise UsageError(
+            f"{key} has shape {list(shape)}, expected [1-{MOST_NUMBERS}]",
+            code="policy.invalid-shape",
+        )
 
 
 def check_backbone(config: Any) -> None:
-    """Refuse a vision backbone that we have no network for."""
+    """Refuse an unsupported vision backbone."""
     if config.vision_backbone not in ("resnet18", "resnet34"):
         raise UsageError(
-            f"vision_backbone is {config.vision_backbone!r} (we have resnet18, resnet34)"
+            f"vision_backbone is {config.vision_backbone!r} (choose resnet18, resnet34)",
+            code="policy.unknown-choice",
         )

@@ -1,4 +1,4 @@
-"""Where a checkpoint is: a folder here, or a repository on the Hugging Face Hub; its JSON files."""
+"""Find a checkpoint: a local folder or a repository on the Hugging Face Hub; read its JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FILES = [
     "special_tokens_map.json",
     "action_tokenizer*",
 ]
-"""Of a repository, those that a policy is read from; never code."""
+"""Files of a repository that are downloaded; never code."""
 
 
 @dataclass(frozen=True)
@@ -36,53 +36,63 @@ def locate(path: str, revision: str | None = None) -> CheckpointFolder:
     """Return the folder of a checkpoint, downloaded first where ``path`` is a Hub id.
 
     Raises:
-        UsageError: no such folder or repository, no config.json in it, or no way to the Hub.
+        UsageError: no such folder or repository, no config.json in it, or no connection.
     """
-    here = folder_here(path, revision)
+    here = local_folder(path, revision)
     if here is not None:
         return CheckpointFolder(here)
     downloaded = download(path, revision, FILES)
     return CheckpointFolder(_with_config(downloaded), commit=downloaded.name)
 
 
-def stated_config(path: str) -> dict[str, Any]:
-    """Return what a checkpoint's config.json says; of one on the Hub, nothing else is downloaded.
+def read_config_json(path: str) -> dict[str, Any]:
+    """Return a checkpoint's config.json; from the Hub, only this file is downloaded.
 
     Raises:
-        UsageError: there is no checkpoint, or its config.json cannot be read.
+        UsageError: there is no checkpoint, or its config.json is unreadable.
     """
-    folder = folder_here(path) or download(path, None, FILES[:1])
+    folder = local_folder(path) or download(path, None, FILES[:1])
     file = folder / FILES[0]
     try:
         stated = json.loads(read_regular_file(file))
     except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"cannot read {file}: {error}") from None
+        raise UsageError(f"cannot read {file}: {error}", code="checkpoint.unreadable") from None
     if not isinstance(stated, dict):
-        raise UsageError(f"{file} is no config of a policy")
+        raise UsageError(f"{file} holds no JSON object", code="checkpoint.unreadable")
     return stated
 
 
-def folder_here(path: str, revision: str | None = None) -> Path | None:
-    """Return the folder of a checkpoint on this machine; None where ``path`` is a Hub id.
+def local_folder(path: str, revision: str | None = None) -> Path | None:
+    """Return the folder of a local checkpoint; None if ``path`` is a Hub id.
 
-    Links are followed here, once: ``checkpoints/last`` may name another folder a moment later.
+    Symbolic links are resolved here, once: ``checkpoints/last`` may change later.
 
     Raises:
-        UsageError: no such folder, or no config.json in it, and no Hub id either.
+        UsageError: ``path`` is neither a folder with config.json nor a Hub id.
     """
     try:
         folder = Path(path).expanduser()
         folder.exists()
     except (OSError, ValueError, RuntimeError) as error:
-        raise UsageError(f"{path} cannot be the path of a checkpoint: {error}") from None
+        raise UsageError(
+            f"{path} is not a valid path of a checkpoint: {error}", code="checkpoint.not-found"
+        ) from None
     if folder.is_dir():
         if revision is not None:
-            raise UsageError(f"{path} is a folder here; a revision is for checkpoints on the Hub")
+            raise UsageError(
+                f"{path} is a local folder; --policy.revision is for checkpoints on the Hub",
+                code="checkpoint.revision-of-folder",
+            )
         return _with_config(folder).resolve()
     if folder.exists():
-        raise UsageError(f"{path} is a file; give the folder that holds config.json")
+        raise UsageError(
+            f"{path} is a file; give the folder that holds config.json", code="checkpoint.not-found"
+        )
     if not HUB_ID.fullmatch(path):
-        raise UsageError(f"{path} does not exist (and is no Hub id, which reads owner/name)")
+        raise UsageError(
+            f"{path} does not exist (and is not a Hub id, owner/name)",
+            code="checkpoint.not-found",
+        )
     return None
 
 
@@ -90,27 +100,38 @@ def _with_config(folder: Path) -> Path:
     if (folder / "config.json").is_file():
         return folder
     if (folder / "pretrained_model" / "config.json").is_file():
-        raise UsageError(f"{folder} has no config.json; did you mean {folder}/pretrained_model?")
+        raise UsageError(
+            f"{folder} has no config.json; did you mean {folder}/pretrained_model?",
+            code="checkpoint.not-found",
+        )
     last = folder / "checkpoints" / "last" / "pretrained_model"
     if (last / "config.json").is_file():
-        raise UsageError(f"{folder} has no config.json; did you mean {last}?")
-    raise UsageError(f"{folder} has no config.json, so it is not a checkpoint")
+        raise UsageError(
+            f"{folder} has no config.json; did you mean {last}?", code="checkpoint.not-found"
+        )
+    raise UsageError(
+        f"{folder} has no config.json, so it is not a checkpoint", code="checkpoint.not-found"
+    )
 
 
 def read_json(file: Path) -> dict[str, Any]:
     """Return the JSON object in ``file``.
 
     Raises:
-        UsageError: it is not there or is none.
+        UsageError: the file is missing, unreadable or not a JSON object.
     """
     try:
         raw = json.loads(read_regular_file(file))
     except FileNotFoundError:
-        raise UsageError(f"{file.parent} has no {file.name}") from None
+        raise UsageError(
+            f"{file.parent} has no {file.name}", code="checkpoint.missing-file"
+        ) from None
     except OSError as error:
-        raise UsageError(f"cannot read {file}: {error.strerror}") from None
+        raise UsageError(
+            f"cannot read {file}: {error.strerror}", code="checkpoint.unreadable"
+        ) from None
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{file} is not JSON: {error}") from None
+        raise UsageError(f"{file} is not JSON: {error}", code="checkpoint.unreadable") from None
     if not isinstance(raw, dict):
-        raise UsageError(f"{file} holds no JSON object")
+        raise UsageError(f"{file} holds no JSON object", code="checkpoint.unreadable")
     return raw

@@ -1,4 +1,4 @@
-"""Fields of a checkpoint's config that flags change: ``--policy.n_action_steps=8``."""
+"""Override fields of a checkpoint's config by flags: ``--policy.n_action_steps=8``."""
 
 from __future__ import annotations
 
@@ -17,19 +17,22 @@ from proctor.policies.lerobot.config import CheckpointConfig, ConfigT
 def override(
     config: ConfigT, overrides: Mapping[str, Any], use: ConfigUse = ConfigUse.EVALUATION
 ) -> ConfigT:
-    """Return ``config`` with the values that flags gave, checked as a whole again.
+    """Return ``config`` with the values of flags, validated again.
 
-    Values may still be text as typed ("8", "true", "{a: b}"). Those that are not of ``use``, as
-    learning rates are not of an evaluation, are left out (see ``idle_overrides``).
+    Values may be text as typed ("8", "true", "{a: b}"). Flags that ``use`` does not need, such as
+    learning rates in an evaluation, are ignored (see ``idle_overrides``).
 
     Raises:
-        UsageError: no such field, a wrong type, or a value the other fields forbid.
+        UsageError: unknown field, wrong type, or a value that other fields forbid.
     """
     names = [f.name for f in fields(config) if f.name != "type" and is_flag(f.metadata, use)]
     idle = idle_overrides(config, overrides, use)
     for name in overrides:
         if name not in names and name not in idle:
-            raise UsageError(f"{config.type} has no --policy.{name}{did_you_mean(name, names)}")
+            raise UsageError(
+                f"{config.type} has no --policy.{name}{did_you_mean(name, names)}",
+                code="flag.unknown",
+            )
     hints = get_type_hints(type(config))
     given = {
         name: _from_flag(hints[name], name, value)
@@ -41,14 +44,14 @@ def override(
         changed = replace(msgspec.convert(values, type(config), strict=False))
         changed.validate()
     except (msgspec.ValidationError, ArithmeticError) as error:
-        raise UsageError(f"--policy: {error}") from None
+        raise UsageError(f"--policy: {error}", code="flag.invalid-value") from None
     return changed
 
 
 def idle_overrides(
     config: CheckpointConfig, overrides: Mapping[str, Any], use: ConfigUse = ConfigUse.EVALUATION
 ) -> list[str]:
-    """Return the names among ``overrides`` that say how a policy is trained, where it is not."""
+    """Return the training flags among ``overrides``, which an evaluation ignores."""
     if use is not ConfigUse.EVALUATION:
         return []
     of_training = {f.name for f in fields(config) if f.metadata.get("only") is ConfigUse.TRAINING}
@@ -56,8 +59,11 @@ def idle_overrides(
 
 
 def _from_flag(kind: Any, name: str, value: Any) -> Any:
-    """Return the list or map that was typed; msgspec sees to numbers and booleans."""
+    """Parse a typed list or map; msgspec converts numbers and booleans."""
     try:
         return parse_text(kind, value) if isinstance(value, str) else value
     except ValueError as bad:
-        raise UsageError(f"--policy.{name}: {value!r} is not valid YAML or JSON ({bad})") from None
+        raise UsageError(
+            f"--policy.{name}: {value!r} is not valid YAML or JSON ({bad})",
+            code="flag.invalid-value",
+        ) from None

@@ -89,7 +89,8 @@ def _following(
         if changed and not places:
             raise UsageError(
                 f"the checkpoint's {pipeline.name} has no {new.registry_name}, whose "
-                f"{', '.join(changed)} flags are to change"
+                f"{', '.join(changed)} flags are to change",
+                code="flag.unused",
             )
         for n in places if changed else ():
             steps[n] = replace(steps[n], **changed)
@@ -109,7 +110,7 @@ def pipeline_files(folder: Path) -> dict[str, Path]:
     return {file.name: file for file in files}
 
 
-def describing(pipeline: Pipeline, features: Mapping[str, Feature]) -> Pipeline:
+def restrict_features(pipeline: Pipeline, features: Mapping[str, Feature]) -> Pipeline:
     """Return a pipeline for ``features`` of these sizes, and none beside."""
     steps = [
         replace(s, features={k: features[k] for k in s.features if k in features})
@@ -120,7 +121,7 @@ def describing(pipeline: Pipeline, features: Mapping[str, Feature]) -> Pipeline:
     return replace(pipeline, steps=tuple(steps))
 
 
-def hashes_of(pipeline: Pipeline) -> dict[str, str]:
+def file_hashes(pipeline: Pipeline) -> dict[str, str]:
     """Return the SHA-256 of every file that its steps hold: tokenizers, wherever they came from."""
     return {name: hashlib.sha256(held).hexdigest() for name, held in pipeline.files.items()}
 
@@ -140,12 +141,14 @@ def require_stats(folder: Path, config: CheckpointConfig, inputs: Stats, outputs
             if mode is not NormMode.IDENTITY and key not in stats:
                 raise UsageError(
                     f"{folder} has no {PREPROCESSOR}.json, and its weights hold no statistics to "
-                    f"normalise {key} by ({mode.value}): copy the checkpoint's policy_* files too"
+                    f"normalise {key} by ({mode.value}): copy the checkpoint's policy_* files too",
+                    code="checkpoint.missing-pipelines",
                 )
     if config.language_conditioned and not inputs and not outputs:
         raise UsageError(
             f"{folder} has no {PREPROCESSOR}.json, which says what a {config.type} is told: copy "
-            "the checkpoint's policy_* files too"
+            "the checkpoint's policy_* files too",
+            code="checkpoint.missing-pipelines",
         )
 
 
@@ -162,7 +165,9 @@ def features_without_stats(
     return found
 
 
-def disagreements(config: CheckpointConfig, before: Pipeline, after: Pipeline) -> list[str]:
+def normalization_conflicts(
+    config: CheckpointConfig, before: Pipeline, after: Pipeline
+) -> list[str]:
     """Return what the steps normalise otherwise than ``config`` says, or in other sizes."""
     found = []
     for pipeline, features in (before, config.input_features), (after, config.output_features):
@@ -183,7 +188,7 @@ def _other_size(one: Feature, other: Feature) -> bool:
     return FeatureKind.VISUAL not in (one.kind, other.kind) and one.shape != other.shape
 
 
-def fine_tuned(
+def with_dataset_stats(
     config: CheckpointConfig, before: Pipeline, after: Pipeline, stats: Stats
 ) -> tuple[Pipeline, Pipeline]:
     """Return the pipelines as they normalise by another dataset: how, ``config`` says.
@@ -208,7 +213,7 @@ def fine_tuned(
     return pre, post
 
 
-def demonstrated_actions(after: Pipeline) -> dict[str, Array] | None:
+def action_stats(after: Pipeline) -> dict[str, Array] | None:
     """Return the statistics of the actions that a policy learnt, in the environment's units.
 
     None where there are none, or where steps behind the unnormalizer change the actions again.
@@ -235,7 +240,10 @@ def read_pipeline(folder: Path, name: str) -> Pipeline:
     raw = read_json(file)
     listed = raw.get("steps", [])
     if not isinstance(listed, list) or len(listed) > MOST_PIPELINE_STEPS:
-        raise UsageError(f"{file}: steps are no list of at most {MOST_PIPELINE_STEPS}")
+        raise UsageError(
+            f"{file}: steps are no list of at most {MOST_PIPELINE_STEPS}",
+            code="checkpoint.invalid-pipeline",
+        )
     steps = []
     for index, step in enumerate(listed):
         state = _state_of(step, folder, f"{file} step {index}")
@@ -249,7 +257,10 @@ def _state_of(step: Any, folder: Path, where: str) -> Tensors:
     if state_file is None:
         return {}
     if not isinstance(state_file, str) or not STATE_FILE.fullmatch(state_file):
-        raise UsageError(f"{where}: state_file {state_file!r} is not the name of a file beside it")
+        raise UsageError(
+            f"{where}: state_file {state_file!r} is not the name of a file beside it",
+            code="checkpoint.invalid-pipeline",
+        )
     return read_tensors(folder / state_file)
 
 
@@ -285,15 +296,31 @@ def _ready(
     before: Pipeline, after: Pipeline, config: CheckpointConfig, folder: Path | None
 ) -> tuple[Pipeline, Pipeline]:
     """Return both with all that their steps need: of files, of observations and of each other."""
-    if config.tokenizer is not None and not before.tells:
-        raise UsageError(f"{config.type} has no tokenizer, so --policy.tokenizer says nothing")
-    if before.tells and not config.language_conditioned:
-        raise UsageError(f"{config.type} is not told its task, and a step of it makes tokens")
-    if config.language_conditioned and not (before.tells or config.read("")):
-        raise UsageError(f"{config.type} is told its task, and no step of it makes tokens of words")
-    before = before.after(replace(before, steps=())).equipped(Tokenizers(folder, config.tokenizer))
-    after = after.after(before)
+    if config.tokenizer is not None and not before.adds_prompt_inputs:
+        raise UsageError(
+            f"{config.type} has no tokenizer, so --policy.tokenizer says nothing",
+            code="flag.unused",
+        )
+    if before.adds_prompt_inputs and not config.language_conditioned:
+        raise UsageError(
+            f"{config.type} is not told its task, and a step of it makes tokens",
+            code="checkpoint.unexpected-tokenizer",
+        )
+    if config.language_conditioned and not (
+        before.adds_prompt_inputs or config.encode_instruction("")
+    ):
+        raise UsageError(
+            f"{config.type} is told its task, and no step of it makes tokens of words",
+            code="checkpoint.missing-tokenizer",
+        )
+    before = before.inverse_of(replace(before, steps=())).with_tokenizers(
+        Tokenizers(folder, config.tokenizer)
+    )
+    after = after.inverse_of(before)
     for key in (*before.needs, *after.needs):
         if key not in config.input_features:
-            raise UsageError(f"a step of the policy works by {key}, which it does not look at")
+            raise UsageError(
+                f"a step of the policy works by {key}, which it does not look at",
+                code="checkpoint.pipeline-mismatch",
+            )
     return before, after

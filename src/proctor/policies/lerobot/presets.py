@@ -168,7 +168,7 @@ class CosineFields(AdamFields, Protocol):
     scheduler_decay_lr: float
 
 
-def adam_of(
+def adam_settings(
     fields: AdamFields, kind: str = "adam", grad_clip_norm: float = 10.0
 ) -> OptimizerSettings:
     """Return the Adam that a config's fields say."""
@@ -191,10 +191,10 @@ def cosine_preset(fields: CosineFields, kind: str = "adamw") -> TrainingPreset:
         peak_lr=fields.optimizer_lr,
         decay_lr=fields.scheduler_decay_lr,
     )
-    return TrainingPreset(adam_of(fields, kind, fields.optimizer_grad_clip_norm), schedule)
+    return TrainingPreset(adam_settings(fields, kind, fields.optimizer_grad_clip_norm), schedule)
 
 
-def shared(
+def shared_settings(
     preset: dict[str, Any], kind: str | None, known: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
     """Return of a preset what the type that was asked for has too, where it is another one."""
@@ -203,7 +203,7 @@ def shared(
     return {name: value for name, value in preset.items() if name in known.get(kind, {})}
 
 
-def check_amounts(section: str, settings: dict[str, Any]) -> None:
+def check_non_negative(section: str, settings: dict[str, Any]) -> None:
     """Refuse what is no number or below 0 (gradients would be turned round), and 0 to divide by.
 
     Raises:
@@ -212,12 +212,15 @@ def check_amounts(section: str, settings: dict[str, Any]) -> None:
     for name, value in settings.items():
         for number in value if isinstance(value, list) else [value]:
             if isinstance(number, int | float) and not 0 <= number < math.inf:
-                raise UsageError(f"--{section}.{name} must be a number from 0 on, got {number:g}")
+                raise UsageError(
+                    f"--{section}.{name} must be a number from 0 on, got {number:g}",
+                    code="flag.out-of-range",
+                )
         if name in _DIVIDE and value == 0:
-            raise UsageError(f"--{section}.{name} must be above 0")
+            raise UsageError(f"--{section}.{name} must be above 0", code="flag.out-of-range")
 
 
-def set_fields(settings: OptimizerSettings | ScheduleSettings) -> dict[str, Any]:
+def given_fields(settings: OptimizerSettings | ScheduleSettings) -> dict[str, Any]:
     """Return the fields that are said, as a file has them."""
     values = {f.name: getattr(settings, f.name) for f in fields(settings)}
     return {name: value for name, value in values.items() if value is not None}

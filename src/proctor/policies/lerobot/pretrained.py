@@ -41,41 +41,43 @@ class PretrainedConfig(PolicyConfig):
     )
 
 
-def pinned(config: PretrainedConfig) -> PretrainedConfig:
+def pin(config: PretrainedConfig) -> PretrainedConfig:
     """Return the config with the folder that a link, such as checkpoints/last, names now.
 
     Raises:
         UsageError: there is no such checkpoint.
     """
-    from proctor.policies.lerobot.location import folder_here
+    from proctor.policies.lerobot.location import local_folder
 
-    folder = folder_here(config.path, config.revision) if config.path else None
+    folder = local_folder(config.path, config.revision) if config.path else None
     if folder is None or folder == Path(os.path.abspath(Path(config.path).expanduser())):  # noqa: PTH100  .resolve() follows links
         return config
     return replace(config, path=str(folder))
 
 
-def look(config: PretrainedConfig) -> None:
+def check_checkpoint(config: PretrainedConfig) -> None:
     """Refuse a checkpoint that is neither here nor can be on the Hub; nothing is loaded for it.
 
     Nor is one that no chunk of lasts for the latency, which its config says.
     """
-    from proctor.policies.lerobot.location import folder_here, locate
+    from proctor.policies.lerobot.location import local_folder, locate
 
     if not config.path:
-        raise UsageError("--policy.path is missing (a checkpoint folder, or a Hub id)")
-    folder = folder_here(config.path, config.revision)
+        raise UsageError(
+            "--policy.path is missing (a checkpoint folder, or a Hub id)", code="flag.missing"
+        )
+    folder = local_folder(config.path, config.revision)
     if config.latency_steps:
-        from proctor.policies.latency import check_lasting
-        from proctor.policies.lerobot.checkpoint import stated_config
+        from proctor.policies.latency import check_config_latency
+        from proctor.policies.lerobot.checkpoint import config_with_overrides
 
         folder = folder or locate(config.path, config.revision).folder
-        check_lasting(stated_config(folder, _overrides(config)))
+        check_config_latency(config_with_overrides(folder, _overrides(config)))
 
 
 def make(config: PretrainedConfig, interface: Interface) -> Policy:
     """Load the checkpoint, whole or not at all, and check that it fits ``interface``."""
-    look(config)
+    check_checkpoint(config)
     from proctor.policies.lerobot.checkpoint import load_policy
 
     return load_policy(config.path, config.revision, _overrides(config), interface)
@@ -87,25 +89,28 @@ def _overrides(config: PretrainedConfig) -> dict[str, Any]:
     if config.pad_to is not None:
         overrides.setdefault("pad_to", config.pad_to)
     if overrides.pop("latency_steps", None) is not None:
-        raise UsageError("--policy.overrides: latency_steps is no field of a checkpoint's config")
+        raise UsageError(
+            "--policy.overrides: latency_steps is no field of a checkpoint's config",
+            code="flag.unknown",
+        )
     if config.latency_steps is not None:
         overrides["latency_steps"] = config.latency_steps
     return overrides
 
 
-def made_for(config: PretrainedConfig) -> Interface:
+def trained_interface(config: PretrainedConfig) -> Interface:
     """Return what the checkpoint was trained for, as its files state it.
 
     Raises:
         UsageError: they cannot be read.
     """
-    look(config)
-    from proctor.policies.lerobot.checkpoint import stated_interface
+    check_checkpoint(config)
+    from proctor.policies.lerobot.checkpoint import checkpoint_interface
 
-    return stated_interface(config.path, config.revision, config.overrides)
+    return checkpoint_interface(config.path, config.revision, config.overrides)
 
 
-def read_from(config: PretrainedConfig) -> Path:
+def local_checkpoint(config: PretrainedConfig) -> Path:
     """Return the checkpoint's folder."""
     from proctor.policies.lerobot.location import locate
 
@@ -118,8 +123,8 @@ PLUGIN = PolicyPlugin(
     summary="a LeRobot checkpoint of any family here; --policy.path alone selects it",
     open_field="overrides",
     has_network=True,
-    look=look,
-    pinned=pinned,
-    made_for=made_for,
-    read_from=read_from,
+    check_config=check_checkpoint,
+    pin=pin,
+    trained_interface=trained_interface,
+    local_checkpoint=local_checkpoint,
 )

@@ -101,7 +101,9 @@ class ToDevice(ProcessorStep):
     def check(self, where: str) -> None:
         """Refuse a dtype that is none."""
         if self.float_dtype not in (None, *FLOATS):
-            raise UsageError(f"{where}: float_dtype is {self.float_dtype!r}")
+            raise UsageError(
+                f"{where}: float_dtype is {self.float_dtype!r}", code="checkpoint.unsupported-step"
+            )
 
     def on(self, device: torch.device) -> ProcessorStep:
         """Where the checkpoint was trained says nothing about where it runs."""
@@ -227,21 +229,21 @@ class Pipeline:
         """Return the pipeline as it works on ``device``."""
         return replace(self, steps=tuple(step.on(device) for step in self.steps))
 
-    def hear(self, words: Sequence[str], seen: Tensors) -> dict[str, Array]:
+    def encode_prompt(self, words: Sequence[str], seen: Tensors) -> dict[str, Array]:
         """Return what the network is told of its task, by the names of its inputs: [B, ...] each.
 
         ``seen`` [B, ...], on the CPU and by the observations' own names, is what ``needs`` and, of
-        samples to learn from, ``learns_from`` name.
+        samples to learn from, ``training_keys`` name.
         """
         told = PromptInputs(tuple(words), seen)
-        for step in self.steps if self.tells else ():
-            told = step.hear(told)
+        for step in self.steps if self.adds_prompt_inputs else ():
+            told = step.encode_prompt(told)
         return told.arrays
 
     @property
-    def tells(self) -> bool:
+    def adds_prompt_inputs(self) -> bool:
         """Whether the network hears something of its steps."""
-        return any(step.tells for step in self.steps)
+        return any(step.adds_prompt_inputs for step in self.steps)
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -249,32 +251,32 @@ class Pipeline:
         return tuple(dict.fromkeys(key for step in self.steps for key in step.needs))
 
     @property
-    def learns_from(self) -> tuple[str, ...]:
+    def training_keys(self) -> tuple[str, ...]:
         """What else of a sample what is told depends on, where the policy is trained."""
-        return tuple(dict.fromkeys(key for step in self.steps for key in step.learns_from))
+        return tuple(dict.fromkeys(key for step in self.steps for key in step.training_keys))
 
     @property
     def files(self) -> dict[str, bytes]:
         """The files that its steps work by, by their path in a checkpoint."""
         return {name: held for step in self.steps for name, held in step.files().items()}
 
-    def equipped(self, tokenizers: Tokenizers) -> Pipeline:
+    def with_tokenizers(self, tokenizers: Tokenizers) -> Pipeline:
         """Return the pipeline with the files that its steps need beside the checkpoint's own.
 
         Raises:
             UsageError: they are not to be had.
         """
-        return replace(self, steps=tuple(step.equipped(tokenizers) for step in self.steps))
+        return replace(self, steps=tuple(step.with_tokenizers(tokenizers) for step in self.steps))
 
-    def after(self, earlier: Pipeline) -> Pipeline:
+    def inverse_of(self, earlier: Pipeline) -> Pipeline:
         """Return the pipeline behind a network as it undoes what ``earlier`` did before it.
 
         Raises:
             UsageError: there is nothing that a step could undo.
         """
-        return replace(self, steps=tuple(step.after(earlier.steps) for step in self.steps))
+        return replace(self, steps=tuple(step.inverse_of(earlier.steps) for step in self.steps))
 
-    def renaming(self, rename_map: dict[str, str] | None) -> Pipeline:
+    def with_rename_map(self, rename_map: dict[str, str] | None) -> Pipeline:
         """Return the pipeline with another rename map, put first; None keeps its own."""
         if rename_map is None:
             return self

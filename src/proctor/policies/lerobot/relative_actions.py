@@ -85,7 +85,7 @@ class AbsoluteActions(ProcessorStep):
         """Return whether it does."""
         return {"enabled": self.enabled}
 
-    def after(self, earlier: Sequence[ProcessorStep]) -> ProcessorStep:
+    def inverse_of(self, earlier: Sequence[ProcessorStep]) -> ProcessorStep:
         """Return the step with the one that it undoes.
 
         Raises:
@@ -95,6 +95,7 @@ class AbsoluteActions(ProcessorStep):
         if self.enabled and not found:
             raise UsageError(
                 f"{self.registry_name} is enabled, and before it (and the network) is no "
-                f"{RelativeActions.registry_name} that is"
+                f"{RelativeActions.registry_name} that is",
+                code="checkpoint.invalid-pipeline",
             )
         return replace(self, relative=found[0]) if self.enabled else self

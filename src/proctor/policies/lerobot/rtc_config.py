@@ -42,13 +42,21 @@ def read_rtc(raw: Mapping[str, Any] | None) -> RtcConfig | None:
     known = RtcConfig.__dataclass_fields__
     for name in raw:
         if name not in known:
-            raise UsageError(f"rtc_config has no {name!r} (it has {', '.join(known)})")
+            raise UsageError(
+                f"rtc_config has no {name!r} (it has {', '.join(known)})",
+                code="policy.unknown-field",
+            )
     try:
         rtc = msgspec.convert(dict(raw), RtcConfig, strict=False)
     except msgspec.ValidationError as error:
-        raise UsageError(f"rtc_config: {error}") from None
+        raise UsageError(f"rtc_config: {error}", code="policy.invalid-value") from None
     if not 0 < rtc.max_guidance_weight <= 1e6:
-        raise UsageError(f"rtc_config: max_guidance_weight is {rtc.max_guidance_weight:g}")
+        raise UsageError(
+            f"rtc_config: max_guidance_weight is {rtc.max_guidance_weight:g}",
+            code="policy.out-of-range",
+        )
     if not 0 <= rtc.execution_horizon <= 100_000:
-        raise UsageError(f"rtc_config: execution_horizon is {rtc.execution_horizon}")
+        raise UsageError(
+            f"rtc_config: execution_horizon is {rtc.execution_horizon}", code="policy.out-of-range"
+        )
     return rtc if rtc.enabled else None

@@ -35,7 +35,7 @@ def write_checkpoint(
         UsageError: the folder exists, or the config needs a newer LeRobot.
     """
     if folder.exists():
-        raise UsageError(f"{folder} exists already")
+        raise UsageError(f"{folder} exists already", code="checkpoint.exists")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         draft = Path(scratch) / "draft"
@@ -62,7 +62,7 @@ def write_parts(
     names = {key: parts.prefix + key for key in state if key not in parts.network.tied}
     if parts.adapter is not None:
         names = adapter_names(state, parts.prefix)
-        told = json.dumps(parts.adapter.told, indent=2, sort_keys=True)
+        told = json.dumps(parts.adapter.raw_config, indent=2, sort_keys=True)
         (folder / ADAPTER_CONFIG).write_text(told)
     tensors = {name: state[key].cpu().contiguous() for key, name in names.items()}
     file = folder / (WEIGHTS_FILE if parts.adapter is None else ADAPTER_WEIGHTS)

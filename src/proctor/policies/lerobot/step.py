@@ -46,7 +46,7 @@ class ProcessorStep:
     """One step of a pipeline: a function of named tensors, with a config and maybe statistics."""
 
     registry_name: ClassVar[str]
-    tells: ClassVar[bool] = False
+    adds_prompt_inputs: ClassVar[bool] = False
     """Whether the network hears something of it: it adds to ``PromptInputs.arrays``."""
     artifacts: ClassVar[Mapping[str, str]] = {}
     """Settings whose files newer LeRobots keep in folders of the checkpoint, with our fields that
@@ -62,7 +62,7 @@ class ProcessorStep:
         return ()
 
     @property
-    def learns_from(self) -> tuple[str, ...]:
+    def training_keys(self) -> tuple[str, ...]:
         """What else of a sample what it tells depends on, where the policy is trained."""
         return ()
 
@@ -70,7 +70,7 @@ class ProcessorStep:
         """Return the tensors after this step; the argument is left as it was."""
         return tensors
 
-    def hear(self, told: PromptInputs) -> PromptInputs:
+    def encode_prompt(self, told: PromptInputs) -> PromptInputs:
         """Return what is told after this step; what was seen is processed as all tensors are."""
         return replace(told, seen=self(told.seen)) if told.seen else told
 
@@ -97,7 +97,7 @@ class ProcessorStep:
             UsageError: naming the setting.
         """
 
-    def equipped(self, tokenizers: Tokenizers) -> ProcessorStep:
+    def with_tokenizers(self, tokenizers: Tokenizers) -> ProcessorStep:
         """Return the step with the files that it needs beside the checkpoint's own.
 
         Raises:
@@ -105,7 +105,7 @@ class ProcessorStep:
         """
         return self
 
-    def after(self, earlier: Sequence[ProcessorStep]) -> ProcessorStep:
+    def inverse_of(self, earlier: Sequence[ProcessorStep]) -> ProcessorStep:
         """Return a step behind the network as it undoes what ``earlier``, before it, did.
 
         Raises:

@@ -42,24 +42,35 @@ def build_step(raw: Any, state: Tensors, where: str) -> ProcessorStep:
     name = raw.get("registry_name") or raw.get("class") if isinstance(raw, dict) else None
     known = KNOWN if isinstance(name, str) and name in KNOWN else KNOWN | family_steps()
     if not isinstance(name, str) or name not in known:
-        raise UsageError(f"{where} is {name!r}, unknown to us (we know {', '.join(known)})")
+        raise UsageError(
+            f"{where} is {name!r}, unknown to us (we know {', '.join(known)})",
+            code="checkpoint.unknown-step",
+        )
     config = raw.get("config") or {}
     if not isinstance(config, dict):
-        raise UsageError(f"{where}, {name}: its config is no JSON object")
+        raise UsageError(
+            f"{where}, {name}: its config is no JSON object", code="checkpoint.invalid-pipeline"
+        )
     kind: type[ProcessorStep] = import_attribute(known[name])
     ours = {f.name for f in fields(kind) if f.metadata.get("saved", True)}
     for key in config:
         if key not in ours:
-            raise UsageError(f"{where}, {name}: we do not know its setting {key!r}")
+            raise UsageError(
+                f"{where}, {name}: we do not know its setting {key!r}",
+                code="checkpoint.unsupported-step",
+            )
     try:
         step = msgspec.convert(decode_features(config, ("features",)), kind)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
-        raise UsageError(f"{where}, {name}: {error}") from None
+        raise UsageError(f"{where}, {name}: {error}", code="checkpoint.invalid-pipeline") from None
     step = replace(step, **_folders(raw.get("artifacts"), kind, f"{where}, {name}"))
     step.check(f"{where}, {name}")
     if isinstance(step, Normalize):
         if not 0 <= step.eps <= 1:
-            raise UsageError(f"{where}, {name}: eps is {step.eps:g} (choose 0 to 1)")
+            raise UsageError(
+                f"{where}, {name}: eps is {step.eps:g} (choose 0 to 1)",
+                code="checkpoint.invalid-pipeline",
+            )
         step = replace(step, stats=group_stats(state))
         check_stats(step, where)
     return step
@@ -70,10 +81,15 @@ def _folders(raw: Any, kind: type[ProcessorStep], where: str) -> dict[str, str]:
     try:
         folders = msgspec.convert(raw or {}, dict[str, str])
     except msgspec.ValidationError as error:
-        raise UsageError(f"{where}: artifacts: {error}") from None
+        raise UsageError(
+            f"{where}: artifacts: {error}", code="checkpoint.invalid-pipeline"
+        ) from None
     for setting, folder in folders.items():
         if setting not in kind.artifacts or not _FOLDER.fullmatch(folder):
-            raise UsageError(f"{where}: we do not know its artifact {setting!r} in {folder!r}")
+            raise UsageError(
+                f"{where}: we do not know its artifact {setting!r} in {folder!r}",
+                code="checkpoint.unsupported-step",
+            )
     return {kind.artifacts[setting]: folder for setting, folder in folders.items()}
 
 
@@ -95,14 +111,21 @@ def check_stats(step: Normalize, where: str) -> None:
     for key, each in step.stats.items():
         for name, value in each.items():
             if value.is_complex():
-                raise UsageError(f"{where}: {key}.{name} holds complex numbers")
+                raise UsageError(
+                    f"{where}: {key}.{name} holds complex numbers", code="stats.invalid"
+                )
             if value.double().isnan().any():
-                raise UsageError(f"{where}: {key}.{name} holds NaN")
+                raise UsageError(f"{where}: {key}.{name} holds NaN", code="stats.invalid")
         for name in NEEDED[step.mode(key)]:
             if name not in each:
-                raise UsageError(f"{where}: {step.mode(key).value} needs {key}.{name}, not there")
+                raise UsageError(
+                    f"{where}: {step.mode(key).value} needs {key}.{name}, not there",
+                    code="stats.missing",
+                )
             if each[name].double().isinf().any():
-                raise UsageError(f"{where}: {key}.{name} is infinite, so it was never set")
+                raise UsageError(
+                    f"{where}: {key}.{name} is infinite, so it was never set", code="stats.invalid"
+                )
             _check_shape(f"{where}: {key}.{name}", each[name], step.features[key])
 
 
@@ -113,4 +136,6 @@ def _check_shape(name: str, value: Tensor, feature: Feature) -> None:
     if len(padded) != len(wanted) or any(
         n not in (1, size) for n, size in zip(padded, wanted, strict=True)
     ):
-        raise UsageError(f"{name} has shape {found}, which does not fit {wanted}")
+        raise UsageError(
+            f"{name} has shape {found}, which does not fit {wanted}", code="stats.shape-mismatch"
+        )

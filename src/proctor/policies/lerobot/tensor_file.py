@@ -94,7 +94,9 @@ class FileStates:
         try:
             names = [path.name for path in folder.iterdir()]
         except OSError as error:
-            raise UsageError(f"cannot read {folder}: {error.strerror}") from None
+            raise UsageError(
+                f"cannot read {folder}: {error.strerror}", code="checkpoint.unreadable"
+            ) from None
         self._found = {name: file_stamp(folder / name) for name in names}
 
     def check(self, names: Iterable[str]) -> None:
@@ -106,7 +108,7 @@ class FileStates:
         for name in names:
             file = self._folder / name
             if file_stamp(file) != self._found.get(name):
-                raise UsageError(_changed(file))
+                raise UsageError(_changed(file), code="checkpoint.changed")
 
 
 def hash_file(path: Path) -> FileHash:
@@ -119,7 +121,9 @@ def hash_file(path: Path) -> FileHash:
     try:
         found.add(read_regular_file(path))
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+        raise UsageError(
+            f"cannot read {path}: {error.strerror}", code="checkpoint.unreadable"
+        ) from None
     return found
 
 
@@ -145,23 +149,25 @@ def read_tensor_file(path: Path) -> TensorFile:
 
 def _read_file(path: Path, on_read: Callable[[bytes | memoryview], None]) -> Tensors:
     if not path.is_file():
-        raise UsageError(_why_missing(path))
+        raise UsageError(_why_missing(path), code="checkpoint.missing-file")
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+        raise UsageError(
+            f"cannot read {path}: {error.strerror}", code="checkpoint.unreadable"
+        ) from None
     try:
         before, stamp = os.fstat(fd), file_stamp(fd)
         if not stat.S_ISREG(before.st_mode):
-            raise UsageError(f"{path} is not a plain file")
+            raise UsageError(f"{path} is not a plain file", code="checkpoint.unreadable")
         try:
             tensors = _read(fd, before.st_size, path, on_read)
         except (ValueError, RecursionError, OSError) as error:
             if file_stamp(fd) != stamp:
-                raise UsageError(_changed(path)) from None
-            raise UsageError(f"{path} is damaged: {error}") from None
+                raise UsageError(_changed(path), code="checkpoint.changed") from None
+            raise UsageError(f"{path} is damaged: {error}", code="checkpoint.damaged") from None
         if file_stamp(fd) != stamp:
-            raise UsageError(_changed(path))
+            raise UsageError(_changed(path), code="checkpoint.changed")
         return tensors
     finally:
         os.close(fd)
@@ -172,7 +178,10 @@ def _read(fd: int, size: int, path: Path, on_read: Callable[[bytes | memoryview]
     _fill(fd, memoryview(start))
     # Safetensors begin with the length of a JSON header, whose bytes may look like anything.
     if start[8:] != b"{" and (start[:2] == b"PK" or start[:1] == b"\x80"):
-        raise UsageError(f"{path} is a pickle, which can run code: refused (use safetensors)")
+        raise UsageError(
+            f"{path} is a pickle, which can run code: refused (use safetensors)",
+            code="checkpoint.pickle",
+        )
     length = int.from_bytes(start[:8], "little")
     if size < 9 or not 1 <= length <= min(size - 8, MAX_JSON_BYTES):
         raise ValueError(f"{size} bytes, no readable header")
@@ -232,7 +241,9 @@ def _allocated(nbytes: int, size: int, path: Path) -> torch.Tensor:
     try:
         return torch.empty(nbytes, dtype=torch.uint8)
     except (RuntimeError, MemoryError):
-        raise UsageError(f"no memory for {path} ({size / 2**30:.1f} GiB)") from None
+        raise UsageError(
+            f"no memory for {path} ({size / 2**30:.1f} GiB)", code="checkpoint.out-of-memory"
+        ) from None
 
 
 def _fill(fd: int, buffer: memoryview) -> None:

@@ -74,7 +74,10 @@ class TextTokenizer:
             UsageError: the text is too long to be an instruction, or has letters without numbers.
         """
         if len(text) > self._most:
-            raise UsageError(f"{len(text)} letters are no instruction (at most {self._most})")
+            raise UsageError(
+                f"{len(text)} letters are no instruction (at most {self._most})",
+                code="policy.prompt-too-long",
+            )
         if most is None:
             self._tokenizer.no_truncation()
         else:
@@ -97,7 +100,8 @@ class TextTokenizer:
         number = self._tokenizer.token_to_id(text) if isinstance(text, str) else None
         if number is None:
             raise UsageError(
-                f"{self.where}: no {name} (its {SETTINGS} says which, and belongs beside it)"
+                f"{self.where}: no {name} (its {SETTINGS} says which, and belongs beside it)",
+                code="tokenizer.missing-token",
             )
         return int(number)
 
@@ -130,7 +134,9 @@ class TextTokenizer:
         """
         number = self._tokenizer.token_to_id(token)
         if number is None:
-            raise UsageError(f"{self.where}: it has no token {token!r}")
+            raise UsageError(
+                f"{self.where}: it has no token {token!r}", code="tokenizer.missing-token"
+            )
         return int(number)
 
     def decode(self, ids: list[int]) -> str:
@@ -181,7 +187,9 @@ class Tokenizers:
             if (folder / TOKENIZER).is_file():
                 return folder
         if not name or len(name) > _MOST_NAME:
-            raise UsageError(f"the policy does not name its tokenizer: {_HINT}")
+            raise UsageError(
+                f"the policy does not name its tokenizer: {_HINT}", code="tokenizer.not-found"
+            )
         return _folder_of(name, f"the policy's tokenizer {strip_control_codes(name)}")
 
 
@@ -191,13 +199,17 @@ def _folder_of(name: str, what: str) -> Path:
         here = Path(name).expanduser()
         folder = here if here.is_dir() else download(name, None, FILES)
     except (OSError, ValueError, RuntimeError, HubUnreachable):
-        raise UsageError(f"{what} is not here and the Hub cannot be reached: {_HINT}") from None
+        raise UsageError(
+            f"{what} is not here and the Hub cannot be reached: {_HINT}", code="tokenizer.not-found"
+        ) from None
     except (MissingExtra, FailedToLoad):
         raise
     except UsageError as error:
-        raise UsageError(f"{what}: {error}: {_HINT}") from None
+        raise UsageError(f"{what}: {error}: {_HINT}", code="tokenizer.not-found") from None
     if not (folder / TOKENIZER).is_file():
-        raise UsageError(f"{what} has no {TOKENIZER} in {folder}: {_HINT}")
+        raise UsageError(
+            f"{what} has no {TOKENIZER} in {folder}: {_HINT}", code="tokenizer.not-found"
+        )
     return folder
 
 
@@ -205,16 +217,21 @@ def _bytes(file: Path) -> bytes:
     try:
         return read_regular_file(file)
     except OSError as error:
-        raise UsageError(f"cannot read {file}: {error.strerror}") from None
+        raise UsageError(
+            f"cannot read {file}: {error.strerror}", code="tokenizer.unreadable"
+        ) from None
 
 
 def _object(raw: bytes, where: str) -> dict[str, Any]:
     try:
         said = json.loads(raw, object_pairs_hook=_each_once)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{where} is not JSON: {strip_control_codes(str(error), 200)}") from None
+        raise UsageError(
+            f"{where} is not JSON: {strip_control_codes(str(error), 200)}",
+            code="tokenizer.unreadable",
+        ) from None
     if not isinstance(said, dict):
-        raise UsageError(f"{where} holds no JSON object")
+        raise UsageError(f"{where} holds no JSON object", code="tokenizer.unreadable")
     return said
 
 
@@ -249,4 +266,6 @@ def _telling(what: str) -> Iterator[None]:
         # It may say so by a panic, which is no Exception.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise UsageError(f"{what}: {strip_control_codes(str(error), 200)}") from None
+        raise UsageError(
+            f"{what}: {strip_control_codes(str(error), 200)}", code="tokenizer.unreadable"
+        ) from None

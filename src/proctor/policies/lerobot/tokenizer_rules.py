@@ -25,15 +25,22 @@ def check_rules(rules: Mapping[str, Any], where: str) -> None:
     for part in _PARTS:
         said = rules.get(part)
         if len(json.dumps(said)) > _MOST_RULES:
-            raise UsageError(f"{where}: its {part} has more than {_MOST_RULES} letters")
+            raise UsageError(
+                f"{where}: its {part} has more than {_MOST_RULES} letters",
+                code="tokenizer.refused-rule",
+            )
         growth = _growth(said)
         if growth > _MOST_GROWTH:
-            raise UsageError(f"{where}: its {part} makes texts {growth:.3g} times as long")
+            raise UsageError(
+                f"{where}: its {part} makes texts {growth:.3g} times as long",
+                code="tokenizer.refused-rule",
+            )
     for pattern in patterns_in(rules):
         if pattern not in KNOWN_PATTERNS:
             raise UsageError(
                 f"{where}: the regular expression {strip_control_codes(pattern, 60)!r} is not "
-                "one of a known tokenizer and could take for ever: refused"
+                "one of a known tokenizer and could take for ever: refused",
+                code="tokenizer.refused-rule",
             )
 
 

@@ -32,7 +32,7 @@ SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}\.safetensors")
 MOST_SHARDS = 1000
 
 
-class Undrawn(TorchFunctionMode):
+class SkipWeightInit(TorchFunctionMode):
     """While it is on, layers neither allocate nor initialise weights that are about to be replaced.
 
     What a layer makes empty, to be filled later, is made without memory; tables that it computes
@@ -59,7 +59,7 @@ class Undrawn(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def read_stored(folder: Path) -> tuple[Tensors, dict[str, FileHash]]:
+def read_weight_files(folder: Path) -> tuple[Tensors, dict[str, FileHash]]:
     """Return the weights in ``folder``, of one file or of several, and the files by name.
 
     Raises:
@@ -77,7 +77,10 @@ def read_stored(folder: Path) -> tuple[Tensors, dict[str, FileHash]]:
     tensors: Tensors = {}
     for key, name in places.items():
         if key not in held[name].tensors:
-            raise UsageError(f"{index}: {key} is to be in {name}, which does not have it")
+            raise UsageError(
+                f"{index}: {key} is to be in {name}, which does not have it",
+                code="checkpoint.missing-tensor",
+            )
         tensors[key] = held[name].tensors[key]
     files = {INDEX_FILE: hash_file(index)}
     states.check((INDEX_FILE, *names))
@@ -88,12 +91,19 @@ def _shards(index: Path) -> dict[str, str]:
     """Return which file has which tensor: files that lie beside the index, and not too many."""
     places = read_json(index).get("weight_map")
     if not isinstance(places, dict) or not places:
-        raise UsageError(f"{index}: its weight_map names no tensors")
+        raise UsageError(
+            f"{index}: its weight_map names no tensors", code="checkpoint.invalid-index"
+        )
     for key, name in places.items():
         if not isinstance(name, str) or not SHARD.fullmatch(name):
-            raise UsageError(f"{index}: {key} is in {name!r}, which is no file of weights here")
+            raise UsageError(
+                f"{index}: {key} is in {name!r}, which is no file of weights here",
+                code="checkpoint.invalid-index",
+            )
     if len(set(places.values())) > MOST_SHARDS:
-        raise UsageError(f"{index}: more than {MOST_SHARDS} files of weights")
+        raise UsageError(
+            f"{index}: more than {MOST_SHARDS} files of weights", code="checkpoint.invalid-index"
+        )
     return places
 
 
@@ -115,13 +125,16 @@ def split_legacy(tensors: Tensors, config: CheckpointConfig) -> tuple[Tensors, S
             continue
         flat, _, statistic = found[2].replace(".", "_").rpartition("_")
         if flat not in by_underscore:
-            raise UsageError(f"{key} is for no feature of the config ({', '.join(names)})")
+            raise UsageError(
+                f"{key} is for no feature of the config ({', '.join(names)})",
+                code="checkpoint.unknown-feature",
+            )
         side = outputs if found[1] == "unnormalize_outputs" else inputs
         side.setdefault(by_underscore[flat], {})[statistic] = value
     return weights, inputs, outputs
 
 
-def fill(
+def load_weights(
     network: Network,
     tensors: Tensors,
     prefix: str,
@@ -156,7 +169,7 @@ def fill(
     return [prefix + key for key in given if key not in wanted]
 
 
-def fill_part(part: nn.Module, tensors: Tensors, where: str) -> None:
+def load_submodule(part: nn.Module, tensors: Tensors, where: str) -> None:
     """Copy the weights of a part of a network, whose names there are those of ``tensors``.
 
     Raises:
@@ -176,13 +189,24 @@ def check_tensor(key: str, expected: Tensor, found: Tensor | None, where: str) -
     """
     shape = list(expected.shape)
     if found is None:
-        raise UsageError(f"{where}: {key} is missing (expected {shape})")
+        raise UsageError(
+            f"{where}: {key} is missing (expected {shape})", code="checkpoint.missing-tensor"
+        )
     if found.shape != expected.shape:
-        raise UsageError(f"{where}: {key} expected {shape}, found {list(found.shape)}")
+        raise UsageError(
+            f"{where}: {key} expected {shape}, found {list(found.shape)}",
+            code="checkpoint.shape-mismatch",
+        )
     if found.is_floating_point() != expected.is_floating_point():
-        raise UsageError(f"{where}: {key} expected {expected.dtype}, found {found.dtype}")
+        raise UsageError(
+            f"{where}: {key} expected {expected.dtype}, found {found.dtype}",
+            code="checkpoint.dtype-mismatch",
+        )
     if found.is_complex() or found.is_quantized:
-        raise UsageError(f"{where}: {key} expected {expected.dtype}, found {found.dtype}")
+        raise UsageError(
+            f"{where}: {key} expected {expected.dtype}, found {found.dtype}",
+            code="checkpoint.dtype-mismatch",
+        )
     if found.is_floating_point() and found.element_size() < 2:
         found = found.float()  # torch counts nothing in float8
     if found.is_floating_point() and found.numel():
@@ -190,4 +214,4 @@ def check_tensor(key: str, expected: Tensor, found: Tensor | None, where: str) -
         low, high = (float(end) for end in torch.aminmax(found))
         if not (math.isfinite(low) and math.isfinite(high)):
             what = "NaN" if math.isnan(low) else "infinity"
-            raise UsageError(f"{where}: {key} holds {what}")
+            raise UsageError(f"{where}: {key} holds {what}", code="checkpoint.not-finite")

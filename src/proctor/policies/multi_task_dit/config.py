@@ -13,7 +13,7 @@ from proctor.errors import UsageError
 from proctor.features import NormMode
 from proctor.policies.lerobot import shared_fields as shared
 from proctor.policies.lerobot.config import CheckpointPlugin, run_flag, training_field
-from proctor.policies.lerobot.config_mixins import DenoisingMixin
+from proctor.policies.lerobot.config_mixins import NOISE_SCHEDULE_CHOICES, DenoisingMixin
 from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.language_config import LanguageConfig
 from proctor.policies.lerobot.limits import (
@@ -21,6 +21,8 @@ from proctor.policies.lerobot.limits import (
     MOST_STEPS,
     MOST_WIDTH,
     check_choices,
+    check_embedding_width,
+    check_same_shape,
     check_sides,
     check_sizes,
 )
@@ -44,9 +46,7 @@ _MOST = {
 }
 _CHOICES = {
     "objective": ("diffusion", "flow_matching"),
-    "noise_scheduler_type": ("DDPM", "DDIM"),
-    "beta_schedule": ("squaredcos_cap_v2", "linear", "scaled_linear", "sigmoid"),
-    "prediction_type": ("epsilon", "sample"),
+    **NOISE_SCHEDULE_CHOICES,
     "integration_method": ("euler", "rk4"),
     "timestep_sampling_strategy": ("beta", "uniform"),
     "tokenizer_padding": ("max_length", "longest"),
@@ -171,8 +171,9 @@ class DitConfig(DenoisingMixin, LanguageConfig):
             self.timestep_sampling_beta,
         ):
             raise UsageError(
-                "times are drawn from a beta distribution with timestep_sampling_alpha or _beta of "
-                f"1, not {self.timestep_sampling_alpha:g} and {self.timestep_sampling_beta:g}"
+                "the beta strategy needs timestep_sampling_alpha or timestep_sampling_beta to be "
+                f"1, not {self.timestep_sampling_alpha:g} and {self.timestep_sampling_beta:g}",
+                code="policy.out-of-range",
             )
         return super().training_preset()
 
@@ -189,30 +190,40 @@ class DitConfig(DenoisingMixin, LanguageConfig):
 
     def _validate_widths(self) -> None:
         if self.hidden_dim % self.num_heads:
-            raise UsageError(f"hidden_dim is {self.hidden_dim}, no multiple of {self.num_heads}")
-        if self.use_rope and self.hidden_dim // self.num_heads % 2:
-            raise UsageError("use_rope needs heads of an even width")
-        if self.timestep_embed_dim < 4 or self.timestep_embed_dim % 2:
             raise UsageError(
-                f"timestep_embed_dim is {self.timestep_embed_dim}, expected an even number of at "
-                "least 4"
+                f"hidden_dim is {self.hidden_dim}, not a multiple of num_heads {self.num_heads}",
+                code="policy.not-divisible",
             )
+        if self.use_rope and self.hidden_dim // self.num_heads % 2:
+            raise UsageError(
+                "use_rope needs an even head width: change hidden_dim or num_heads",
+                code="policy.not-divisible",
+            )
+        check_embedding_width(self, "timestep_embed_dim")
 
     def _validate_numbers(self) -> None:
         if not 0 <= self.dropout < 1:
-            raise UsageError(f"dropout is {self.dropout:g} (choose from 0 to below 1)")
+            raise UsageError(
+                f"dropout is {self.dropout:g} (choose from 0 to below 1)",
+                code="policy.out-of-range",
+            )
         if not 0 <= self.sigma_min <= 1:
-            raise UsageError(f"sigma_min is {self.sigma_min:g} (choose from 0 to 1)")
+            raise UsageError(
+                f"sigma_min is {self.sigma_min:g} (choose from 0 to 1)", code="policy.out-of-range"
+            )
         for name in ("rope_base", "timestep_sampling_alpha", "timestep_sampling_beta"):
             if not getattr(self, name) > 0:
-                raise UsageError(f"{name} is {getattr(self, name):g} (choose above 0)")
+                raise UsageError(
+                    f"{name} is {getattr(self, name):g} (choose above 0)",
+                    code="policy.out-of-range",
+                )
 
     def _validate_inputs(self) -> None:
         if self.state_dim is None:
-            raise UsageError("multi_task_dit needs observation.state as input")
-        shapes = {self.input_features[key].shape for key in self.cameras}
-        if len(shapes) > 1:
-            raise UsageError(f"multi_task_dit's cameras differ in shape: {sorted(shapes)}")
+            raise UsageError(
+                "multi_task_dit needs observation.state as input", code="policy.missing-input"
+            )
+        check_same_shape("multi_task_dit", self.input_features, self.cameras)
 
 
 PLUGIN = CheckpointPlugin(

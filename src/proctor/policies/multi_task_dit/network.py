@@ -1,14 +1,14 @@
-"""Multi-task diffusion transformer: actions denoised under what was seen last and what was said.
+"""Multi-task diffusion transformer: denoises actions, conditioned on observations and instruction.
 
     state ─────────────────────────────────┐
     images ─▶ CLIP ─▶ class token ─────────┤ of each observed step
-    words ─▶ CLIP (frozen) ─▶ projection ──┴▶ condition ─▶ transformer ─▶ noise or velocity
+    text ─▶ CLIP (frozen) ─▶ projection ───┴▶ condition ─▶ transformer ─▶ noise or velocity
                                                noisy actions ──┘  ▲
                                                             time ─┘
 
-Two ways from noise to actions: diffusion (as Diffusion Policy's) and flow matching, which follows a
-velocity. Noise comes from outside, so a chunk is a function of observations, words and noise. B is
-the batch, T the horizon, A the action size, O the number of observed steps.
+Two objectives: diffusion (as in Diffusion Policy) and flow matching, which integrates a velocity.
+The caller passes the noise in, so a chunk is a function of observations, instruction and noise. B
+is the batch, T the horizon, A the action size, O the number of observed steps.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from proctor.errors import UsageError
 from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, STATE
 from proctor.policies.blocks.clip import ClipTextModel, ClipVisionModel
 from proctor.policies.blocks.clip_sizes import clip_sizes
-from proctor.policies.blocks.rgb_encoder import cropped
+from proctor.policies.blocks.losses import masked_mean
+from proctor.policies.blocks.rgb_encoder import encode_history, resize_and_crop
 from proctor.policies.blocks.schedule import NoiseSchedule
-from proctor.policies.lerobot.language import check_room
+from proctor.policies.lerobot.language import check_prompt_length
 from proctor.policies.lerobot.location import locate
 from proctor.policies.lerobot.step import ProcessorStep
-from proctor.policies.lerobot.weights import fill_part, read_stored
+from proctor.policies.lerobot.weights import load_submodule, read_weight_files
 from proctor.policies.multi_task_dit.config import DitConfig
 from proctor.policies.multi_task_dit.transformer import NoisePredictor
-from proctor.policies.runtime.network import SHARE_OF_RATE, Network, NoiseSpec
+from proctor.policies.runtime.network import LR_MULTIPLIER, Network, NoiseSpec
 
 NOISE, TIME, CROP = "noise", "time", "crop"
 _VISION = "observation_encoder.vision_encoder"
@@ -51,41 +52,41 @@ class Dit(Network):
         self.noise_predictor = NoisePredictor(config, self.observation_encoder.size)
         self.schedule = NoiseSchedule(config) if config.objective == "diffusion" else None
         chunk = (config.horizon, config.action_dim)
-        steps = [] if self.schedule is None else self.schedule.steps
-        self.draws = {NOISE: (NoiseSpec.NORMAL, (1 + sum(s.std > 0 for s in steps), *chunk))}
+        n_noises = 1 if self.schedule is None else self.schedule.n_noises
+        self.draws = {NOISE: (NoiseSpec.NORMAL, (n_noises, *chunk))}
         self.loss_draws = {NOISE: (NoiseSpec.NORMAL, chunk), TIME: (NoiseSpec.UNIFORM, ())}
         if config.crop is not None and config.image_crop_is_random:
             self.loss_draws[CROP] = (NoiseSpec.UNIFORM, (len(config.cameras), 2))
 
     @property
     def vocabulary(self) -> int:
-        """As many as it has vectors for."""
+        """Vocabulary size of CLIP's text encoder."""
         return self.observation_encoder.text_encoder.text_encoder.sizes.vocab_size
 
-    def equip(self, steps: Sequence[ProcessorStep]) -> None:
-        """Check that what reads has places for all tokens."""
+    def check_preprocessor(self, steps: Sequence[ProcessorStep]) -> None:
+        """Check that prompts fit CLIP's position embeddings."""
         sizes = self.observation_encoder.text_encoder.text_encoder.sizes
-        check_room(steps, sizes.max_position_embeddings)
+        check_prompt_length(steps, sizes.max_position_embeddings)
 
-    def begin(self) -> None:
-        """Take the weights of the CLIPs that are named, as LeRobot does.
+    def load_pretrained(self) -> None:
+        """Load the pretrained weights of both CLIP encoders, as LeRobot does.
 
         Raises:
-            UsageError: they are not to be had.
+            UsageError: they are not available.
         """
         if not self.config.load_clip_weights:
             return
         for part in self.observation_encoder.modules():
             if isinstance(part, Clip):
-                part.begin()
+                part.load_pretrained()
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """Return two: the image encoder learns more slowly."""
+        """Return two groups: the image encoder has a lower learning rate."""
         trained = [(name, p) for name, p in self.named_parameters() if p.requires_grad]
         slow = self.config.vision_encoder_lr_multiplier
         return [
             {"params": [p for name, p in trained if _VISION not in name]},
-            {"params": [p for name, p in trained if _VISION in name], SHARE_OF_RATE: slow},
+            {"params": [p for name, p in trained if _VISION in name], LR_MULTIPLIER: slow},
         ]
 
     def chunk(self, inputs: dict[str, Tensor], draws: dict[str, Tensor]) -> Tensor:
@@ -94,25 +95,20 @@ class Dit(Network):
         return sampled[:, self.config.n_obs_steps - 1 :]
 
     def sample(self, condition: Tensor, noise: Tensor) -> Tensor:
-        """Make actions [B, T, A] of ``noise[:, 0]``; the other noises are DDPM's, in turn."""
-        told = self.noise_predictor.told(condition)
+        """Denoise ``noise[:, 0]`` into actions [B, T, A]; DDPM uses the rest, one per step."""
+        modulation = self.noise_predictor.condition_modulation(condition)
 
         def predicted(x: Tensor, time: float) -> Tensor:
             times = torch.full((len(x),), time, device=x.device)
-            found: Tensor = self.noise_predictor(x.to(condition.dtype), times, told).float()
+            found: Tensor = self.noise_predictor(x.to(condition.dtype), times, modulation).float()
             return found
 
-        x = noise[:, 0]
         if self.schedule is None:
-            return self._integrated(x, predicted)
-        fresh = iter(noise[:, 1:].unbind(1))
-        for step in self.schedule.steps:
-            at = predicted(x, step.t)
-            x = self.schedule.denoise(step, x, at, next(fresh) if step.std else None)
-        return x
+            return self._integrate(noise[:, 0], predicted)
+        return self.schedule.sample(predicted, noise)
 
-    def _integrated(self, x: Tensor, velocity: Any) -> Tensor:
-        """Follow a velocity from time 0 to 1."""
+    def _integrate(self, x: Tensor, velocity: Any) -> Tensor:
+        """Integrate a velocity from time 0 to 1, by Euler or fourth-order Runge-Kutta."""
         steps = self.config.num_integration_steps
         times = torch.linspace(0, 1, steps + 1, device="cpu").tolist()
         for time, after in pairwise(times):
@@ -130,23 +126,27 @@ class Dit(Network):
     def loss(
         self, batch: dict[str, Tensor], draws: dict[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the squared error of the prediction at random times.
+        """Return the mean squared error of the prediction at random times.
 
         Padded actions count unless the config masks them.
         """
         actions = batch[ACTION]
-        noisy, times, target = self._question(actions, draws)
+        noisy, times, target = self._noisy_sample(actions, draws)
         places = draws.get(CROP) if self.training else None
-        told = self.noise_predictor.told(self.observation_encoder(batch, places))
-        errors = F.mse_loss(self.noise_predictor(noisy, times, told), target, reduction="none")
+        modulation = self.noise_predictor.condition_modulation(
+            self.observation_encoder(batch, places)
+        )
+        errors = F.mse_loss(
+            self.noise_predictor(noisy, times, modulation), target, reduction="none"
+        )
         if not self.config.do_mask_loss_for_padding:
             return errors.mean(), {}
-        valid = ~batch["action_is_pad"][..., None]
-        n_valid = (valid.sum() * actions.shape[-1]).clamp(min=1)
-        return (errors * valid).sum() / n_valid, {}
+        return masked_mean(errors, batch["action_is_pad"]), {}
 
-    def _question(self, actions: Tensor, draws: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return noisy actions, how noisy they are, and what is to be said of them."""
+    def _noisy_sample(
+        self, actions: Tensor, draws: dict[str, Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return noisy actions, their timesteps, and the training target."""
         noise = draws[NOISE]
         if self.schedule is not None:
             steps = (draws[TIME] * self.config.num_train_timesteps).long()
@@ -157,7 +157,7 @@ class Dit(Network):
         return t * actions + (1 - kept * t) * noise, times, actions - kept * noise
 
     def _times(self, uniform: Tensor) -> Tensor:
-        """Return times [B] of flow matching: of a beta distribution, by its inverse."""
+        """Return flow matching times [B], from a beta distribution by inverse sampling."""
         config = self.config
         if config.timestep_sampling_strategy == "uniform":
             return uniform
@@ -167,13 +167,13 @@ class Dit(Network):
             drawn = 1 - (1 - uniform) ** (1 / config.timestep_sampling_beta)
         return config.timestep_sampling_s * (1 - drawn)
 
-    def hot_parts(self) -> list[nn.Module]:
+    def compiled_modules(self) -> list[nn.Module]:
         """Compile the transformer: it runs at every denoising step."""
         return [self.noise_predictor]
 
 
 class ObservationEncoder(nn.Module):
-    """All that was seen and said, as one condition."""
+    """Encodes observations and instruction as one condition vector."""
 
     def __init__(self, config: DitConfig) -> None:
         super().__init__()
@@ -189,21 +189,17 @@ class ObservationEncoder(nn.Module):
                 self.vision_encoder = encoders[0]
         self.text_encoder = TextEncoder(config)
         self.size = config.n_obs_steps * ((config.state_dim or 0) + seen + config.hidden_dim)
-        """Numbers of a condition."""
+        """Width of the condition vector."""
 
     def forward(self, inputs: dict[str, Tensor], places: Tensor | None = None) -> Tensor:
-        """Return the condition [B, size]: of each observed step state, cameras and words.
+        """Return the condition [B, size]: state, cameras and instruction of each observed step.
 
-        ``places`` [B, cameras, 2] says where images are cropped, from 0 to 1; None: in the middle.
+        ``places`` [B, cameras, 2] are crop offsets from 0 to 1; None: centre crops.
         """
         parts = [inputs[STATE]]
         for index, camera in enumerate(self.config.cameras):
-            images = inputs[camera]  # [B, O, 3, H, W]
-            where = (
-                None if places is None else places[:, index].repeat_interleave(images.shape[1], 0)
-            )
-            features = self._encoder(index)(images.flatten(0, 1), where)
-            parts.append(features.unflatten(0, images.shape[:2]))
+            offsets = None if places is None else places[:, index]
+            parts.append(encode_history(self._encoder(index), inputs[camera], offsets))
         words = self.text_encoder(inputs[LANGUAGE_TOKENS], inputs[LANGUAGE_MASK])
         parts.append(words[:, None].expand(-1, parts[0].shape[1], -1))
         return torch.cat(parts, -1).flatten(1)
@@ -215,26 +211,27 @@ class ObservationEncoder(nn.Module):
 
 
 class Clip(nn.Module):
-    """Half of a CLIP."""
+    """Base of CLIP's image and text encoders."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self.name = name
 
-    def begin(self) -> None:
-        """Take the weights of the CLIP of that name, a folder here or an id on the Hub."""
+    def load_pretrained(self) -> None:
+        """Load CLIP's pretrained weights from a local folder or the Hub."""
         try:
             folder = locate(self.name).folder
-            fill_part(self, read_stored(folder)[0], str(folder))
+            load_submodule(self, read_weight_files(folder)[0], str(folder))
         except UsageError as error:
             raise UsageError(
-                f"a new multi_task_dit starts from {self.name}: {error}; "
-                "--policy.load_clip_weights=false starts from nothing"
+                f"a new multi_task_dit needs the weights of {self.name}: {error}; "
+                "--policy.load_clip_weights=false starts from random weights",
+                code="policy.missing-pretrained-weights",
             ) from None
 
 
 class ClipVision(Clip):
-    """CLIP's encoder of images, under the name that transformers' files have for it."""
+    """CLIP's image encoder, under transformers' attribute name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -243,7 +240,7 @@ class ClipVision(Clip):
 
 
 class VisionEncoder(nn.Module):
-    """Images as CLIP's class token has them."""
+    """Encodes images as CLIP's class token."""
 
     def __init__(self, config: DitConfig) -> None:
         super().__init__()
@@ -254,22 +251,19 @@ class VisionEncoder(nn.Module):
         if config.encoded_size != (sizes.image_size, sizes.image_size):
             height, width = config.encoded_size
             raise ValueError(
-                f"{config.vision_encoder_name} sees {sizes.image_size}x{sizes.image_size} pixels, "
-                f"and is shown {height}x{width}: set image_resize_shape or image_crop_shape"
+                f"{config.vision_encoder_name} takes {sizes.image_size}x{sizes.image_size} pixels, "
+                f"not {height}x{width}: set image_resize_shape or image_crop_shape"
             )
 
-    def forward(self, images: Tensor, places: Tensor | None) -> Tensor:
-        """Return [N, D] of images [N, 3, H, W]."""
-        if self.resize is not None:
-            images = F.interpolate(images, self.resize, mode="bilinear", antialias=True)
-        if self.crop is not None:
-            images = cropped(images, self.crop, places)
+    def forward(self, images: Tensor, offsets: Tensor | None) -> Tensor:
+        """Return [N, D] for images [N, 3, H, W], cropped at ``offsets``."""
+        images = resize_and_crop(images, self.resize, self.crop, offsets)
         out: Tensor = self.model.vision_model(images)
         return out
 
 
 class ClipText(Clip):
-    """CLIP's encoder of words, under the name that transformers' files have for it."""
+    """CLIP's text encoder, under transformers' attribute name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -278,7 +272,7 @@ class ClipText(Clip):
 
 
 class TextEncoder(nn.Module):
-    """Words as CLIP has them, which is not trained, and what is made of them, which is."""
+    """CLIP's frozen text encoder with a trained projection."""
 
     def __init__(self, config: DitConfig) -> None:
         super().__init__()
@@ -288,12 +282,12 @@ class TextEncoder(nn.Module):
         self.text_encoder.requires_grad_(False)
         if config.tokenizer_max_length > sizes.max_position_embeddings:
             raise ValueError(
-                f"{config.text_encoder_name} reads {sizes.max_position_embeddings} tokens, and "
+                f"{config.text_encoder_name} takes {sizes.max_position_embeddings} tokens, but "
                 f"tokenizer_max_length is {config.tokenizer_max_length}"
             )
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Return [B, D] of tokens [B, N]."""
+        """Return [B, D] for tokens [B, N]."""
         with torch.no_grad():
             words = self.text_encoder.text_model(tokens, mask)
         out: Tensor = self.projection(words)

@@ -9,7 +9,6 @@ The condition's part of the modulation is the same in every denoising step and c
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -18,16 +17,8 @@ import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 from proctor.policies.blocks.rotary import apply_rotary
+from proctor.policies.blocks.time_embedding import sinusoidal_embedding
 from proctor.policies.multi_task_dit.config import DitConfig
-
-
-def embedded_time(time: Tensor, size: int) -> Tensor:
-    """Return the sinusoidal embedding [B, size], float32, of times [B]."""
-    half = size // 2
-    steps = torch.arange(half, device=time.device)
-    rates = torch.exp(steps * -(math.log(10000) / (half - 1)))
-    angles = time[:, None] * rates
-    return torch.cat([angles.sin(), angles.cos()], -1)
 
 
 class RotaryAttention(nn.Module):
@@ -53,14 +44,14 @@ class RotaryAttention(nn.Module):
         q, k, v = qkv.unbind(0)
         dropout = self.dropout if self.training else 0.0
         cos, sin = self.cos[: x.shape[1]], self.sin[: x.shape[1]]
-        seen = F.scaled_dot_product_attention(
+        attended = F.scaled_dot_product_attention(
             apply_rotary(q, cos, sin), apply_rotary(k, cos, sin), v, dropout_p=dropout
         )
-        out: Tensor = self.out_proj(seen.transpose(1, 2).flatten(2))
+        out: Tensor = self.out_proj(attended.transpose(1, 2).flatten(2))
         return out
 
 
-class Block(nn.Module):
+class DitBlock(nn.Module):
     """Self-attention and MLP, each with adaptive shift, scale and gate."""
 
     def __init__(self, config: DitConfig, condition: int) -> None:
@@ -85,27 +76,27 @@ class Block(nn.Module):
         """The linear layer, which may be quantised to 8 bits."""
         return self.adaLN_modulation[1]
 
-    def told(self, condition: Tensor) -> Tensor:
+    def condition_modulation(self, condition: Tensor) -> Tensor:
         """Return the condition's part of the modulation, [B, 6 D], for conditions [B, C]."""
         weight: Tensor = self._modulation.weight[:, -condition.shape[1] :]
         return F.linear(F.silu(condition), weight, self._modulation.bias)
 
-    def forward(self, x: Tensor, time: Tensor, told: Tensor) -> Tensor:
-        """Return [B, T, D] at ``time`` [B, E]."""
+    def forward(self, x: Tensor, time: Tensor, fixed: Tensor) -> Tensor:
+        """Return [B, T, D] at ``time`` [B, E]; ``fixed`` is the condition's modulation."""
         weight: Tensor = self._modulation.weight[:, : time.shape[1]]
-        modulation = told + F.linear(F.silu(time), weight)
+        modulation = fixed + F.linear(F.silu(time), weight)
         shift, scale, gate, shift2, scale2, gate2 = modulation[:, None].chunk(6, -1)
         x = x + gate * self._attend(_normed(x) * (1 + scale) + shift)
         out: Tensor = x + gate2 * self.mlp(_normed(x) * (1 + scale2) + shift2)
         return out
 
     def _attend(self, x: Tensor) -> Tensor:
-        found: Tensor = (
+        attended: Tensor = (
             self.multihead_attn(x, x, x, need_weights=False)[0]
             if self.attn is None
             else self.attn(x)
         )
-        return found
+        return attended
 
 
 def _normed(x: Tensor) -> Tensor:
@@ -132,22 +123,22 @@ class NoisePredictor(nn.Module):
             self.pos_embedding = nn.Parameter(torch.empty(1, config.horizon, width))
             nn.init.normal_(self.pos_embedding, std=0.02)
         self.transformer_blocks = nn.ModuleList(
-            Block(config, size + condition) for _ in range(config.num_layers)
+            DitBlock(config, size + condition) for _ in range(config.num_layers)
         )
         self.output_proj = nn.Linear(width, config.action_dim)
 
-    def told(self, condition: Tensor) -> list[Tensor]:
+    def condition_modulation(self, condition: Tensor) -> list[Tensor]:
         """Return the condition's part of the modulation of every block."""
-        blocks = cast("Iterable[Block]", self.transformer_blocks)
-        return [block.told(condition) for block in blocks]
+        blocks = cast("Iterable[DitBlock]", self.transformer_blocks)
+        return [block.condition_modulation(condition) for block in blocks]
 
-    def forward(self, x: Tensor, time: Tensor, told: list[Tensor]) -> Tensor:
+    def forward(self, x: Tensor, time: Tensor, modulation: list[Tensor]) -> Tensor:
         """Return the prediction for noisy actions [B, T, A] at ``time`` [B]."""
-        embedded = self.time_mlp(embedded_time(time, self.time_size).to(x.dtype))
+        embedded = self.time_mlp(sinusoidal_embedding(time, self.time_size).to(x.dtype))
         hidden = self.input_proj(x)
         if self.pos_embedding is not None:
             hidden = hidden + self.pos_embedding[:, : x.shape[1]]
-        for block, said in zip(self.transformer_blocks, told, strict=True):
-            hidden = block(hidden, embedded, said)
+        for block, fixed in zip(self.transformer_blocks, modulation, strict=True):
+            hidden = block(hidden, embedded, fixed)
         out: Tensor = self.output_proj(hidden)
         return out

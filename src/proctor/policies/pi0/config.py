@@ -16,7 +16,7 @@ from proctor.policies.lerobot import shared_fields as shared
 from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
 from proctor.policies.lerobot.config_mixins import ChunkMixin, CosineMixin, RtcMixin
 from proctor.policies.lerobot.fresh import make_fresh
-from proctor.policies.lerobot.image_size_free import with_sizes_of
+from proctor.policies.lerobot.image_size_free import with_interface_sizes
 from proctor.policies.lerobot.limits import MOST_PIXELS, MOST_STEPS, MOST_WIDTH, check_sizes
 from proctor.policies.lerobot.presets import SampleWindows
 from proctor.policies.lerobot.rtc_config import read_rtc
@@ -87,9 +87,11 @@ class PiConfig(ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
         height, width = self.image_resolution
         return height, width
 
-    def made_for(self, interface: Interface, renames: Mapping[str, str], use: ConfigUse) -> Self:
+    def for_interface(
+        self, interface: Interface, renames: Mapping[str, str], use: ConfigUse
+    ) -> Self:
         """Accept images of any size, and in training states and actions of any length too."""
-        return with_sizes_of(interface, self, renames, use)
+        return with_interface_sizes(interface, self, renames, use)
 
     @property
     def language_conditioned(self) -> bool:

@@ -46,7 +46,7 @@ class FlowMatchingNetwork(PrefixEncoder):
     """Flow matching of pi0 and pi0.5; attribute names are those of LeRobot's checkpoints."""
 
     config: FlowConfig
-    adapted = (
+    adapter_targets = (
         r"(.*\.gemma_expert\..*\.self_attn\.(q|v)_proj|model\.(state_proj|action_in_proj|"
         r"action_out_proj|action_time_mlp_in|action_time_mlp_out))"
     )
@@ -69,9 +69,9 @@ class FlowMatchingNetwork(PrefixEncoder):
         noise = (NoiseSpec.NORMAL, (config.chunk_size, config.max_action_dim))
         rtc = read_rtc(config.rtc_config)
         self.guide = make_guidance(rtc, config, config.chunk_size)
-        self.remarks = rtc_notes(rtc, self.guide)
+        self.notes = rtc_notes(rtc, self.guide)
         if self.guide is not None:
-            self.recalled, self.asked_every = self.guide.recalled, self.guide.every
+            self.episode_inputs, self.asked_every = self.guide.episode_inputs, self.guide.every
         self.draws = {NOISE: noise}
         self.loss_draws = {NOISE: noise, TIME: (NoiseSpec.UNIFORM, ())}
         for part in (model.language, gemma):
@@ -200,7 +200,7 @@ class FlowMatchingNetwork(PrefixEncoder):
         positions = prefix.valid.sum(1, keepdim=True) + torch.arange(n, device=mask.device)
         return token_positions(positions, mask, self.expert.size)
 
-    def hot_parts(self) -> list[nn.Module]:
+    def compiled_modules(self) -> list[nn.Module]:
         """Return all layers, each compiled on its own."""
         return [*self.vlm.tower.layers, *self.vlm.language.layers, *self.expert.layers]
 

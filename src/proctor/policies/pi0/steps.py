@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from proctor.features import STATE, Array
-from proctor.policies.lerobot.language import TASK, NewLine, check_task
+from proctor.policies.lerobot.language import TASK, NewLine, check_task_key
 from proctor.policies.lerobot.step import ProcessorStep, PromptInputs
 
 _BIN_EDGES = np.linspace(-1, 1, 257)[:-1]
@@ -38,7 +38,7 @@ class StatePrompt(ProcessorStep):
         """The state."""
         return (STATE,)
 
-    def hear(self, told: PromptInputs) -> PromptInputs:
+    def encode_prompt(self, told: PromptInputs) -> PromptInputs:
         """Replace the instructions by prompts."""
         bins = np.digitize(told.seen[STATE].float().numpy(), _BIN_EDGES) - 1
         words = (self._prompt(text, row) for text, row in zip(told.words, bins, strict=True))
@@ -50,4 +50,4 @@ class StatePrompt(ProcessorStep):
 
     def check(self, where: str) -> None:
         """Refuse another source of instructions than the task."""
-        check_task(self.task_key, where)
+        check_task_key(self.task_key, where)

@@ -64,7 +64,7 @@ class PrefixEncoder(Network):
         """Always float32, as the vision encoder is."""
         return torch.float32
 
-    def remarks_on_training(self, steps: int) -> tuple[str, ...]:
+    def training_notes(self, steps: int) -> tuple[str, ...]:
         """Return remarks on relative actions: their statistics and excluded joints."""
         config = self.config
         if not config.use_relative_actions:

@@ -34,7 +34,7 @@ class Pi0Fast(PrefixEncoder):
     """The network; attribute names are those of LeRobot's checkpoints."""
 
     config: Pi0FastConfig
-    graphed = False
+    supports_cuda_graph = False
     action_tokenizer: ActionTokenizer
     """Mapping between actions and tokens; a preprocessor step provides it."""
 
@@ -47,7 +47,7 @@ class Pi0Fast(PrefixEncoder):
         if config.temperature > 0:
             self.draws = {CHOICE: (NoiseSpec.UNIFORM, (config.max_decoding_steps,))}
 
-    def equip(self, steps: Sequence[ProcessorStep]) -> None:
+    def check_preprocessor(self, steps: Sequence[ProcessorStep]) -> None:
         """Take the action tokenizer from the preprocessor steps."""
         self.action_tokenizer = replace(
             find_action_tokenizer(steps), skip=self.config.fast_skip_tokens
@@ -148,6 +148,6 @@ class Pi0Fast(PrefixEncoder):
             valid.cumsum(1) - 1, (allowed & valid[:, None])[:, None], self.vlm.language.size
         )
 
-    def hot_parts(self) -> list[nn.Module]:
+    def compiled_modules(self) -> list[nn.Module]:
         """Return all layers, each compiled on its own."""
         return [*self.vlm.tower.layers, *self.vlm.language.layers]

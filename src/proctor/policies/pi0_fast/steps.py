@@ -67,7 +67,7 @@ class TokenizeActions(ProcessorStep):
     """
 
     registry_name: ClassVar[str] = "action_tokenizer_processor"
-    tells: ClassVar[bool] = True
+    adds_prompt_inputs: ClassVar[bool] = True
     artifacts: ClassVar[Mapping[str, str]] = {
         "action_tokenizer_name": "inside",
         "paligemma_tokenizer_name": "words_inside",
@@ -88,11 +88,11 @@ class TokenizeActions(ProcessorStep):
     """The checkpoint's folders that have them, where it has."""
 
     @property
-    def learns_from(self) -> tuple[str, ...]:
+    def training_keys(self) -> tuple[str, ...]:
         """The actions."""
         return (ACTION,)
 
-    def hear(self, told: PromptInputs) -> PromptInputs:
+    def encode_prompt(self, told: PromptInputs) -> PromptInputs:
         """Add the action tokens, if there are actions."""
         if ACTION not in told.seen:
             return told
@@ -138,7 +138,7 @@ class TokenizeActions(ProcessorStep):
         if self.fast_skip_tokens < 0:
             raise UsageError(f"{where}: fast_skip_tokens is {self.fast_skip_tokens}")
 
-    def equipped(self, tokenizers: Tokenizers) -> TokenizeActions:
+    def with_tokenizers(self, tokenizers: Tokenizers) -> TokenizeActions:
         """Return the step with its text tokenizer and its FAST tokenizer.
 
         Raises:

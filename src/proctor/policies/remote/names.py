@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from proctor.errors import SpecMismatch, UsageError
 from proctor.features import ACTION, Feature, FeatureKind, Interface, observed_keys
-from proctor.policies.compatibility import check_compatible, check_offered, offered_key
+from proctor.policies.compatibility import check_compatible, check_offered, source_key
 from proctor.protocols.inference_messages import ServerInfo
 
 _WRIST = ("wrist", "eye_in_hand", "gripper", "hand")
@@ -35,7 +35,7 @@ def names_for_proctor_servers(
     wanted = {key: seen.feature for key, seen in about.inputs.items()}
     action = Feature(FeatureKind.ACTION, (about.action_size,), "float32")
     check_compatible({**wanted, ACTION: action}, interface, rename_map)
-    return {offered_key(key, rename_map): key for key in wanted}
+    return {source_key(key, rename_map): key for key in wanted}
 
 
 def names_for_other_servers(

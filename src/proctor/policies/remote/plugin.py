@@ -23,5 +23,5 @@ PLUGIN = PolicyPlugin(
     config=RemoteConfig,
     make=make,
     summary="a policy that is served: openpi, GR00T, vla-eval, LeRobot; --policy.url=ws://...",
-    look=check_flags,
+    check_config=check_flags,
 )

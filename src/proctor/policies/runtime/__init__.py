@@ -1,1 +1,1 @@
-"""Running a network: batches, devices, graphs."""
+"""Running a policy network: batches, devices, CUDA graphs, compilation."""

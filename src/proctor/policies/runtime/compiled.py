@@ -1,7 +1,7 @@
-"""torch.compile on parts of a network: refused where nothing can compile, one line where it fails.
+"""torch.compile for parts of a network, with one-line errors.
 
-Shapes are not generalised: kernels that were made for another size first would give other bits, and
-what an episode plays would depend on what was played before it.
+Dynamic shapes are off: a kernel compiled for another size first would give other bits, and an
+episode would depend on the episodes before it.
 """
 
 from __future__ import annotations
@@ -19,40 +19,44 @@ from torch import nn
 from proctor.errors import ProctorError, UsageError, summarize_traceback
 
 INDUCTOR = "inductor"
-"""What torch compiles by, unless told otherwise."""
+"""torch's default compile backend."""
 
 
 def compile_parts(
     parts: Iterable[nn.Module], *, backend: str = INDUCTOR, mode: str | None = None
 ) -> None:
-    """Have each module compiled when it is first called, and again for every other shape."""
+    """Compile each module at its first call, and again for every new input shape."""
     for module in parts:
         module.compile(backend=backend, mode=mode, dynamic=False)
 
 
 def require_compiler(flag: str, device: torch.device) -> None:
-    """Refuse to compile, as ``flag`` asks, where nothing can.
+    """Refuse ``flag`` if this machine lacks a compiler for ``device``.
 
     Raises:
-        UsageError: what is missing.
+        UsageError: naming the missing compiler or package.
     """
     on_gpu = device.type == "cuda"
     usual = "clang++" if sys.platform == "darwin" else "g++"
     compiler = os.environ.get("CC", "gcc") if on_gpu else os.environ.get("CXX", usual)
     if shutil.which(compiler) is None:
         raise UsageError(
-            f"{flag}: there is no compiler {compiler!r} here; install one, or leave it"
+            f"{flag}: no compiler {compiler!r} on this machine; install one, or omit the flag",
+            code="policy.compiler-missing",
         )
     if on_gpu and importlib.util.find_spec("triton") is None:
-        raise UsageError(f"{flag}: on GPUs torch compiles with triton: pip install triton")
+        raise UsageError(
+            f"{flag}: torch.compile needs triton on GPUs: pip install triton",
+            code="policy.compiler-missing",
+        )
 
 
 @contextmanager
-def compiler_errors_in_one_line(flag: str, kind: type[ProctorError]) -> Iterator[None]:
-    """Let what torch.compile says of itself be one line of ours.
+def summarize_compiler_errors(flag: str, kind: type[ProctorError]) -> Iterator[None]:
+    """Turn torch.compile's errors into one-line errors of ``kind``.
 
     Raises:
-        ProctorError: of ``kind``: it cannot compile what is called in here.
+        ProctorError: of ``kind``: torch cannot compile a module called in this context.
     """
     from torch._dynamo.exc import TorchDynamoException
 
@@ -61,5 +65,6 @@ def compiler_errors_in_one_line(flag: str, kind: type[ProctorError]) -> Iterator
     except TorchDynamoException as error:
         raise kind(
             f"torch.compile failed: {summarize_traceback(str(error))}; "
-            f"go on without it: {flag}=false"
+            f"run without it: {flag}=false",
+            code="policy.compile-failed",
         ) from error

@@ -1,4 +1,4 @@
-"""A checkpoint's steps may not go together: found out with zeros, before an episode begins."""
+"""Dry run of a checkpoint's pipelines with zeros, to find steps that do not fit together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from proctor.errors import ProctorError, UsageError, strip_control_codes
 from proctor.features import ACTION
-from proctor.policies.compatibility import offered_key
+from proctor.policies.compatibility import source_key
 from proctor.policies.lerobot.config import CheckpointConfig
 from proctor.policies.lerobot.feature_json import channels_first
 from proctor.policies.lerobot.processors import Pipeline
@@ -22,21 +22,24 @@ def dry_run_steps(
     postprocessor: Pipeline,
     instruction_encoder: InstructionEncoder,
 ) -> None:
-    """Send shapes of observations, words and an action through a policy's steps.
+    """Run the pre- and postprocessor on observations, an instruction and an action of zeros.
 
     Raises:
-        UsageError: they do not get through.
+        UsageError: a step cannot process them.
     """
     inputs, size = config.input_features, config.action_dim
     shapes = {key: (1, *channels_first(feature)) for key, feature in inputs.items()}
-    with _saying("the steps before the policy do not take what it looks at"):
+    with _saying("the preprocessor cannot process the policy's inputs"):
         renames, nowhere = preprocessor.rename_map, torch.device("meta")
-        seen = {offered_key(k, renames): torch.zeros(s, device="meta") for k, s in shapes.items()}
+        seen = {source_key(k, renames): torch.zeros(s, device="meta") for k, s in shapes.items()}
         preprocessor.on(nowhere)(seen)
-    with _saying("the steps before the policy make no words for it"):
-        if config.language_conditioned and not instruction_encoder.of_nothing(1):
-            raise UsageError(f"{config.type} is told its task, and no step of it makes tokens")
-    with _saying(f"the steps behind the policy do not take its actions of {size} numbers"):
+    with _saying("the preprocessor cannot encode an instruction"):
+        if config.language_conditioned and not instruction_encoder.blank_inputs(1):
+            raise UsageError(
+                f"{config.type} needs an instruction, but no preprocessor step makes tokens",
+                code="checkpoint.missing-tokenizer",
+            )
+    with _saying(f"the postprocessor cannot process actions of size {size}"):
         beside = {key: torch.zeros(shapes[key]) for key in postprocessor.needs}
         postprocessor.on(torch.device("cpu"))({ACTION: torch.zeros(1, 1, size), **beside})
 
@@ -48,4 +51,6 @@ def _saying(what: str) -> Iterator[None]:
     except ProctorError:
         raise
     except (RuntimeError, ValueError, IndexError, KeyError) as error:
-        raise UsageError(f"{what}: {strip_control_codes(str(error), 200)}") from None
+        raise UsageError(
+            f"{what}: {strip_control_codes(str(error), 200)}", code="checkpoint.pipeline-mismatch"
+        ) from None

@@ -1,9 +1,11 @@
-"""What a network is told of its task: words, and where its prompt says so the state, as arrays.
+"""Encode task instructions as arrays for the network.
 
-    policy's config   CheckpointConfig.read(words): words without a tokenizer, as in language_act
-    its preprocessor  Pipeline.hear(words, seen): new lines, prompts, tokens, whatever steps tell
+Two sources are combined:
 
-Where words alone decide, each instruction is read once.
+    CheckpointConfig.encode_instruction   encodings without a tokenizer, as in language_act
+    Pipeline.encode_prompt                preprocessor steps: new lines, prompts, tokens
+
+A prompt may hold the robot's state. If it does not, each instruction is encoded once and cached.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from torch import Tensor
 
 from proctor.features import Array
 from proctor.fingerprint import ConfigUse
-from proctor.policies.compatibility import offered_key
+from proctor.policies.compatibility import source_key
 from proctor.policies.lerobot.config import CheckpointConfig
 from proctor.policies.lerobot.processors import Pipeline
 
@@ -24,7 +26,7 @@ _MOST_INSTRUCTIONS = 4096
 
 
 class InstructionEncoder:
-    """Makes of instructions what a network is given, a row each; goes to other processes too."""
+    """Turns instructions into the network's language inputs, one row each; picklable."""
 
     def __init__(
         self,
@@ -37,21 +39,21 @@ class InstructionEncoder:
         self._known: dict[str, dict[str, Array]] = {}
         renames, keys = preprocessor.rename_map, preprocessor.needs
         if use is ConfigUse.TRAINING:
-            keys += preprocessor.learns_from
-        self.needs = tuple(offered_key(key, renames) for key in dict.fromkeys(keys))
-        """What has to be seen beside the words, by the observations' own names: the newest."""
+            keys += preprocessor.training_keys
+        self.needs = tuple(source_key(key, renames) for key in dict.fromkeys(keys))
+        """Observations that prompts need, by the benchmark's names; the newest of each is used."""
 
     def __call__(self, words: Sequence[str], seen: Mapping[str, Tensor]) -> dict[str, Array]:
-        """Return what the network is given, [B, ...] each; nothing where it is not told its task.
+        """Return the network's language inputs, [B, ...] each; empty if it has none.
 
-        ``seen`` holds what ``needs`` names, raw, [B, ...] (actions [B, T, A]) on the CPU.
+        ``seen`` holds the raw observations of ``needs``, [B, ...] (actions [B, T, A]), on the CPU.
         """
         if self.needs:
             return self._read(words, {key: seen[key] for key in self.needs})
         return _stacked([self._once(text) for text in words])
 
-    def of_nothing(self, rows: int) -> dict[str, Array]:
-        """Return what the network would be given for no words and zeros: the same shapes."""
+    def blank_inputs(self, rows: int) -> dict[str, Array]:
+        """Return the inputs for empty instructions and zero observations, in the usual shapes."""
         return self([""] * rows, self._blank(rows))
 
     def _blank(self, rows: int) -> dict[str, Tensor]:
@@ -59,15 +61,15 @@ class InstructionEncoder:
         shapes = {key: sizes[renames.get(key, key)].shape for key in self.needs}
         return {key: torch.zeros((rows, *shape)) for key, shape in shapes.items()}
 
-    def alike(self, texts: Iterable[str]) -> tuple[str, str] | None:
-        """Return two of ``texts`` that differ, and that the network is given the same for.
+    def find_indistinguishable(self, texts: Iterable[str]) -> tuple[str, str] | None:
+        """Return two different instructions that have the same encoding; None: there are none.
 
-        Texts that differ in white space only are the same.
+        White space is ignored when texts are compared.
         """
         first: dict[Hashable, str] = {}
         for text in {" ".join(text.split()): text for text in texts}.values():
             read = self._read([text], self._blank(1)) if self.needs else self._once(text)
-            other = first.setdefault(self._config.text_key(read), text)
+            other = first.setdefault(self._config.instruction_key(read), text)
             if other != text:
                 return other, text
         return None
@@ -80,8 +82,8 @@ class InstructionEncoder:
         return self._known[text]
 
     def _read(self, words: Sequence[str], seen: dict[str, Tensor]) -> dict[str, Array]:
-        own = _stacked([self._config.read(text) for text in words])
-        return own | self._pipeline.hear(words, seen)
+        own = _stacked([self._config.encode_instruction(text) for text in words])
+        return own | self._pipeline.encode_prompt(words, seen)
 
 
 def _stacked(rows: Sequence[dict[str, Array]]) -> dict[str, Array]:

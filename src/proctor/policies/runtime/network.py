@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from proctor.policies.lerobot.step import ProcessorStep
 
-SHARE_OF_RATE = "share_of_rate"
+LR_MULTIPLIER = "share_of_rate"
 """Key of a parameter group: its learning rate as a multiple of the optimiser's."""
 
 
@@ -55,22 +55,22 @@ class Network(nn.Module, ABC):
 
     takes_history: bool
     """True: inputs are [B, n_obs_steps, ...]; False: only the newest observation, [B, ...]."""
-    remarks: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     """Lines the user should see once."""
-    recordable: bool = False
+    loss_supports_cuda_graph: bool = False
     """Whether ``loss`` never syncs with the host, so a CUDA graph can capture it."""
     draws: Mapping[str, tuple[NoiseSpec, tuple[int, ...]]] = {}
     """Random numbers for each row of ``chunk``: distribution and shape."""
     loss_draws: Mapping[str, tuple[NoiseSpec, tuple[int, ...]]] = {}
     """Random numbers for each row of ``loss``."""
-    recalled: Mapping[str, tuple[int, ...]] = {}
+    episode_inputs: Mapping[str, tuple[int, ...]] = {}
     """Inputs of ``chunk`` that come from the episode's state: names and shapes."""
     asked_every: int | None = None
-    """Steps between queries that ``recalled`` assumes; None: any number."""
+    """Steps between inference calls that ``episode_inputs`` assumes; None: any number."""
 
-    adapted: str | None = None
+    adapter_targets: str | None = None
     """Default target layers of an adapter: a regex of LeRobot's names."""
-    graphed: bool = True
+    supports_cuda_graph: bool = True
     """Whether a CUDA graph can capture ``chunk``; not where its length depends on the data."""
 
     @property
@@ -111,8 +111,8 @@ class Network(nn.Module, ABC):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the training loss of a normalised batch, and its named terms for the log."""
 
-    def equip(self, steps: Sequence[ProcessorStep]) -> None:
-        """Take what inference needs from the preprocessor steps, such as a tokenizer."""
+    def check_preprocessor(self, steps: Sequence[ProcessorStep]) -> None:
+        """Check the preprocessor's steps, and take from them what inference needs."""
 
     def begin_training(self) -> None:
         """Prepare loaded weights for training, such as their dtype."""
@@ -120,26 +120,26 @@ class Network(nn.Module, ABC):
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Return parameter groups for torch's optimisers; a group may have its own lr.
 
-        With ``SHARE_OF_RATE`` its lr is a multiple of the optimiser's.
+        With ``LR_MULTIPLIER`` its lr is a multiple of the optimiser's.
         """
         return [{"params": list(self.parameters())}]
 
-    def remarks_on_training(self, steps: int) -> tuple[str, ...]:
+    def training_notes(self, steps: int) -> tuple[str, ...]:
         """Return remarks on a training of ``steps`` steps, shown once."""
         return ()
 
     @property
-    def unadaptable(self) -> str | None:
+    def adapter_conflict(self) -> str | None:
         """Why adapter files cannot hold everything that is trained; None: they can."""
         return None
 
-    def updated(self, step: int) -> None:
+    def after_update(self, step: int) -> None:
         """Update what gradients do not, such as moving averages, after ``step`` training steps.
 
         All of it is part of the state dict.
         """
 
-    def begin(self) -> None:
+    def load_pretrained(self) -> None:
         """Load pretrained parts of a new network, if any.
 
         Raises:
@@ -147,13 +147,15 @@ class Network(nn.Module, ABC):
         """
 
     def new_episode(self) -> Any:
-        """Return the state of a new episode; None: stateless. With ``recalled``, a dict of it."""
-        return {name: np.zeros(shape, np.float32) for name, shape in self.recalled.items()} or None
+        """Return the state of a new episode: zeros for ``episode_inputs``; None: stateless."""
+        return {
+            name: np.zeros(shape, np.float32) for name, shape in self.episode_inputs.items()
+        } or None
 
     def postprocess(self, chunks: Tensor, states: list[Any]) -> Tensor:
         """Return the actions to execute of ``chunks`` [B, T, A], on the CPU; may update states."""
         return chunks
 
     @abstractmethod
-    def hot_parts(self) -> list[nn.Module]:
+    def compiled_modules(self) -> list[nn.Module]:
         """Return the modules that are worth compiling."""

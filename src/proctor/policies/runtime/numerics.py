@@ -1,4 +1,7 @@
-"""How a policy computes, for the time of a call: torch keeps it for the whole process."""
+"""Context managers for torch's process-wide numeric settings: TF32, cuDNN and oneDNN.
+
+torch has one setting for the whole process. A context sets it for a call and restores it after.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import torch
 
 
 class _Shared:
-    """Settings that hold while at least one caller is inside, on whatever thread."""
+    """Settings that stay active while at least one thread is inside the context."""
 
     def __init__(self, begin: Callable[[], Callable[[], None]]) -> None:
         self._begin = begin
@@ -34,20 +37,20 @@ class _Shared:
                     self._undo()
 
 
-def numerics_of(device: torch.device) -> contextlib.AbstractContextManager[None]:
-    """Return the context that calls into a policy on ``device`` are made in.
+def inference_numerics(device: torch.device) -> contextlib.AbstractContextManager[None]:
+    """Return the context for inference on ``device``.
 
-    Outside it everything is as the process has set it: an evaluation inside a training must not
-    change the training.
+    Outside of it the process keeps its own settings: an evaluation during training must not change
+    the training.
     """
     return (_ON_CUDA if device.type == "cuda" else _ELSEWHERE).held()
 
 
 @contextlib.contextmanager
 def training_numerics(device: torch.device, *, deterministic: bool) -> Iterator[None]:
-    """Compute as trainings do inside: with TF32 and, unless ``deterministic``, the fastest kernels.
+    """Use TF32 and, unless ``deterministic``, cuDNN's benchmark mode.
 
-    For the one training of a process, and nothing beside it.
+    A process may run one training at a time in this context.
     """
     undo = _set(deterministic=deterministic) if device.type == "cuda" else None
     try:
@@ -58,17 +61,17 @@ def training_numerics(device: torch.device, *, deterministic: bool) -> Iterator[
 
 
 def step_numerics(device: torch.device) -> contextlib.AbstractContextManager[None]:
-    """Return the context of a training's step: what it computes with is the same for every step."""
+    """Return the context of one training step, so that all steps use the same settings."""
     return contextlib.nullcontext() if device.type == "cuda" else _ELSEWHERE.held()
 
 
 def _set(*, deterministic: bool = True) -> Callable[[], None]:
-    """Set how a GPU computes; return what restores the settings that were there."""
+    """Set the CUDA settings; return a function that restores the old ones."""
     cudnn, matmul = torch.backends.cudnn, _Products(torch.backends.cuda.matmul)
     before = cudnn.benchmark, cudnn.deterministic
-    # Timed algorithm choice would let the load of the moment pick the bits of a result.
+    # Benchmark mode picks kernels by timing, so a result's bits would depend on the load.
     cudnn.benchmark, cudnn.deterministic = not deterministic, deterministic
-    # Products round their factors as convolutions already do, and as in LeRobot's evaluation.
+    # TF32 in matrix products, as in convolutions and as in LeRobot's evaluation.
     matmul.round()
 
     def undo() -> None:
@@ -79,10 +82,10 @@ def _set(*, deterministic: bool = True) -> Callable[[], None]:
 
 
 def _keep() -> Callable[[], None]:
-    """Return what switches a CPU's library on again, where torch switches it off in a call.
+    """Return a function that restores whether oneDNN is enabled.
 
-    It does for the whole process, at the first product in bfloat16 on a CPU without: bits of what
-    is computed later would depend on what was computed before.
+    torch disables oneDNN for the whole process at the first bfloat16 product on a CPU without
+    bfloat16. Later results would then depend on earlier ones.
     """
     library: Any = torch.backends.mkldnn
     before = library.enabled
@@ -93,14 +96,14 @@ _ON_CUDA, _ELSEWHERE = _Shared(_set), _Shared(_keep)
 
 
 class _Products:
-    """The precision of products, under its older name and, where there is one, its newer."""
+    """The precision of matrix products, under torch's old name and, if present, its new one."""
 
     def __init__(self, matmul: Any) -> None:
         self._matmul = matmul
         self._new = getattr(matmul, "fp32_precision", None)
         try:
             self._old: bool | None = matmul.allow_tf32
-        except RuntimeError:  # the older name cannot be read where the newer was set by itself
+        except RuntimeError:  # torch refuses to read the old name once the new one was set
             self._old = None
 
     def round(self) -> None:

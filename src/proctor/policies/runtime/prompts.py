@@ -1,12 +1,12 @@
-"""How much padding of a prompt is computed: prompts come filled up to one length, most of it empty.
+"""Cut the padding of prompts, so that the network does not compute on it.
 
-Networks that mask padding and count positions without it give the same without, but for rounding.
-How much is left is decided by a row's own words, never by the rest of its batch or of the run: what
-an episode is must not depend on them.
+The tokenizer pads every prompt to the same length. A network that masks padding gives the same
+result without it, up to rounding. The length that is kept depends on the row's own prompt alone,
+never on the rest of its batch, so an episode does not depend on the load.
 
-    CPU          none: rows are run one by one, so each may have its own shape
-    CUDA, MPS    half of the room for words or all of it, so that a CUDA graph more is enough, and
-                 nearly every batch stays in one piece: tasks' words seldom fill half
+    CPU          no padding: rows run one by one, so each may have its own shape
+    CUDA, MPS    half of the maximum length, or all of it: one more CUDA graph per batch size.
+                 Most instructions fit into half, so most batches stay whole
 """
 
 from __future__ import annotations
@@ -23,47 +23,49 @@ from proctor.features import LANGUAGE_TOKENS, Array
 
 
 class PromptGroup(NamedTuple):
-    """Rows whose prompts have one length."""
+    """Rows whose prompts are cut to the same length."""
 
     places: Array
-    """Where they stood."""
+    """Indices of the rows in the batch."""
     rows: dict[str, Array]
 
 
-def by_length(
+def group_by_prompt_length(
     rows: dict[str, Array], heard: str, others: Sequence[str], device: torch.device
 ) -> list[PromptGroup]:
-    """Return the rows by the length that is left of their prompts, the shortest first.
+    """Group rows by the length of their prompts, the shortest first.
 
-    ``heard`` names the mask [B, most], True where words are; ``others`` what is cut like it.
+    ``heard`` is the key of the padding mask [B, max length], True at tokens; ``others`` are the
+    keys of the arrays that are cut like it.
     """
     lengths = _lengths(rows[heard], one_by_one=device.type == "cpu")
     found, parts = np.unique(lengths), []
     for length in found:
         places = np.flatnonzero(lengths == length)
-        # As a rule there is one length, and pictures need not be copied.
+        # Usually there is one length; images are then not copied.
         some = {name: v[places] if len(found) > 1 else v for name, v in rows.items()}
         some |= {name: some[name][:, :length] for name in (heard, *others)}
         parts.append(PromptGroup(places, some))
     return parts
 
 
-def check_known(told: Mapping[str, Array], vocabulary: int | None) -> None:
-    """Refuse tokens of what is ``told`` that a network with this vocabulary has no vectors for.
+def check_token_ids(told: Mapping[str, Array], vocabulary: int | None) -> None:
+    """Refuse token ids outside the network's vocabulary.
 
     Raises:
-        UsageError: there is one, so the tokenizer is another model's.
+        UsageError: the tokenizer belongs to another model.
     """
     tokens = told.get(LANGUAGE_TOKENS)
     if tokens is not None and vocabulary is not None and tokens.max() >= vocabulary:
         raise UsageError(
-            f"words have the token {tokens.max()}, and the policy knows {vocabulary}: the "
-            "tokenizer is another model's (--policy.tokenizer names one)"
+            f"the prompt has token id {tokens.max()}, but the policy's vocabulary has {vocabulary} "
+            "tokens: the tokenizer is another model's (name the right one with --policy.tokenizer)",
+            code="policy.unknown-token",
         )
 
 
-def in_order(parts: Sequence[PromptGroup], made: Sequence[Tensor]) -> Tensor:
-    """Return what was made of the rows of all parts, each where its row stood."""
+def restore_order(parts: Sequence[PromptGroup], made: Sequence[Tensor]) -> Tensor:
+    """Concatenate the outputs of all groups, and put the rows back into the batch's order."""
     if len(made) == 1:
         return made[0]
     places = torch.from_numpy(np.concatenate([part.places for part in parts]))
@@ -71,7 +73,7 @@ def in_order(parts: Sequence[PromptGroup], made: Sequence[Tensor]) -> Tensor:
 
 
 def _lengths(heard: Array, *, one_by_one: bool) -> Array:
-    """Return how many of each row's places are kept: at least one, and all up to its last word."""
+    """Return the kept length of each row: up to its last token, at least 1."""
     most = heard.shape[1]
     lengths: Array = np.where(heard.any(1), most - heard[:, ::-1].argmax(1), 1)
     if not one_by_one:
@@ -80,6 +82,6 @@ def _lengths(heard: Array, *, one_by_one: bool) -> Array:
     return lengths
 
 
-def prompt_record(device: torch.device) -> str:
-    """Return how long prompts are, for a run's record: it decides the last bits."""
+def prompt_padding_rule(device: torch.device) -> str:
+    """Return how prompts are padded, for the run's record: it affects the last bits."""
     return "without padding" if device.type == "cpu" else "padded to half of the room, or all"

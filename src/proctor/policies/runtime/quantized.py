@@ -1,7 +1,7 @@
-"""Weights as 8-bit whole numbers: a quarter of float32's memory, half of bfloat16's.
+"""8-bit weight quantisation: a quarter of float32's memory, half of bfloat16's.
 
-Each row of a matrix is kept as whole numbers from -127 to 127 and one scale. They become what the
-layer computes in when they are used, so activations are as they were, and a product's sums too.
+Each row of a weight matrix is stored as int8 values from -127 to 127 and one scale. The forward
+pass converts them to the activations' dtype, so activations and sums keep their precision.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from proctor.errors import UsageError
 
 _FEWEST = 2**14
-"""Weights of a matrix that are worth it."""
+"""Smallest number of weights for which a layer is quantised."""
 
 
 class Int8Linear(nn.Module):
-    """A linear layer whose matrix is kept as 8-bit numbers."""
+    """A linear layer with int8 weights."""
 
     numbers: Tensor
     scale: Tensor
@@ -33,7 +33,7 @@ class Int8Linear(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """The matrix as a layer has it, for who looks at it."""
+        """The dequantised weight matrix."""
         return self.numbers.to(self.scale.dtype) * self.scale
 
     def forward(self, x: Tensor) -> Tensor:
@@ -43,19 +43,21 @@ class Int8Linear(nn.Module):
 
 
 def quantize(network: nn.Module) -> None:
-    """Put an ``Int8Linear`` in the place of every large enough linear layer of ``network``.
+    """Replace every linear layer of ``network`` that is large enough by an ``Int8Linear``.
 
     Raises:
-        UsageError: there is none.
+        UsageError: no layer is large enough.
     """
     found = False
     for owner in list(network.modules()):
         for name, layer in list(owner.named_children()):
-            # Not those inside torch's attention: it reads their matrices, and never calls them.
+            # Not subclasses: torch's attention reads its out_proj's weight and never calls it.
             if type(layer) is nn.Linear and layer.weight.numel() >= _FEWEST:
                 setattr(owner, name, Int8Linear(layer))
                 found = True
     if not found:
         raise UsageError(
-            f"quantize: {type(network).__name__} has no linear layer of {_FEWEST:,} weights or more"
+            f"quantize: {type(network).__name__} has no linear layer with at least {_FEWEST:,} "
+            "weights",
+            code="policy.not-quantizable",
         )

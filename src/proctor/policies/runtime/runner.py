@@ -1,13 +1,12 @@
-"""Running a network on a device: whole batches in pieces of fixed sizes, CUDA graphs, transfers.
+"""Run a network on a device: fixed batch sizes, CUDA graphs, transfers through pinned memory.
 
 Kernels choose their order of summation by the batch size, so a row's last bits depend on how many
-rows ran with it. Here every batch is cut into pieces and each piece is filled up to one of a few
-sizes:
+rows run with it. The runner splits every batch into pieces and pads each to one of a few sizes:
 
-    CPU          1, always. On a CPU even one fixed size is not enough: the scalar tail of a vector
-                 loop falls on other rows than its body (docs/policies.md has the measurements)
-    CUDA, MPS    1, 2, 3 ... 64, on CUDA a graph for each; bits may differ between sizes
-    strict       ``pad_to`` alone, so that a result does not depend on the load
+    CPU          always 1. Even one fixed size is not enough on a CPU: the scalar tail of a vector
+                 loop falls on other rows than its body (measured in docs/policies.md)
+    CUDA, MPS    1, 2, 3 ... 64, on CUDA with a graph for each; bits may differ between sizes
+    strict       only ``pad_to``, so that results do not depend on the load
 """
 
 from __future__ import annotations
@@ -27,23 +26,23 @@ from torch import Tensor
 
 from proctor.errors import UsageError
 from proctor.features import Array
-from proctor.policies.runtime.numerics import numerics_of
+from proctor.policies.runtime.numerics import inference_numerics
 
 Forward = Callable[[dict[str, Tensor]], Tensor]
 """Device-side work: named rows on the device -> [B, ...] on the device."""
 
 INDEX = re.compile("[0-9]{0,3}")
 GRAPH_SIZES = (*range(1, 9), *range(10, 17, 2), *range(20, 33, 4), *range(40, 65, 8))
-WRITTEN_AT_ONCE = 4
+ROWS_PER_COPY = 4
 _CAPTURE = threading.Lock()
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def pick_device(name: str) -> torch.device:
-    """Return the device for ``cpu``, ``cuda``, ``cuda:1``, ``mps`` or ``auto`` (the best there is).
+    """Return the device for ``cpu``, ``cuda``, ``cuda:1``, ``mps`` or ``auto`` (the fastest).
 
     Raises:
-        UsageError: no such device here.
+        UsageError: this machine has no such device.
     """
     if name == "auto":
         if torch.cuda.is_available():
@@ -51,65 +50,80 @@ def pick_device(name: str) -> torch.device:
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     kind, _, index = name.partition(":")
     if kind not in ("cpu", "cuda", "mps") or not INDEX.fullmatch(index):
-        raise UsageError(f"--policy.device is {name!r} (choose cpu, cuda, mps, auto)")
+        raise UsageError(
+            f"--policy.device is {name!r} (choose cpu, cuda, mps, auto)",
+            code="policy.unknown-device",
+        )
     if kind == "cuda" and not torch.cuda.is_available():
-        raise UsageError("--policy.device=cuda, but torch sees no CUDA device here")
+        raise UsageError(
+            "--policy.device=cuda, but torch finds no CUDA device",
+            code="policy.device-unavailable",
+        )
     if kind == "cuda" and index and int(index) >= torch.cuda.device_count():
-        raise UsageError(f"--policy.device={name}, but there are {torch.cuda.device_count()}")
+        raise UsageError(
+            f"--policy.device={name}, but torch finds {torch.cuda.device_count()} CUDA devices",
+            code="policy.device-unavailable",
+        )
     if kind == "mps" and not torch.backends.mps.is_available():
-        raise UsageError("--policy.device=mps, but torch sees no Apple GPU here")
+        raise UsageError(
+            "--policy.device=mps, but torch finds no Apple GPU",
+            code="policy.device-unavailable",
+        )
     return torch.device(name if kind == "cuda" else kind)
 
 
-def device_for(name: str) -> tuple[torch.device, str | None]:
-    """Return the device to evaluate on, and what is to be said of it.
+def device_or_fallback(name: str) -> tuple[torch.device, str | None]:
+    """Return the device to evaluate on, and a note if it is not the requested one.
 
-    As LeRobot does, an accelerator that is not there is replaced by the best there is; what ran
-    where stands in the fingerprint.
+    As in LeRobot, a missing accelerator is replaced by the fastest device. The fingerprint holds
+    the device that was used.
 
     Raises:
-        UsageError: there is no device of that name anywhere, or not as many.
+        UsageError: the name is unknown, or the device number too high.
     """
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     kind = name.partition(":")[0]
     if there.get(kind, True):
         return pick_device(name), None
     device = pick_device("auto")
-    return device, f"torch sees no {kind} device here: the policy runs on {device.type}"
+    return device, f"torch finds no {kind} device: the policy runs on {device.type}"
 
 
 def autocast(device: torch.device, *, wanted: bool) -> AbstractContextManager[Any]:
-    """Return mixed precision as torch chooses it for a device, or what leaves everything alone.
+    """Return torch.autocast with the device's default dtype, or a null context.
 
-    As in LeRobot there is none on Apple's GPUs.
+    As in LeRobot, Apple GPUs use no autocast.
     """
     if not wanted or device.type == "mps":
         return nullcontext()
-    if device.type == "cpu":  # it says so once on a CPU without bfloat16, with a stack
+    if device.type == "cpu":  # torch warns once on a CPU without bfloat16
         warnings.filterwarnings("ignore", "mkldnn_matmul failed", UserWarning)
     return torch.autocast(device.type)
 
 
 def pick_dtype(name: str | None) -> torch.dtype | None:
-    """Return torch's dtype for a flag's value; None: whatever the weights have.
+    """Return torch's dtype for a flag's value; None keeps the dtype of the weights.
 
     Raises:
-        UsageError: not one of ours.
+        UsageError: an unsupported dtype.
     """
     if name is None:
         return None
     if name not in DTYPES:
-        raise UsageError(f"--policy.dtype is {name!r} (choose {', '.join(DTYPES)})")
+        raise UsageError(
+            f"--policy.dtype is {name!r} (choose {', '.join(DTYPES)})", code="policy.unknown-choice"
+        )
     return DTYPES[name]
 
 
-def numerics(device: torch.device, pad_to: int | None, *, amp: bool = False) -> dict[str, Any]:
-    """Return what else decides the bits of a result, as far as it was chosen or installed.
+def numerics_record(
+    device: torch.device, pad_to: int | None, *, amp: bool = False
+) -> dict[str, Any]:
+    """Return the settings and versions that affect the bits of a result, for the fingerprint.
 
-    Which model of processor or GPU it is and how many threads there are is the machine's: a run's
-    record has that beside its fingerprint.
+    The models of CPU and GPU and the number of threads are in the run's record, not here.
     """
-    with numerics_of(device):
+    with inference_numerics(device):
         float32 = _float32_precision(device)
     told: dict[str, Any] = {
         "torch": str(torch.__version__),
@@ -130,12 +144,12 @@ def numerics(device: torch.device, pad_to: int | None, *, amp: bool = False) -> 
 
 
 def _float32_precision(device: torch.device) -> dict[str, Any]:
-    """Return what float32 is inside products and convolutions: itself, TF32 or bfloat16."""
+    """Return the precision of float32 products and convolutions: ieee, tf32 or bf16."""
     backends: Any = torch.backends
     if not hasattr(backends, "fp32_precision"):  # before torch 2.9
         products = torch.get_float32_matmul_precision()
         return {"products": products, "convolutions_tf32": backends.cudnn.allow_tf32}
-    # The older names raise where somebody has set the newer ones.
+    # torch refuses to read the old names once the new ones were set.
     on_cuda = device.type == "cuda"
     places = {
         "products": backends.cuda.matmul if on_cuda else backends.mkldnn.matmul,
@@ -146,13 +160,13 @@ def _float32_precision(device: torch.device) -> dict[str, Any]:
 
 
 def make_runner(
-    forward: Forward, device: torch.device, pad_to: int | None, *, graphed: bool = True
+    forward: Forward, device: torch.device, pad_to: int | None, *, supports_cuda_graph: bool = True
 ) -> Runner:
-    """Return what runs ``forward`` on ``device``; with ``pad_to`` an accelerator has one size.
+    """Return a runner of ``forward`` on ``device``; ``pad_to`` is an accelerator's only size.
 
-    ``graphed``: whether a CUDA graph can hold it.
+    ``supports_cuda_graph``: whether a CUDA graph can capture ``forward``.
     """
-    if device.type == "cuda" and graphed:
+    if device.type == "cuda" and supports_cuda_graph:
         return GraphRunner(forward, device, (pad_to,) if pad_to else GRAPH_SIZES)
     if device.type == "cpu":
         return Runner(forward, device, (1,))
@@ -160,7 +174,7 @@ def make_runner(
 
 
 class Runner:
-    """Cuts batches into pieces of fixed sizes and runs them one after the other."""
+    """Splits batches into pieces of fixed sizes and runs them one after the other."""
 
     def __init__(self, forward: Forward, device: torch.device, sizes: Sequence[int]) -> None:
         self.forward = forward
@@ -172,7 +186,7 @@ class Runner:
         total = len(next(iter(rows.values())))
         done: list[Tensor] = []
         start = 0
-        with numerics_of(self.device):
+        with inference_numerics(self.device):
             while start < total:
                 size = self.size_for(total - start)
                 piece = {key: value[start : start + size] for key, value in rows.items()}
@@ -182,36 +196,39 @@ class Runner:
         return done[0] if len(done) == 1 else torch.cat(done)
 
     def warm_up(self, most: int, rows_of: Callable[[int], dict[str, Array]]) -> Iterator[None]:
-        """Prepare for batches of up to ``most`` rows, size by size; ``rows_of`` makes any rows."""
+        """Prepare for batches of up to ``most`` rows, one size per step.
+
+        ``rows_of(size)`` returns example rows.
+        """
         return iter(())
 
     def size_for(self, n: int) -> int:
-        """Return the smallest size that takes ``n`` rows, or the largest there is."""
+        """Return the smallest size of at least ``n`` rows, or else the largest size."""
         return next((size for size in self.sizes if size >= n), self.sizes[-1])
 
     def run_piece(self, piece: dict[str, Array], n: int, size: int) -> Tensor:
-        """Run ``n`` rows, filled up to ``size`` with copies of the last one."""
+        """Run ``n`` rows, padded to ``size`` with copies of the last one."""
         with torch.inference_mode():
             inputs = {
-                key: torch.from_numpy(fill_up(value, size)).to(self.device)
+                key: torch.from_numpy(pad_rows(value, size)).to(self.device)
                 for key, value in piece.items()
             }
             return self.forward(inputs)[:n].float().cpu()
 
 
-def fill_up(rows: Array, size: int) -> Array:
-    """Return ``rows`` with its last row repeated up to ``size`` rows: real data, so never NaN."""
+def pad_rows(rows: Array, size: int) -> Array:
+    """Repeat the last row up to ``size`` rows: real data, so never NaN."""
     if len(rows) < size:
         rows = np.concatenate([rows, np.repeat(rows[-1:], size - len(rows), axis=0)])
-    # torch wants writable memory; observations in shared memory may not be.
+    # torch needs writable memory; observations in shared memory may be read-only.
     return np.require(rows, requirements=["C", "W"])
 
 
 class GraphRunner(Runner):
-    """Replays one CUDA graph per size, on a stream of its own, fed through pinned memory.
+    """Replays one CUDA graph per size, on its own stream, with inputs in pinned memory.
 
-    A graph of a large network takes most of a second to capture. So a size that has none yet is run
-    by the next larger graph there is, until it has lost as much by that as its own one takes.
+    Capturing a graph of a large network takes most of a second. A size without a graph uses the
+    next larger graph until the padding has cost as much time as a capture.
     """
 
     def __init__(self, forward: Forward, device: torch.device, sizes: Sequence[int]) -> None:
@@ -222,16 +239,16 @@ class GraphRunner(Runner):
         self.lost_s: dict[tuple[int, ...], float] = {}
 
     def warm_up(self, most: int, rows_of: Callable[[int], dict[str, Array]]) -> Iterator[None]:
-        """Capture the graphs: the largest, its halves, then those between."""
-        for size in by_halves(self.sizes[: self.sizes.index(self.size_for(most)) + 1]):
+        """Capture the graphs: the largest size, its halves, then the sizes between."""
+        for size in capture_order(self.sizes[: self.sizes.index(self.size_for(most)) + 1]):
             yield
-            with numerics_of(self.device):
+            with inference_numerics(self.device):
                 rows = rows_of(size)
-                self.graphs[size, *shape_of(rows)] = Graph(self, rows, size)
+                self.graphs[size, *row_shapes(rows)] = Graph(self, rows, size)
 
     def run_piece(self, piece: dict[str, Array], n: int, size: int) -> Tensor:
-        """Replay the graph of ``size`` and of these shapes, or a larger one."""
-        key = (size, *shape_of(piece))
+        """Replay the graph for ``size`` and these shapes, or a larger one."""
+        key = (size, *row_shapes(piece))
         if key not in self.graphs:
             larger = min((k for k in self.graphs if k[0] > size and k[1:] == key[1:]), default=None)
             if larger is not None and self._still_does(self.graphs[larger], larger[0], key):
@@ -240,19 +257,19 @@ class GraphRunner(Runner):
         return self.graphs[key].replay(piece, n)
 
     def _still_does(self, graph: Graph, size: int, wanted: tuple[int, ...]) -> bool:
-        """Return whether a larger graph has cost less than capturing the one that is wanted."""
+        """Whether padding to a larger graph has cost less time so far than a capture."""
         lost_s = self.lost_s.get(wanted, 0.0) + graph.replay_s * (1 - wanted[0] / size)
         self.lost_s[wanted] = lost_s
         return lost_s < graph.capture_s
 
 
-def shape_of(rows: dict[str, Array]) -> tuple[int, ...]:
-    """Return all lengths of rows, one after the other, but for how many there are."""
+def row_shapes(rows: dict[str, Array]) -> tuple[int, ...]:
+    """Return the concatenated shapes of all arrays, without the batch axis."""
     return tuple(length for values in rows.values() for length in values.shape[1:])
 
 
-def by_halves(sizes: Sequence[int]) -> list[int]:
-    """Return sizes, the largest first, then about its half, and so on; then the rest."""
+def capture_order(sizes: Sequence[int]) -> list[int]:
+    """Return the sizes in order of capture: the largest, about half of it, and so on; the rest."""
     found = [max(sizes)]
     while found[-1] > min(sizes):
         found.append(max(size for size in sizes if size <= max(min(sizes), found[-1] // 2)))
@@ -260,7 +277,7 @@ def by_halves(sizes: Sequence[int]) -> list[int]:
 
 
 class Graph:
-    """One captured forward: fixed memory on both sides, one copy in, one replay, one copy out."""
+    """One captured forward pass: copy inputs to the device, replay, copy the output back."""
 
     def __init__(self, runner: GraphRunner, piece: dict[str, Array], size: int) -> None:
         start = time.perf_counter()
@@ -272,10 +289,10 @@ class Graph:
             self.host[key] = torch.zeros((size, *rows.shape[1:]), dtype=like.dtype, pin_memory=True)
             self.inputs[key] = torch.empty_like(self.host[key], device=runner.device)
         self.written = {key: host.numpy() for key, host in self.host.items()}  # the same memory
-        # Weights may be in flight.
+        # Copies of the weights may still be running.
         self.stream.wait_stream(torch.cuda.default_stream(runner.device))
         self._stage(piece, len(next(iter(piece.values()))))
-        # One capture at a time, and no business of other threads: a replica may run meanwhile.
+        # One capture at a time. thread_local: other threads may use CUDA during the capture.
         with _CAPTURE, torch.inference_mode(), torch.cuda.stream(self.stream):
             for _ in range(3):  # libraries allocate their workspaces outside the graph
                 runner.forward(dict(self.inputs))
@@ -294,15 +311,15 @@ class Graph:
     def _stage(self, piece: dict[str, Array], n: int) -> None:
         """Write rows into pinned memory and start their copy to the device.
 
-        A few rows at a time, so that one part is on its way while the next is written; and by this
-        thread alone: torch writes with a thread for each core, and waits for all of them, which
-        wait for cores while simulators have these (20 ms instead of 2 for 8 images of 480x480).
+        A few rows at a time, so that the copy of one part overlaps with writing the next. NumPy
+        writes with this thread alone. torch would use one thread per core and wait for all of
+        them, while simulators hold the cores (20 ms instead of 2 for 8 images of 480x480).
         """
         with torch.inference_mode(), torch.cuda.stream(self.stream):
             for key, rows in piece.items():
                 host, device = self.host[key], self.inputs[key]
-                for start in range(0, n, WRITTEN_AT_ONCE):
-                    part = slice(start, min(start + WRITTEN_AT_ONCE, n))
+                for start in range(0, n, ROWS_PER_COPY):
+                    part = slice(start, min(start + ROWS_PER_COPY, n))
                     np.copyto(self.written[key][part], rows[part])
                     device[part].copy_(host[part], non_blocking=True)
                 if n < len(host):

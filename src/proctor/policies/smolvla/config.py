@@ -13,7 +13,7 @@ from proctor.policies.lerobot import shared_fields as shared
 from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
 from proctor.policies.lerobot.config_mixins import ChunkMixin, CosineMixin, RtcMixin
 from proctor.policies.lerobot.fresh import make_fresh
-from proctor.policies.lerobot.image_size_free import with_sizes_of
+from proctor.policies.lerobot.image_size_free import with_interface_sizes
 from proctor.policies.lerobot.limits import MOST_PIXELS, MOST_STEPS, check_sizes
 from proctor.policies.lerobot.rtc_config import read_rtc
 from proctor.policies.lerobot.shared_fields import setting, training_setting, unused
@@ -92,9 +92,11 @@ class SmolVlaConfig(ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
     compile_model: bool = unused(False)
     compile_mode: str = unused("max-autotune")
 
-    def made_for(self, interface: Interface, renames: Mapping[str, str], use: ConfigUse) -> Self:
+    def for_interface(
+        self, interface: Interface, renames: Mapping[str, str], use: ConfigUse
+    ) -> Self:
         """Accept images of any size, and in training states and actions of any length too."""
-        return with_sizes_of(interface, self, renames, use)
+        return with_interface_sizes(interface, self, renames, use)
 
     @property
     def language_conditioned(self) -> bool:

@@ -41,7 +41,7 @@ class SmolVla(Network):
     """The network; attribute names are those of LeRobot's checkpoints."""
 
     takes_history = False
-    adapted = (
+    adapter_targets = (
         r"(model\.vlm_with_expert\.lm_expert\..*\.(q|v)_proj|model\.(state_proj|action_in_proj|"
         r"action_out_proj|action_time_mlp_in|action_time_mlp_out))"
     )
@@ -63,9 +63,9 @@ class SmolVla(Network):
         chunk = (config.chunk_size, config.max_action_dim)
         rtc = read_rtc(config.rtc_config)
         self.guide = make_guidance(rtc, config, config.chunk_size)
-        self.remarks = rtc_notes(rtc, self.guide)
+        self.notes = rtc_notes(rtc, self.guide)
         if self.guide is not None:
-            self.recalled, self.asked_every = self.guide.recalled, self.guide.every
+            self.episode_inputs, self.asked_every = self.guide.episode_inputs, self.guide.every
         self.draws = {NOISE: (NoiseSpec.NORMAL, chunk)}
         self.loss_draws = {NOISE: (NoiseSpec.NORMAL, chunk), TIME: (NoiseSpec.UNIFORM, ())}
         self._freeze()
@@ -107,7 +107,7 @@ class SmolVla(Network):
         """Compute in float32 unless told otherwise, whatever a file holds: LeRobot does."""
         super().cast(dtype or torch.float32)
 
-    def begin(self) -> None:
+    def load_pretrained(self) -> None:
         """Take over the vision-language model's own weights, where the config says so.
 
         Raises:
@@ -134,7 +134,7 @@ class SmolVla(Network):
     def sample(self, cache: ExpertCache, noise: Tensor, recalled: Mapping[str, Tensor]) -> Tensor:
         """Integrate from ``noise`` [B, T, A] to actions by Euler steps.
 
-        ``recalled`` holds the rest of the last chunks, for real-time chunking.
+        ``episode_inputs`` holds the rest of the last chunks, for real-time chunking.
         """
         n = self.config.num_steps
         steps = torch.arange(n, dtype=_fine(noise.device), device=noise.device)
@@ -232,7 +232,7 @@ class SmolVla(Network):
         found = self.velocity(x, self.embed_time(time)[:, None], self.prefill(batch))
         return F.mse_loss(found, noise - target, reduction="none")
 
-    def hot_parts(self) -> list[nn.Module]:
+    def compiled_modules(self) -> list[nn.Module]:
         """Return expert, language model and vision encoder."""
         both = self.vlm_with_expert
         return [both.lm_expert, both.vlm.model.text_model, both.vlm.model.vision_model]

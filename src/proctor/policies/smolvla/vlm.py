@@ -9,7 +9,7 @@ import msgspec
 
 from proctor.errors import UsageError
 from proctor.policies.blocks.encoder_sizes import Layers, SiglipSizes, Width
-from proctor.policies.lerobot.location import stated_config
+from proctor.policies.lerobot.location import read_config_json
 
 VocabularySize = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
@@ -75,7 +75,7 @@ def read_vlm_sizes(name: str) -> VlmSizes:
     """
     if name == SMOLVLM2:
         return VlmSizes()
-    stated = stated_config(name)
+    stated = read_config_json(name)
     where = f"config.json of vlm_model_name={name}"
     if stated.get("model_type") != "smolvlm":
         raise UsageError(f"{where}: model_type is {stated.get('model_type')!r}, expected 'smolvlm'")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from proctor.policies.lerobot.location import folder_here
+from proctor.policies.lerobot.location import local_folder
 from proctor.policies.lerobot.tensor_file import read_tensors
 from proctor.policies.lerobot.weights import WEIGHTS_FILE, check_tensor
 from proctor.system.hub import download
@@ -18,7 +18,7 @@ def load_vlm(vlm: nn.Module, name: str) -> None:
     Raises:
         UsageError: there is no such model, or its weights do not fit.
     """
-    folder = folder_here(name) or download(name, None, ["config.json", WEIGHTS_FILE])
+    folder = local_folder(name) or download(name, None, ["config.json", WEIGHTS_FILE])
     file = folder / WEIGHTS_FILE
     found, wanted = read_tensors(file), vlm.state_dict()
     for key, expected in wanted.items():

@@ -126,51 +126,74 @@ class TdMpcConfig(CheckpointConfig):
         check_sizes(self, _MOST)
         self._validate_inputs()
         if self.normalization_mapping.get("ACTION") is not NormMode.MIN_MAX:
-            raise UsageError("TD-MPC searches between -1 and 1: it needs ACTION: MIN_MAX")
+            raise UsageError(
+                "TD-MPC plans actions in [-1, 1]: normalization_mapping needs ACTION: MIN_MAX",
+                code="policy.conflict",
+            )
         if self.n_action_steps > 1:
             if self.n_action_repeats != 1:
                 raise UsageError(
-                    f"n_action_steps is {self.n_action_steps}: add --policy.n_action_repeats=1"
+                    f"n_action_steps is {self.n_action_steps}: add --policy.n_action_repeats=1",
+                    code="policy.conflict",
                 )
             if not self.use_mpc:
-                raise UsageError(f"n_action_steps is {self.n_action_steps}: that needs use_mpc")
+                raise UsageError(
+                    f"n_action_steps is {self.n_action_steps}: above 1 needs use_mpc",
+                    code="policy.conflict",
+                )
             if self.n_action_steps > self.horizon:
                 raise UsageError(
                     f"n_action_steps is {self.n_action_steps} (choose 1-{self.horizon}, the "
-                    "horizon)"
+                    "horizon)",
+                    code="policy.out-of-range",
                 )
         self._validate_search()
 
     def _validate_inputs(self) -> None:
         if self.n_obs_steps != 1:
-            raise UsageError(f"TD-MPC looks at one observation; n_obs_steps is {self.n_obs_steps}")
+            raise UsageError(
+                f"TD-MPC uses one observation, but n_obs_steps is {self.n_obs_steps}",
+                code="policy.one-observation",
+            )
         if self.state_dim is None:
-            raise UsageError(f"TD-MPC needs {STATE} as input")
+            raise UsageError(f"TD-MPC needs {STATE} as input", code="policy.missing-input")
         if len(self.cameras) > 1:
             raise UsageError(
-                f"TD-MPC looks at one camera at most, not at {', '.join(self.cameras)} (a training "
-                "chooses with --dataset.inputs)"
+                f"TD-MPC uses at most one camera, not {', '.join(self.cameras)} (choose one for "
+                "training with --dataset.inputs)",
+                code="policy.too-many-inputs",
             )
         for key in self.cameras:
             height, width = self.input_features[key].shape[:2]
             if height != width or height < SMALLEST_IMAGE:
                 raise UsageError(
-                    f"{key} is {height}x{width}: TD-MPC sees squares of at least {SMALLEST_IMAGE} "
-                    "pixels (a training scales them with --dataset.image_size)"
+                    f"{key} is {height}x{width}: TD-MPC needs square images of at least "
+                    f"{SMALLEST_IMAGE} pixels (resize for training with --dataset.image_size)",
+                    code="policy.image-size-mismatch",
                 )
 
     def _validate_search(self) -> None:
         if not 0 <= self.n_pi_samples <= 100_000:
-            raise UsageError(f"n_pi_samples is {self.n_pi_samples} (choose 0-100000)")
+            raise UsageError(
+                f"n_pi_samples is {self.n_pi_samples} (choose 0-100000)", code="policy.out-of-range"
+            )
         if self.n_elites > self.n_plans:
-            raise UsageError(f"n_elites is {self.n_elites}, and a round tries {self.n_plans}")
+            raise UsageError(
+                f"n_elites is {self.n_elites}, but an iteration has only {self.n_plans} plans",
+                code="policy.out-of-range",
+            )
         if not 0 <= self.min_std <= self.max_std:
-            raise UsageError(f"min_std is {self.min_std}, and max_std {self.max_std}")
+            raise UsageError(
+                f"min_std is {self.min_std} and max_std {self.max_std}, "
+                "expected 0 <= min_std <= max_std",
+                code="policy.out-of-range",
+            )
         drawn = self.cem_iterations * (self.horizon + 1) * self.n_plans * self.action_dim
         if drawn > _MOST_DRAWN:
             raise UsageError(
-                f"a search of {self.cem_iterations} rounds, {self.n_plans} plans and "
-                f"{self.horizon} steps draws {drawn} numbers (at most {_MOST_DRAWN})"
+                f"planning with {self.cem_iterations} iterations, {self.n_plans} plans and "
+                f"{self.horizon} steps samples {drawn} numbers (at most {_MOST_DRAWN})",
+                code="policy.out-of-range",
             )
 
 

@@ -1,4 +1,4 @@
-"""The model of the world that TD-MPC searches in: latent states, what follows them, their worth."""
+"""TD-MPC's latent world model: encoder, dynamics, reward, policy and value functions."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from proctor.policies.tdmpc.config import TdMpcConfig
 _KERNELS = (7, 5, 3, 3)
 
 
-class World(nn.Module):
-    """Latent states z [..., L], actions a [..., A]; attribute names are LeRobot's checkpoints'."""
+class WorldModel(nn.Module):
+    """Maps latent states z [..., L] and actions a [..., A]; attribute names are LeRobot's."""
 
     def __init__(self, config: TdMpcConfig) -> None:
         super().__init__()
         latent, width = config.latent_dim, config.mlp_dim
         both = latent + config.action_dim
-        self._encoder = Encoder(config)
-        self._dynamics = Layers(*_deep(both, width, latent), nn.LayerNorm(latent), nn.Sigmoid())
-        self._reward = Layers(*_deep(both, width, 1))
-        self._pi = Layers(*_deep(latent, width, config.action_dim))
-        self._Qs = nn.ModuleList(_value(both, width) for _ in range(config.q_ensemble_size))
-        self._V = _value(latent, width)
+        self._encoder = LatentEncoder(config)
+        self._dynamics = Layers(*_mlp(both, width, latent), nn.LayerNorm(latent), nn.Sigmoid())
+        self._reward = Layers(*_mlp(both, width, 1))
+        self._pi = Layers(*_mlp(latent, width, config.action_dim))
+        self._Qs = nn.ModuleList(_value_mlp(both, width) for _ in range(config.q_ensemble_size))
+        self._V = _value_mlp(latent, width)
         self._init_weights()
 
     def _init_weights(self) -> None:
-        """Orthogonal, and nothing is promised: rewards and values of actions begin at 0."""
+        """Initialise orthogonally; reward and Q-functions start at 0."""
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Conv2d) and module.bias is not None:
                 gain = 2**0.5 if isinstance(module, nn.Conv2d) else 1.0
@@ -43,36 +43,36 @@ class World(nn.Module):
         return latent
 
     def step(self, z: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the latent states that follow, and rewards [...]."""
+        """Return the next latent states, and rewards [...]."""
         x = torch.cat([z, a], -1)
         return self._dynamics(x), self._reward(x).squeeze(-1)
 
-    def after(self, z: Tensor, a: Tensor) -> Tensor:
-        """Return the latent states that follow."""
+    def next_latent(self, z: Tensor, a: Tensor) -> Tensor:
+        """Return the next latent states."""
         latent: Tensor = self._dynamics(torch.cat([z, a], -1))
         return latent
 
     def act(self, z: Tensor) -> Tensor:
-        """Return what the policy alone would do."""
+        """Return the learned policy's actions."""
         return torch.tanh(self._pi(z))
 
     def values(self, z: Tensor, a: Tensor) -> Tensor:
-        """Return what every estimator holds actions to be worth, [E, ...]."""
+        """Return the Q-values of the ensemble, [E, ...]."""
         x = torch.cat([z, a], -1)
         return torch.stack([q(x).squeeze(-1) for q in self._Qs])
 
     def value(self, z: Tensor) -> Tensor:
-        """Return what states are worth, [...]."""
-        worth: Tensor = self._V(z).squeeze(-1)
-        return worth
+        """Return the values of latent states, [...]."""
+        value: Tensor = self._V(z).squeeze(-1)
+        return value
 
-    def hot_parts(self) -> list[nn.Module]:
-        """Return what a search runs at every step."""
+    def compiled_modules(self) -> list[nn.Module]:
+        """Return the modules that planning runs at every step."""
         return [self._dynamics, self._reward, self._pi, *self._Qs]
 
 
-class Encoder(nn.Module):
-    """The mean of what each kind of observation says of the latent state."""
+class LatentEncoder(nn.Module):
+    """Encodes observations: the mean of the latents of image, state and environment state."""
 
     def __init__(self, config: TdMpcConfig) -> None:
         super().__init__()
@@ -87,15 +87,15 @@ class Encoder(nn.Module):
 
     def forward(self, inputs: dict[str, Tensor]) -> Tensor:
         """Map observations [..., (C, H, W)] to latent states [..., L]."""
-        found = []
+        latents = []
         if self.camera is not None:
             images = inputs[self.camera]
             leading = images.shape[:-3]
-            found.append(self.image_enc_layers(images.flatten(0, -4)).unflatten(0, leading))
+            latents.append(self.image_enc_layers(images.flatten(0, -4)).unflatten(0, leading))
         if hasattr(self, "env_state_enc_layers"):
-            found.append(self.env_state_enc_layers(inputs[ENVIRONMENT_STATE]))
-        found.append(self.state_enc_layers(inputs[STATE]))
-        return torch.stack(found).mean(0)
+            latents.append(self.env_state_enc_layers(inputs[ENVIRONMENT_STATE]))
+        latents.append(self.state_enc_layers(inputs[STATE]))
+        return torch.stack(latents).mean(0)
 
 
 def _image_encoder(config: TdMpcConfig, side: int) -> nn.Sequential:
@@ -118,14 +118,14 @@ def _vector_encoder(config: TdMpcConfig, size: int) -> nn.Sequential:
     )
 
 
-def _deep(size: int, width: int, out: int) -> list[nn.Module]:
+def _mlp(size: int, width: int, out: int) -> list[nn.Module]:
     layers: list[nn.Module] = []
     for entering in (size, width):
         layers += [nn.Linear(entering, width), nn.LayerNorm(width), nn.Mish()]
     return [*layers, nn.Linear(width, out)]
 
 
-def _value(size: int, width: int) -> Layers:
+def _value_mlp(size: int, width: int) -> Layers:
     return Layers(
         nn.Linear(size, width),
         nn.LayerNorm(width),

@@ -1,9 +1,10 @@
-"""Codes for stretches of actions: a VQ-VAE with two layers of codes (van den Oord et al., 2017).
+"""Residual VQ-VAE for action chunks: two VQ codebooks (van den Oord et al., 2017).
 
-    actions [N, W * A] ─▶ encoder ─▶ vector ─▶ nearest code of layer 1 ─┐
-                                       └─ what is left ─▶ of layer 2 ───┴─ sum ─▶ decoder ─▶ actions
+    actions [N, W * A] ─▶ encoder ─▶ vector ─▶ nearest code of codebook 1 ─┐
+                                       └─ residual ─▶ of codebook 2 ───────┴─ sum ─▶ decoder
 
-Codes are not learnt by gradients: each is a running mean of the vectors that it stands for.
+The codebooks are not trained by gradients: each code is a moving average of the vectors that are
+assigned to it.
 """
 
 from __future__ import annotations
@@ -19,24 +20,24 @@ from proctor.policies.vqbet.config import VqBetConfig
 
 N_LAYERS = 2
 DECAY = 0.8
-"""Of the running means."""
+"""Decay of the codebooks' moving averages."""
 _EPS = 1e-5
 
 
 @dataclass(frozen=True)
-class Coded:
-    """What became of N vectors."""
+class QuantizerOutput:
+    """Result of quantising N vectors."""
 
     vectors: Tensor
-    """The sums of their codes' vectors [N, D]; gradients pass as if nothing had been done."""
+    """Quantised vectors [N, D], with straight-through gradients."""
     codes: Tensor
-    """Of each layer, int64 [N, 2]."""
+    """Code of each codebook, int64 [N, 2]."""
     distance: Tensor
-    """Mean square of what each layer leaves of its vectors, added up."""
+    """Commitment loss: mean squared residual, summed over the codebooks."""
 
 
 class Codebook(nn.Module):
-    """One layer's codes; attribute names are those of LeRobot's checkpoints."""
+    """One VQ codebook; attribute names are those of LeRobot's checkpoints."""
 
     initted: Tensor
     cluster_size: Tensor
@@ -53,28 +54,28 @@ class Codebook(nn.Module):
         self.register_buffer("embed", vectors)
 
     def nearest(self, vectors: Tensor) -> Tensor:
-        """Return the code of each vector [N, D]."""
+        """Return the nearest code of each vector [N, D]."""
         codes = self.embed[0]
         between = (vectors**2).sum(1, keepdim=True) + (codes**2).sum(1) - 2 * vectors @ codes.T
         return between.argmin(1)
 
     @torch.no_grad()
-    def follow(self, vectors: Tensor, codes: Tensor) -> None:
-        """Move every code towards the mean of the vectors that it was the nearest of."""
+    def update(self, vectors: Tensor, codes: Tensor) -> None:
+        """Update the moving average of every code with the vectors assigned to it."""
         chosen = F.one_hot(codes, self.embed.shape[1]).to(vectors.dtype)
         counts, sums = chosen.sum(0), chosen.T @ vectors
-        if dist.is_available() and dist.is_initialized():  # several processes have one codebook
+        if dist.is_available() and dist.is_initialized():  # all processes share one codebook
             dist.all_reduce(counts)
             dist.all_reduce(sums)
         self.cluster_size.lerp_(counts[None], 1 - DECAY)
         self.embed_avg.lerp_(sums[None], 1 - DECAY)
         total, n = self.cluster_size.sum(), self.cluster_size.shape[1]
-        sizes = (self.cluster_size + _EPS) / (total + n * _EPS) * total  # none is divided by 0
+        sizes = (self.cluster_size + _EPS) / (total + n * _EPS) * total  # smoothed, so never 0
         self.embed.copy_(self.embed_avg / sizes[..., None])
 
 
-class Layer(nn.Module):
-    """A place in the names of LeRobot's checkpoints."""
+class QuantizerLayer(nn.Module):
+    """Wrapper that gives a codebook its name in LeRobot's checkpoints."""
 
     def __init__(self, n_codes: int, width: int) -> None:
         super().__init__()
@@ -82,89 +83,89 @@ class Layer(nn.Module):
 
     @property
     def codebook(self) -> Codebook:
-        """Its codes."""
+        """The codebook."""
         return self._codebook
 
 
-class ResidualCodes(nn.Module):
-    """Layers of codes, each for what the one before leaves."""
+class ResidualVq(nn.Module):
+    """Residual vector quantiser: each codebook quantises the residual of the one before."""
 
     freeze_codebook: Tensor
 
     def __init__(self, n_codes: int, width: int) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(Layer(n_codes, width) for _ in range(N_LAYERS))
+        self.layers = nn.ModuleList(QuantizerLayer(n_codes, width) for _ in range(N_LAYERS))
         self.register_buffer("freeze_codebook", torch.tensor(False))
 
     @property
     def codebooks(self) -> list[Codebook]:
-        """The codes of each layer."""
-        return [layer.codebook for layer in self.layers if isinstance(layer, Layer)]
+        """The codebooks, in order."""
+        return [layer.codebook for layer in self.layers if isinstance(layer, QuantizerLayer)]
 
-    def forward(self, vectors: Tensor, *, follow: bool) -> Coded:
-        """Code vectors [N, D], in float32; ``follow`` lets the codes follow them."""
+    def forward(self, vectors: Tensor, *, update: bool) -> QuantizerOutput:
+        """Quantise vectors [N, D] in float32; ``update`` updates the codebooks."""
         with torch.autocast(vectors.device.type, enabled=False):
-            return self._forward(vectors, follow=follow)
+            return self._forward(vectors, update=update)
 
-    def _forward(self, vectors: Tensor, *, follow: bool) -> Coded:
-        left, found = vectors.float(), torch.zeros_like(vectors, dtype=torch.float32)
+    def _forward(self, vectors: Tensor, *, update: bool) -> QuantizerOutput:
+        residual, quantised_sum = vectors.float(), torch.zeros_like(vectors, dtype=torch.float32)
         codes, distance = [], torch.zeros((), device=vectors.device)
         for codebook in self.codebooks:
-            nearest = codebook.nearest(left.detach())
+            nearest = codebook.nearest(residual.detach())
             quantised = codebook.embed[0][nearest]
-            if follow:
-                codebook.follow(left.detach(), nearest)
-            distance = distance + F.mse_loss(left, quantised)
-            found = found + left + (quantised - left).detach()
-            left = left - quantised
+            if update:
+                codebook.update(residual.detach(), nearest)
+            distance = distance + F.mse_loss(residual, quantised)
+            quantised_sum = quantised_sum + residual + (quantised - residual).detach()
+            residual = residual - quantised
             codes.append(nearest)
-        return Coded(found, torch.stack(codes, 1), distance)
+        return QuantizerOutput(quantised_sum, torch.stack(codes, 1), distance)
 
     def vectors(self, codes: Tensor) -> Tensor:
-        """Return the sums [N, D] of the vectors that ``codes`` [N, 2] stand for."""
+        """Return the summed code vectors [N, D] of ``codes`` [N, 2]."""
         of_layers = [book.embed[0][codes[:, i]] for i, book in enumerate(self.codebooks)]
         return torch.stack(of_layers).sum(0)
 
 
 class VqVae(nn.Module):
-    """Stretches of actions to codes and back."""
+    """Encodes action chunks as codes, and decodes codes to chunks."""
 
     discretized: Tensor
-    """Whether the codes are learnt, and stay as they are."""
+    """Whether phase 1 is over and the codebooks are frozen."""
 
     def __init__(self, config: VqBetConfig) -> None:
         super().__init__()
-        self.stretch = (config.action_chunk_size, config.action_dim)
+        self.chunk_shape = (config.action_chunk_size, config.action_dim)
         numbers, hidden = config.action_chunk_size * config.action_dim, config.vqvae_enc_hidden_dim
         width = config.vqvae_embedding_dim
-        self.vq_layer = ResidualCodes(config.vqvae_n_embed, width)
+        self.vq_layer = ResidualVq(config.vqvae_n_embed, width)
         self.encoder = _mlp(numbers, hidden, width)
         self.decoder = _mlp(width, hidden, numbers)
         self.register_buffer("discretized", torch.tensor(False))
 
     def freeze(self) -> None:
-        """Let the codes be as they are from here on."""
+        """Freeze the codebooks."""
         self.discretized.fill_(True)
         self.vq_layer.freeze_codebook.fill_(True)
 
     @torch.no_grad()
     def encode(self, actions: Tensor) -> Tensor:
-        """Return the codes [N, 2] of stretches [N, W, A]."""
-        return self._coded(actions, follow=False).codes
+        """Return the codes [N, 2] of chunks [N, W, A]."""
+        return self._quantize(actions, update=False).codes
 
     @torch.no_grad()
     def decode(self, codes: Tensor) -> Tensor:
-        """Return the stretches [N, W, A] that codes [N, 2] stand for."""
+        """Return the chunks [N, W, A] of codes [N, 2]."""
         vectors = self.vq_layer.vectors(codes)
-        actions: Tensor = self.decoder(vectors).unflatten(1, self.stretch)
+        actions: Tensor = self.decoder(vectors).unflatten(1, self.chunk_shape)
         return actions
 
     def loss(self, actions: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return how far stretches [N, W, A] are from what their codes stand for, and parts.
+        """Return the reconstruction and commitment loss of chunks [N, W, A], and its terms.
 
-        In training mode the codes follow.
+        In training mode it also updates the codebooks.
         """
-        coded = self._coded(actions, follow=self.training)
+        coded = self._quantize(actions, update=self.training)
         error = (actions.flatten(1) - self.decoder(coded.vectors)).abs().mean()
         n = self.vq_layer.codebooks[0].embed.shape[1]
         codes = coded.codes
@@ -175,8 +176,8 @@ class VqVae(nn.Module):
         }
         return error + 5 * coded.distance, parts
 
-    def _coded(self, actions: Tensor, *, follow: bool) -> Coded:
-        coded: Coded = self.vq_layer(self.encoder(actions.flatten(1)), follow=follow)
+    def _quantize(self, actions: Tensor, *, update: bool) -> QuantizerOutput:
+        coded: QuantizerOutput = self.vq_layer(self.encoder(actions.flatten(1)), update=update)
         return coded
 
 
@@ -191,5 +192,5 @@ def _mlp(size: int, hidden: int, out: int) -> nn.Sequential:
 
 
 def _n_different(values: Tensor, n: int) -> Tensor:
-    """Count which of 0 to n - 1 are there, without waiting for the device."""
+    """Count the distinct values in 0 to n - 1, without a host sync."""
     return torch.zeros(n, device=values.device).scatter_(0, values, 1.0).sum()

@@ -16,17 +16,18 @@ from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
 from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.limits import (
     MOST_LAYERS,
-    MOST_PIXELS,
     MOST_STEPS,
     MOST_WIDTH,
     check_backbone,
+    check_crop,
+    check_sides,
     check_sizes,
 )
 from proctor.policies.lerobot.presets import (
     SampleWindows,
     ScheduleSettings,
     TrainingPreset,
-    adam_of,
+    adam_settings,
 )
 from proctor.policies.lerobot.shared_fields import setting, training_setting
 
@@ -96,7 +97,7 @@ class VqBetConfig(CheckpointConfig):
         return self.action_chunk_size
 
     @property
-    def n_stretches(self) -> int:
+    def n_chunks(self) -> int:
         """Predicted chunks: one from each observation on, and the future ones."""
         return self.n_obs_steps + self.n_action_pred_token - 1
 
@@ -119,7 +120,7 @@ class VqBetConfig(CheckpointConfig):
             num_warmup_steps=self.scheduler_warmup_steps,
             num_vqvae_training_steps=self.n_vqvae_training_steps,
         )
-        return TrainingPreset(adam_of(self), schedule)
+        return TrainingPreset(adam_settings(self), schedule)
 
     def validate(self) -> None:
         """Check VQ-BeT's rules too: one camera and the state, and a context that fits."""
@@ -128,29 +129,29 @@ class VqBetConfig(CheckpointConfig):
         check_sizes(self, _MOST)
         if len(self.cameras) != 1 or set(self.input_features) != {STATE, self.cameras[0]}:
             raise UsageError(
-                f"VQ-BeT looks at one camera and {STATE}, not at {', '.join(self.input_features)} "
-                "(a training chooses with --dataset.inputs)"
+                f"VQ-BeT uses one camera and {STATE}, not {', '.join(self.input_features)} "
+                "(choose for training with --dataset.inputs)",
+                code="policy.wrong-inputs",
             )
         if self.gpt_hidden_dim % self.gpt_n_head:
             raise UsageError(
-                f"gpt_hidden_dim is {self.gpt_hidden_dim}, no multiple of gpt_n_head "
-                f"{self.gpt_n_head}"
+                f"gpt_hidden_dim is {self.gpt_hidden_dim}, not a multiple of gpt_n_head "
+                f"{self.gpt_n_head}",
+                code="policy.not-divisible",
             )
         n_tokens = 3 * self.n_obs_steps + self.n_action_pred_token - 1
         if self.gpt_block_size < n_tokens:
-            raise UsageError(f"gpt_block_size is {self.gpt_block_size}, and there are {n_tokens}")
+            raise UsageError(
+                f"gpt_block_size is {self.gpt_block_size}, fewer than the {n_tokens} tokens",
+                code="policy.out-of-range",
+            )
         if not self.bet_softmax_temperature > 0:
-            raise UsageError(f"bet_softmax_temperature is {self.bet_softmax_temperature}, not > 0")
-        self._validate_crop()
-
-    def _validate_crop(self) -> None:
-        crop, (height, width) = self.crop_shape, self.input_features[self.cameras[0]].shape[:2]
-        if crop is None:
-            return
-        if len(crop) != 2 or min(crop) < 1 or max(crop) > MOST_PIXELS:
-            raise UsageError(f"crop_shape is {crop}, expected [height, width]")
-        if crop[0] > height or crop[1] > width:
-            raise UsageError(f"crop_shape {crop} is larger than the {height}x{width} image")
+            raise UsageError(
+                f"bet_softmax_temperature is {self.bet_softmax_temperature} (choose above 0)",
+                code="policy.out-of-range",
+            )
+        check_sides(self, "crop_shape")
+        check_crop("crop_shape", self.crop_shape, self.input_features[self.cameras[0]].shape[:2])
 
 
 PLUGIN = CheckpointPlugin(

@@ -1,4 +1,4 @@
-"""The transformer of VQ-BeT: a GPT (Radford et al., 2019) over vectors instead of words."""
+"""VQ-BeT's transformer: a GPT (Radford et al., 2019) whose tokens are vectors."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from proctor.policies.vqbet.config import VqBetConfig
 
 
 class Gpt(nn.Module):
-    """Tokens [B, N, gpt_input_dim] to features [B, N, gpt_output_dim], each of what came before.
+    """Causal transformer: tokens [B, N, gpt_input_dim] to features [B, N, gpt_output_dim].
 
     Attribute names are those of LeRobot's checkpoints.
     """
 
     def __init__(self, config: VqBetConfig) -> None:
         super().__init__()
-        self.transformer = Transformer(config)
+        self.transformer = GptTransformer(config)
         self.lm_head = nn.Linear(config.gpt_hidden_dim, config.gpt_output_dim, bias=False)
         self._init_weights(config.gpt_n_layer)
 
     def _init_weights(self, n_layers: int) -> None:
-        """As GPT-2: what is added to the residual stream begins smaller the more layers add."""
+        """Initialise as GPT-2: residual projections are scaled down with the number of layers."""
         for name, parameter in self.named_parameters():
             if name.endswith("c_proj.weight"):
                 nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * n_layers))
@@ -39,9 +39,9 @@ class Gpt(nn.Module):
         return features
 
     def by_decay(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-        """Return what weight decay is for (matrices of linear layers), and the rest.
+        """Return the parameters with weight decay (linear weights), and those without.
 
-        By name, as LeRobot sorts them: an optimiser's state knows parameters by their number.
+        Sorted by name, as in LeRobot: saved optimiser state refers to parameters by their index.
         """
         named = dict(self.named_parameters())
         embedding = "transformer.wpe.weight"
@@ -52,8 +52,8 @@ class Gpt(nn.Module):
         )
 
 
-class Transformer(nn.Module):
-    """Blocks between an embedding of tokens with their places and a last normalisation."""
+class GptTransformer(nn.Module):
+    """Token and position embeddings, transformer blocks, and a final LayerNorm."""
 
     def __init__(self, config: VqBetConfig) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class Transformer(nn.Module):
         self.wte = nn.Linear(config.gpt_input_dim, width)
         self.wpe = nn.Embedding(config.gpt_block_size, width)
         self.drop = nn.Dropout(config.dropout)
-        self.h = nn.ModuleList(Block(config) for _ in range(config.gpt_n_layer))
+        self.h = nn.ModuleList(GptBlock(config) for _ in range(config.gpt_n_layer))
         self.ln_f = nn.LayerNorm(width)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -73,8 +73,8 @@ class Transformer(nn.Module):
         return normalised
 
 
-class Block(nn.Module):
-    """Attention, then a feed-forward layer, each added to what it was given."""
+class GptBlock(nn.Module):
+    """Pre-norm attention and feed-forward layer, each with a residual connection."""
 
     def __init__(self, config: VqBetConfig) -> None:
         super().__init__()
@@ -90,14 +90,14 @@ class Block(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return ``x`` [B, N, D] after this block."""
+        """Return [B, N, D]."""
         x = x + self.attn(self.ln_1(x))
         after: Tensor = x + self.mlp(self.ln_2(x))
         return after
 
 
 class CausalAttention(nn.Module):
-    """Every token attends to itself and to those before it."""
+    """Causal multi-head self-attention."""
 
     bias: Tensor
 
@@ -107,12 +107,12 @@ class CausalAttention(nn.Module):
         self.c_attn = nn.Linear(config.gpt_hidden_dim, 3 * config.gpt_hidden_dim)
         self.c_proj = nn.Linear(config.gpt_hidden_dim, config.gpt_hidden_dim)
         self.resid_dropout = nn.Dropout(config.dropout)
-        # Who may attend to whom: stands in LeRobot's files, and torch's own kernel knows it.
+        # The causal mask in LeRobot's checkpoints; torch's kernel does not need it.
         n = config.gpt_block_size
         self.register_buffer("bias", torch.ones(n, n).tril()[None, None])
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what each token [B, N, D] gathers."""
+        """Return [B, N, D]."""
         q, k, v = (
             each.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
             for each in self.c_attn(x).chunk(3, dim=-1)

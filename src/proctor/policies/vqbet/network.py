@@ -1,17 +1,17 @@
-"""VQ-BeT (Lee et al., 2024): actions as codes, which a transformer predicts from observations.
+"""VQ-BeT (Lee et al., 2024): a transformer predicts VQ codes of action chunks.
 
-    o observation's image ─▶ ResNet ─▶ token ┐
-                            state ─▶ token ──┤        for each of the last n_obs_steps, and in the
-                  learned question ─▶ token ─┘        end n_action_pred_token - 1 questions more
-                                             ▼
-                                            GPT
-                                             ▼ at every question
-                      two codes ─▶ stretch of actions + offsets of these codes
+    image ─▶ ResNet ─▶ token ────────┐
+    state ─▶ token ──────────────────┤   for each of the last n_obs_steps observations,
+    learned action token ────────────┘   then n_action_pred_token - 1 more action tokens
+                                     ▼
+                                    GPT
+                                     ▼ at every action token
+              two codes ─▶ decoded action chunk + predicted offset of these codes
 
-A training has two phases (codes.py): first the codes are learnt from actions alone, then, with the
-codes as they are, all else. Which it is stands in the weights (``discretized``). Everything works
-on normalised values; B is the batch, O the observed steps, S the stretches, W the actions of one, A
-the action size, C the codes of a layer.
+Training has two phases (codes.py). Phase 1 learns the codebooks from actions alone; phase 2 freezes
+them and trains everything else. The weights hold the phase (``discretized``). All values are
+normalised; B is the batch, O the observed steps, S the predicted chunks, W the length of a chunk, A
+the action size, C the codes of a codebook.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 from proctor.features import ACTION, STATE
-from proctor.policies.blocks.rgb_encoder import RgbEncoder
+from proctor.policies.blocks.rgb_encoder import RgbEncoder, encode_history
 from proctor.policies.runtime.network import Network, NoiseSpec, gumbel
 from proctor.policies.vqbet.codes import N_LAYERS, VqVae
 from proctor.policies.vqbet.config import VqBetConfig
@@ -31,7 +31,7 @@ from proctor.policies.vqbet.gpt import Gpt
 
 CODES, CROP = "codes", "crop"
 _GAMMA = 2
-"""Of the focal loss (Lin et al., 2017): what is predicted well already counts less."""
+"""Exponent of the focal loss (Lin et al., 2017), which down-weights easy predictions."""
 
 
 class VqBet(Network):
@@ -51,42 +51,43 @@ class VqBet(Network):
         n_seen = 2 * config.spatial_softmax_num_keypoints
         self.rgb_feature_projector = nn.Sequential(nn.Linear(n_seen, width))
         self.policy = Gpt(config)
-        self.action_head = Head(config)
-        starts = torch.arange(config.n_stretches)[:, None]
-        stretches = starts + torch.arange(config.action_chunk_size)
-        self.register_buffer("select_target_actions_indices", stretches)
+        self.action_head = VqBetHead(config)
+        starts = torch.arange(config.n_chunks)[:, None]
+        chunks = starts + torch.arange(config.action_chunk_size)
+        self.register_buffer("select_target_actions_indices", chunks)
         codes = (N_LAYERS, config.vqvae_n_embed)
         self.draws = {CODES: (NoiseSpec.UNIFORM, codes)}
-        self.loss_draws = {CODES: (NoiseSpec.UNIFORM, (config.n_stretches, *codes))}
+        self.loss_draws = {CODES: (NoiseSpec.UNIFORM, (config.n_chunks, *codes))}
         if config.crop_shape is not None and config.crop_is_random:
             self.loss_draws[CROP] = (NoiseSpec.UNIFORM, (2,))
 
     @property
     def codes(self) -> VqVae:
-        """What the first phase learns."""
+        """The VQ-VAE, which phase 1 trains."""
         return self.action_head.vqvae_model
 
     def tokens(self, inputs: dict[str, Tensor], places: Tensor | None = None) -> Tensor:
-        """Return the tokens [B, 3 O, D] of observations; ``places`` [B, 2] says where to crop."""
-        images = inputs[self.config.cameras[0]]  # [B, O, 3, H, W]
-        shape = images.shape[:2]
-        where = None if places is None else places.repeat_interleave(shape[1], 0)
-        seen = self.rgb_encoder(images.flatten(0, 1), where).unflatten(0, shape)
-        question = self.action_token.expand(*shape, -1)
-        kinds = [self.rgb_feature_projector(seen), self.state_projector(inputs[STATE]), question]
+        """Return the tokens [B, 3 O, D] of observations; ``places`` [B, 2] are crop offsets."""
+        seen = encode_history(self.rgb_encoder, inputs[self.config.cameras[0]], places)
+        action_token = self.action_token.expand(*seen.shape[:2], -1)
+        kinds = [
+            self.rgb_feature_projector(seen),
+            self.state_projector(inputs[STATE]),
+            action_token,
+        ]
         return torch.stack(kinds, 2).flatten(1, 2)
 
     def chunk(self, inputs: dict[str, Tensor], draws: dict[str, Tensor]) -> Tensor:
-        """Return the stretch [B, W, A] from the newest observation on.
+        """Return the chunk [B, W, A] that starts at the newest observation.
 
-        Later questions are not asked: what comes before does not attend to them.
+        It needs no later action tokens, since attention is causal.
         """
-        answer = self.policy(self.tokens(inputs))[:, -1]
-        _, codes = self.action_head.choose(answer, draws[CODES])
-        return self.action_head.decode(answer, codes)[0]
+        feature = self.policy(self.tokens(inputs))[:, -1]
+        _, codes = self.action_head.sample_codes(feature, draws[CODES])
+        return self.action_head.decode(feature, codes)[0]
 
-    def answers(self, inputs: dict[str, Tensor], places: Tensor | None = None) -> Tensor:
-        """Return what the transformer says to each question, [B, S, D]."""
+    def features(self, inputs: dict[str, Tensor], places: Tensor | None = None) -> Tensor:
+        """Return the transformer's features at each action token, [B, S, D]."""
         tokens = self.tokens(inputs, places)
         more = self.action_token.expand(len(tokens), self.config.n_action_pred_token - 1, -1)
         features = self.policy(torch.cat([tokens, more], 1))
@@ -96,39 +97,39 @@ class VqBet(Network):
     def loss(
         self, batch: dict[str, Tensor], draws: dict[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss of the codes in the first phase, and of their prediction afterwards.
+        """Return the VQ-VAE's loss in phase 1, and the loss of the predicted codes in phase 2.
 
-        Padded actions count: they repeat the last one.
+        Padded actions count: they repeat the last action.
         """
-        stretches = batch[ACTION][:, self.select_target_actions_indices].flatten(0, 1)
+        chunks = batch[ACTION][:, self.select_target_actions_indices].flatten(0, 1)
         if not self.codes.discretized:
-            return self.codes.loss(stretches)
+            return self.codes.loss(chunks)
         places = draws.get(CROP) if self.training else None
-        answers = self.answers(batch, places).flatten(0, 1)
-        return self.action_head.loss(answers, draws[CODES].flatten(0, 1), stretches)
+        features = self.features(batch, places).flatten(0, 1)
+        return self.action_head.loss(features, draws[CODES].flatten(0, 1), chunks)
 
-    def remarks_on_training(self, steps: int) -> tuple[str, ...]:
-        """Say so where the second phase, which learns to act, never begins."""
+    def training_notes(self, steps: int) -> tuple[str, ...]:
+        """Note a training that ends before phase 2 starts."""
         first = self.config.n_vqvae_training_steps
         if self.codes.discretized or steps > first:
             return ()
         return (
-            f"all {steps:,} steps learn codes of actions, and none to act: that begins after "
+            f"all {steps:,} steps train the VQ-VAE (phase 1); the policy itself is trained after "
             f"--policy.n_vqvae_training_steps={first}",
         )
 
     @property
-    def unadaptable(self) -> str | None:
-        """Codes are no weights of a layer."""
-        return None if self.codes.discretized else "its codes are still learnt"
+    def adapter_conflict(self) -> str | None:
+        """Why adapters cannot be trained: in phase 1 the codebooks change, which are buffers."""
+        return None if self.codes.discretized else "its VQ codebooks are still trained"
 
-    def updated(self, step: int) -> None:
-        """Leave the codes as they are once the first phase is over."""
+    def after_update(self, step: int) -> None:
+        """Freeze the codebooks at the end of phase 1."""
         if step >= self.config.n_vqvae_training_steps:
             self.codes.freeze()
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """Give the codes a rate and a decay of their own; LeRobot's groups, in its order."""
+        """Return LeRobot's groups in its order; the VQ-VAE has its own lr and weight decay."""
         config, head = self.config, self.action_head
         decayed, plain = self.policy.by_decay()
         decayed += [*self.rgb_encoder.parameters(), *self.state_projector.parameters()]
@@ -144,13 +145,13 @@ class VqBet(Network):
             {"params": plain, "weight_decay": 0.0},
         ]
 
-    def hot_parts(self) -> list[nn.Module]:
-        """Compile what sees and what thinks."""
+    def compiled_modules(self) -> list[nn.Module]:
+        """Compile the image backbone and the transformer."""
         return [self.rgb_encoder.backbone, self.policy]
 
 
-class Head(nn.Module):
-    """From a feature [N, D] to two codes, and from these to a stretch of actions."""
+class VqBetHead(nn.Module):
+    """Predicts two codes from a feature [N, D], and decodes them to an action chunk."""
 
     def __init__(self, config: VqBetConfig) -> None:
         super().__init__()
@@ -166,49 +167,49 @@ class Head(nn.Module):
         self.map_to_cbet_preds_offset = nn.Sequential(nn.Linear(width, n_offsets))
 
     def predictors(self) -> list[nn.Module]:
-        """Return what predicts codes."""
+        """Return the layers that predict codes."""
         if self.config.sequentially_select:
             return [self.map_to_cbet_preds_primary_bin, self.map_to_cbet_preds_secondary_bin]
         return [self.map_to_cbet_preds_bin]
 
-    def choose(self, x: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits [N, 2, C] and the codes [N, 2] that are drawn by them and ``uniform``."""
-        n, warmth = self.config.vqvae_n_embed, self.config.bet_softmax_temperature
+    def sample_codes(self, x: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+        """Return logits [N, 2, C] and codes [N, 2] sampled from them with ``uniform`` noise."""
+        n, temperature = self.config.vqvae_n_embed, self.config.bet_softmax_temperature
         noise = gumbel(uniform)  # [N, 2, C]
         if not self.config.sequentially_select:
             logits = self.map_to_cbet_preds_bin(x).unflatten(1, (N_LAYERS, n))
-            return logits, (logits / warmth + noise).argmax(-1)
+            return logits, (logits / temperature + noise).argmax(-1)
         first = self.map_to_cbet_preds_primary_bin(x)
-        primary = (first / warmth + noise[:, 0]).argmax(-1)
-        told = torch.cat([x, F.one_hot(primary, n).to(x.dtype)], 1)
-        second = self.map_to_cbet_preds_secondary_bin(told)
-        secondary = (second / warmth + noise[:, 1]).argmax(-1)
+        primary = (first / temperature + noise[:, 0]).argmax(-1)
+        conditioned = torch.cat([x, F.one_hot(primary, n).to(x.dtype)], 1)
+        second = self.map_to_cbet_preds_secondary_bin(conditioned)
+        secondary = (second / temperature + noise[:, 1]).argmax(-1)
         return torch.stack([first, second], 1), torch.stack([primary, secondary], 1)
 
     def decode(self, x: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the stretches [N, W, A] of codes [N, 2], with and without their offsets."""
+        """Return the chunks [N, W, A] of codes [N, 2], with and without predicted offsets."""
         n = self.config.vqvae_n_embed
         offsets = self.map_to_cbet_preds_offset(x).unflatten(1, (N_LAYERS, n, -1))
         chosen = offsets.take_along_dim(codes[..., None, None], 2).squeeze(2).sum(1)
         plain = self.vqvae_model.decode(codes)
-        return plain + chosen.unflatten(1, self.vqvae_model.stretch), plain
+        return plain + chosen.unflatten(1, self.vqvae_model.chunk_shape), plain
 
     def loss(self, x: Tensor, uniform: Tensor, actions: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return how badly codes and stretches [N, W, A] are predicted, and by what."""
+        """Return the loss of predicted codes and chunks [N, W, A], and its terms."""
         config = self.config
         wanted = self.vqvae_model.encode(actions)
-        logits, codes = self.choose(x, uniform)
+        logits, codes = self.sample_codes(x, uniform)
         predicted, plain = self.decode(x, codes)
-        of_offsets = F.l1_loss(predicted, actions)
-        first, second = (_focal(logits[:, i], wanted[:, i]) for i in range(N_LAYERS))
-        of_codes = (
+        offset_loss = F.l1_loss(predicted, actions)
+        first, second = (_focal_loss(logits[:, i], wanted[:, i]) for i in range(N_LAYERS))
+        code_loss = (
             config.primary_code_loss_weight * first + config.secondary_code_loss_weight * second
         )
         with torch.no_grad():
             errors, right = (actions - predicted).abs(), (wanted == codes).float().mean(0)
             parts = {
-                "classification_loss": of_codes.detach(),
-                "offset_loss": of_offsets.detach(),
+                "classification_loss": code_loss.detach(),
+                "offset_loss": offset_loss.detach(),
                 "equal_primary_code_rate": right[0],
                 "equal_secondary_code_rate": right[1],
                 "vq_action_error": (actions - plain).abs().mean(),
@@ -216,9 +217,9 @@ class Head(nn.Module):
                 "action_error_max": errors.max(),
                 "action_mse_error": (errors**2).mean(),
             }
-        return of_codes + config.offset_loss_weight * of_offsets, parts
+        return code_loss + config.offset_loss_weight * offset_loss, parts
 
 
-def _focal(logits: Tensor, wanted: Tensor) -> Tensor:
+def _focal_loss(logits: Tensor, wanted: Tensor) -> Tensor:
     log_p = logits.log_softmax(-1).take_along_dim(wanted[:, None], 1)
     return -((1 - log_p.exp()) ** _GAMMA * log_p).mean()

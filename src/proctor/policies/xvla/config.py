@@ -17,7 +17,7 @@ from proctor.policies.lerobot import shared_fields as shared
 from proctor.policies.lerobot.config import CheckpointPlugin
 from proctor.policies.lerobot.config_mixins import ChunkMixin
 from proctor.policies.lerobot.fresh import make_fresh
-from proctor.policies.lerobot.image_size_free import with_sizes_of
+from proctor.policies.lerobot.image_size_free import with_interface_sizes
 from proctor.policies.lerobot.language_config import LanguageConfig
 from proctor.policies.lerobot.limits import MOST_PIXELS, MOST_STEPS, MOST_WIDTH, check_sizes
 from proctor.policies.lerobot.presets import XVLA_ADAMW, TrainingPreset, cosine_preset
@@ -166,11 +166,13 @@ class XVlaConfig(ChunkMixin, LanguageConfig):
         """Length of the state in the network."""
         return self.max_state_dim if self.use_proprio else 0
 
-    def made_for(self, interface: Interface, renames: Mapping[str, str], use: ConfigUse) -> Self:
+    def for_interface(
+        self, interface: Interface, renames: Mapping[str, str], use: ConfigUse
+    ) -> Self:
         """Accept any robot in training, and images of any size where they are resized."""
         if use is ConfigUse.EVALUATION and self.resize_imgs_with_padding is None:
             return self
-        return with_sizes_of(interface, self, renames, use)
+        return with_interface_sizes(interface, self, renames, use)
 
     def processing(
         self, usual: UsualSteps

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from proctor.errors import UsageError
 from proctor.features import ACTION, LANGUAGE_TOKENS, STATE
-from proctor.policies.lerobot.language import Tokenize, check_room
+from proctor.policies.lerobot.language import Tokenize, check_prompt_length
 from proctor.policies.lerobot.step import ProcessorStep
 from proctor.policies.runtime.network import Network, NoiseSpec
 from proctor.policies.xvla.actions import make_action_space
@@ -98,7 +98,7 @@ class XVla(Network):
         chunk = config.chunk_size, self.space.size
         self.draws = {NOISE: (NoiseSpec.NORMAL, chunk)}
         self.loss_draws = {NOISE: (NoiseSpec.NORMAL, chunk), TIME: (NoiseSpec.UNIFORM, ())}
-        self.remarks = _remarks(config)
+        self.notes = _remarks(config)
         self._freeze()
 
     def chunk(self, inputs: dict[str, Tensor], draws: dict[str, Tensor]) -> Tensor:
@@ -139,7 +139,7 @@ class XVla(Network):
         """As many as it has vectors for."""
         return self.vlm.language_model.shared.num_embeddings
 
-    def equip(self, steps: Sequence[ProcessorStep]) -> None:
+    def check_preprocessor(self, steps: Sequence[ProcessorStep]) -> None:
         """Check that there is such a kind of robot as the steps before the network say.
 
         Raises:
@@ -147,7 +147,7 @@ class XVla(Network):
                 read here, so that what is done would depend on what else is in the batch.
         """
         most = self.config.num_domains
-        check_room(steps, self.config.tokenizer_max_length)
+        check_prompt_length(steps, self.config.tokenizer_max_length)
         kinds = [type(step) for step in steps]
         if ImageScale in kinds and ImageToFloat in kinds[kinds.index(ImageScale) :]:
             raise UsageError(
@@ -224,9 +224,9 @@ class XVla(Network):
         state = inputs[STATE][..., :size].to(like.dtype)
         return F.pad(state, (0, size - state.shape[-1]))
 
-    def remarks_on_training(self, steps: int) -> tuple[str, ...]:
+    def training_notes(self, steps: int) -> tuple[str, ...]:
         """Say what it will not learn from."""
-        return self.remarks
+        return self.notes
 
     def _freeze(self) -> None:
         """Leave out of a training what its config says."""
@@ -243,7 +243,7 @@ class XVla(Network):
             )
             parameter.requires_grad_(trained)
 
-    def hot_parts(self) -> list[nn.Module]:
+    def compiled_modules(self) -> list[nn.Module]:
         """Return the image encoder, what reads, and the transformer's layers."""
         return [self.vlm.vision_tower, self.vlm.language_model.encoder, *self.transformer.blocks]
 
