@@ -58,7 +58,7 @@ def test_it_is_said_in_one_line_and_part_of_the_protocol(
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note:")]
     assert said == [
         f"note: {KEEPING['id']} carries state from one episode into the next: every episode gets a "
-        "fresh one"
+        "new one"
     ]
     assert made(KEEPING).protocol()["reset_rule"].startswith("a fresh environment for every")
     assert made(GYM).protocol()["reset_rule"].startswith("the environment's own reset")
@@ -86,7 +86,7 @@ def test_what_shows_after_many_episodes_only_is_found_too() -> None:
 def test_one_that_even_a_fresh_start_does_not_mend_is_warned_of() -> None:
     benchmark: Any = made({**KEEPING, "kwargs": {"all_over": True}})
     (warning,) = benchmark.warnings
-    assert "play the same seed differently" in warning
+    assert "give different episodes for the same seed" in warning
 
 
 def test_the_other_process_finds_it_too() -> None:

@@ -1,4 +1,4 @@
-"""What a benchmark is: it lists tasks, turns them into specs and makes simulators in workers."""
+"""Interface of benchmarks: they list tasks, define episodes, and make simulators in workers."""
 
 from __future__ import annotations
 
@@ -23,45 +23,48 @@ from proctor.types import EpisodeSpec, StepResult, Task
 
 @dataclass
 class BenchmarkConfig:
-    """Flags every benchmark has. A benchmark's own config inherits from this one."""
+    """Flags of every benchmark; a benchmark's own config inherits from this class."""
 
-    type: str = field(default="", metadata={"help": "which benchmark"})
+    type: str = field(default="", metadata={"help": "name of the benchmark"})
     task: str = field(
         default="",
         metadata={"help": "tasks or groups of tasks, comma-separated"} | PRESENTATION | NAME_LIST,
     )
     task_ids: list[int] | None = field(
         default=None,
-        metadata={"help": "only these task ids of each group, as [0,3]"} | PRESENTATION,
+        metadata={"help": "run only these task ids of each group, as [0,3]"} | PRESENTATION,
     )
     max_parallel_tasks: int = field(
         default=0,
-        metadata={"help": "most different tasks with live simulators (0: no bound)"} | PRESENTATION,
+        metadata={"help": "maximum tasks with live simulators (0: no limit)"} | PRESENTATION,
     )
 
 
 class Sim(Protocol):
-    """One live simulator of one task. Stepping never renders; observing does."""
+    """A live simulator of one task. ``step`` never renders; ``observe`` does."""
 
     def reset(self, spec: EpisodeSpec) -> None:
-        """Put the world into the state that ``spec`` determines, whatever happened before."""
+        """Reset the world to the start of episode ``spec``; earlier episodes have no effect."""
 
     def step(self, action: Array) -> StepResult:
-        """Advance the world by one action, clipped where the benchmark's ``action`` says so."""
+        """Advance the world by one action, clipped if the benchmark's ``action`` says so."""
 
     def observe(self, keys: Sequence[str]) -> Observation:
         """Return the current observation for ``keys`` only; image keys render, others do not."""
 
     def physics(self) -> Array:
-        """Return the numbers that define where the world is now, float64: all that moves and all
-        that a reset places (MuJoCo: qpos, qvel, poses of bodies and sites)."""
+        """Return the physics state of the world, float64, for digests.
+
+        It has everything that moves and everything that a reset places (MuJoCo: qpos, qvel, poses
+        of bodies and sites).
+        """
 
     def close(self) -> None:
         """Free the simulator, its renderer and its GL context."""
 
 
 def display_keys(features: Mapping[str, Feature]) -> tuple[str, ...]:
-    """Return the keys that people are shown: what is made for that, else the cameras."""
+    """Return the image keys to show in videos: the video image if there is one, else cameras."""
     for kind in (FeatureKind.FILM, FeatureKind.VISUAL):
         keys = tuple(key for key, feature in features.items() if feature.kind is kind)
         if keys:
@@ -72,8 +75,8 @@ def display_keys(features: Mapping[str, Feature]) -> tuple[str, ...]:
 class Benchmark(Protocol):
     """A set of tasks and how to run them.
 
-    Made from its config alone, cheaply and without a simulator; made again inside every worker.
-    ``warnings``, ``notes``, ``judged`` and ``lacking`` may be left out: ``BenchmarkDefaults``.
+    It is made from its config alone, cheaply and without a simulator, and again in every worker.
+    ``warnings``, ``notes``, ``judged`` and ``lacking`` have defaults: ``BenchmarkDefaults``.
     """
 
     name: str
@@ -81,16 +84,19 @@ class Benchmark(Protocol):
     distributions: tuple[str, ...]
     """Installed distributions whose versions define the episodes ("mujoco", ...)."""
     preload: tuple[str, ...]
-    """Modules that workers need and that can be imported once, before they fork: with the variables
-    of ``preflight(())``, so before it is known whether and how this run renders."""
+    """Modules that the worker processes' parent imports once, before it forks.
+
+    The environment variables of ``preflight(())`` are set then: it is not yet known whether and how
+    the run renders.
+    """
     expert_inputs: tuple[str, ...]
-    """The observation keys an expert looks at; empty when there is no expert."""
+    """Observation keys that the expert takes; empty if there is no expert."""
     warnings: tuple[str, ...]
-    """Lines that a user must see before a run, for they change what its results mean."""
+    """Warnings to print before a run: they change what its results mean."""
     notes: tuple[str, ...]
-    """Lines that a user should see once before a run."""
+    """Notes to print once before a run."""
     judged: bool
-    """Whether its steps say if the task is solved; False: their ``success`` is None."""
+    """Whether steps report success; False: ``StepResult.success`` is None."""
 
     def tasks(self) -> list[Task]:
         """List the configured tasks. Creates no simulator and no GL context."""
@@ -99,42 +105,42 @@ class Benchmark(Protocol):
         """Return episode ``index`` of ``task`` in a run seeded with ``seed``."""
 
     def features(self) -> dict[str, Feature]:
-        """Return what can be observed, key by key."""
+        """Return the observable features by key."""
 
     def protocol(self) -> dict[str, Any]:
         """Return the rules that define an episode, as JSON values (seed rule, horizon ...)."""
 
     def preflight(self, keys: Sequence[str]) -> dict[str, str]:
-        """Check that ``keys`` can be observed on this machine; return variables workers need set.
+        """Check that ``keys`` can be observed here; return environment variables for workers.
 
         Raises:
             MissingExtra: the simulator is not installed.
-            NoGraphics: ``keys`` holds images and nothing here can render.
+            NoGraphics: ``keys`` has images, and no GL backend works.
         """
 
     def make_sim(self, task: Task) -> Sim:
-        """Build the simulator of ``task``. Called in a worker, on its first episode of the task."""
+        """Make the simulator of ``task``; called in a worker, at its first episode of the task."""
 
     def expert(self, task: Task) -> Expert:
-        """Return the scripted policy of ``task``.
+        """Return the scripted expert of ``task``.
 
         Raises:
-            UsageError: there is none.
+            UsageError: the task has no expert.
         """
 
     def lacking(self) -> str | None:
-        """Return what ``preflight`` would download first and by which command; None: nothing."""
+        """Return what ``preflight`` would download, and the command for it; None: nothing."""
 
 
 class BenchmarkDefaults:
-    """What a benchmark that says nothing of it is taken to say."""
+    """Defaults of a benchmark's optional attributes."""
 
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     judged: bool = True
 
     def lacking(self) -> str | None:
-        """Need no download."""
+        """Return None: no download is needed."""
         return None
 
 
@@ -142,7 +148,7 @@ Made = TypeVar("Made", bound=Benchmark)
 
 
 def with_defaults(benchmark: Made) -> Made:
-    """Return ``benchmark``, which now has the defaults of attributes that it left out."""
+    """Set the defaults of optional attributes that ``benchmark`` does not have; return it."""
     defaults = BenchmarkDefaults()
     for name in (*BenchmarkDefaults.__annotations__, "lacking"):
         if not hasattr(benchmark, name):
@@ -151,11 +157,11 @@ def with_defaults(benchmark: Made) -> Made:
 
 
 SEED_RULE = "run seed + episode index, the same for every task"
-"""What ``ListedTasks`` does, for the protocol."""
+"""Seed rule of ``ListedTasks``, as written in protocols."""
 
 
 class ListedTasks(BenchmarkDefaults):
-    """What most benchmarks share: tasks that are listed once, and the plainest rule for seeds."""
+    """Base class for benchmarks with a fixed list of tasks and the usual seed rule."""
 
     _tasks: Sequence[Task]
 
@@ -164,12 +170,12 @@ class ListedTasks(BenchmarkDefaults):
         return list(self._tasks)
 
     def spec(self, task: Task, index: int, seed: int) -> EpisodeSpec:
-        """Return episode ``index``: its seed is the run's seed plus the index."""
+        """Return episode ``index``; its seed is the run's seed plus the index."""
         return EpisodeSpec(task=task, index=index, seed=seed + index)
 
 
 def interface_of(benchmark: Benchmark) -> Interface:
-    """Return what ``benchmark`` offers a policy. Creates no simulator."""
+    """Return the benchmark's interface for policies. Creates no simulator."""
     tasks = tuple(benchmark.tasks())
     rates = {task.fps for task in tasks}
     scripts = ScriptedExperts(benchmark.expert_inputs, tasks, benchmark.expert)
@@ -184,33 +190,35 @@ def interface_of(benchmark: Benchmark) -> Interface:
 
 @dataclass(frozen=True)
 class BenchmarkPlugin:
-    """How a benchmark is found: its config class and how to make it from one."""
+    """Registration of a benchmark: its config class, and how to make it from a config."""
 
     config: type[BenchmarkConfig]
     make: Callable[..., Benchmark]
-    """From a config and, where there is ``probe``, what that gave."""
+    """Called with a config and, if ``probe`` is set, with its result."""
     summary: str
     lerobot_flags: Mapping[str, LerobotFlag] = field(default_factory=dict)
-    """Flags of LeRobot's for this benchmark that are none of its config's, without the section."""
+    """LeRobot's flags for this benchmark that its config does not have, without the section."""
     groups: tuple[str, ...] = ()
-    """What ``--env.task`` takes that names several tasks, such that every task is in one."""
+    """Values of ``--env.task`` that name several tasks; together they contain every task."""
     probe: Callable[[Any], Any] | None = None
-    """Finds out what making takes time for (a download, opening an environment): once, in the
-    parent; the record is handed to every worker."""
+    """Does the slow part of making a benchmark (a download, opening an environment).
+
+    It runs once, in the parent; every worker gets the result.
+    """
 
     def maker(self, config: Any) -> Callable[[], Benchmark]:
-        """Return what makes the benchmark of ``config``, here and in workers."""
-        learnt = () if self.probe is None else (self.probe(config),)
-        return BenchmarkMaker(self.make, (config, *learnt))
+        """Return a picklable factory of the benchmark, for this process and for workers."""
+        probed = () if self.probe is None else (self.probe(config),)
+        return BenchmarkMaker(self.make, (config, *probed))
 
 
 @dataclass(frozen=True)
 class BenchmarkMaker:
-    """Makes one benchmark, here and in workers; picklable."""
+    """Picklable factory of one benchmark."""
 
     func: Callable[..., Benchmark]
     args: tuple[Any, ...]
 
     def __call__(self) -> Benchmark:
-        """Make it, complete."""
+        """Make the benchmark, with the defaults of optional attributes."""
         return with_defaults(self.func(*self.args))

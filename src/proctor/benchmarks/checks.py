@@ -1,6 +1,6 @@
-"""What a benchmark of somebody else's must offer, looked at before anything starts.
+"""Checks of a plug-in benchmark's methods and their return types, before a run starts.
 
-``proctor.testing`` checks that it keeps its promises; this, that it makes them.
+``proctor.testing`` checks that a benchmark behaves as its contract says.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from proctor.types import Task
 
 
 def check_benchmark(benchmark: Benchmark) -> None:
-    """Refuse a benchmark that lacks a method, or whose methods return something else.
+    """Refuse a benchmark without a required method, or with wrong return types.
 
     Raises:
-        PluginError: naming the method, its file and line.
+        PluginError: a method is missing or wrong; the text names its file and line.
     """
     check_contract(benchmark, Benchmark)
     own = type(benchmark).__name__
@@ -42,12 +42,12 @@ def check_benchmark(benchmark: Benchmark) -> None:
 
 
 def is_text_tuple(value: Any) -> bool:
-    """Whether a value is a tuple of texts; one text would be read letter by letter."""
+    """Whether a value is a tuple of texts, and not one text."""
     return isinstance(value, tuple) and all(isinstance(line, str) for line in value)
 
 
 def _check_each(method: Callable[[], Any], found: Any, kind: type[Any], of: type[Any]) -> None:
-    """Refuse what ``method`` returned unless it is a list or dict of records."""
+    """Refuse a return value of ``method`` that is not a list or dict of ``of``."""
     name = method.__qualname__
     if not isinstance(found, kind):
         said = f"returned a {type(found).__name__}, not a {kind.__name__}"

@@ -1,7 +1,7 @@
-"""A world without physics: a point that must reach a goal. For tests and for load measurements.
+"""Fake benchmark without physics, for tests and load measurements: a point must reach a goal.
 
-Costs what it is told to cost and breaks where it is told to break, so that everything around a
-simulator can be tested in milliseconds and timed without one.
+Step time and faults are configurable, so the code around a simulator can be tested in milliseconds
+and timed without one.
 """
 
 from __future__ import annotations
@@ -39,28 +39,28 @@ from proctor.types import EpisodeSpec, StepResult, Task
 _GOAL_RADIUS = 0.05
 _LEAK_BYTES = 2**28
 _TALK_WORDS = 2_000_000
-_CODES = "\x1b[2J\x1b]0;title\x07\r"
+_TERMINAL_CODES = "\x1b[2J\x1b]0;title\x07\r"
 
 
 class Fault(Enum):
-    """How the simulator breaks."""
+    """Kinds of simulator faults."""
 
     RAISE = "raise"
     MEMORY = "memory"
-    """It says that it has no memory."""
+    """Raise MemoryError."""
     LEAK = "leak"
-    """It takes memory until the process really has none."""
+    """Allocate memory until the process has none."""
     HANG = "hang"
     STOP = "stop"
     KILL = "kill"
     SEGFAULT = "segfault"
     EXIT = "exit"
     NAN = "nan"
-    """Its world is no longer made of numbers."""
+    """Make the state NaN."""
     SHAPE = "shape"
-    """It observes something of another shape, from there on."""
+    """Return observations of a wrong shape from then on."""
     TALK = "talk"
-    """It raises with a text of megabytes, and with codes for the terminal."""
+    """Raise with a text of megabytes and with terminal control codes."""
 
 
 @dataclass
@@ -69,23 +69,25 @@ class FakeConfig(BenchmarkConfig):
 
     type: str = "fake"
     task: str = field(default="point", metadata={"help": "only: point"})
-    n_tasks: int = field(default=1, metadata={"help": "how many tasks there are"} | PRESENTATION)
-    episode_length: int = field(default=50, metadata={"help": "steps after which an episode ends"})
+    n_tasks: int = field(default=1, metadata={"help": "number of tasks"} | PRESENTATION)
+    episode_length: int = field(default=50, metadata={"help": "maximum steps per episode"})
     image_size: int = field(default=16, metadata={"help": "height and width of the image"})
     step_ms: float = field(
-        default=0.0, metadata={"help": "milliseconds a step takes"} | PRESENTATION
+        default=0.0, metadata={"help": "duration of a step, in milliseconds"} | PRESENTATION
     )
     open_ms: float = field(
-        default=0.0, metadata={"help": "milliseconds opening a simulator takes"} | PRESENTATION
+        default=0.0, metadata={"help": "time to make a simulator, in milliseconds"} | PRESENTATION
     )
-    endless: bool = field(default=False, metadata={"help": "never succeed: every episode is full"})
+    endless: bool = field(
+        default=False, metadata={"help": "never succeed: every episode lasts to the horizon"}
+    )
     faults: dict[str, Fault] = field(
         default_factory=dict,
-        metadata={"help": 'where to break, as {"TASK/EPISODE/STEP": KIND}'} | PRESENTATION,
+        metadata={"help": 'faults, as {"TASK/EPISODE/STEP": KIND}'} | PRESENTATION,
     )
     break_once_in: str | None = field(
         default=None,
-        metadata={"help": "a folder that remembers faults, so that each comes once"} | PRESENTATION,
+        metadata={"help": "folder that records faults, so that each occurs once"} | PRESENTATION,
     )
 
 
@@ -100,13 +102,18 @@ class Fake(BenchmarkDefaults):
 
     def __init__(self, config: FakeConfig) -> None:
         if config.task != "point":
-            raise UsageError(f"fake has no task {config.task!r} (choose: point)")
+            raise UsageError(
+                f"fake has no task {config.task!r} (choose: point)", code="env.unknown-task"
+            )
         require_positive("episode_length", config.episode_length)
         for name, most in (("n_tasks", 100_000), ("image_size", LARGEST_SIDE)):
             require_positive(name, getattr(config, name), most)
         for name in ("step_ms", "open_ms"):
             if not 0 <= getattr(config, name) <= 1e6:
-                raise UsageError(f"--env.{name} must be 0 to 1e6, not {getattr(config, name):g}")
+                raise UsageError(
+                    f"--env.{name} must be 0 to 1e6, not {getattr(config, name):g}",
+                    code="flag.out-of-range",
+                )
         self._config = config
 
     def tasks(self) -> list[Task]:
@@ -117,11 +124,11 @@ class Fake(BenchmarkDefaults):
         ]
 
     def spec(self, task: Task, index: int, seed: int) -> EpisodeSpec:
-        """Return an episode; its seed is the run's seed plus its index."""
+        """Return episode ``index``; its seed is the run's seed plus the index."""
         return EpisodeSpec(task, index, seed + index)
 
     def features(self) -> dict[str, Feature]:
-        """Return the keys of a benchmark with one camera."""
+        """Return an image, the point's position, and the positions of point and goal."""
         size = self._config.image_size
         return {
             IMAGE: Feature(FeatureKind.VISUAL, (size, size, 3), "uint8"),
@@ -130,20 +137,20 @@ class Fake(BenchmarkDefaults):
         }
 
     def protocol(self) -> dict[str, Any]:
-        """Return what defines an episode."""
+        """Return the rules that define an episode."""
         return {"horizon": self._config.episode_length, "endless": self._config.endless}
 
     def preflight(self, keys: Sequence[str]) -> dict[str, str]:
-        """Need nothing."""
+        """Return no variables; there is nothing to check."""
         return {}
 
     def make_sim(self, task: Task) -> FakeSim:
-        """Build a simulator, taking the time it is told to take."""
+        """Make a simulator; this takes ``open_ms``."""
         time.sleep(self._config.open_ms / 1000)
         return FakeSim(self._config, task)
 
     def expert(self, task: Task) -> Expert:
-        """Return the policy that walks straight to the goal."""
+        """Return a policy that moves straight to the goal."""
 
         def walk(observation: Observation) -> Array:
             state = observation[ENVIRONMENT_STATE]
@@ -164,7 +171,7 @@ class FakeSim:
         self._misshapen = False
 
     def reset(self, spec: EpisodeSpec) -> None:
-        """Draw the point and the goal from the seed."""
+        """Draw point and goal from the seed."""
         rng = np.random.default_rng([spec.seed, spec.task.task_id])
         self._point, self._goal = rng.uniform(-1, 1, 2), rng.uniform(-1, 1, 2)
         self._steps = 0
@@ -173,7 +180,7 @@ class FakeSim:
         self._maybe_break()
 
     def step(self, action: Array) -> StepResult:
-        """Move the point; reaching the goal ends the episode."""
+        """Move the point; the episode ends at the goal."""
         self._steps += 1
         self._maybe_break()
         if self._config.step_ms:
@@ -184,7 +191,7 @@ class FakeSim:
         return StepResult(reward=-distance, success=success, terminated=success)
 
     def observe(self, keys: Sequence[str]) -> Observation:
-        """Return the point, the goal, or a picture of one colour that tells where the point is."""
+        """Return positions, or an image of one colour that depends on the point's position."""
         made: Observation = {}
         for key in keys:
             if key == IMAGE:
@@ -199,11 +206,11 @@ class FakeSim:
         return made
 
     def physics(self) -> Array:
-        """Return where the point and the goal are."""
+        """Return the positions of point and goal."""
         return np.concatenate([self._point, self._goal])
 
     def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing."""
 
     def _maybe_break(self) -> None:
         place = f"{self._task.task_id}/{self._index}/{self._steps}"
@@ -216,7 +223,8 @@ class FakeSim:
             case Fault.MEMORY:
                 raise MemoryError
             case Fault.TALK:
-                raise RuntimeError(f"{_CODES}{'talk ' * _TALK_WORDS}\n{_CODES}broke at {place}")
+                codes = _TERMINAL_CODES
+                raise RuntimeError(f"{codes}{'talk ' * _TALK_WORDS}\n{codes}broke at {place}")
             case Fault.LEAK:
                 _leak()
             case Fault.HANG:
@@ -245,7 +253,7 @@ class FakeSim:
 
 
 def _leak() -> None:
-    """Take memory until there is none, with a limit of our own in place of the machine's."""
+    """Allocate memory until MemoryError, under a limit set for this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + _LEAK_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
@@ -255,5 +263,5 @@ def _leak() -> None:
 
 
 PLUGIN = BenchmarkPlugin(
-    config=FakeConfig, make=Fake, summary="a world without physics, for tests and measurements"
+    config=FakeConfig, make=Fake, summary="fake world without physics, for tests and measurements"
 )

@@ -1,8 +1,8 @@
-"""The boundary to the simulator: marks whose code runs, and names what the simulator raises.
+"""Boundary to the simulator: it tells the simulator's errors from Proctor's own.
 
 An error counts as the policy's failure only if the simulator itself caused it. Exceptions that
 leave a simulator become ``SimulatorFault``. For crashes and hangs, a byte in shared memory says
-whether the process is inside the simulator's code; the engine reads it after the process is gone.
+whether the process is inside the simulator's code; the engine reads it after the process died.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Phase(IntEnum):
     SIMULATOR = 1
 
 
-_PROCTOR, _SIMULATOR = int(Phase.PROCTOR), int(Phase.SIMULATOR)  # which are quicker to write
+_PROCTOR, _SIMULATOR = int(Phase.PROCTOR), int(Phase.SIMULATOR)  # ints are faster to write
 _phase = memoryview(bytearray(1))
-"""The phase of this process, one byte: a process runs one simulator at a time."""
+"""The phase of this process, one byte; a process runs one simulator at a time."""
 
 
 def share_phase(byte: Array) -> None:
@@ -60,7 +60,7 @@ class proctor_code:  # noqa: N801  used as a context manager, like contextlib.su
 
 
 class GuardedSim:
-    """A simulator whose own exceptions are raised as ``SimulatorFault``, with them as the cause."""
+    """Wrapper of a simulator that raises its exceptions as ``SimulatorFault``, as their cause."""
 
     def __init__(self, sim: Sim) -> None:
         self._sim = sim
@@ -89,7 +89,8 @@ class GuardedSim:
         if not isinstance(step, StepResult):
             made = type(step).__name__
             raise plugin_error(
-                self._sim.step, f"{type(self._sim).__name__}.step gave a {made}, no Step"
+                self._sim.step,
+                f"{type(self._sim).__name__}.step returned a {made}, not a StepResult",
             )
         return step
 
@@ -97,14 +98,14 @@ class GuardedSim:
         """Observe ``keys``."""
         _phase[0] = _SIMULATOR
         try:
-            seen = self._sim.observe(keys)
+            observation = self._sim.observe(keys)
         except BaseException as error:  # noqa: BLE001  raised again
             _raise_marked(error)
         _phase[0] = _PROCTOR
-        return seen
+        return observation
 
     def physics(self) -> Array:
-        """Return where the world is."""
+        """Return the physics state."""
         _phase[0] = _SIMULATOR
         try:
             world = self._sim.physics()
@@ -114,14 +115,14 @@ class GuardedSim:
         return world
 
     def close(self) -> None:
-        """Close the simulator; what it raises then concerns no episode."""
+        """Close the simulator; its errors are not attributed to an episode."""
         self._sim.close()
 
 
 def _raise_marked(error: BaseException) -> NoReturn:
-    """Raise ``error`` as the simulator's fault, or as it is where the simulator did not cause it.
+    """Raise ``error`` as a SimulatorFault, or unchanged if the simulator did not cause it.
 
-    A plug-in that is wrong ends the run (``PluginError``), and Ctrl-C belongs to the user.
+    PluginError ends the run, and KeyboardInterrupt is the user's: both stay unchanged.
     """
     ours = _phase[0] == _PROCTOR
     _phase[0] = _PROCTOR

@@ -1,4 +1,4 @@
-"""What benchmarks share in reading their flags: lists of names, task ids, cameras."""
+"""Parsing of flags that benchmarks share: names of tasks, task ids, cameras."""
 
 from __future__ import annotations
 
@@ -9,35 +9,41 @@ from proctor.features import IMAGES
 from proctor.types import Task
 
 LARGEST_SIDE = 4096
-"""Of an image, in pixels; more than any camera of a robot has."""
+"""Largest height or width of an image, in pixels."""
 
 
 def require_positive(name: str, value: int, most: int = 10**9) -> None:
     """Refuse ``--env.NAME`` below 1 or above ``most``."""
     if value < 1:
-        raise UsageError(f"--env.{name} must be at least 1, not {value}")
+        raise UsageError(f"--env.{name} must be at least 1, not {value}", code="flag.out-of-range")
     if value > most:
-        raise UsageError(f"--env.{name} must be at most {most}, not {value}")
+        raise UsageError(
+            f"--env.{name} must be at most {most}, not {value}", code="flag.out-of-range"
+        )
 
 
 def split_names(text: str, *, flag: str) -> list[str]:
-    """Return the comma-separated names that ``--env.FLAG`` holds."""
+    """Return the comma-separated names in the value of ``--env.FLAG``."""
     names = [name.strip() for name in text.split(",")]
     if not all(names):
-        raise UsageError(f"--env.{flag} has an empty name in {text!r}")
+        raise UsageError(f"--env.{flag} has an empty name in {text!r}", code="flag.invalid-value")
     return names
 
 
 def ids_in_group(suite: str, count: int, wanted: Sequence[int] | None) -> list[int]:
-    """Return the task ids of a suite of ``count`` tasks that ``--env.task_ids`` leaves."""
+    """Return the task ids that ``--env.task_ids`` selects from a suite of ``count`` tasks."""
     if wanted is None:
         return list(range(count))
     if not wanted:
-        raise UsageError("--env.task_ids is empty; leave it out to run every task")
+        raise UsageError(
+            "--env.task_ids is empty; leave it out to run every task", code="flag.empty"
+        )
     for task_id in wanted:
         if not 0 <= task_id < count:
             choice = "0" if count == 1 else f"0-{count - 1}"
-            raise UsageError(f"{suite} has no task {task_id} (choose {choice})")
+            raise UsageError(
+                f"{suite} has no task {task_id} (choose {choice})", code="env.unknown-task"
+            )
     return sorted(set(wanted))
 
 
@@ -48,16 +54,16 @@ def tasks_of_suite(
     horizon: int,
     fps: int,
 ) -> list[Task]:
-    """Return the tasks that ``--env.task_ids`` leaves of a suite.
+    """Return the tasks that ``--env.task_ids`` selects from a suite.
 
-    ``rows`` holds name and instruction of all its tasks, in the order of their ids.
+    ``rows`` has name and instruction of all its tasks, in the order of their ids.
     """
     ids = ids_in_group(suite, len(rows), wanted)
     return [Task(suite, task_id, *rows[task_id], horizon, fps) for task_id in ids]
 
 
 def unique_tasks(tasks: Iterable[Task]) -> list[Task]:
-    """Return each task once, where it is named first."""
+    """Return the tasks without duplicates, in the order of their first occurrence."""
     chosen: dict[str, Task] = {}
     for task in tasks:
         chosen.setdefault(task.name, task)
@@ -67,25 +73,31 @@ def unique_tasks(tasks: Iterable[Task]) -> list[Task]:
 def check_cameras(
     benchmark: str, cameras: Sequence[str], known: Sequence[str], renamed: Mapping[str, str]
 ) -> None:
-    """Refuse cameras the benchmark does not have, and new names for cameras not in use."""
+    """Refuse cameras that the benchmark does not have, and new names of cameras not in use."""
     for camera in cameras:
         if camera not in known:
-            raise UsageError(f"{benchmark} has no camera {camera!r} (choose {', '.join(known)})")
+            raise UsageError(
+                f"{benchmark} has no camera {camera!r} (choose {', '.join(known)})",
+                code="env.unknown-camera",
+            )
     for camera in renamed:
         if camera not in cameras:
             raise UsageError(
                 f"--env.camera_name_mapping names {camera!r}, "
-                f"which is not in --env.camera_name ({', '.join(cameras)})"
+                f"which is not in --env.camera_name ({', '.join(cameras)})",
+                code="env.unknown-camera",
             )
 
 
 def cameras_by_key(keys: Sequence[str], cameras: Sequence[str]) -> dict[str, str]:
-    """Return feature key -> camera, refusing one key for two cameras."""
+    """Return feature key -> camera; refuse one key for two cameras."""
     if len(set(keys)) < len(keys):
-        raise UsageError(f"two cameras would share a feature: {', '.join(keys)}")
+        raise UsageError(
+            f"two cameras would share a feature: {', '.join(keys)}", code="flag.duplicate"
+        )
     return dict(zip(keys, cameras, strict=True))
 
 
 def image_key(name: str) -> str:
-    """Return the feature key for an image that a user named ``name`` or by its whole key."""
+    """Return the feature key of an image: ``name`` itself if it is a whole key."""
     return name if name.startswith("observation.") else IMAGES + name

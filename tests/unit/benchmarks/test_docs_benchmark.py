@@ -32,8 +32,9 @@ def test_the_example_keeps_the_contract(track: Any) -> None:
     benchmark = track.PLUGIN.make(track.PLUGIN.config())
     for task in benchmark.tasks():
         check_sim(benchmark, task)
-    with pytest.raises(UsageError, match="choose near, far"):
+    with pytest.raises(UsageError) as refused:
         track.PLUGIN.make(track.PLUGIN.config(task="middle"))
+    assert "near, far" in str(refused.value)
 
 
 def test_the_examples_expert_solves_it_under_either_scheduler(track: Any, run: Any) -> None:

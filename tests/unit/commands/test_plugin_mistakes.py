@@ -144,7 +144,7 @@ SIM_MISTAKES = {
         "return super().make_sim(task)",
         "return Tuples(self._config, task)\n\nclass Tuples(FakeSim):\n"
         "    def step(self, action):\n        return 0.0, False",
-        "theirs.py:12: Tuples.step gave a tuple, no Step",
+        "theirs.py:12: Tuples.step returned a tuple, not a StepResult",
     ),
 }
 POLICY_MISTAKES = {

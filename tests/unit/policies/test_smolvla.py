@@ -1,4 +1,4 @@
-"""SmolVLA: what it refuses, what its words may be padded to, and that a row is its own."""
+"""SmolVLA: invalid configs, padding of prompts, and rows that do not depend on their batch."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from small_policies import INPUTS, batch_of, episode, fresh_queries, offering
+from tests.refusals import refuses
 
 from proctor.errors import UsageError
 from proctor.features import LANGUAGE_MASK, LANGUAGE_TOKENS, STATE, Feature, FeatureKind
@@ -117,45 +118,46 @@ def test_half_as_many_bits_give_nearly_the_same():
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "code"),
     [
-        ({"n_obs_steps": 2}, "SmolVLA looks at one observation; n_obs_steps is 2"),
-        ({"n_action_steps": 7}, "n_action_steps is 7 (choose 1-6, the chunk)"),
-        ({"input_features": {STATE: INPUTS[STATE]}}, "needs a camera and observation.state"),
-        ({"max_state_dim": 3}, "state 4 and action 3 must fit into max_state_dim 3"),
-        ({"resize_imgs_with_padding": [32]}, "expected [width, height]"),
-        ({"attention_mode": "none"}, "attention_mode is 'none' (choose cross_attn, self_attn)"),
-        ({"expert_width_multiplier": -1.0}, "expert_width_multiplier is -1"),
-        ({"min_period": 9.0}, "periods from 9 to 4 are no range above 0"),
-        ({"adapt_to_pi_aloha": True}, "adapt_to_pi_aloha is for ALOHA's 14 joints"),
-        ({"add_image_special_tokens": True}, "add_image_special_tokens is set, which is not known"),
-        ({"num_steps": 0}, "num_steps is 0"),
+        ({"n_obs_steps": 2}, "policy.one-observation"),
+        ({"n_action_steps": 7}, "policy.out-of-range"),
+        ({"max_state_dim": 3}, "policy.state-size-mismatch"),
+        ({"resize_imgs_with_padding": [32]}, "policy.invalid-shape"),
+        ({"attention_mode": "none"}, "policy.unknown-choice"),
+        ({"expert_width_multiplier": -1.0}, "policy.out-of-range"),
+        ({"min_period": 9.0}, "policy.out-of-range"),
+        ({"adapt_to_pi_aloha": True}, "policy.wrong-robot"),
+        ({"add_image_special_tokens": True}, "policy.unsupported-field"),
+        ({"num_steps": 0}, "policy.out-of-range"),
     ],
     ids=str,
 )
-def test_configs_that_cannot_be_are_refused_in_one_line(changes, told):
-    with pytest.raises(UsageError) as refused:
+def test_invalid_configs_are_refused_in_one_line(changes, code):
+    with refuses(UsageError, code) as refused:
         small(**changes).validate()
-    assert told in str(refused.value)
+    assert next(iter(changes)) in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
+def test_a_config_without_a_camera_is_refused():
+    with refuses(UsageError, "policy.missing-input"):
+        small(input_features={STATE: INPUTS[STATE]}).validate()
+
+
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "code", "named"),
     [
-        ({"num_expert_layers": 1}, "num_expert_layers is 1 (choose -1, or 2)"),
-        ({"vlm_model_name": "no such"}, "no such does not exist"),
-        (
-            {"resize_imgs_with_padding": [17, 17]},
-            "images are 17x17; expected squares of a multiple",
-        ),
+        ({"num_expert_layers": 1}, "policy.cannot-build", "num_expert_layers"),
+        ({"vlm_model_name": "no such"}, "checkpoint.not-found", "no such"),
+        ({"resize_imgs_with_padding": [17, 17]}, "policy.cannot-build", "17x17"),
     ],
     ids=str,
 )
-def test_networks_that_cannot_be_are_refused_in_one_line(changes, told):
-    with pytest.raises(UsageError) as refused:
+def test_networks_that_cannot_be_built_are_refused(changes, code, named):
+    with refuses(UsageError, code) as refused:
         build_network(PLUGIN, small(**changes))
-    assert told in str(refused.value)
+    assert named in str(refused.value)
 
 
 def test_the_published_models_sizes_are_known_without_a_file():
@@ -165,19 +167,19 @@ def test_the_published_models_sizes_are_known_without_a_file():
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "told"),
+    ("path", "value", "code", "named"),
     [
-        (["model_type"], "llava", "model_type is 'llava', expected 'smolvlm'"),
-        (["text_config", "hidden_size"], None, "text_config has no hidden_size"),
-        (["text_config", "hidden_size"], 10**9, "$.text_config.hidden_size"),
-        (["text_config", "num_key_value_heads"], 2, "its attention heads do not divide up"),
-        (["vision_config", "num_attention_heads"], 5, "vision_config: its attention heads"),
-        (["vision_config", "hidden_act"], "relu", "hidden_act 'relu' is not known here"),
-        (["vision_config"], "none", "vision_config has no hidden_size"),
+        (["model_type"], "llava", "policy.wrong-backbone", "'llava'"),
+        (["text_config", "hidden_size"], None, "policy.wrong-backbone", "hidden_size"),
+        (["text_config", "hidden_size"], 10**9, "policy.wrong-backbone", "hidden_size"),
+        (["text_config", "num_key_value_heads"], 2, "checkpoint.invalid-config", "heads"),
+        (["vision_config", "num_attention_heads"], 5, "checkpoint.invalid-config", "vision_config"),
+        (["vision_config", "hidden_act"], "relu", "checkpoint.invalid-config", "'relu'"),
+        (["vision_config"], "none", "policy.wrong-backbone", "vision_config"),
     ],
     ids=str,
 )
-def test_a_language_model_that_is_none_of_these_is_refused(tmp_path, path, value, told):
+def test_another_vision_language_model_is_refused(tmp_path, path, value, code, named):
     stated = json.loads((VLM / "config.json").read_text())
     place = stated
     for key in path[:-1]:
@@ -187,9 +189,10 @@ def test_a_language_model_that_is_none_of_these_is_refused(tmp_path, path, value
     else:
         place[path[-1]] = value
     (tmp_path / "config.json").write_text(json.dumps(stated))
-    with pytest.raises(UsageError, match=r"config.json of vlm_model_name=") as refused:
+    with refuses(UsageError, code) as refused:
         read_vlm_sizes(str(tmp_path))
-    assert told in str(refused.value)
+    assert f"vlm_model_name={tmp_path}" in str(refused.value)
+    assert named in str(refused.value)
 
 
 def test_a_file_without_the_matrix_that_writes_words_is_whole_and_half_floats_are_widened():
@@ -234,8 +237,9 @@ def test_a_new_one_begins_with_the_language_models_own_weights(tmp_path):
         assert torch.equal(value, published[key]), key
     lacking = {k: v for k, v in published.items() if "connector" not in k}
     save_file(lacking, tmp_path / "model.safetensors")
-    with pytest.raises(UsageError, match=r"connector\.modality_projection\S* is missing"):
+    with refuses(UsageError, "checkpoint.missing-tensor") as refused:
         network(**named).load_pretrained()
+    assert "connector.modality_projection" in str(refused.value)
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.refusals import refuses
 from tests.tiny_families import TINY, tiny_models
 
 from proctor.benchmarks.base import interface_of
@@ -74,10 +75,10 @@ def test_it_loads_and_acts_in_poses_on_pictures_of_any_size(checkpoint: Path) ->
 
 @pytest.mark.parametrize("mode", [ControlMode.RELATIVE, ControlMode.ABSOLUTE])
 def test_other_control_modes_are_refused_in_one_line(checkpoint: Path, mode: ControlMode) -> None:
-    with pytest.raises(SpecMismatch) as refused:
+    with refuses(SpecMismatch, "policy.state-size-mismatch") as refused:
         load_policy(str(checkpoint), None, {"device": "cpu"}, offered(mode))
-    told = "the policy wants observation.state with 20 numbers, libero gives [8]"
-    assert told in str(refused.value)
+    assert "observation.state" in str(refused.value)
+    assert "20" in str(refused.value)
     assert "\n" not in str(refused.value)
 
 

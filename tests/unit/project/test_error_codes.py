@@ -17,12 +17,21 @@ from tests.refusals import refuses
 ROOT = Path(__file__).parents[3]
 CODE = re.compile(r"[a-z]+(-[a-z]+)*\.[a-z0-9]+(-[a-z0-9]+)*")
 DONE = {
+    "benchmarks",
     "callbacks",
     "datasets",
     "engine",
     "evaluation",
     "features",
     "fingerprint",
+    "policies/language_act",
+    "policies/pi0",
+    "policies/pi05",
+    "policies/pi0_fast",
+    "policies/remote",
+    "policies/scripted",
+    "policies/smolvla",
+    "policies/xvla",
     "protocols",
     "report",
     "runs",

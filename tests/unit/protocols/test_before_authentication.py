@@ -159,7 +159,7 @@ def test_nothing_but_the_listed_reader_runs_without_the_key(protocol: Protocol) 
         with calls.noted() as seen:  # and with the key, the decoders are seen to run
             link = dialled(protocol, url, KEY)
             with contextlib.suppress(ProtocolError):  # LeRobot's robots set something up before
-                link.ask(InferenceRequest({"state/state": STATE}, "go"))
+                link.infer(InferenceRequest({"state/state": STATE}, "go"))
             link.close()
         decoders = {"openpi.py:decode_request", "vla_eval.py:decode", "groot.py:decode_request"}
         assert any(name.split("/")[1] in {*decoders, "pickle_reader.py:load"} for name in seen)

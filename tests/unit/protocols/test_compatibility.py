@@ -109,7 +109,7 @@ def test_vla_eval_clients_get_one_action_for_every_observation() -> None:
         line.close()
         whole = VlaEvalConnection(address, ConnectionSettings())
         ask = InferenceRequest({vla_eval.CAMERAS[0]: PICTURE, vla_eval.STATES[0]: STATES}, "go")
-        assert whole.ask(ask).shape == (3, 2)
+        assert whole.infer(ask).shape == (3, 2)
         whole.close()
 
 

@@ -120,7 +120,7 @@ def test_every_version_is_asked_as_it_wants(
     assert ("as_npy" in state) == (version != N17)
     assert video.dtype == np.uint8
     assert decode_arrays(state).dtype == np.float32
-    assert "side by side" in capsys.readouterr().err
+    assert "concatenated" in capsys.readouterr().err
 
 
 def test_a_server_that_looks_at_other_things_is_refused_before_anything_starts(run: Run) -> None:

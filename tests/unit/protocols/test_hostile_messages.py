@@ -383,7 +383,7 @@ def test_a_hostile_server_hangs_no_client() -> None:
     for bomb in bombs:
         with odd_openpi(lambda say, frame, bomb=bomb: say(bomb)) as url:
             line = link(url)
-            refused(lambda line=line: line.ask(openpi.decode_request(pack({"prompt": "go"}))))
+            refused(lambda line=line: line.infer(openpi.decode_request(pack({"prompt": "go"}))))
             line.close()
 
 

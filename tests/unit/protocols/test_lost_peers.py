@@ -25,6 +25,7 @@ from proctor.policies.remote.lerobot import make_connector
 from proctor.policies.remote.openpi import OpenpiConnection
 from proctor.policies.remote.vla_eval import VlaEvalConnection
 from proctor.protocols.inference_messages import InferenceRequest
+from tests.refusals import refuses
 from tests.unit.protocols.serving import peer, served
 
 LINKS: dict[str, Callable[[Address, ConnectionSettings], ServerConnection]] = {
@@ -54,7 +55,7 @@ def test_a_server_that_vanishes_is_noticed_at_once(protocol: str) -> None:
     with served(policy__type=looking, protocol=[protocol]) as (url, _):
         link = linked(protocol, url)
     with within(SOON_S), pytest.raises(ConnectionLost) as lost:
-        link.ask(InferenceRequest({"a": np.zeros(3)}, "go"))
+        link.infer(InferenceRequest({"a": np.zeros(3)}, "go"))
     assert "\n" not in str(lost.value)
     link.close()
 
@@ -79,24 +80,24 @@ def test_a_client_that_is_closed_by_another_thread_stops_waiting() -> None:
     with served(protocol=["groot"]) as (url, _):
         link = linked("groot", url)
         link.close()
-        with pytest.raises(ConnectionLost):
-            link.ask(InferenceRequest({}, "go"))
+        with refuses(ConnectionLost, "connection.lost"):
+            link.infer(InferenceRequest({}, "go"))
 
 
 @pytest.mark.parametrize(
-    ("flags", "name"),
+    ("flags", "code", "named"),
     [
-        ({"url": "grpc://10.0.0.1:8080"}, "--policy.trust"),
-        ({"url": "ws://a", "timeout_s": 0.0}, "timeout_s"),
-        ({"url": "ws://a", "in_flight": 0}, "in_flight"),
-        ({"url": "ws://a", "served": "x"}, "--policy.served"),
-        ({"url": "ws://a", "n_action_steps": 0}, "n_action_steps"),
+        ({"url": "grpc://10.0.0.1:8080"}, "server.untrusted", "--policy.trust"),
+        ({"url": "ws://a", "timeout_s": 0.0}, "flag.out-of-range", "--policy.timeout_s"),
+        ({"url": "ws://a", "in_flight": 0}, "flag.out-of-range", "--policy.in_flight"),
+        ({"url": "ws://a", "served": "x"}, "flag.conflict", "--policy.served_type"),
+        ({"url": "ws://a", "n_action_steps": 0}, "flag.out-of-range", "--policy.n_action_steps"),
     ],
 )
-def test_flags_that_make_no_sense_are_refused(flags: dict[str, Any], name: str) -> None:
-    with pytest.raises(UsageError) as refused:
+def test_invalid_flags_are_refused(flags: dict[str, Any], code: str, named: str) -> None:
+    with refuses(UsageError, code) as refused:
         check_flags(RemoteConfig(**flags))
-    assert name in str(refused.value)
+    assert named in str(refused.value)
 
 
 def test_rotations_and_grippers_are_as_the_server_has_them() -> None:

@@ -29,6 +29,7 @@ from proctor.protocols.inference_messages import InferenceRequest
 from proctor.protocols.msgpack_arrays import pack
 from proctor.serving.server import serving
 from tests.conftest import digests
+from tests.refusals import refuses
 from tests.unit.protocols.serving import odd_openpi, peer, served
 
 Run = Callable[..., Evaluation]
@@ -158,11 +159,18 @@ def test_what_is_no_server_is_refused_before_anything_starts(here: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "url",
-    ["", "http://a:1", "ws://", "ws://a:99999", "ws://a:1,ws://a:1", "ws://a:1,tcp://b:2"],
+    ("url", "code"),
+    [
+        ("", "flag.missing"),
+        ("http://a:1", "flag.invalid-value"),
+        ("ws://", "flag.invalid-value"),
+        ("ws://a:99999", "flag.invalid-value"),
+        ("ws://a:1,ws://a:1", "flag.duplicate"),
+        ("ws://a:1,tcp://b:2", "flag.conflict"),
+    ],
 )
-def test_what_is_no_address_is_refused(url: str) -> None:
-    with pytest.raises(UsageError) as refused:
+def test_an_invalid_address_is_refused(url: str, code: str) -> None:
+    with refuses(UsageError, code) as refused:
         parse_addresses(url, None)
     assert "--policy.url" in str(refused.value)
 
@@ -191,7 +199,7 @@ def test_a_stranger_is_answered_and_told_what_is_wrong() -> None:
         image = np.zeros((16, 16, 3), np.uint8)
         state = np.zeros(2)
         good = InferenceRequest({openpi.CAMERAS[0]: image, openpi.STATE: state}, "go")
-        assert line.ask(good).shape == (4, 2)
+        assert line.infer(good).shape == (4, 2)
         for bad, named in (
             ({openpi.STATE: state}, "'observation.image'"),
             ({openpi.CAMERAS[0]: image[:8], openpi.STATE: state}, "uint8 [8, 16, 3]"),
@@ -199,9 +207,9 @@ def test_a_stranger_is_answered_and_told_what_is_wrong() -> None:
             ({openpi.CAMERAS[0]: image, openpi.STATE: state * np.nan}, "NaN"),
         ):
             with pytest.raises(ProtocolError) as refused:
-                line.ask(InferenceRequest(bad, "go"))
+                line.infer(InferenceRequest(bad, "go"))
             assert named in str(refused.value)
-        assert line.ask(good).shape == (4, 2)
+        assert line.infer(good).shape == (4, 2)
         line.close()
 
 
@@ -224,7 +232,7 @@ def test_who_says_too_much_or_nothing_or_comes_too_often_is_cut_off() -> None:
             link(url)
         assert "503" in str(lost.value)
         with pytest.raises(ConnectionLost):
-            line.ask(InferenceRequest({"a": np.zeros(2**21, np.uint8)}))
+            line.infer(InferenceRequest({"a": np.zeros(2**21, np.uint8)}))
         line.close()
         until = time.monotonic() + 5
         silent = None
@@ -243,7 +251,7 @@ def test_a_client_that_vanishes_leaves_the_others_alone() -> None:
     with served() as (url, service):
         gone, stays = link(url), link(url)
         gone.close()
-        stays.ask(InferenceRequest({}))
+        stays.infer(InferenceRequest({}))
         until = time.monotonic() + 5
         while len(service.batcher._sessions) > 1 and time.monotonic() < until:
             time.sleep(0.01)
@@ -258,7 +266,7 @@ def test_sixteen_clients_share_batches() -> None:
     def work(url: str) -> None:
         line = link(url)
         for _ in range(5):
-            line.ask(ask)
+            line.infer(ask)
         line.close()
 
     with (

@@ -86,23 +86,23 @@ def test_servers_whose_policies_differ_by_a_flag_are_not_one_policy(here: Run) -
 class _FakeLink:
     """A fake connection with scripted behaviour."""
 
-    about: ServerInfo | None = None
-    word: str = ""
-    remembers: bool = False
-    wants: tuple[str, ...] = ()
+    server_info: ServerInfo | None = None
+    label: str = ""
+    is_stateful: bool = False
+    expected_inputs: tuple[str, ...] = ()
     lost_after: int | None = None
     asked: int = 0
 
-    def begin(self, spec: EpisodeSpec) -> None:
+    def start_episode(self, spec: EpisodeSpec) -> None:
         pass
 
-    def ask(self, ask: InferenceRequest) -> Array:
+    def infer(self, request: InferenceRequest) -> Array:
         self.asked += 1
         if self.lost_after is not None and self.asked > self.lost_after:
             raise ConnectionLost("gone")
         return np.zeros((1, 2))
 
-    def end(self) -> None:
+    def end_episode(self) -> None:
         pass
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ def pool(*links: _FakeLink) -> ServerPool:
         return left.pop(0)
 
     made = ServerPool(parse_addresses("ws://a:1", None), dial, retry_s=5.0)
-    made.meet()
+    made.handshake()
     return made
 
 
@@ -125,32 +125,32 @@ def test_a_server_that_comes_back_with_another_policy_ends_the_run() -> None:
     one, other = (ServerInfo("p", {}, 2, fingerprint=name) for name in ("first", "other"))
     asking = pool(_FakeLink(one, lost_after=1), _FakeLink(other))
     episode_connection = EpisodeConnection(SPEC)
-    asking.ask(episode_connection, InferenceRequest({}))
+    asking.infer(episode_connection, InferenceRequest({}))
     with pytest.raises(ProtocolError) as refused:
-        asking.ask(episode_connection, InferenceRequest({}))
+        asking.infer(episode_connection, InferenceRequest({}))
     assert "p other and p" in str(refused.value)
 
 
 def test_a_stranger_that_says_something_else_of_itself_is_warned_of(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    asking = pool(_FakeLink(word="one", lost_after=1), _FakeLink(word="other"))
+    asking = pool(_FakeLink(label="one", lost_after=1), _FakeLink(label="other"))
     episode_connection = EpisodeConnection(SPEC)
     for _ in range(2):
-        asking.ask(episode_connection, InferenceRequest({}))
-    assert "says other things of itself than before" in capsys.readouterr().err
+        asking.infer(episode_connection, InferenceRequest({}))
+    assert "the metadata of ws://a:1 have changed" in capsys.readouterr().err
 
 
 def test_what_a_lost_server_remembered_is_lost_and_what_it_did_not_goes_on() -> None:
     forgetful = pool(_FakeLink(lost_after=1), _FakeLink())
     episode_connection = EpisodeConnection(SPEC)
     for _ in range(3):
-        forgetful.ask(episode_connection, InferenceRequest({}))
-    mindful = pool(_FakeLink(remembers=True, lost_after=1), _FakeLink(remembers=True))
+        forgetful.infer(episode_connection, InferenceRequest({}))
+    mindful = pool(_FakeLink(is_stateful=True, lost_after=1), _FakeLink(is_stateful=True))
     episode_connection = EpisodeConnection(SPEC)
-    mindful.ask(episode_connection, InferenceRequest({}))
+    mindful.infer(episode_connection, InferenceRequest({}))
     with pytest.raises(EpisodeStateLost):
-        mindful.ask(episode_connection, InferenceRequest({}))
+        mindful.infer(episode_connection, InferenceRequest({}))
 
 
 def test_episodes_whose_server_vanished_begin_anew_and_are_the_same_bits(
@@ -158,7 +158,7 @@ def test_episodes_whose_server_vanished_begin_anew_and_are_the_same_bits(
 ) -> None:
     """With a random policy, which would draw other numbers if continued on another server."""
     asked: list[int] = []
-    ask = OpenpiConnection.ask
+    ask = OpenpiConnection.infer
 
     def cut_off(self: OpenpiConnection, question: InferenceRequest) -> Array:
         asked.append(question.step)
@@ -166,7 +166,7 @@ def test_episodes_whose_server_vanished_begin_anew_and_are_the_same_bits(
             self.close()
         return ask(self, question)
 
-    monkeypatch.setattr(OpenpiConnection, "ask", cut_off)
+    monkeypatch.setattr(OpenpiConnection, "infer", cut_off)
     with served(policy__type=LOOKING) as (url, _):
         found = here(policy__type="remote", policy__url=url)
     assert digests(found) == digests(here(policy__type=LOOKING))
@@ -180,9 +180,9 @@ def test_a_server_that_forgot_an_episode_does_not_go_on_with_it() -> None:
         seen = {"observation.image": np.zeros((2, 16, 16, 3), np.uint8)}
         seen["observation.state"] = np.zeros((2, 2), np.float32)
         with pytest.raises(ProtocolError) as refused:
-            link.ask(InferenceRequest(seen, "go", SPEC, step=8, history=True))
+            link.infer(InferenceRequest(seen, "go", SPEC, step=8, history=True))
         assert "step 8" in str(refused.value)
-        assert link.ask(InferenceRequest(seen, "go", SPEC, step=0, history=True)).shape == (3, 2)
+        assert link.infer(InferenceRequest(seen, "go", SPEC, step=0, history=True)).shape == (3, 2)
         link.close()
 
 
@@ -213,7 +213,7 @@ def test_an_answer_to_another_question_is_none() -> None:
         patch.setattr(module, "WebSocket", Socket)
         link = VlaEvalConnection(parse_addresses("vla://a:1", None)[0], ConnectionSettings())
         with pytest.raises(ProtocolError):
-            link.ask(InferenceRequest({}, "go"))
+            link.infer(InferenceRequest({}, "go"))
 
 
 def test_lerobots_answer_to_somebody_elses_observation_is_none() -> None:

@@ -20,6 +20,7 @@ from proctor.protocols import groot
 from proctor.protocols.openpi import decode_request, encode_reply
 from proctor.serving.inputs import Inputs
 from proctor.types import EpisodeSpec, Task
+from tests.refusals import refuses
 from tests.unit.protocols.serving import asked, npy, odd_openpi, served
 
 SPEC = EpisodeSpec(Task("s", 0, "t", "go", 50, 10), 0, 1)
@@ -91,7 +92,7 @@ def test_the_only_state_is_the_pose_whatever_its_name() -> None:
 )  # fmt: skip
 def test_a_rotation_that_cannot_be_found_is_refused(flags: dict[str, Any]) -> None:
     offered = interface(observation__pose=7, observation__joint_velocity=7)
-    with pytest.raises(SpecMismatch):
+    with refuses(SpecMismatch, "policy.no-rotation"):
         sent(offered, rotation=Rotation.EULER, **flags)
 
 

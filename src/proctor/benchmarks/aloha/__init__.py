@@ -1,1 +1,1 @@
-"""ALOHA in simulation."""
+"""ALOHA in simulation (Zhao et al., 2023)."""

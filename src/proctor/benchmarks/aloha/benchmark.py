@@ -19,11 +19,11 @@ from proctor.types import Task
 TOP = IMAGES + "top"
 FPS = 50
 LEROBOT = {"fps": LerobotFlag((FPS,), f"ALOHA is controlled {FPS} times a second; see --video.fps")}
-"""Its flags in LeRobot that are none here."""
+"""LeRobot's flags that Proctor does not have."""
 
 
 class AlohaTask(NamedTuple):
-    """One task as gym-aloha registers it and LeRobot's datasets word it."""
+    """A task: gym-aloha's id, and the instruction of LeRobot's datasets."""
 
     name: str
     instruction: str
@@ -43,20 +43,20 @@ _GROUPS = {"aloha": TASKS, **{row.name: (row,) for row in TASKS}}
 class AlohaConfig(RenderedConfig):
     """Flags of ALOHA."""
 
-    type: str = field(default="aloha", metadata={"help": "which benchmark"})
+    type: str = field(default="aloha", metadata={"help": "name of the benchmark"})
     task: str = field(
         default=TASKS[0].name,
         metadata={"help": f"{' or '.join(row.name for row in TASKS)}, comma-separated; aloha: all"},
     )
     observation_width: int = field(default=640, metadata={"help": "image width in pixels"})
-    episode_length: int = field(default=400, metadata={"help": "most steps of an episode"})
+    episode_length: int = field(default=400, metadata={"help": "maximum steps per episode"})
 
 
 class Aloha(ListedTasks):
     """The ALOHA benchmark."""
 
     name = "aloha"
-    # Joint targets in rad leave the [-1, 1] that gym-aloha declares, so there is no range here.
+    # Joint targets in rad exceed the [-1, 1] that gym-aloha declares, so there is no range here.
     action = ActionSpec(14)
     distributions: tuple[str, ...] = ("gym-aloha", "dm_control", "mujoco", "gymnasium", "numpy")
     preload: tuple[str, ...] = ("proctor.benchmarks.aloha.sim",)
@@ -68,7 +68,7 @@ class Aloha(ListedTasks):
         self._tasks = unique_tasks(_selected_tasks(config))
 
     def features(self) -> dict[str, Feature]:
-        """Return the picture from above and the arms' joints."""
+        """Return the top camera's image and the arms' joints."""
         offered = {TOP: Feature(FeatureKind.VISUAL, self._render_settings.shape, "uint8")}
         if self._config.state_is_offered:
             offered[STATE] = Feature(FeatureKind.STATE, (14,), "float32")
@@ -90,30 +90,32 @@ class Aloha(ListedTasks):
         }
 
     def preflight(self, keys: Sequence[str]) -> dict[str, str]:
-        """Check that gym-aloha is installed and, where the image is wanted, that GL works."""
+        """Check that gym-aloha is installed and, if ``keys`` has the image, that GL works."""
         modules = ("gym_aloha", "dm_control", "mujoco")
         if any(importlib.util.find_spec(module) is None for module in modules):
             raise MissingExtra("gym-aloha", "aloha")
         return gl_variables(needed=TOP in keys)
 
     def make_sim(self, task: Task) -> Sim:
-        """Build the simulator of ``task``. No GL context is opened before the first image."""
+        """Make the simulator of ``task``; the first image opens its GL context."""
         from proctor.benchmarks.aloha.sim import AlohaSim
 
         return AlohaSim(task.name, self._render_settings)
 
     def expert(self, task: Task) -> Expert:
-        """There is none."""
-        raise UsageError("aloha has no scripted policy; choose another --policy.type")
+        """Refuse: ALOHA has no expert."""
+        raise UsageError(
+            "aloha has no scripted policy; choose another --policy.type", code="env.no-expert"
+        )
 
 
 def _selected_tasks(config: AlohaConfig) -> Iterator[Task]:
-    """Yield the tasks of all groups that are named."""
+    """Yield the tasks of all groups in ``--env.task``."""
     for item in split_names(config.task, flag="task"):
         suite = item.removeprefix("gym_aloha/")
         if suite not in _GROUPS:
             hint = did_you_mean(suite, _GROUPS) or f" (choose {', '.join(_GROUPS)})"
-            raise UsageError(f"aloha has no task {item!r}{hint}")
+            raise UsageError(f"aloha has no task {item!r}{hint}", code="env.unknown-task")
         yield from tasks_of_suite(
             suite, _GROUPS[suite], config.task_ids, config.episode_length, FPS
         )

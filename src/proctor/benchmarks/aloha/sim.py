@@ -1,4 +1,4 @@
-"""One ALOHA simulator: gym-aloha's worlds and rules, rendered only when somebody looks."""
+"""ALOHA simulator: gym-aloha's worlds and rules, rendered only for observations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from proctor.features import IMAGES, STATE, Array, Observation
 from proctor.system.environment import temporary_environment
 from proctor.types import EpisodeSpec, StepResult
 
-# Else dm_control loads GL, with a backend of its own choice, which we never use.
+# Otherwise dm_control loads a GL backend of its own choice, which we never use.
 with temporary_environment({"MUJOCO_GL": "disable"}):
     from dm_control.mujoco import Physics
     from dm_control.rl.control import Environment
@@ -28,30 +28,30 @@ _TOP = f"{IMAGES}top"
 
 
 class _Insertion(InsertionTask):  # type: ignore[misc]  # it comes without types
-    """Insert the peg; gym-aloha's task without the three pictures it takes after every step."""
+    """gym-aloha's insertion task without the three images that it renders after every step."""
 
     world = "bimanual_viperx_insertion.xml"
 
     def place_objects(self, seed: int) -> None:
-        """Choose where peg and socket lie after the next reset."""
+        """Choose the poses of peg and socket for the next reset."""
         BOX_POSE[0] = np.concatenate(sample_insertion_pose(seed))
 
     def get_observation(self, physics: Any) -> dict[str, Array]:
-        """Observe nothing: a step must not render."""
+        """Return nothing: a step must not render."""
         return {}
 
 
 class _TransferCube(TransferCubeTask):  # type: ignore[misc]  # it comes without types
-    """Hand over the cube; gym-aloha's task without its pictures."""
+    """gym-aloha's transfer task without its images."""
 
     world = "bimanual_viperx_transfer_cube.xml"
 
     def place_objects(self, seed: int) -> None:
-        """Choose where the cube lies after the next reset."""
+        """Choose the pose of the cube for the next reset."""
         BOX_POSE[0] = sample_box_pose(seed)
 
     def get_observation(self, physics: Any) -> dict[str, Array]:
-        """Observe nothing: a step must not render."""
+        """Return nothing: a step must not render."""
         return {}
 
 
@@ -59,26 +59,28 @@ _TASKS: dict[str, Any] = {"AlohaInsertion-v0": _Insertion, "AlohaTransferCube-v0
 
 
 class AlohaSim:
-    """Two arms and their objects. dm_control's reset clears all of MuJoCo's state."""
+    """One ALOHA world: two arms and their objects. dm_control's reset clears MuJoCo's state."""
 
     def __init__(self, task: str, render_settings: RenderSettings) -> None:
         log_mujoco_warnings()
-        self._task = _TASKS[task](random=0)  # drawn from nowhere; unseeded it reads the system's
+        self._task = _TASKS[task](
+            random=0
+        )  # unused, but without a seed it reads the system's entropy
         self._physics = Physics.from_xml_path(str(ASSETS_DIR / self._task.world))
         self._env = Environment(self._physics, self._task, control_timestep=DT)
         self._render_settings = render_settings
         self._renderer: CameraRenderer | None = None
 
     def reset(self, spec: EpisodeSpec) -> None:
-        """Put the arms into their first pose and the objects where the spec's seed says."""
+        """Put the arms into their initial pose, and place the objects by the spec's seed."""
         self._task.place_objects(spec.seed)
         self._env.reset()
 
     def step(self, action: Array) -> StepResult:
         """Drive the joints towards ``action`` for 20 ms."""
-        said = self._env.step(np.asarray(action, dtype=np.float32))
+        timestep = self._env.step(np.asarray(action, dtype=np.float32))
         with proctor_code():
-            reward = float(said.reward)
+            reward = float(timestep.reward)
             success = reward == self._task.max_reward
             return StepResult(reward=reward, success=success, terminated=success)
 
@@ -88,7 +90,7 @@ class AlohaSim:
             return {key: self._observe(key) for key in keys}
 
     def physics(self) -> Array:
-        """Return joints, speeds, and the poses of bodies and sites."""
+        """Return joint positions and velocities, and the poses of bodies and sites."""
         return world_state(self._physics.data)
 
     def close(self) -> None:

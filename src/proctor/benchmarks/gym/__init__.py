@@ -1,1 +1,1 @@
-"""Any gymnasium environment, registered here or kept on the Hub."""
+"""Gymnasium environments as benchmarks: registered ones, and environments from the Hub."""

@@ -1,4 +1,4 @@
-"""What all benchmarks made of gymnasium environments share."""
+"""Base benchmark of gymnasium environments, registered or from the Hub."""
 
 from __future__ import annotations
 
@@ -25,19 +25,18 @@ from proctor.types import Task
 
 @dataclass
 class GymAdapterConfig(BenchmarkConfig):
-    """Flags of every benchmark made of gymnasium environments."""
+    """Flags of every benchmark of gymnasium environments."""
 
-    success: str = field(
-        default=DEFAULT, metadata={"help": f"what tells that it is solved: {CHOICES}"}
-    )
+    success: str = field(default=DEFAULT, metadata={"help": f"success rule: {CHOICES}"})
     instruction: str | None = field(
-        default=None, metadata={"help": "the task in words, for policies that read them"}
+        default=None, metadata={"help": "instruction for language-conditioned policies"}
     )
     kwargs: dict[str, Any] = field(
-        default_factory=dict, metadata={"help": 'given to the environment, as {"size":8}'}
+        default_factory=dict,
+        metadata={"help": 'keyword arguments of the environment, as {"size":8}'},
     )
     episode_length: int | None = field(
-        default=None, metadata={"help": "most steps of an episode (default: the environment's own)"}
+        default=None, metadata={"help": "maximum steps per episode (default: the environment's)"}
     )
 
 
@@ -49,23 +48,21 @@ _RESET_RULES = {
 }
 
 
-def _said_of(memory: Carryover, what: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return notes and warnings for who starts a run."""
-    if memory is Carryover.CARRIES_OVER:
-        note = (
-            f"{what} carries state from one episode into the next: every episode gets a fresh one"
-        )
+def _carryover_notices(carryover: Carryover, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return notes and warnings for the user about state that episodes carry over."""
+    if carryover is Carryover.CARRIES_OVER:
+        note = f"{name} carries state from one episode into the next: every episode gets a new one"
         return (note,), ()
-    if memory is Carryover.UNSTEADY:
+    if carryover is Carryover.UNSTEADY:
         warning = (
-            f"two fresh environments of {what} play the same seed differently: no episode of it "
-            "can be repeated, and rates may change with the number of workers"
+            f"two new environments of {name} give different episodes for the same seed: no episode "
+            "of it can be repeated, and rates may change with the number of workers"
         )
         return (), (warning,)
     return (), ()
 
 
-def _said_of_success(text: str, rule: SuccessRule) -> str:
+def _success_rule_text(text: str, rule: SuccessRule) -> str:
     whole_episode = rule.at_end or rule.source in (SuccessSource.TRUNCATED, SuccessSource.RETURN)
     if not rule.judges:
         return "not judged"
@@ -89,15 +86,15 @@ class GymAdapter(ListedTasks):
         self._rule: SuccessRule = parse_success(config.success)
         self.judged = self._rule.judges
         self.facts = facts or probe_env(ProbeRequest(opener, self._rule, config.episode_length))
-        """What was learnt of the environments here, or by the parent for its workers."""
+        """Result of probing the environments, done here or by the parent process."""
         self.action: ActionSpec = self.facts.action
         self.distributions = self.facts.distributions
         self._tasks = [self._task(facts) for facts in self._selected()]
-        notes, self.warnings = _said_of(self.facts.carryover, opener.description)
+        notes, self.warnings = _carryover_notices(self.facts.carryover, opener.description)
         self.notes = (*notes, *self.facts.notes)
 
     def features(self) -> dict[str, Feature]:
-        """Return what the environment's observation holds, and its picture for videos."""
+        """Return the features of the environment's observation, and its video image."""
         return dict(self.facts.features)
 
     def protocol(self) -> dict[str, Any]:
@@ -108,12 +105,12 @@ class GymAdapter(ListedTasks):
             "seed_rule": SEED_RULE,
             "reset_rule": _RESET_RULES[self.facts.carryover],
             "termination": "the environment's own end, or the horizon",
-            "success": _said_of_success(self._config.success, self._rule),
+            "success": _success_rule_text(self._config.success, self._rule),
             "action": "Box: clipped to the space; Discrete: the highest number's action",
         }
 
     def preflight(self, keys: Sequence[str]) -> dict[str, str]:
-        """Need what it needed when it was opened: MUJOCO_GL, where it uses MuJoCo."""
+        """Return the variables of the probe: MUJOCO_GL, if the environment uses MuJoCo."""
         return dict(self.facts.variables)
 
     def make_sim(self, task: Task) -> Sim:
@@ -121,17 +118,20 @@ class GymAdapter(ListedTasks):
         from proctor.benchmarks.gym.sim import GymSim
 
         def open_env() -> Any:
-            with choose_backend_on_import():  # in a worker it is set already, by preflight
+            with choose_backend_on_import():  # in a worker, preflight has set it already
                 return self._opener.task(task.suite, task.task_id)
 
         return GymSim(open_env, self._rule, fresh=self.facts.carryover is not Carryover.NONE)
 
     def expert(self, task: Task) -> Expert:
-        """There is none."""
-        raise UsageError(f"{self.name} has no scripted policy; choose another --policy.type")
+        """Refuse: gymnasium environments have no expert."""
+        raise UsageError(
+            f"{self.name} has no scripted policy; choose another --policy.type",
+            code="env.no-expert",
+        )
 
     def _selected(self) -> list[TaskFacts]:
-        """Return the tasks that --env.task and --env.task_ids leave."""
+        """Return the tasks that ``--env.task`` and ``--env.task_ids`` select."""
         suites: dict[str, list[TaskFacts]] = {}
         for facts in self.facts.tasks:
             suites.setdefault(facts.suite, []).append(facts)
@@ -140,7 +140,10 @@ class GymAdapter(ListedTasks):
         for suite in dict.fromkeys(wanted):
             if suite not in suites:
                 hint = did_you_mean(suite, suites) or f" (choose {', '.join(suites)})"
-                raise UsageError(f"{self._opener.description} has no task {suite!r}{hint}")
+                raise UsageError(
+                    f"{self._opener.description} has no task {suite!r}{hint}",
+                    code="env.unknown-task",
+                )
             of_suite = {facts.task_id: facts for facts in suites[suite]}
             ids = ids_in_group(suite, max(of_suite) + 1, self._config.task_ids)
             chosen += [of_suite[task_id] for task_id in ids if task_id in of_suite]
@@ -150,7 +153,8 @@ class GymAdapter(ListedTasks):
         horizon = self._config.episode_length or facts.horizon
         if horizon is None:
             raise UsageError(
-                f"{facts.suite} has no horizon of its own; give one with --env.episode_length"
+                f"{facts.suite} has no horizon of its own; give one with --env.episode_length",
+                code="env.no-horizon",
             )
         instruction = self._config.instruction
         if instruction is None:

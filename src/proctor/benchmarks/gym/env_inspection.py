@@ -1,4 +1,4 @@
-"""Looks at environments: what they show, take and say. Run as a process by ``probe``."""
+"""Inspection of gymnasium environments: spaces, horizon, images, success. ``probe`` runs it."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from proctor.system.user_code import error_location, exception_line
 
 _DEFAULT_FPS = 30
 _MOST_STEPS, _MOST_S = 5_000, 20.0
-"""How long an environment is played that may end itself, to find out when."""
+"""Limits of the episode that finds an environment's own horizon."""
 _HORIZON_NAMES = ("_max_episode_steps", "max_episode_steps", "max_steps")
 _ENGINES = ("mujoco", "dm_control", "Box2D", "pymunk", "pybullet")
-"""Modules whose versions change what an environment does, whichever package it is from."""
+"""Physics engines, whose versions change the episodes of any environment that uses them."""
 _SEEDS = range(4)
 
 
 def inspect_env(request: ProbeRequest) -> EnvFacts:
-    """Find out everything, in this process.
+    """Open the environments in this process and return their facts.
 
     Raises:
-        UsageError: the environments cannot be played, have no horizon, or info lacks the key that
-            tells success.
+        UsageError: an environment cannot be used or has no horizon, or ``info`` lacks the success
+            key.
     """
     from proctor.benchmarks.gym.spaces import action_spec, observation_entries
 
@@ -47,20 +47,20 @@ def inspect_env(request: ProbeRequest) -> EnvFacts:
     action = action_spec(env.action_space)
     features = {entry.key: entry.feature for entry in observation_entries(env.observation_space)}
     _check_same_spaces(request, opened)
-    memory, opened = _memory(request, opened)
+    carryover, opened = _find_carryover(request, opened)
     tasks, notes = _all_facts(request, opened)
     env = opened[0].env
     env.reset(seed=0)
-    picture, why_none = _picture(env)
-    if picture is not None:
-        features[FILM] = picture
-    _play_until_judged(request, env, request.episode_length or tasks[0].horizon or 1)
+    video_image, why_none = _video_image(env)
+    if video_image is not None:
+        features[FILM] = video_image
+    _check_success_key(request, env, request.episode_length or tasks[0].horizon or 1)
     facts = EnvFacts(
         tasks,
         features,
         action,
         _distributions(env),
-        memory,
+        carryover,
         _variables(),
         (*notes, *why_none),
     )
@@ -76,14 +76,17 @@ def _check_same_spaces(request: ProbeRequest, opened: list[OpenedTask]) -> None:
         if spaces != (first.env.observation_space, first.env.action_space):
             raise UsageError(
                 f"{request.opener.description}: task {other.task_id} of {other.suite} has other "
-                f"spaces than task {first.task_id} of {first.suite}; choose with --env.task"
+                f"spaces than task {first.task_id} of {first.suite}; choose with --env.task",
+                code="env.spaces-differ",
             )
 
 
-def _memory(request: ProbeRequest, opened: list[OpenedTask]) -> tuple[Carryover, list[OpenedTask]]:
-    """Find out what the first environment of every suite keeps, while they are fresh.
+def _find_carryover(
+    request: ProbeRequest, opened: list[OpenedTask]
+) -> tuple[Carryover, list[OpenedTask]]:
+    """Return the worst carryover of the first environments of all suites, which must be new.
 
-    Returns the environments that are open then: one that keeps something was closed for another.
+    Also return the open environments: one with carryover was closed and replaced.
     """
     found, left, suites = Carryover.NONE, list(opened), set[str]()
     for place, task in enumerate(opened):
@@ -95,20 +98,20 @@ def _memory(request: ProbeRequest, opened: list[OpenedTask]) -> tuple[Carryover,
             return request.opener.task(task.suite, task.task_id)
 
         horizon = request.episode_length or task.horizon
-        memory = detect_carryover(task.env, open_another, horizon)
-        if memory is not Carryover.NONE:
+        carryover = detect_carryover(task.env, open_another, horizon)
+        if carryover is not Carryover.NONE:
             left[place] = replace(task, env=open_another())
-            found = memory if found is not Carryover.UNSTEADY else found
+            found = carryover if found is not Carryover.UNSTEADY else found
     return found, left
 
 
 def _all_facts(
     request: ProbeRequest, opened: list[OpenedTask]
 ) -> tuple[tuple[TaskFacts, ...], tuple[str, ...]]:
-    """Return what every task says of itself, and what is to be said of that.
+    """Return the facts of every task, and notes for the user.
 
     Raises:
-        UsageError: a task has no horizon, and none is given.
+        UsageError: a task has no horizon, and ``--env.episode_length`` is not set.
     """
     tasks, notes = [], dict[str, None]()
     for task in opened:
@@ -125,15 +128,15 @@ def _all_facts(
 
 
 def _own_horizon(task: OpenedTask) -> int:
-    """Return when the environment ends an episode by itself: as it says, or as playing shows.
+    """Return the environment's own horizon: from its attributes, or from a random episode.
 
     Raises:
-        UsageError: neither tells.
+        UsageError: there is none.
     """
     for name in _HORIZON_NAMES:
-        said = _attribute(task.env, name)
-        if isinstance(said, int) and said > 0:
-            return said
+        horizon = _attribute(task.env, name)
+        if isinstance(horizon, int) and horizon > 0:
+            return horizon
     task.env.action_space.seed(0)
     task.env.reset(seed=0)
     began = time.monotonic()
@@ -143,11 +146,14 @@ def _own_horizon(task: OpenedTask) -> int:
             return steps
         if terminated or time.monotonic() - began > _MOST_S:
             break
-    raise UsageError(f"{task.suite} has no horizon of its own; give one with --env.episode_length")
+    raise UsageError(
+        f"{task.suite} has no horizon of its own; give one with --env.episode_length",
+        code="env.no-horizon",
+    )
 
 
 def _instruction(task: OpenedTask) -> tuple[str | None, str | None]:
-    """Return the task in words, which a text that it shows may be, and what to say of that."""
+    """Return the task's instruction, possibly a text in its observation, and a note if needed."""
     from proctor.benchmarks.gym.spaces import collect_texts, has_text
 
     space = task.env.observation_space
@@ -157,8 +163,8 @@ def _instruction(task: OpenedTask) -> tuple[str | None, str | None]:
     if len(shown) == 1:
         return " ".join(shown.pop()), None
     return None, (
-        f"the text that {task.suite} shows differs between episodes: no policy is given it; "
-        "--env.instruction says what is to be done"
+        f"the text in {task.suite}'s observation differs between episodes, so policies do not get "
+        "it; set an instruction with --env.instruction"
     )
 
 
@@ -169,23 +175,23 @@ def _attribute(env: Any, name: str) -> Any:
         return None
 
 
-def _picture(env: Any) -> tuple[Feature | None, tuple[str, ...]]:
-    """Return the picture for people, if the environment makes one; else what is to be said."""
+def _video_image(env: Any) -> tuple[Feature | None, tuple[str, ...]]:
+    """Return the feature of the rendered image if there is one, and a note if it fails."""
     from proctor.benchmarks.gym.sim import render
 
     if env.render_mode != "rgb_array":
         return None, ()
     try:
         frame = render(env)
-    except Exception as error:  # noqa: BLE001  not swallowed: said; it can be played all the same
-        return None, (f"no videos: its picture fails with {exception_line(error)}",)
+    except Exception as error:  # noqa: BLE001  reported in a note; the environment works without
+        return None, (f"no videos: rendering fails with {exception_line(error)}",)
     if frame.ndim != 3 or frame.shape[2] != 3:
-        return None, (f"no videos: its picture is of shape {frame.shape}, not [H, W, 3]",)
+        return None, (f"no videos: the image has the shape {frame.shape}, not [H, W, 3]",)
     return Feature(FeatureKind.FILM, frame.shape, "uint8"), ()
 
 
-def _play_until_judged(request: ProbeRequest, env: Any, horizon: int) -> None:
-    """Play random actions until info says whether the task is solved, for an episode at most."""
+def _check_success_key(request: ProbeRequest, env: Any, horizon: int) -> None:
+    """Run one random episode, and refuse an environment whose ``info`` lacks the success key."""
     rule = request.rule
     if rule.source is not SuccessSource.INFO:
         return
@@ -199,12 +205,13 @@ def _play_until_judged(request: ProbeRequest, env: Any, horizon: int) -> None:
         inputs = SuccessInputs(float(reward), 0.0, bool(terminated), ended, info)
         if rule.judge(inputs) is not None:
             return
-    held = f"its keys: {', '.join(sorted(keys))}" if keys else "it is empty"
+    listed = f"its keys: {', '.join(sorted(keys))}" if keys else "it is empty"
     likely = [key for key in keys if "success" in key.lower() or "solved" in key.lower()]
     hint = f"; did you mean --env.success=info.{likely[0]}?" if likely else f"; choose {CHOICES}"
     raise UsageError(
         f"--env.success=info.{'.'.join(rule.path)}: in an episode of {steps} steps, info of "
-        f"{request.opener.description} never held that key ({held}){hint}"
+        f"{request.opener.description} never had that key ({listed}){hint}",
+        code="env.no-success-key",
     )
 
 
@@ -218,27 +225,26 @@ def _distributions(env: Any) -> tuple[str, ...]:
 
 
 _distributions_of_modules = cache(importlib.metadata.packages_distributions)
-"""It reads a file of everything that is installed."""
+"""Cached, since it reads a file of every installed package."""
 
 
 def _variables() -> dict[str, str]:
-    """Return what was chosen here and has to be set wherever such an environment is opened."""
+    """Return the variables that must be set in every process that opens the environment."""
     backend = os.environ.get("MUJOCO_GL")
     return {"MUJOCO_GL": backend} if backend and "mujoco" in sys.modules else {}
 
 
 def answer_probe(request: ProbeRequest) -> EnvFacts | ProbeRefusal:
-    """Look, and say in one line what is in the way: the exception, and the line it came from."""
+    """Return the facts, or the refusal: one line with the exception and its line of code."""
     try:
         return inspect_env(request)
     except UsageError as error:
-        return ProbeRefusal(str(error))
-    except Exception as error:  # noqa: BLE001  not swallowed: the other process says it
+        return ProbeRefusal(str(error), error.code)
+    except Exception as error:  # noqa: BLE001  the other process reports it
         place = error_location(error)
         where = f" ({place})" if place else ""
-        return ProbeRefusal(
-            f"{request.opener.description} cannot be opened: {exception_line(error)}{where}"
-        )
+        text = f"{request.opener.description} cannot be opened: {exception_line(error)}{where}"
+        return ProbeRefusal(text, "env.cannot-open")
 
 
 def _main(asked: str, answered: str) -> None:
@@ -246,7 +252,7 @@ def _main(asked: str, answered: str) -> None:
         answer_probe,  # by its own name, not __main__'s
     )
 
-    request = pickle.loads(Path(asked).read_bytes())  # noqa: S301  our own, just written
+    request = pickle.loads(Path(asked).read_bytes())  # noqa: S301  written by our parent
     Path(answered).write_bytes(pickle.dumps(answer_probe(request)))
 
 

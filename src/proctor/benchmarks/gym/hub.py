@@ -1,4 +1,4 @@
-"""Environments from the Hub or a file: ``--env.type=hub --env.path=... --trust_remote_code``."""
+"""Environments from the Hub or from a file: ``--env.type=hub --env.path=...``."""
 
 from __future__ import annotations
 
@@ -24,22 +24,24 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 class HubConfig(GymAdapterConfig):
     """Flags of environments from the Hub."""
 
-    type: str = field(default="hub", metadata={"help": "which benchmark"})
-    task: str = field(default="", metadata={"help": "suites of its make_env, comma-separated"})
+    type: str = field(default="hub", metadata={"help": "name of the benchmark"})
+    task: str = field(
+        default="", metadata={"help": "suites of make_env, comma-separated (default: all)"}
+    )
     path: str = field(
         default="",
-        metadata={"help": "owner/repo, owner/repo:file.py, or a file here, with make_env in it"}
+        metadata={"help": "code with make_env: owner/repo, owner/repo:file.py, or a local file"}
         | PRESENTATION,
     )
     revision: str | None = field(
-        default=None, metadata={"help": "the commit of a Hub repository, 40 hex digits"}
+        default=None, metadata={"help": "commit of the Hub repository, 40 hex digits"}
     )
     trust_remote_code: bool = field(
         default=False,
         metadata={
-            "help": "run its code, with all your rights (--trust_remote_code)",
+            "help": "allow its code to run, with all your rights (--trust_remote_code)",
             "alias": "trust_remote_code",
-            "alias_help": "run the code of an environment from the Hub, with --env.type=hub",
+            "alias_help": "allow the code of an environment from the Hub to run (--env.type=hub)",
         }
         | PRESENTATION,
     )
@@ -47,14 +49,14 @@ class HubConfig(GymAdapterConfig):
 
 @dataclass(frozen=True)
 class HubCode:
-    """Where the code is and what its environments are, once the parent has found out."""
+    """File of the code, and the facts of its environments, found by the parent process."""
 
     file: Path
     facts: EnvFacts
 
 
 class Hub(GymAdapter):
-    """What a ``make_env`` of somebody else makes."""
+    """Benchmark of the environments that a third-party ``make_env`` makes."""
 
     def __init__(self, config: HubConfig, located: HubCode | None = None) -> None:
         self._file = _locate(config) if located is None else located.file
@@ -65,37 +67,48 @@ class Hub(GymAdapter):
         self.located = HubCode(self._file, self.facts)
 
     def protocol(self) -> dict[str, Any]:
-        """Return the rules that define an episode, and which code they are in."""
+        """Return the rules that define an episode, and the hashes of their code."""
         return {**super().protocol(), "files": source_hashes(self._file)}
 
 
 def _locate(config: HubConfig) -> Path:
-    """Return the file with the code, downloaded where it is on the Hub.
+    """Return the file with the code, downloaded if it is on the Hub.
 
     Raises:
-        UsageError: it may not run, is not pinned or is not there.
+        UsageError: the code is not trusted, not pinned to a commit, or not found.
     """
     if not config.path:
-        raise UsageError("--env.path is missing: owner/repo on the Hub, or a Python file here")
+        raise UsageError(
+            "--env.path is missing: owner/repo on the Hub, or a Python file here",
+            code="flag.missing",
+        )
     if not config.trust_remote_code:
         raise UsageError(
             f"--env.path={config.path} is code that would run here with all your rights: your "
-            "files, your network, your credentials; read it, then add --trust_remote_code"
+            "files, your network, your credentials; read it, then add --trust_remote_code",
+            code="env.untrusted-code",
         )
     if importlib.util.find_spec("gymnasium") is None:
         raise MissingExtra("gymnasium", "hub")
     here = Path(config.path).expanduser()
     if here.exists():
         if config.revision is not None:
-            raise UsageError(f"{here} is here; --env.revision is for repositories on the Hub")
+            raise UsageError(
+                f"{here} is a local file; --env.revision is for repositories on the Hub",
+                code="flag.conflict",
+            )
         return _file_in(here, _DEFAULT_FILE)
     repo, _, file = config.path.partition(":")
     if repo.startswith(".") or repo.endswith(".py") or not HUB_ID.fullmatch(repo):
-        raise UsageError(f"{here} does not exist (and is no Hub id, which reads owner/name)")
+        raise UsageError(
+            f"{here} does not exist (and is no Hub id, which reads owner/name)",
+            code="env.not-found",
+        )
     if config.revision is None or not _COMMIT.fullmatch(config.revision):
         raise UsageError(
             f"--env.path={config.path} needs --env.revision, the commit that you have read, in 40 "
-            "hex digits: what a branch names may change under you"
+            "hex digits: a branch may change at any time",
+            code="env.not-pinned",
         )
     return _file_in(download(repo, config.revision), file or _DEFAULT_FILE)
 
@@ -103,17 +116,20 @@ def _locate(config: HubConfig) -> Path:
 def _file_in(path: Path, file: str) -> Path:
     found = path / file if path.is_dir() else path
     if not found.is_file():
-        raise UsageError(f"{path} has no {file}; name the file with make_env as {path}:FILE")
+        raise UsageError(
+            f"{path} has no {file}; name the file with make_env as {path}:FILE",
+            code="env.not-found",
+        )
     return found.absolute()
 
 
 def _name(path: str) -> str:
-    """Return what the environment is called where its make_env gives no names."""
+    """Return the suite's name for a make_env without names."""
     return Path(path.partition(":")[0]).name.removesuffix(".py")
 
 
 def probe_once(config: HubConfig) -> HubCode:
-    """Return what workers need to know of the code."""
+    """Locate the code and probe its environments, for workers."""
     return Hub(config).located
 
 

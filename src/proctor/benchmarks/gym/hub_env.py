@@ -1,4 +1,4 @@
-"""Environments that somebody else's ``make_env`` makes, one at a time."""
+"""Environments made by a third-party ``make_env``, one at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MODULE = "proctor_hub_environment"
 
 @dataclass(frozen=True)
 class HubOpener:
-    """Runs the code of ``file``. Made only once the user has said that it may run."""
+    """Runs the code of ``file``; made only after the user has allowed it."""
 
     file: Path
     name: str
@@ -30,15 +30,15 @@ class HubOpener:
 
     @property
     def description(self) -> str:
-        """What is opened, in the user's words."""
+        """Name of the environments in messages."""
         return self.name
 
     def tasks(self) -> list[OpenedTask]:
-        """Open every environment that ``make_env`` gives."""
+        """Open every environment that ``make_env`` returns."""
         return [_opened(suite, task_id, env) for (suite, task_id), env in self._all().items()]
 
     def task(self, suite: str, task_id: int) -> Any:
-        """Open one environment; others that ``make_env`` made along with it are closed."""
+        """Open one environment; close the others that ``make_env`` made with it."""
         made = self._all()
         env = made.pop((suite, task_id))
         for other in made.values():
@@ -55,16 +55,21 @@ class HubOpener:
             for task_id, env in tasks.items()
         }
         if not envs:
-            raise UsageError(f"make_env of {self.file} gave no environment")
+            raise UsageError(
+                f"make_env of {self.file} returned no environment", code="env.invalid-make-env"
+            )
         return envs
 
 
 class SingleEnv(gymnasium.Env[Any, Any]):
-    """The one environment inside a vector environment, whatever that one does at the end."""
+    """The only environment of a vector environment, with any autoreset mode."""
 
     def __init__(self, vector: Any) -> None:
         if vector.num_envs != 1:
-            raise UsageError(f"make_env was asked for 1 environment and made {vector.num_envs}")
+            raise UsageError(
+                f"make_env(n_envs=1) returned {vector.num_envs} environments",
+                code="env.invalid-make-env",
+            )
         self.vector = vector
         self.observation_space = vector.single_observation_space
         self.action_space = vector.single_action_space
@@ -79,20 +84,20 @@ class SingleEnv(gymnasium.Env[Any, Any]):
         return _first(observation), _info_of_first(info)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Step the environment; at the end return its last observation, not the next reset's."""
+        """Step the environment; at the end return the final observation, not the next reset's."""
         observation, reward, terminated, truncated, info = self.vector.step(
             np.asarray(action)[None]
         )
-        seen = _first(observation)
-        last = info.get("final_obs")
-        if last is not None and (terminated[0] or truncated[0]):
-            seen = _first(last)
-        return seen, float(reward[0]), bool(terminated[0]), bool(truncated[0]), _info_of_first(info)
+        ended = bool(terminated[0] or truncated[0])
+        final = info.get("final_obs")
+        current = _first(final if final is not None and ended else observation)
+        flags = bool(terminated[0]), bool(truncated[0])
+        return current, float(reward[0]), *flags, _info_of_first(info)
 
     def render(self) -> Any:
-        """Return the environment's picture."""
-        pictures = self.vector.render()
-        return None if pictures is None else pictures[0]
+        """Return the environment's rendered image."""
+        images = self.vector.render()
+        return None if images is None else images[0]
 
     def close(self) -> None:
         """Close the vector environment."""
@@ -103,7 +108,7 @@ def _make_env(file: Path, kwargs: dict[str, Any]) -> Any:
     """Run ``file`` and call its ``make_env`` for one environment in this process."""
     folder = str(file.parent)
     if folder not in sys.path:
-        sys.path.insert(0, folder)  # what stands beside the file can be imported by it
+        sys.path.insert(0, folder)  # the file can import its neighbours
     spec = importlib.util.spec_from_file_location(_MODULE, file)
     assert spec is not None
     assert spec.loader is not None
@@ -112,7 +117,9 @@ def _make_env(file: Path, kwargs: dict[str, Any]) -> Any:
     spec.loader.exec_module(module)
     make_env = getattr(module, "make_env", None)
     if not callable(make_env):
-        raise UsageError(f"{file} defines no make_env(n_envs, use_async_envs, cfg)")
+        raise UsageError(
+            f"{file} defines no make_env(n_envs, use_async_envs, cfg)", code="env.invalid-make-env"
+        )
     given = {"n_envs": 1, "use_async_envs": False, "cfg": SimpleNamespace(**kwargs)}
     parameters = inspect.signature(make_env).parameters
     takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
@@ -126,12 +133,15 @@ def _single(made: Any) -> gymnasium.Env[Any, Any]:
         return SingleEnv(made)
     if isinstance(made, gymnasium.Env):
         return made
-    raise UsageError(f"make_env gave a {type(made).__name__}, not a gymnasium environment")
+    raise UsageError(
+        f"make_env returned a {type(made).__name__}, not a gymnasium environment",
+        code="env.invalid-make-env",
+    )
 
 
 def _opened(suite: str, task_id: int, env: gymnasium.Env[Any, Any]) -> OpenedTask:
-    words = [_attribute(env, name) for name in ("task_description", "task")]
-    said = [text for text in words if isinstance(text, str) and text]
+    values = [_attribute(env, name) for name in ("task_description", "task")]
+    instructions = [text for text in values if isinstance(text, str) and text]
     horizon = env.spec.max_episode_steps if env.spec is not None else None
     if horizon is None:
         horizon = _attribute(env, "_max_episode_steps")
@@ -140,12 +150,12 @@ def _opened(suite: str, task_id: int, env: gymnasium.Env[Any, Any]) -> OpenedTas
         task_id,
         env,
         horizon=None if horizon is None else int(horizon),
-        instruction=said[0] if said else None,
+        instruction=instructions[0] if instructions else None,
     )
 
 
 def _attribute(env: gymnasium.Env[Any, Any], name: str) -> Any:
-    """Return what the environment, or the one inside a vector environment, calls ``name``."""
+    """Return the attribute ``name`` of the environment, or None; also inside a vector one."""
     try:
         if isinstance(env, SingleEnv):
             return env.vector.unwrapped.get_attr(name)[0]
@@ -155,7 +165,7 @@ def _attribute(env: gymnasium.Env[Any, Any], name: str) -> Any:
 
 
 def _first(value: Any) -> Any:
-    """Return what belongs to the first sub-environment."""
+    """Return the first sub-environment's part of a batched value."""
     if isinstance(value, dict):
         return {name: _first(item) for name, item in value.items()}
     if isinstance(value, tuple):
@@ -164,11 +174,11 @@ def _first(value: Any) -> Any:
 
 
 def _info_of_first(info: dict[str, Any]) -> dict[str, Any]:
-    """Return the first sub-environment's info; what it said at its end counts before the rest."""
+    """Return the first sub-environment's info; ``final_info`` has priority."""
     final = info.get("final_info")
-    seen = {
+    current = {
         name: _info_of_first(value) if isinstance(value, dict) else value[0]
         for name, value in info.items()
         if not name.startswith("_") and name not in ("final_info", "final_obs")
     }
-    return {**seen, **(_info_of_first(final) if isinstance(final, dict) else {})}
+    return {**current, **(_info_of_first(final) if isinstance(final, dict) else {})}

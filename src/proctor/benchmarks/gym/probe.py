@@ -1,7 +1,7 @@
-"""What an environment is like, found out in a process of its own (``looking``).
+"""Probing of gymnasium environments in a separate process (``env_inspection``).
 
-Spaces are known only once an environment is made, and a picture's size once it is rendered; the
-parent does neither, since simulators and GL live in other processes.
+Spaces are known only after an environment is made, and the image size only after it is rendered.
+The parent process does neither: simulators and GL run in other processes.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ _CHILD = "proctor.benchmarks.gym.env_inspection"
 
 @dataclass(frozen=True)
 class OpenedTask:
-    """One live environment and what it calls itself."""
+    """A live environment of one task."""
 
     suite: str
     task_id: int
     env: Any
     horizon: int | None
-    """How many steps the environment was made for, where it says."""
+    """Maximum steps per episode that the environment declares."""
     instruction: str | None = None
 
 
 class Opener(Protocol):
-    """How environments are made; picklable, so that any process can do it."""
+    """Opens environments; picklable, so any process can do it."""
 
     @property
     def description(self) -> str:
-        """What is opened, in the user's words."""
+        """Name of the environments in messages."""
 
     def tasks(self) -> list[OpenedTask]:
         """Open the environments of all tasks."""
@@ -53,7 +53,7 @@ class Opener(Protocol):
 
 @dataclass(frozen=True)
 class TaskFacts:
-    """What an environment says of its task; None where it says nothing."""
+    """Facts of one task; None if the environment does not state them."""
 
     suite: str
     task_id: int
@@ -64,30 +64,31 @@ class TaskFacts:
 
 @dataclass(frozen=True)
 class EnvFacts:
-    """What a benchmark has to know of its environments before one is opened to play."""
+    """Facts of all environments of a benchmark, found by the probe."""
 
     tasks: tuple[TaskFacts, ...]
     features: dict[str, Feature]
     action: ActionSpec
     distributions: tuple[str, ...]
     carryover: Carryover = Carryover.NONE
-    """The worst of what its environments keep of earlier episodes."""
+    """The worst carryover of all environments."""
     variables: dict[str, str] = field(default_factory=dict)
-    """What has to be set before its modules are imported: MUJOCO_GL, where it uses MuJoCo."""
+    """Variables to set before its modules are imported: MUJOCO_GL, if it uses MuJoCo."""
     notes: tuple[str, ...] = ()
-    """Lines the user should see once."""
+    """Notes for the user."""
 
 
 @dataclass(frozen=True)
 class ProbeRefusal:
-    """Why there are no facts, in one line."""
+    """Reason why the environments cannot be used: text and code of the error."""
 
     text: str
+    code: str
 
 
 @dataclass(frozen=True)
 class ProbeRequest:
-    """What is asked of the other process."""
+    """Input of the probe process."""
 
     opener: Opener
     rule: SuccessRule
@@ -95,10 +96,10 @@ class ProbeRequest:
 
 
 def probe_env(request: ProbeRequest) -> EnvFacts:
-    """Open the environments in another process, look at them, play until success is judged.
+    """Open and inspect the environments in another process; return their facts.
 
     Raises:
-        UsageError: they cannot be opened or played, or info lacks the key that tells success.
+        UsageError: they cannot be opened or used, or ``info`` lacks the success key.
     """
     what = request.opener.description
     with tempfile.TemporaryDirectory() as folder:
@@ -107,7 +108,7 @@ def probe_env(request: ProbeRequest) -> EnvFacts:
         command = [sys.executable, "-m", _CHILD, str(asked), str(answer)]
         paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
         try:
-            done = subprocess.run(  # noqa: S603  our own words
+            done = subprocess.run(  # noqa: S603  our own arguments
                 command,
                 capture_output=True,
                 text=True,
@@ -115,17 +116,22 @@ def probe_env(request: ProbeRequest) -> EnvFacts:
                 env={**os.environ, "PYTHONPATH": paths},
             )
         except subprocess.TimeoutExpired:
-            raise UsageError(f"{what} did not open and play within {_LIMIT_S} s") from None
+            raise UsageError(
+                f"{what} did not open and run within {_LIMIT_S} s", code="env.timeout"
+            ) from None
         if done.returncode == 0:
             found: EnvFacts | ProbeRefusal = pickle.loads(answer.read_bytes())  # noqa: S301  our own
             if isinstance(found, ProbeRefusal):
-                raise UsageError(found.text)
+                raise UsageError(found.text, code=found.code)
             return found
-    raise UsageError(f"{what} cannot be opened: {_cause_of_death(done.returncode, done.stderr)}")
+    raise UsageError(
+        f"{what} cannot be opened: {_cause_of_death(done.returncode, done.stderr)}",
+        code="env.cannot-open",
+    )
 
 
 def _cause_of_death(code: int, stderr: str) -> str:
-    """Say how a process ended that could not say so itself."""
+    """Describe how the probe process ended, with the end of its stderr."""
     how = f"ended with code {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"
-    said = f" ({summarize_traceback(stderr)})" if stderr.strip() else ""
-    return f"its process {how}{said}"
+    output = f" ({summarize_traceback(stderr)})" if stderr.strip() else ""
+    return f"its process {how}{output}"

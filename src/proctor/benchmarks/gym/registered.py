@@ -1,4 +1,4 @@
-"""Any registered gymnasium environment: ``--env.type=gym --env.id=package:Env-v0``."""
+"""Registered gymnasium environments: ``--env.type=gym --env.id=package:Env-v0``."""
 
 from __future__ import annotations
 
@@ -26,33 +26,32 @@ _PACKAGES = {
     "gym_aloha": (("gym_aloha/", "Aloha"), "gym-aloha"),
     "gym_xarm": (("gym_xarm/", "Xarm"), "gym-xarm"),
 }
-"""Packages that register environments only once they are imported: how their ids begin, and what
-pip calls them."""
+"""Packages that must be imported to register environments -> prefixes of ids, name for pip."""
 _NO_TIME_LIMIT = -1
-"""The horizon is the engine's; gymnasium's own limit would end episodes that should go on."""
+"""Disables gymnasium's own time limit: the engine has the horizon."""
 
 
 @dataclass
 class GymConfig(GymAdapterConfig):
     """Flags of gymnasium environments."""
 
-    type: str = field(default="gym", metadata={"help": "which benchmark"})
-    task: str = field(default="", metadata={"help": "only: the environment's id"})
+    type: str = field(default="gym", metadata={"help": "name of the benchmark"})
+    task: str = field(default="", metadata={"help": "only: the environment's id (default)"})
     id: str = field(
-        default="", metadata={"help": "the environment's id, as CartPole-v1 or package:Env-v0"}
+        default="", metadata={"help": "id of the environment, as CartPole-v1 or package:Env-v0"}
     )
 
 
 @dataclass(frozen=True)
 class GymOpener:
-    """Makes a registered environment."""
+    """Opens a registered environment."""
 
     id: str
     kwargs: dict[str, Any]
 
     @property
     def description(self) -> str:
-        """What is opened, in the user's words."""
+        """Name of the environment in messages."""
         return self.id
 
     @property
@@ -61,7 +60,7 @@ class GymOpener:
         return self.id.rpartition(":")[2]
 
     def tasks(self) -> list[OpenedTask]:
-        """Open the one environment there is."""
+        """Open the only environment."""
         env = self.task(self.suite, 0)
         return [OpenedTask(self.suite, 0, env, horizon=self._registered().max_episode_steps)]
 
@@ -70,14 +69,14 @@ class GymOpener:
         import gymnasium
 
         kwargs = dict(self.kwargs)
-        if _offers_pictures(self._registered()):
+        if _supports_rgb_array(self._registered()):
             kwargs.setdefault("render_mode", "rgb_array")
         return gymnasium.make(
             self.suite, max_episode_steps=_NO_TIME_LIMIT, disable_env_checker=True, **kwargs
         )
 
     def _registered(self) -> Any:
-        """Return what the environment was registered with, its package imported first."""
+        """Import the environment's package; return gymnasium's spec of the environment."""
         import gymnasium
 
         package = self.id.rpartition(":")[0]
@@ -87,18 +86,22 @@ class GymOpener:
             return gymnasium.spec(self.suite)
         except ModuleNotFoundError as missing:
             if missing.name != package.partition(".")[0]:
-                raise  # it is there, and lacks what it imports
-            raise UsageError(f"--env.id={self.id}: {missing}{_how_to_install(package)}") from None
+                raise  # the package exists, but one of its own imports is missing
+            raise UsageError(
+                f"--env.id={self.id}: {missing}{_how_to_install(package)}", code="env.not-found"
+            ) from None
         except gymnasium.error.Error:
             hint = _package_hint(self.suite) if not package else ""
             hint = hint or did_you_mean(self.suite, gymnasium.registry)
             if not hint and not package:
                 hint = "; name the package that registers it: --env.id=package:ID"
-            raise UsageError(f"--env.id={self.id}: {self.suite} is not registered{hint}") from None
+            raise UsageError(
+                f"--env.id={self.id}: {self.suite} is not registered{hint}", code="env.not-found"
+            ) from None
 
 
 def _package_hint(suite: str) -> str:
-    """Return which package registers an id, where it looks like one of a package that we know."""
+    """Return a hint at the known package that registers an id with this prefix."""
     for package, (beginnings, _) in _PACKAGES.items():
         if suite.startswith(beginnings):
             needs = f"; {package} registers it: --env.id={package}:{suite}"
@@ -110,10 +113,10 @@ def _how_to_install(package: str) -> str:
     return f" (run: pip install {_PACKAGES[package][1]})" if package in _PACKAGES else ""
 
 
-def _offers_pictures(registered: Any) -> bool:
-    """Whether the environment takes ``render_mode="rgb_array"``: as its class says, or may be.
+def _supports_rgb_array(registered: Any) -> bool:
+    """Whether the environment takes ``render_mode="rgb_array"``, by its class's metadata.
 
-    A function that makes environments says nothing; one that takes any keyword is given it.
+    A factory function has no metadata; it gets the argument if its signature accepts it.
     """
     from gymnasium.envs.registration import load_env_creator
 
@@ -128,7 +131,7 @@ def _offers_pictures(registered: Any) -> bool:
 
 
 class Gym(GymAdapter):
-    """One registered environment."""
+    """Benchmark of one registered environment."""
 
     def __init__(self, config: GymConfig, facts: EnvFacts | None) -> None:
         self._package = config.id.rpartition(":")[0]
@@ -137,25 +140,28 @@ class Gym(GymAdapter):
         super().__init__("gym", config, GymOpener(config.id, config.kwargs), facts)
 
     def protocol(self) -> dict[str, Any]:
-        """Return the rules that define an episode, and the code of a package without a version."""
+        """Return the rules that define an episode, and hashes of a package without a version."""
         return {**super().protocol(), "files": module_hashes(self._package)}
 
 
 def make(config: GymConfig, facts: EnvFacts | None = None) -> GymAdapter:
-    """Make the benchmark of one registered environment; without ``facts`` it is opened first.
+    """Make the benchmark of one registered environment; probe it first without ``facts``.
 
     Raises:
-        UsageError: the environment is not registered, or cannot be played.
+        UsageError: the environment is not registered, or cannot be used.
     """
     if importlib.util.find_spec("gymnasium") is None:
         raise MissingExtra("gymnasium", "gym")
     if not config.id:
-        raise UsageError("--env.id is missing: the environment's id, as --env.id=CartPole-v1")
+        raise UsageError(
+            "--env.id is missing: the environment's id, as --env.id=CartPole-v1",
+            code="flag.missing",
+        )
     return Gym(config, facts)
 
 
 def probe_once(config: GymConfig) -> EnvFacts:
-    """Return what workers need to know of the environment."""
+    """Probe the environment; return its facts for workers."""
     return make(config).facts
 
 

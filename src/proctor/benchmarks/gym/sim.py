@@ -1,4 +1,4 @@
-"""One gymnasium environment as a simulator."""
+"""A gymnasium environment as a simulator."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from proctor.system.global_rng import SEED_BEFORE_RESET, seed_global_rng
 from proctor.types import EpisodeSpec, StepResult
 
 _QUIET_PYGAME = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_VIDEODRIVER": "dummy"}
-"""Many environments draw by pygame, which greets, and looks for a screen it does not need."""
+"""Many environments render with pygame, which prints a greeting and looks for a screen."""
 
 
 class GymSim:
-    """Plays episodes on one environment; remembers only the last observation it was given.
+    """Runs episodes in one environment and stores the last observation.
 
-    Where the environment does not forget an episode, each of them gets one of its own: ``fresh``.
+    ``fresh``: every episode gets a new environment, since it carries state over.
     """
 
     def __init__(self, open_env: Callable[[], Any], rule: SuccessRule, *, fresh: bool) -> None:
@@ -37,7 +37,7 @@ class GymSim:
         self._entries = {
             entry.key: entry for entry in observation_entries(self._env.observation_space)
         }
-        self._seen: Any = None
+        self._observation: Any = None
         self._steps = self._horizon = 0
         self._return = 0.0
         self._judged = False
@@ -50,22 +50,22 @@ class GymSim:
             self._env = self._open()
             seed_global_rng(spec.seed)
         self._used = True
-        self._seen, _ = self._env.reset(seed=spec.seed)
+        self._observation, _ = self._env.reset(seed=spec.seed)
         self._steps, self._horizon = 0, spec.task.max_steps
         self._return, self._judged = 0.0, not self._rule.judges
 
     def step(self, action: Array) -> StepResult:
-        """Take one step; the environment's own end, of either kind, ends the episode."""
+        """Take one step; termination or truncation by the environment ends the episode."""
         with proctor_code():
             given = to_env_action(self._env.action_space, action)
-        self._seen, reward, terminated, truncated, info = self._env.step(given)
+        self._observation, reward, terminated, truncated, info = self._env.step(given)
         with proctor_code():
             return self._judged_step(float(reward), bool(terminated), bool(truncated), info)
 
     def _judged_step(
         self, reward: float, terminated: bool, truncated: bool, info: dict[str, Any]
     ) -> StepResult:
-        """Return a step that the environment took, with the success rule's verdict."""
+        """Return the result of a step, with the success rule's verdict."""
         self._steps += 1
         self._return += reward
         over = terminated or truncated
@@ -74,36 +74,38 @@ class GymSim:
         return StepResult(reward=reward, success=success, terminated=over)
 
     def _verdict(self, inputs: SuccessInputs) -> bool | None:
-        """Return whether the task is solved; None where no rule says so.
+        """Return whether the task is solved; None without a success rule.
 
         Raises:
-            WorkerError: info should have said it, and the episode has ended.
+            WorkerError: the episode has ended, and ``info`` never had the success key.
         """
         verdict = self._rule.judge(inputs)
         if not self._rule.judges:
             return None
-        said = verdict is not None
-        self._judged = said if self._rule.at_end else self._judged or said
+        known = verdict is not None
+        self._judged = known if self._rule.at_end else self._judged or known
         if not self._judged and inputs.ended:
             when = "at the end of" if self._rule.at_end else "in"
             raise WorkerError(
-                f"info never held {'.'.join(self._rule.path)!r} {when} this episode, "
-                "so whether it was solved is unknown"
+                f"info never had {'.'.join(self._rule.path)!r} {when} this episode, "
+                "so its success is unknown"
             )
         return bool(verdict)
 
     def observe(self, keys: Sequence[str]) -> Observation:
-        """Return ``keys`` of the last observation; only the picture for videos is rendered."""
+        """Return ``keys`` of the last observation; only the video image is rendered."""
         with proctor_code():
             return {
-                key: render(self._env) if key == FILM else self._entries[key].read(self._seen)
+                key: render(self._env)
+                if key == FILM
+                else self._entries[key].read(self._observation)
                 for key in keys
             }
 
     def physics(self) -> Array:
-        """Return all numbers of the last observation: what else there is, nobody can see."""
+        """Return all numbers of the last observation: other state is not accessible."""
         with proctor_code():
-            return flatten_numbers(self._env.observation_space, self._seen)
+            return flatten_numbers(self._env.observation_space, self._observation)
 
     def close(self) -> None:
         """Close the environment."""
@@ -111,9 +113,9 @@ class GymSim:
 
 
 def render(env: Any) -> Array:
-    """Return what the environment shows to people, uint8 [H, W, 3]."""
+    """Return the environment's rendered image, uint8 [H, W, 3]."""
     if "mujoco" in sys.modules and not os.environ.get("MUJOCO_GL"):
-        os.environ.update(gl_variables(needed=True))  # gymnasium reads it at the first picture
+        os.environ.update(gl_variables(needed=True))  # gymnasium reads it at the first rendering
     for variable, value in _QUIET_PYGAME.items():
         os.environ.setdefault(variable, value)
     return np.array(env.render(), dtype=np.uint8)

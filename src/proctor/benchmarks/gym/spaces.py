@@ -1,4 +1,4 @@
-"""How gymnasium's spaces become features and actions: the mapping of docs/benchmarks/gym.md."""
+"""Conversion of gymnasium's spaces to features and actions, as in docs/benchmarks/gym.md."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class ObservationEntry:
-    """One feature and where it stands in the environment's observation."""
+    """A feature and its path in the environment's observation."""
 
     key: str
     feature: Feature
@@ -40,17 +40,17 @@ class ObservationEntry:
 
     def read(self, observation: Any) -> Array:
         """Return the feature's value."""
-        seen = _at(observation, self.path)
+        value = _at(observation, self.path)
         if not isinstance(self.space, spaces.Box):
-            seen = spaces.flatten(self.space, seen)
-        return np.array(seen, dtype=self.feature.dtype).reshape(self.feature.shape)
+            value = spaces.flatten(self.space, value)
+        return np.array(value, dtype=self.feature.dtype).reshape(self.feature.shape)
 
 
 def observation_entries(space: Space[Any]) -> list[ObservationEntry]:
-    """Return what an environment with this observation space offers.
+    """Return the features of an observation space.
 
     Raises:
-        UsageError: something in it has no fixed number of numbers.
+        UsageError: a part of the space has no fixed size.
     """
     if not isinstance(space, spaces.Dict):
         key = IMAGE if _is_image(space) else STATE
@@ -59,7 +59,7 @@ def observation_entries(space: Space[Any]) -> list[ObservationEntry]:
 
 
 def flatten_numbers(space: Space[Any], observation: Any) -> Array:
-    """Return every number of an observation, float64; texts have none."""
+    """Return all numbers of an observation, float64, without its texts."""
     if not has_text(space):
         return np.asarray(spaces.flatten(space, observation), dtype=np.float64)
     parts = _parts(space) if isinstance(space, spaces.Dict) else ()
@@ -69,13 +69,13 @@ def flatten_numbers(space: Space[Any], observation: Any) -> Array:
 
 
 def has_text(space: Space[Any]) -> bool:
-    """Whether an observation of this space has a text in it."""
+    """Whether observations of this space contain text."""
     parts = _parts(space) if isinstance(space, spaces.Dict) else [((), space)]
     return any(_is_text(part) for _, part in parts)
 
 
 def collect_texts(space: Space[Any], observation: Any) -> tuple[str, ...]:
-    """Return every text of an observation."""
+    """Return all texts of an observation."""
     if not isinstance(space, spaces.Dict):
         return (str(observation),) if _is_text(space) else ()
     texts = [path for path, part in _parts(space) if _is_text(part)]
@@ -83,7 +83,7 @@ def collect_texts(space: Space[Any], observation: Any) -> tuple[str, ...]:
 
 
 def action_spec(space: Space[Any]) -> ActionSpec:
-    """Return the action that a policy gives for this action space.
+    """Return the spec of a policy's actions for this action space.
 
     Raises:
         UsageError: the space is neither a Box nor Discrete.
@@ -92,7 +92,8 @@ def action_spec(space: Space[Any]) -> ActionSpec:
         return ActionSpec(int(space.n))
     if not isinstance(space, spaces.Box):
         raise UsageError(
-            f"its actions are {type(space).__name__}; only Box and Discrete actions can be played"
+            f"its actions are {type(space).__name__}; only Box and Discrete are supported",
+            code="env.unsupported-space",
         )
     size = int(np.prod(space.shape))
     low, high = _bound(space.low), _bound(space.high)
@@ -100,7 +101,7 @@ def action_spec(space: Space[Any]) -> ActionSpec:
 
 
 def to_env_action(space: Space[Any], action: Array) -> Any:
-    """Return what the environment is given: a Box's values clipped, or the highest's number."""
+    """Return the environment's action: values clipped to a Box, or the argmax for Discrete."""
     if isinstance(space, spaces.Discrete):
         return space.start + np.int64(np.argmax(action))
     assert isinstance(space, spaces.Box)
@@ -111,13 +112,13 @@ def to_env_action(space: Space[Any], action: Array) -> Any:
 
 
 def _bound(values: Array) -> float | tuple[float, ...]:
-    """Return the bound of every dimension, as one number where they agree."""
+    """Return the bound of every dimension, or one number if all are equal."""
     numbers = tuple(float(value) for value in values.ravel())
     return numbers[0] if len(set(numbers)) == 1 else numbers
 
 
 def _at(observation: Any, path: tuple[str, ...]) -> Any:
-    """Return what stands at ``path`` in an observation."""
+    """Return the value at ``path`` in an observation."""
     for name in path:
         observation = observation[name]
     return observation
@@ -151,7 +152,10 @@ def _entry(key: str, path: tuple[str, ...], space: Space[Any]) -> ObservationEnt
         )
     if not space.is_np_flattenable:
         where = ".".join(path) or "the observation"
-        raise UsageError(f"{where} is a {type(space).__name__} space, which has no fixed size")
+        raise UsageError(
+            f"{where} is a {type(space).__name__} space, which has no fixed size",
+            code="env.unsupported-space",
+        )
     whole = isinstance(space, spaces.Box) and len(space.shape) > 0
     shape = space.shape if whole and space.shape else (spaces.flatdim(space),)
     kind = FeatureKind.ENV if key == _NAMES["environment_state"] else FeatureKind.STATE

@@ -1,4 +1,4 @@
-"""When an episode of a gymnasium environment counts as solved: ``--env.success``."""
+"""Success rules of gymnasium environments: ``--env.success``."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from proctor.errors import UsageError
 
 DEFAULT = "info.is_success"
 CHOICES = (
-    "info.KEY, info.KEY>=N, terminated, truncated, reward>=N, return>=N, any of them with at_end "
-    "behind it, or none"
+    "info.KEY, info.KEY>=N, terminated, truncated, reward>=N, return>=N, any of them followed by "
+    "at_end, or none"
 )
 
 
 class SuccessSource(Enum):
-    """Where a step says whether the task is solved."""
+    """The value that a success rule reads."""
 
     INFO = "info"
     TERMINATED = "terminated"
     TRUNCATED = "truncated"
-    """It lasted until the horizon."""
+    """The episode lasted until the horizon."""
     REWARD = "reward"
     RETURN = "return"
-    """Of the whole episode, so it is judged at its end."""
+    """The return of the whole episode, judged at its end."""
     NONE = "none"
-    """Nobody says: there are rewards only."""
+    """No success rule: there are rewards only."""
 
 
 @dataclass(frozen=True)
 class SuccessInputs:
-    """What a step of an environment gave, as far as success may depend on it."""
+    """Values of a step that success may depend on."""
 
     reward: float
     episode_return: float
-    """The sum of all rewards so far."""
+    """Sum of all rewards so far."""
     terminated: bool
     ended: bool
-    """Also where the environment or the horizon ends it."""
+    """Whether the environment or the horizon has ended the episode."""
     info: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class SuccessRule:
-    """How to tell from a step whether the task is solved."""
+    """Rule that decides from a step whether the task is solved."""
 
     source: SuccessSource
     path: tuple[str, ...] = ()
@@ -59,11 +59,11 @@ class SuccessRule:
 
     @property
     def judges(self) -> bool:
-        """Whether it says anything."""
+        """Whether there is a rule at all."""
         return self.source is not SuccessSource.NONE
 
     def judge(self, inputs: SuccessInputs) -> bool | None:
-        """Return whether the task is solved; None where info does not say, or the rule is none."""
+        """Return whether the task is solved; None if info lacks the key, or without a rule."""
         solved = self._judge(inputs)
         if solved is None or inputs.ended or not self.at_end:
             return solved
@@ -91,7 +91,7 @@ class SuccessRule:
 
 
 def _is_true(value: Any, least: float | None) -> bool:
-    """Whether what info holds is a success: true, large enough, or so many names."""
+    """Whether a value of info means success: true, large enough, or enough names."""
     named = isinstance(value, list | tuple) and any(isinstance(item, str) for item in value)
     if named or isinstance(value, str | set | frozenset | Mapping):
         return len(value) >= (1 if least is None else least)
@@ -100,10 +100,10 @@ def _is_true(value: Any, least: float | None) -> bool:
 
 
 def parse_success(text: str) -> SuccessRule:
-    """Read ``--env.success``.
+    """Parse ``--env.success``.
 
     Raises:
-        UsageError: it is no rule.
+        UsageError: the text is not a rule.
     """
     text = text.strip()
     rule, at_end, _ = text.partition("at_end")
@@ -123,11 +123,15 @@ def _parse(rule: str, text: str) -> SuccessRule:
     sum_or_step = re.fullmatch(r"(reward|return)\s*>=\s*(\S+)", rule)
     if sum_or_step:
         return SuccessRule(SuccessSource(sum_or_step[1]), threshold=_number(sum_or_step[2]))
-    raise UsageError(f"--env.success: {text!r} is not a rule (choose {CHOICES})")
+    raise UsageError(
+        f"--env.success: {text!r} is not a rule (choose {CHOICES})", code="flag.invalid-value"
+    )
 
 
 def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise UsageError(f"--env.success: {text!r} is not a number") from None
+        raise UsageError(
+            f"--env.success: {text!r} is not a number", code="flag.invalid-value"
+        ) from None

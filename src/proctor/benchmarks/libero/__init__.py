@@ -1,1 +1,1 @@
-"""LIBERO: five suites of tasks on robosuite."""
+"""LIBERO (Liu et al., 2023): five suites of manipulation tasks on robosuite."""

@@ -1,4 +1,4 @@
-"""LIBERO's meshes, textures and scenes: which there are, where they are, whether they are whole."""
+"""LIBERO's assets (meshes, textures, scenes): list of files, folder, completeness."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FURTHER_LIST = "assets_90.txt"
 
 @dataclass(frozen=True)
 class AssetFile:
-    """One file that a suite is made of."""
+    """A file of the assets."""
 
     sha256: str
     size: int
@@ -29,7 +29,7 @@ class AssetFile:
 
 
 def needed_files(suites: Sequence[str]) -> tuple[AssetFile, ...]:
-    """Return the files that ``suites`` need; libero_90 needs more than the four standard ones."""
+    """Return the files that ``suites`` need; libero_90 needs more than the standard suites."""
     further = not set(suites) <= set(STANDARD_SUITES)
     return _listed(_STANDARD_LIST) + (_listed(_FURTHER_LIST) if further else ())
 
@@ -42,16 +42,16 @@ def _listed(name: str) -> tuple[AssetFile, ...]:
 
 
 def cache_folder() -> Path:
-    """Return where downloaded assets are kept."""
+    """Return the cache folder of downloaded assets."""
     return user_cache_folder() / "proctor" / "libero"
 
 
 def find_assets(given: str | None, suites: Sequence[str] = STANDARD_SUITES) -> Path:
-    """Return the assets' folder: the one given, the variable's, or a cached one.
+    """Return the assets' folder: ``given``, the environment variable's, or the cache.
 
     Raises:
-        UsageError: a folder was named and lacks what ``suites`` need.
-        FileNotFoundError: none was named and none that has it is cached.
+        UsageError: a folder was named, and lacks files that ``suites`` need.
+        FileNotFoundError: no folder was named, and the cache is not complete.
     """
     for source, folder in (("--env.assets", given), (VARIABLE, os.environ.get(VARIABLE))):
         if folder:
@@ -63,10 +63,10 @@ def find_assets(given: str | None, suites: Sequence[str] = STANDARD_SUITES) -> P
 
 
 def modified_files(given: str | None, suites: Sequence[str]) -> dict[str, str]:
-    """Return the files that ``suites`` need and that are not the listed ones, with their SHA-256.
+    """Return the needed files that differ from the list, with their SHA-256.
 
-    Only a folder that somebody named is looked at (half a second): what was downloaded was compared
-    with the list then.
+    Only a folder that the user named is checked (half a second): downloads were compared with the
+    list already.
     """
     named = given or os.environ.get(VARIABLE)
     if not named:
@@ -78,17 +78,18 @@ def modified_files(given: str | None, suites: Sequence[str]) -> dict[str, str]:
 
 
 def check_complete(folder: Path, source: str, suites: Sequence[str]) -> None:
-    """Refuse a folder that lacks a file that ``suites`` need, or holds one cut short."""
+    """Refuse a folder in which a file that ``suites`` need is missing or truncated."""
     missing = missing_files(folder, suites)
     if missing:
         raise UsageError(
             f"{source}: {folder} lacks {len(missing)} of {len(needed_files(suites))} files of "
-            f"LIBERO's assets, as {missing[0].path}; get them from {HUB_REPO} on the Hub"
+            f"LIBERO's assets, as {missing[0].path}; get them from {HUB_REPO} on the Hub",
+            code="env.missing-assets",
         )
 
 
 def missing_files(folder: Path, suites: Sequence[str]) -> list[AssetFile]:
-    """Return the files that ``suites`` need and ``folder`` does not hold in full length."""
+    """Return the files that ``suites`` need and that ``folder`` lacks or has truncated."""
     return [file for file in needed_files(suites) if _size(folder / file.path) != file.size]
 
 

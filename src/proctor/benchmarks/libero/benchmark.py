@@ -47,19 +47,19 @@ _DEFAULT_NAMES = {"agentview": "image", "robot0_eye_in_hand": "image2"}
 
 
 class Horizons(Enum):
-    """Whose limits on an episode's length are used."""
+    """Source of the maximum episode lengths."""
 
     LEROBOT = "lerobot"
     OPENPI = "openpi"
 
 
 class ControlMode(Enum):
-    """Whether actions move the hand by a difference or to a pose, and in which numbers."""
+    """Meaning of actions: relative motions or absolute poses of the hand."""
 
     RELATIVE = "relative"
     ABSOLUTE = "absolute"
     EE6D = "ee6d"
-    """To a pose of 20 numbers, and it is seen in them (``poses``): LIBERO as X-VLA was taught."""
+    """Absolute poses of 20 numbers, in actions and state (``poses``), as X-VLA was trained."""
 
 
 LEROBOT = {
@@ -70,13 +70,13 @@ LEROBOT = {
         "chooses among them",
     ),
     "hard_reset": LerobotFlag(
-        None, "every reset gives the bits of a new environment's, and is soft"
+        None, "every reset is soft, and equals a new environment's bit for bit"
     ),
     "is_libero_plus": LerobotFlag(
-        (False,), "LIBERO-plus is not there; these are LIBERO's own tasks"
+        (False,), "LIBERO-plus is not supported; these are LIBERO's own tasks"
     ),
 }
-"""Its flags in LeRobot that are none here."""
+"""LeRobot's flags that Proctor does not have."""
 HORIZONS = {
     Horizons.LEROBOT: dict(zip(SUITES, (280, 280, 300, 520, 400), strict=True)),
     Horizons.OPENPI: dict(zip(SUITES, (220, 280, 300, 520, 400), strict=True)),
@@ -96,13 +96,14 @@ _MEANINGS = {
 class LiberoConfig(RenderedConfig):
     """Flags of LIBERO."""
 
-    type: str = field(default="libero", metadata={"help": "which benchmark"})
+    type: str = field(default="libero", metadata={"help": "name of the benchmark"})
     task: str = field(
         default="libero_10",
         metadata={"help": f"suites, comma-separated, of {', '.join(SUITES)}; {ALL}: first 4"},
     )
     obs_type: ObservationType | None = field(
-        default=ObservationType.PIXELS_AGENT_POS, metadata={"help": "what policies are offered"}
+        default=ObservationType.PIXELS_AGENT_POS,
+        metadata={"help": "observations that policies get"},
     )
     camera_name: str = field(
         default="agentview_image,robot0_eye_in_hand_image",
@@ -115,13 +116,13 @@ class LiberoConfig(RenderedConfig):
     observation_height: int = field(default=360, metadata={"help": "image height in pixels"})
     observation_width: int = field(default=360, metadata={"help": "image width in pixels"})
     control_mode: ControlMode = field(
-        default=ControlMode.RELATIVE, metadata={"help": "what an action means; ee6d: for X-VLA"}
+        default=ControlMode.RELATIVE, metadata={"help": "meaning of actions; ee6d: for X-VLA"}
     )
     protocol: Horizons = field(
-        default=Horizons.LEROBOT, metadata={"help": "whose episode lengths are used"}
+        default=Horizons.LEROBOT, metadata={"help": "source of the maximum episode lengths"}
     )
     episode_length: int | None = field(
-        default=None, metadata={"help": "most steps of an episode, in place of the suite's"}
+        default=None, metadata={"help": "maximum steps per episode (default: the suite's)"}
     )
     assets: str | None = field(
         default=None,
@@ -142,27 +143,27 @@ class Libero(ListedTasks):
             require_positive("episode_length", config.episode_length)
         self._config, self._render_settings = config, config.render_settings()
         self._absolute = config.control_mode is not ControlMode.RELATIVE
-        self._in_poses = config.control_mode is ControlMode.EE6D
-        size = POSE_NUMBERS if self._in_poses else 7
+        self._ee6d = config.control_mode is ControlMode.EE6D
+        size = POSE_NUMBERS if self._ee6d else 7
         self.action = ActionSpec(size) if self._absolute else ActionSpec(size, -1.0, 1.0)
         self._camera_of = _camera_keys(config)
         self._tasks = _selected_tasks(config)
         self.warnings = version_warnings()
 
     def spec(self, task: Task, index: int, seed: int) -> EpisodeSpec:
-        """Return episode ``index``: its own init state (of 50) and the run's seed plus the index.
+        """Return episode ``index``: its init state (of 50), and the run's seed plus the index.
 
-        The seed places what the init state leaves out: cabinets, stoves and other fixtures, within
-        a few centimetres. That makes no new world: where there are none, such episodes start alike.
+        The seed places what the init state omits: cabinets, stoves and other fixtures, within a few
+        centimetres. In tasks without fixtures, episodes with the same init state are the same.
         """
         return EpisodeSpec(task, index, seed + index, index % N_INIT_STATES)
 
     def features(self) -> dict[str, Feature]:
-        """Return the cameras' images and the numbers of the hand."""
+        """Return the cameras' images, the hand's state, and the privileged state."""
         shape = self._render_settings.shape
         offered = {key: Feature(FeatureKind.VISUAL, shape, "uint8") for key in self._camera_of}
         if self._config.state_is_offered:
-            size = POSE_NUMBERS if self._in_poses else 8
+            size = POSE_NUMBERS if self._ee6d else 8
             offered[STATE] = Feature(FeatureKind.STATE, (size,), "float32")
         offered[ENVIRONMENT_STATE] = Feature(FeatureKind.ENV, (ROWS, COLUMNS), "float64")
         return offered
@@ -182,24 +183,24 @@ class Libero(ListedTasks):
             "fps": FPS,
             "image_size": [self._config.observation_height, self._config.observation_width],
             "cameras": {
-                key: f"{name}, {'upside down' if key in self._unturned else 'mirrored'}"
+                key: f"{name}, {'upside down' if key in self._upside_down else 'mirrored'}"
                 for key, name in self._camera_of.items()
             },
             "changed_assets": self._changed_assets,
         }
 
     @property
-    def _unturned(self) -> frozenset[str]:
-        """Pictures that are as LIBERO draws them: X-VLA was shown but the first camera's turned."""
-        turned = {image_key("image")} if self._in_poses else self._camera_of
-        return frozenset(key for key in self._camera_of if key not in turned)
+    def _upside_down(self) -> frozenset[str]:
+        """Image keys that stay upside down: X-VLA was trained with only the first one rotated."""
+        mirrored = {image_key("image")} if self._ee6d else self._camera_of
+        return frozenset(key for key in self._camera_of if key not in mirrored)
 
     @cached_property
     def _changed_assets(self) -> dict[str, str]:
         return modified_files(self._config.assets, [task.suite for task in self._tasks])
 
     def lacking(self) -> str | None:
-        """Say what an evaluation would download first, and by which command; None: nothing.
+        """Return what an evaluation would download, and the command for it; None: nothing.
 
         Raises:
             MissingExtra: LIBERO is not installed.
@@ -215,12 +216,12 @@ class Libero(ListedTasks):
         return None
 
     def preflight(self, keys: Sequence[str]) -> dict[str, str]:
-        """Check LIBERO's packages, get its assets and, for images, check that GL works.
+        """Check LIBERO's packages, download its assets and, for images, check that GL works.
 
         Raises:
             MissingExtra: LIBERO is not installed.
-            UsageError: versions that cannot run it, or no assets.
-            NoGraphics: images are wanted and nothing here can render.
+            UsageError: a version is not supported, or the assets are missing.
+            NoGraphics: ``keys`` has images, and no GL backend works.
         """
         check_versions()
         variables = gl_variables(needed=any(key in self._camera_of for key in keys))
@@ -232,7 +233,7 @@ class Libero(ListedTasks):
         return variables
 
     def make_sim(self, task: Task) -> Sim:
-        """Build the simulator of ``task``. No GL context is opened before the first image."""
+        """Make the simulator of ``task``; the first image opens its GL context."""
         from proctor.benchmarks.libero.settling_check import check_settling
         from proctor.benchmarks.libero.sim import LiberoSim, LiberoSimSettings
 
@@ -243,25 +244,27 @@ class Libero(ListedTasks):
             camera_of=self._camera_of,
             render_settings=self._render_settings,
             absolute=self._absolute,
-            ee6d=self._in_poses,
-            upside_down=self._unturned,
+            ee6d=self._ee6d,
+            upside_down=self._upside_down,
         )
         sim = LiberoSim(world)
         check_settling(sim, task)
         return sim
 
     def expert(self, task: Task) -> Expert:
-        """Return the scripted policy of ``task``."""
+        """Return the scripted expert of ``task``."""
         if self._absolute:
             raise UsageError(
-                "libero's expert moves by differences; use --env.control_mode=relative"
+                "libero's expert needs relative actions; use --env.control_mode=relative",
+                code="env.no-expert",
             )
         if not _expert_can(task.suite, task.name):
             names = task_names()[task.suite]
             can = [str(i) for i, name in enumerate(names) if _expert_can(task.suite, name)]
             raise UsageError(
                 f"libero's expert cannot do {task.suite} task {task.task_id} ({task.instruction}); "
-                f"it can do --env.task={task.suite} --env.task_ids=[{','.join(can)}]"
+                f"it can do --env.task={task.suite} --env.task_ids=[{','.join(can)}]",
+                code="env.no-expert",
             )
         return LiberoExpert(_problem(task.suite, task.name))
 
@@ -272,12 +275,12 @@ def _expert_can(suite: str, name: str) -> bool:
 
 @cache
 def _problem(suite: str, name: str) -> Problem:
-    """Read a task's BDDL file; once, since every episode's expert asks."""
+    """Read a task's BDDL file; cached, since every episode's expert needs it."""
     return read_problem(bddl_file(suite, name))
 
 
 def _camera_keys(config: LiberoConfig) -> dict[str, str]:
-    """Return feature key -> camera; ``agentview_image`` and ``agentview`` are one camera."""
+    """Return feature key -> camera; ``agentview_image`` and ``agentview`` are the same camera."""
     cameras = [_bare(name) for name in split_names(config.camera_name, flag="camera_name")]
     renamed = {_bare(name): new for name, new in (config.camera_name_mapping or {}).items()}
     check_cameras("libero", cameras, CAMERAS, renamed)
@@ -301,7 +304,8 @@ def _selected_tasks(config: LiberoConfig) -> list[Task]:
         if suite not in SUITES:
             choice = f" (choose {', '.join(SUITES)} or {ALL})"
             raise UsageError(
-                f"libero has no suite {suite!r}{did_you_mean(suite, SUITES) or choice}"
+                f"libero has no suite {suite!r}{did_you_mean(suite, SUITES) or choice}",
+                code="env.unknown-task",
             )
         rows = [(name, instruction_of(name)) for name in task_names()[suite]]
         horizon = config.episode_length or HORIZONS[config.protocol][suite]

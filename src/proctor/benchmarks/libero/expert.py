@@ -1,7 +1,4 @@
-"""The scripted expert of LIBERO: it sees where everything is and does what the goal says.
-
-All it knows of a task is the goal in the BDDL file.
-"""
+"""Scripted expert of LIBERO: it uses the privileged state and achieves the BDDL file's goal."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ from proctor.features import ENVIRONMENT_STATE, Array, Observation
 _CLEAR_M = 0.04
 _LIFT_M = 0.08
 _ROOFED = {"microwave"}
-"""The expert lets things down from above; into these they go from the front."""
+"""Containers with a roof: the expert lowers objects from above, so it cannot fill these."""
 _SPREAD_M = 0.095
 _ON = Relation.ON
 _ORDER = {
@@ -42,11 +39,11 @@ _ORDER = {
     Relation.ON: 2,
     Relation.CLOSE: 3,
 }
-"""A drawer is opened before something is put into it, and closed after."""
+"""Order of goals: a drawer is opened before an object is put into it, and closed afterwards."""
 
 
 def has_skills(problem: Problem) -> bool:
-    """Say whether the expert has a skill for everything a task asks for."""
+    """Whether the expert has a skill for every goal of a task."""
     return all(_has_skill(problem, goal) for goal in problem.goals)
 
 
@@ -59,7 +56,7 @@ def _has_skill(problem: Problem, goal: Goal) -> bool:
     if goal.place is None or not (category in SPECIAL_GRASPS or category in BOXES):
         return False
     if is_drawer(problem, goal.place):
-        return goal.place in problem.open_at_first  # once pulled open it is in the hand's way
+        return goal.place in problem.open_at_first  # a drawer opened later blocks the hand
     return problem.category_of.get(problem.owner_of.get(goal.place, ""), "") not in _ROOFED
 
 
@@ -83,7 +80,7 @@ class LiberoExpert:
             yield from self._hand.stay(1)
 
     def _achieve(self, goal: Goal) -> Actions:
-        """Do what one condition asks for, unless it holds."""
+        """Achieve one goal, unless it holds already."""
         scene, hand = self._scene, self._hand
         if goal.relation is Relation.OPEN:
             if not Drawer(scene, goal.subject).is_open:
@@ -97,7 +94,7 @@ class LiberoExpert:
             yield from self._bring(goal.subject, goal.place, goal.relation)
 
     def _is_there(self, name: str, place: str) -> bool:
-        """Say whether an object seems to be in or on its place."""
+        """Whether an object seems to be in or on its place."""
         low, high = self._scene[place].bounds
         position = self._scene[name].position
         half = (high - low)[:2] / 2 if place in self._scene.problem.owner_of else 0.03
@@ -108,7 +105,7 @@ class LiberoExpert:
         scene, hand = self._scene, self._hand
         along = None
         if is_drawer(scene.problem, place):
-            # Lengthwise a drawer has room for the fingers.
+            # A drawer has room for the fingers lengthwise only.
             along = np.cross(UP, Drawer(scene, place).outwards)
         for attempt in range(10):
             before = scene[name].position[2]
@@ -120,7 +117,7 @@ class LiberoExpert:
             yield from hand.stay(5)
 
     def _pick(self, name: str, grasp: Grasp) -> Actions:
-        """Reach above, descend, close, lift."""
+        """Move above the object, descend, close the gripper, lift."""
         scene, hand = self._scene, self._hand
         hand.fingers = GripperCommand.OPEN
         hand.point_down(grasp.across)
@@ -135,7 +132,7 @@ class LiberoExpert:
         yield from hand.go(scene.hand.position + _LIFT_M * UP, within=0.02, patience=20)
 
     def _place(self, name: str, place: str, relation: Relation) -> Actions:
-        """Carry what is held over its place, lower it along the place's normal, let go, leave."""
+        """Carry the held object over its place, lower it along the normal, release, retreat."""
         scene, hand = self._scene, self._hand
         region, start = scene[place], scene[name].position
         below = start[2] - scene[name].bounds[0][2]
@@ -158,7 +155,7 @@ class LiberoExpert:
         yield from hand.go(scene.hand.position + 0.08 * UP, within=0.02, patience=20)
 
     def _target(self, name: str, place: str) -> Array:
-        """Return where on its place an object goes: the middle, or side by side with others."""
+        """Return the target position of an object: the centre, or beside other objects."""
         scene = self._scene
         if is_drawer(scene.problem, place):
             return Drawer(scene, place).opening[:2]
@@ -171,7 +168,7 @@ class LiberoExpert:
         return np.asarray(scene[place].centre + aside * _SPREAD_M * axis)[:2]
 
     def _align(self, name: str, place: str) -> None:
-        """Turn the hand so that what it holds lies in its place lengthwise."""
+        """Rotate the hand so that the held object fits into its place lengthwise."""
         mine, its = long_side(self._scene[name]), long_side(self._scene[place])
         if mine is None or its is None:
             return
@@ -182,7 +179,7 @@ class LiberoExpert:
         )
 
     def _carry(self, name: str, target: Array, *, within: float, stalled: int = 12) -> Actions:
-        """Move the hand so that the origin of what it holds comes to ``target``."""
+        """Move the hand until the origin of the held object is at ``target``."""
         yield from self._hand.follow(
             lambda: target - self._scene[name].position,
             within=within,

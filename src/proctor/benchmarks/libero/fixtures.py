@@ -1,4 +1,4 @@
-"""What the scripted expert does to LIBERO's fixtures: drawers, and the knob of the stove."""
+"""Skills of the scripted expert for LIBERO's fixtures: drawers and the stove's knob."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _CLEAR_M = 0.05
 
 @dataclass(frozen=True)
 class DrawerGeometry:
-    """How a cabinet's drawers are moved, in the cabinet's frame; joints as LIBERO judges them."""
+    """Geometry of a cabinet's drawers in the cabinet's frame, and LIBERO's joint thresholds."""
 
     handle: tuple[float, float, float]
-    """From the middle of a drawer's region to the middle of the bar of its handle."""
+    """Offset from the centre of a drawer's region to the centre of its handle's bar."""
     outwards: tuple[float, float, float]
     open_below: float
     closed_above: float
@@ -33,15 +33,15 @@ class DrawerGeometry:
 
 @dataclass(frozen=True)
 class KnobGeometry:
-    """How a stove's knob is turned: gripped across the ridge on top of it."""
+    """Geometry of a stove's knob, which is gripped across its ridge."""
 
     height: float
-    """Of the grip above the knob's origin, which is the stove's."""
+    """Height of the grip above the stove's origin."""
     on_above: float
 
 
-# Both cabinets are one model in two colours. The handle's height differs by 5 mm from drawer to
-# drawer; the fingers open far wider than that.
+# Both cabinets are one model in two colours. The handles' heights differ by 5 mm; the fingers open
+# far wider.
 _CABINET = DrawerGeometry(
     (-0.006, -0.113, -0.005), (0.0, -1.0, 0.0), open_below=-0.14, closed_above=0.0
 )
@@ -50,7 +50,7 @@ KNOBS = {"flat_stove": KnobGeometry(height=0.04, on_above=0.5)}
 
 
 class Drawer:
-    """One drawer of a cabinet, as it stands now."""
+    """The current state of one drawer of a cabinet."""
 
     def __init__(self, scene: Scene, region: str) -> None:
         self._scene, self._region = scene, region
@@ -59,44 +59,44 @@ class Drawer:
 
     @property
     def outwards(self) -> Array:
-        """The way it opens, in the world."""
+        """Opening direction, in the world frame."""
         return np.asarray(self._scene[self._cabinet].rotation @ self.kind.outwards)
 
     @property
     def bar(self) -> Array:
-        """The middle of the handle, in the world."""
+        """Centre of the handle, in the world frame."""
         offset = self._scene[self._cabinet].rotation @ self.kind.handle
         return np.asarray(self._scene[self._region].position + offset)
 
     @property
     def opening(self) -> Array:
-        """Where something can be let down into it: its middle is partly below the cabinet."""
+        """Where objects can be lowered into the drawer; its centre is partly below the cabinet."""
         return np.asarray(self._scene[self._region].centre + 0.027 * self.outwards)
 
     @property
     def is_open(self) -> bool:
-        """Whether LIBERO would call it open."""
+        """Whether the drawer is open by LIBERO's predicate."""
         return self._scene[self._region].joint < self.kind.open_below
 
     @property
     def is_closed(self) -> bool:
-        """Whether LIBERO would call it closed."""
+        """Whether the drawer is closed by LIBERO's predicate."""
         return self._scene[self._region].joint > self.kind.closed_above
 
 
 def is_drawer(problem: Problem, region: str) -> bool:
-    """Say whether a region is the inside of a drawer."""
+    """Whether a region is the inside of a drawer."""
     owner = problem.owner_of.get(region, "")
     return problem.category_of.get(owner) in DRAWERS and region.endswith("_region")
 
 
 def is_on(scene: Scene, stove: str) -> bool:
-    """Say whether LIBERO would call a stove turned on."""
+    """Whether a stove is on by LIBERO's predicate."""
     return scene[stove].joint >= KNOBS[scene.problem.category_of[stove]].on_above
 
 
 def open_drawer(scene: Scene, hand: GripperMotions, region: str) -> Actions:
-    """Grip the bar of the handle from the front, a finger above and one below, and pull."""
+    """Grip the handle's bar from the front, one finger above and one below, and pull."""
     drawer = Drawer(scene, region)
     out = drawer.outwards
     hand.point(-out, UP)
@@ -118,7 +118,7 @@ def open_drawer(scene: Scene, hand: GripperMotions, region: str) -> Actions:
 
 
 def close_drawer(scene: Scene, hand: GripperMotions, region: str) -> Actions:
-    """Push the handle in with closed fingers, leaning so that the hand clears other handles."""
+    """Push the handle with closed fingers, tilted so that the hand clears other handles."""
     drawer = Drawer(scene, region)
     out = drawer.outwards
     hand.point(-(out + UP) / np.sqrt(2), np.cross(UP, out))
@@ -135,7 +135,7 @@ def close_drawer(scene: Scene, hand: GripperMotions, region: str) -> Actions:
 
 
 def turn_knob_on(scene: Scene, hand: GripperMotions, stove: str) -> Actions:
-    """Grip the ridge of the knob and turn the hand."""
+    """Grip the knob's ridge and rotate the hand."""
     part, knob = scene[stove], KNOBS[scene.problem.category_of[stove]]
     across = rotate_about_vertical(part.rotation[:, 1], part.joint)
     point = part.position + knob.height * UP

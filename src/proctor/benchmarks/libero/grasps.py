@@ -1,4 +1,4 @@
-"""Where the scripted expert takes hold of LIBERO's objects."""
+"""Grasps of LIBERO's objects for the scripted expert."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from proctor.benchmarks.libero.scene import Scene, SceneObject
 from proctor.features import Array
 
 MAX_WIDTH_M = 0.07
-"""The fingers open to 0.08; a centimetre is left for the error of the approach."""
+"""Largest width to grasp: the fingers open to 0.08 m, less 1 cm for the approach's error."""
 _TIP_M = 0.012
 """How far the finger tips reach past the grip point."""
 _HOLD_DEPTH_M = 0.035
-"""How far below an object's top it is held: deep enough to be firm, above the table's clutter."""
+"""Depth of a grasp below an object's top: firm, and above other objects on the table."""
 
 
 _PALM_ABOVE_M, _PALM_THICKNESS_M = 0.08, 0.06
-"""The hand above the fingers: 0.2 m along their axis, and how thick."""
+"""The palm's height above the fingers, and its thickness; it is 0.2 m wide along their axis."""
 
 
 @dataclass(frozen=True)
 class RimGrasp:
-    """An open vessel too wide for the fingers: held by its wall, one finger inside.
+    """Grasp of an open vessel by its wall, with one finger inside; it is too wide otherwise.
 
-    Lengths in metres: the wall's circle at the height of the grip, from the vessel's top to the
-    grip, and from the origin of its body to the circle's centre (a mug's handle pulls it aside).
+    In metres: radius of the wall at the height of the grip, depth of the grip below the top, and
+    offset of the circle's centre from the body's origin (because of a mug's handle).
     """
 
     radius: float
@@ -38,15 +38,15 @@ class RimGrasp:
 
 @dataclass(frozen=True)
 class PointGrasp:
-    """The one place where an object can be held, and the axis to close along: in its own frame."""
+    """Grasp at the only possible point, and its closing axis, in the object's frame."""
 
     point: tuple[float, float, float]
     across: tuple[float, float, float]
 
 
-# Read off the boxes that the objects' collision models are made of, slice by slice.
+# Measured from the boxes of the objects' collision models, slice by slice.
 SPECIAL_GRASPS: dict[str, RimGrasp | PointGrasp] = {
-    # The wall leans outwards: near the top the fingers slip off, so they go down to mid height.
+    # The wall is slanted: fingers slip off near the top, so they go down to mid height.
     "akita_black_bowl": RimGrasp(radius=0.0455, depth=0.027),
     # A finger fits under the edge of a plate.
     "plate": RimGrasp(radius=0.063, depth=0.006),
@@ -62,21 +62,21 @@ BOXES = {
     *("cream_cheese", "ketchup", "milk", "orange_juice", "salad_dressing", "tomato_sauce"),
     "wine_bottle",
 }
-"""What fits between the fingers, whole."""
+"""Objects that fit between the fingers."""
 
 
 @dataclass(frozen=True)
 class Grasp:
-    """A place for the grip point, and the axis that the fingers close along."""
+    """Position of the grip point, and axis along which the fingers close."""
 
     point: Array
     across: Array
 
 
 def choose_grasp(scene: Scene, name: str, attempt: int, along: Array | None = None) -> Grasp:
-    """Return where to take hold of an object as it stands now; other attempts, other places.
+    """Return a grasp for an object's current pose; every attempt gives another grasp.
 
-    Where there is a choice, the fingers are to close ``along`` an axis.
+    If there is a choice, the fingers close ``along`` the given axis.
     """
     hold = SPECIAL_GRASPS.get(scene.problem.category_of[name])
     if isinstance(hold, RimGrasp):
@@ -88,7 +88,7 @@ def choose_grasp(scene: Scene, name: str, attempt: int, along: Array | None = No
 
 
 def _across_the_box(scene: Scene, name: str, attempt: int) -> Grasp:
-    """Hold the box around an object across the side that fits between the fingers."""
+    """Grasp an object's box across a side that fits between the fingers."""
     part = scene[name]
     low, high = part.bounds
     point = part.centre.copy()
@@ -96,14 +96,14 @@ def _across_the_box(scene: Scene, name: str, attempt: int) -> Grasp:
     point[2] = max(point[2], low[2] + 0.006)
     sides = sorted(_level_sides(part), key=lambda side: side[0])
     fitting = [axis for width, axis in sides if width < MAX_WIDTH_M] or [sides[0][1]]
-    # Of two sides that fit, the one to which the hand need not turn.
+    # Of two sides that fit, prefer the one that needs less rotation of the hand.
     if attempt == 0 and len(fitting) == 2:
         fitting.sort(key=lambda axis: -abs(axis @ scene.hand.rotation[:, 0]))
     return Grasp(point, fitting[attempt % len(fitting)])
 
 
 def _level_sides(part: SceneObject) -> list[tuple[float, Array]]:
-    """Return width and axis of the two sides of a part's box that lie level."""
+    """Return width and axis of the two horizontal sides of an object's box."""
     axes = part.rotation.T  # rows
     upright = int(np.argmax(np.abs(axes @ UP)))
     width = part.high - part.low
@@ -111,13 +111,13 @@ def _level_sides(part: SceneObject) -> list[tuple[float, Array]]:
 
 
 def long_side(part: SceneObject) -> Array | None:
-    """Return the axis of the longer level side of a part's box, if one is clearly longer."""
+    """Return the axis of the longer horizontal side of an object's box, if clearly longer."""
     (short, _), (long, axis) = sorted(_level_sides(part), key=lambda side: side[0])
     return axis if long > 1.5 * short else None
 
 
 def _on_the_rim(scene: Scene, name: str, rim: RimGrasp, attempt: int, along: Array | None) -> Grasp:
-    """Hold a vessel's wall where there is most room for the finger outside."""
+    """Grasp a vessel's wall where the outer finger has most room."""
     part, top = scene[name], scene[name].bounds[1][2]
     centre = part.position + rim.aside * part.rotation[:, 0]
     angles = np.arange(16) * np.pi / 8
@@ -127,15 +127,15 @@ def _on_the_rim(scene: Scene, name: str, rim: RimGrasp, attempt: int, along: Arr
     points = centre + directions * rim.radius
     points[:, 2] = top - rim.depth
     rooms = [_room(scene, name, Grasp(*pair)) for pair in zip(points, directions, strict=True)]
-    liking = np.minimum(rooms, 0.04) + 0.01 * np.abs(directions @ scene.hand.rotation[:, 0])
+    score = np.minimum(rooms, 0.04) + 0.01 * np.abs(directions @ scene.hand.rotation[:, 0])
     if along is not None:
-        liking += 0.03 * np.abs(directions @ along)
-    best = np.argsort(-liking, kind="stable")[min(attempt, 3)]
+        score += 0.03 * np.abs(directions @ along)
+    best = np.argsort(-score, kind="stable")[min(attempt, 3)]
     return Grasp(points[best], directions[best])
 
 
 def _room(scene: Scene, name: str, grasp: Grasp) -> float:
-    """Return how far the outer finger and the palm would be from the nearest other thing."""
+    """Return the clearance of outer finger and palm to the nearest other object."""
     point, ahead = grasp.point, grasp.across
     finger = point + 0.045 * ahead
     beside = np.array([-ahead[1], ahead[0], 0.0])

@@ -1,6 +1,6 @@
-"""Moving LIBERO's hand: what the scripted expert's skills are made of.
+"""Motions of LIBERO's hand, the building blocks of the scripted expert's skills.
 
-A motion is a generator of actions; the scene it looks at is brought up to date between two of them.
+A motion is a generator of actions; the scene is updated between two of them.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from proctor.features import Array
 Actions = Iterator[Array]
 
 UP = np.array([0.0, 0.0, 1.0])
-_STEP_M, _STEP_RAD = 0.05, 0.5  # what an action of 1 asks robosuite's controller for
+_STEP_M, _STEP_RAD = 0.05, 0.5  # motion per step for an action of 1
 _GAIN, _TURN_GAIN = 2.5, 1.0
-"""The controller starts every step anew from where the hand is and covers about a third of what is
-asked; asking for more than the error is quick and does not overshoot."""
+"""robosuite's controller starts every step from the hand's current pose and covers about a third of
+the requested motion. Requesting more than the error is faster and does not overshoot."""
 _TURNED_RAD = 0.1
 _SLOWEST_GRIP = 24
 
 
 class GripperCommand(Enum):
-    """What the gripper is told; the value is the action."""
+    """Gripper commands; the value is the action."""
 
     OPEN = -1.0
     CLOSED = 1.0
@@ -38,15 +38,15 @@ class GripperMotions:
         self._scene = scene
         self.fingers = GripperCommand.OPEN
         self.aim = np.eye(3)
-        """Where the hand is to point: columns are the axis of the fingers, sideways, ahead."""
-        self._home: Array | None = None  # the first orientation seen
-        self._anchor: Array | None = None  # where to stand still
+        """Target orientation of the hand: columns are the fingers' axis, sideways, ahead."""
+        self._home: Array | None = None  # the initial orientation
+        self._anchor: Array | None = None  # position to hold
 
     def point(self, ahead: Array, across: Array) -> None:
-        """Aim ``ahead``, with the fingers along ``across`` (at a right angle) or against it.
+        """Aim ``ahead``, with the fingers along ``across`` (perpendicular) or against it.
 
-        Of the two, the one nearer to the arm's first pose: its joints are in mid range there, and
-        the other one may be out of their reach.
+        Of the two, choose the one nearer to the arm's initial pose: its joints are in mid range
+        there, and the other may be out of reach.
         """
         if self._home is None:
             self._home = self._scene.hand.rotation
@@ -55,7 +55,7 @@ class GripperMotions:
         self.aim = max(ways, key=lambda way: float(np.sum(way * home)))
 
     def point_down(self, across: Array) -> None:
-        """Aim downwards, with the fingers along the level part of ``across`` or against it."""
+        """Aim down, with the fingers along the horizontal part of ``across`` or against it."""
         level = np.array([across[0], across[1], 0.0])
         self.point(-UP, level / np.linalg.norm(level))
 
@@ -70,9 +70,9 @@ class GripperMotions:
     def follow(
         self, error: Callable[[], Array], *, within: float, patience: int, stalled: int = 12
     ) -> Actions:
-        """Move by ``error`` (asked for again every step) until it is small.
+        """Move by ``error()``, which is evaluated every step, until it is small.
 
-        Gives up after ``patience`` steps, or ``stalled`` ones in which it did not shrink.
+        Give up after ``patience`` steps, or after ``stalled`` steps without progress.
         """
         self._anchor = None
         best, since = np.inf, 0
@@ -89,7 +89,7 @@ class GripperMotions:
             yield self._action(gap, turn)
 
     def set(self, fingers: GripperCommand) -> Actions:
-        """Open or close the fingers, standing still until they have come to rest."""
+        """Open or close the fingers; hold the position until they have stopped."""
         self.fingers = fingers
         gap = np.inf
         for step in range(_SLOWEST_GRIP):
@@ -100,7 +100,7 @@ class GripperMotions:
             yield from self.stay(1)
 
     def stay(self, steps: int) -> Actions:
-        """Stand still, so that what moves comes to rest."""
+        """Hold the position for ``steps`` steps, so that moving objects come to rest."""
         if self._anchor is None:
             self._anchor = self._scene.hand.position
         for _ in range(steps):
@@ -115,7 +115,7 @@ class GripperMotions:
 
 
 def rotation_between(now: Array, wanted: Array) -> Array:
-    """Return the rotation vector, in the world, that turns one orientation into another."""
+    """Return the rotation vector, in the world frame, from one orientation to another."""
     matrix = wanted @ now.T
     axis = np.array(
         [matrix[2, 1] - matrix[1, 2], matrix[0, 2] - matrix[2, 0], matrix[1, 0] - matrix[0, 1]]
@@ -126,7 +126,7 @@ def rotation_between(now: Array, wanted: Array) -> Array:
 
 
 def rotate_about_vertical(vector: Array, angle: float) -> Array:
-    """Return ``vector`` rotate_about_vertical by ``angle`` about the vertical."""
+    """Return ``vector`` rotated by ``angle`` about the vertical axis."""
     cos, sin = np.cos(angle), np.sin(angle)
     x, y, z = vector
     return np.array([cos * x - sin * y, sin * x + cos * y, z])

@@ -1,8 +1,8 @@
-"""A hand's pose in 20 numbers, as X-VLA sees and says it.
+"""X-VLA's pose of 20 numbers: conversion to and from LIBERO's states and actions.
 
     xyz, first and second column of the rotation, gripper (10), and the same of a second arm
 
-There is one arm here: what is seen of the second is zeros, what is said of it is not heard.
+LIBERO has one arm: the second arm's numbers are zero in states and ignored in actions.
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ from proctor.benchmarks.libero.scene import POSE_NUMBERS
 from proctor.features import Array
 
 _CLOSED = 0.5
-"""A gripper is told to close from here on; LIBERO's own numbers for it are -1 and 1."""
+"""Threshold above which a gripper closes; LIBERO's own gripper commands are -1 and 1."""
 _NEVER_ZERO = 1e-6
 
 
 def encode_pose(position: Array, matrix: Array) -> Array:
-    """Return a pose, float32 [20], of a position and a rotation matrix; the gripper is not."""
+    """Return the pose, float32 [20], of a position and a rotation matrix; the gripper is 0."""
     columns = matrix.reshape(3, 3)[:, :2].T.ravel()
     return np.concatenate([position, columns, np.zeros(POSE_NUMBERS - 9)]).astype(np.float32)
 
 
 def decode_pose_action(pose: Array) -> Array:
-    """Return the action of 7 numbers, xyz, rotation vector and gripper, for a pose [20].
+    """Return LIBERO's action (xyz, rotation vector, gripper) of a pose [20].
 
-    Columns that are not quite of length 1 or at right angles become the nearest that are, the first
-    one first.
+    The rotation's columns are orthonormalised, the first one first.
     """
     first = _unit(pose[3:6].astype(np.float64))
     second = pose[6:9].astype(np.float64)

@@ -1,4 +1,4 @@
-"""Imported once by the process that workers are forked from: LIBERO's modules, loaded quietly."""
+"""Imports LIBERO's modules without output; the process that forks workers imports this once."""
 
 import numpy as np
 
@@ -8,4 +8,4 @@ import_libero()
 
 from robosuite.utils.transform_utils import mat2quat  # noqa: E402
 
-mat2quat(np.eye(3))  # the first call of anything compiled loads the rest of numba: 1.5 s
+mat2quat(np.eye(3))  # the first compiled call loads the rest of numba, which takes 1.5 s

@@ -1,4 +1,4 @@
-"""Fills LIBERO's privileged observation from a live simulator (layout: ``libero_scene``)."""
+"""Reads LIBERO's privileged state from a live simulator (layout: ``scene``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from proctor.features import Array
 
 
 class PrivilegedState:
-    """Fills the table from a live LIBERO environment, by indices looked up once."""
+    """Fills the table from a live LIBERO environment; indices are looked up once."""
 
     def __init__(self, env: Any, problem: Problem) -> None:
         self._model, self._data = env.sim.model._model, env.sim.data._data
@@ -31,7 +31,7 @@ class PrivilegedState:
                 self._add_region(row, env.object_sites_dict[name])
 
     def read(self) -> Array:
-        """Return the table as of now."""
+        """Return a copy of the current table."""
         table, data = self._table, self._data
         self._place(table[0], data.site_xpos[self._hand], data.site_xmat[self._hand])
         left, right = data.qpos[self._fingers]
@@ -65,7 +65,7 @@ class PrivilegedState:
             self._joints.append((row, int(self._model.jnt_qposadr[joint])))
 
     def _box(self, body: int) -> tuple[Array, Array]:
-        """Return the corners, in the body's frame, of all that is rigidly part of it."""
+        """Return the corners of the body's rigid geometry, in the body's frame."""
         corners = []
         turn = self._data.xmat[body].reshape(3, 3)
         signs = np.array(list(np.ndindex(2, 2, 2))) * 2 - 1

@@ -1,4 +1,4 @@
-"""What a LIBERO task asks for, read from its BDDL file without importing LIBERO."""
+"""A LIBERO task's objects and goals, read from its BDDL file without importing LIBERO."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Relation(Enum):
-    """What a goal can ask for."""
+    """Predicates of goals."""
 
     IN = "in"
     ON = "on"
@@ -22,7 +22,7 @@ class Relation(Enum):
 
 @dataclass(frozen=True)
 class Goal:
-    """One condition of a task's goal: ``subject`` alone, or in a relation to ``place``."""
+    """One condition of a task's goal, on ``subject`` alone or on ``subject`` and ``place``."""
 
     relation: Relation
     subject: str
@@ -31,19 +31,19 @@ class Goal:
 
 @dataclass(frozen=True)
 class Problem:
-    """The things of a task and its goal; a thing is known by its name in the simulator."""
+    """A task's objects, fixtures, regions and goals, by their names in the simulator."""
 
     category_of: dict[str, str]
-    """Objects and fixtures (the table excepted), in the file's order."""
+    """Name -> category of objects and fixtures (without the table), in the file's order."""
     owner_of: dict[str, str]
-    """Region -> the thing or table it belongs to: all regions of things, goals on tables."""
+    """Region -> its object, fixture or table; on tables, goal regions only."""
     goals: tuple[Goal, ...]
     open_at_first: frozenset[str]
-    """The drawers and doors that stand open when an episode begins."""
+    """Drawers and doors that are open when an episode starts."""
 
     @property
     def part_names(self) -> tuple[str, ...]:
-        """Everything with a place: objects, fixtures, then regions. Their order is a contract."""
+        """Names of objects, fixtures, then regions: the rows of the privileged state."""
         return (*self.category_of, *self.owner_of)
 
 
@@ -58,7 +58,7 @@ def read_problem(path: Path) -> Problem:
     for name, *properties in sections.get(":regions", []):
         owner = next(value for key, value in properties if key == ":target")
         region = f"{owner}_{name}"
-        # Files also list regions of things that their scene does not have.
+        # Files also list regions of objects that their scene does not have.
         if owner in things or region in wanted:
             owner_of[region] = owner
     open_at_first = frozenset(args[0] for name, *args in sections[":init"] if name == "Open")
@@ -66,7 +66,7 @@ def read_problem(path: Path) -> Problem:
 
 
 def _is_table(category: str) -> bool:
-    """Say whether a fixture is what everything stands on (it has no body of its own)."""
+    """Whether a fixture is the table or floor, which has no body of its own."""
     return category == "floor" or category.endswith("table")
 
 

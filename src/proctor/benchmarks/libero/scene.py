@@ -1,7 +1,7 @@
-"""The privileged observation of LIBERO: where everything is, as a table of fixed shape.
+"""Layout of LIBERO's privileged state: the poses of all objects, as a table of fixed shape.
 
-``observation.environment_state``, float64 [ROWS, COLUMNS], the world after the last step (not the
-sensors' 2 ms earlier). Row 0 is the hand, row i + 1 is ``Problem.part_names[i]``; the rest is zero.
+``observation.environment_state``, float64 [ROWS, COLUMNS], is the world after the last step (the
+sensors lag by 2 ms). Row 0 is the hand, row i + 1 is ``Problem.part_names[i]``; the rest is zero.
 
 | columns | the hand | an object or fixture | a region |
 |---|---|---|---|
@@ -22,7 +22,7 @@ from proctor.features import Array
 
 ROWS, COLUMNS = 20, 14
 POSE_NUMBERS = 20
-"""Numbers of a pose as X-VLA has it (poses.py): not the rows of the table."""
+"""Length of X-VLA's pose (poses.py); unrelated to the rows of the table."""
 
 
 @dataclass(frozen=True)
@@ -37,18 +37,18 @@ class SceneObject:
 
     @property
     def centre(self) -> Array:
-        """The middle of its box, in the world."""
+        """Centre of the object's box, in the world frame."""
         return self.position + self.rotation @ ((self.low + self.high) / 2)
 
     @property
     def bounds(self) -> tuple[Array, Array]:
-        """The corners of the upright box around it, in the world."""
+        """Corners of the axis-aligned bounding box, in the world frame."""
         half = np.abs(self.rotation) @ ((self.high - self.low) / 2)
         return self.centre - half, self.centre + half
 
 
 class Scene:
-    """The last table seen, by name."""
+    """The latest privileged state, accessible by name."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -56,12 +56,12 @@ class Scene:
         self._table = np.zeros((ROWS, COLUMNS))
 
     def update(self, table: Array) -> None:
-        """Look at the world again; the table is copied, since its owner writes into it again."""
+        """Store a copy of the new table, since its owner overwrites it."""
         self._table = table.copy()
 
     @property
     def hand(self) -> SceneObject:
-        """The hand; its joint is the gap between the fingers."""
+        """The hand; its ``joint`` is the gap between the fingers."""
         return self._part(0)
 
     def __getitem__(self, name: str) -> SceneObject:
@@ -74,13 +74,13 @@ class Scene:
         )
 
     def top_between(self, start: Array, end: Array, margin: float, *, ignored: str = "") -> float:
-        """Return the height of the highest thing within ``margin`` of the way between places."""
-        way = np.linspace(start[:2], end[:2], 20)
+        """Return the height of the highest object within ``margin`` of a straight path."""
+        path = np.linspace(start[:2], end[:2], 20)
         top = -np.inf
-        for name in self.problem.part_names:  # an open drawer is out of its cabinet: regions count
+        for name in self.problem.part_names:  # with regions: an open drawer leaves its cabinet
             if name != ignored:
                 low, high = self[name].bounds
-                near = (way > low[:2] - margin) & (way < high[:2] + margin)
+                near = (path > low[:2] - margin) & (path < high[:2] + margin)
                 top = max(top, high[2] if near.all(axis=1).any() else -np.inf)
         return float(top)
 

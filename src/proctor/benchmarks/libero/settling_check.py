@@ -1,7 +1,7 @@
-"""Whether LIBERO's worlds settle here as they did with the versions its results were made with.
+"""Check that LIBERO's objects settle as with the tested versions of MuJoCo and robosuite.
 
-From MuJoCo 3.4 on contacts are deeper, and in some tasks an object falls off or through what it
-stands on: the episode starts wrong and its failure says nothing about the policy.
+From MuJoCo 3.4 on contacts are deeper. In some tasks an object then falls off or through its
+support, so the episode starts wrong and its failure says nothing about the policy.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _TOLERANCE_M = 0.01
 
 @cache
 def settled_table() -> dict[str, Any]:
-    """Return the versions the table was made with, and where the objects of each task settled."""
+    """Return the tested versions, and the settled positions of every task's objects."""
     text = resources.files("proctor.benchmarks.libero").joinpath(_TABLE).read_text(encoding="utf-8")
     table: dict[str, Any] = json.loads(text)
     return table
 
 
 def settling_spec(task: Task) -> EpisodeSpec:
-    """Return the episode whose settled start the table holds."""
+    """Return the episode whose settled positions are in the table."""
     return EpisodeSpec(task, index=0, seed=0, init_state=0)
 
 
 def check_settling(sim: LiberoSim, task: Task) -> None:
-    """Refuse a world whose objects do not settle where they should. Nothing to do as tested.
+    """Refuse a simulator whose objects settle elsewhere; skip the check with tested versions.
 
     Raises:
-        RuntimeError: naming the object, how far off it is, and the versions that work.
+        RuntimeError: an object is off; the text names it and the versions that work.
     """
     expected = settled_table()["tasks"].get(task.suite, {}).get(task.name)
     if expected is None or _as_tested():

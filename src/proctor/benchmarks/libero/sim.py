@@ -1,4 +1,4 @@
-"""One LIBERO simulator: robosuite's environment, made to forget cheaply and to render lazily."""
+"""LIBERO simulator: robosuite's environment with cheap complete resets and lazy rendering."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from proctor.types import EpisodeSpec, StepResult
 SETTLE_STEPS = 10
 SETTLE_ACTION = np.array([0, 0, 0, 0, 0, 0, -1], np.float32)
 _SEEN_SUBSTEP = 24
-"""robosuite samples what it observes once in 25 substeps, and after a reset and one restored
-state that is substep 24: pictures and numbers show the world 2 ms before the step's end."""
+"""robosuite samples its observables once in 25 substeps. After a reset and one restored state that
+is substep 24: images and states show the world 2 ms before the end of a step."""
 _SEEN_FIELDS = (
     *("qpos", "xpos", "xquat", "xmat", "geom_xpos", "geom_xmat", "site_xpos", "site_xmat"),
     *("cam_xpos", "cam_xmat", "light_xpos", "light_xdir"),
@@ -38,7 +38,7 @@ _MAX_DRAWS = 1000
 
 @dataclass(frozen=True)
 class LiberoSimSettings:
-    """What a simulator of one task is made of."""
+    """Settings of the simulator of one task."""
 
     bddl_file: Path
     assets: Path
@@ -47,49 +47,49 @@ class LiberoSimSettings:
     render_settings: RenderSettings
     absolute: bool
     ee6d: bool = False
-    """Whether the hand's pose is seen and said in 20 numbers."""
+    """Whether states and actions are X-VLA's poses of 20 numbers."""
     upside_down: frozenset[str] = frozenset()
-    """Pictures that stay as LIBERO draws them, upside down."""
+    """Image keys that stay upside down, as LIBERO renders them."""
 
 
 class LiberoSim:
-    """One LIBERO environment whose episodes equal the first of a new one, bit for bit."""
+    """A LIBERO environment whose episodes equal the first of a new one, bit for bit."""
 
-    def __init__(self, world: LiberoSimSettings) -> None:
-        self._world = world
+    def __init__(self, settings: LiberoSimSettings) -> None:
+        self._settings = settings
         with global_randomness(0):
-            self._env = make_world(world.bddl_file, world.assets, textures=can_render())
-        self._physics = _Physics(self._env.sim)
-        self._env.sim.reset = self._start_anew
-        self._seen = _Seen(self._env)
-        self._state = PrivilegedState(self._env, read_problem(world.bddl_file))
+            self._env = make_world(settings.bddl_file, settings.assets, textures=can_render())
+        self._physics = _FastPhysics(self._env.sim)
+        self._env.sim.reset = self._restore_initial
+        self._sensors = _SensorSnapshot(self._env)
+        self._state = PrivilegedState(self._env, read_problem(settings.bddl_file))
         self._env._observables = {}
         self._env._update_observables = self._after_substep
-        # A new LIBERO environment has read the task twice by its first episode, and each reading
-        # adds a sampler for every drawer, door and knob that starts open, closed or turned.
+        # A new LIBERO environment has loaded the task twice by its first episode, and each time it
+        # adds a sampler for every drawer, door and knob with an initial state.
         self._env.object_property_initializers *= 2
         self._substep = 0
         self._renderer: CameraRenderer | None = None
 
     def reset(self, spec: EpisodeSpec) -> None:
-        """Put the world into the spec's init state, the fixtures where its seed says, settled."""
+        """Reset to the spec's init state, with fixtures placed by its seed, and let it settle."""
         assert spec.init_state is not None
         with global_randomness(spec.seed):
             self._forget()
             self._draw_world()
             self._forget()
-        self._env.sim.set_state_from_flattened(self._world.init_states[spec.init_state])
+        self._env.sim.set_state_from_flattened(self._settings.init_states[spec.init_state])
         self._env.sim.forward()
         self._env._check_success()
         self._env._post_process()
-        for _ in range(SETTLE_STEPS):  # every reset makes a new controller, a relative one
+        for _ in range(SETTLE_STEPS):  # every reset makes a new controller with relative actions
             self._step(SETTLE_ACTION)
-        self._env.robots[0].controller.use_delta = not self._world.absolute
+        self._env.robots[0].controller.use_delta = not self._settings.absolute
 
     def step(self, action: Array) -> StepResult:
         """Advance the world by one action (robosuite clips it)."""
         with proctor_code():
-            given = poses.decode_pose_action(action) if self._world.ee6d else action
+            given = poses.decode_pose_action(action) if self._settings.ee6d else action
         return self._step(given)
 
     def _step(self, action: Array) -> StepResult:
@@ -105,7 +105,7 @@ class LiberoSim:
             return {key: self._observe(key) for key in keys}
 
     def physics(self) -> Array:
-        """Return joints, speeds, and the poses of bodies and sites."""
+        """Return joint positions and velocities, and the poses of bodies and sites."""
         return world_state(self._env.sim.data._data)
 
     def close(self) -> None:
@@ -114,22 +114,22 @@ class LiberoSim:
             self._renderer.close()
             self._renderer = None
         self._env.close()
-        del self._env, self._physics, self._seen, self._state
-        gc.collect()  # robosuite's objects point at each other in circles, and a model is 280 MB
+        del self._env, self._physics, self._sensors, self._state
+        gc.collect()  # robosuite's objects have reference cycles, and a model has 280 MB
 
     def object_positions(self) -> dict[str, Array]:
-        """Return where every movable object is, by its name in the BDDL file."""
+        """Return the positions of all movable objects, by their names in the BDDL file."""
         data = self._env.sim.data
         return {
             name: np.array(data.get_joint_qpos(body.joints[-1])[:3])
             for name, body in self._env.objects_dict.items()
         }
 
-    def _start_anew(self) -> None:
-        """Give model and physics the state they were built in.
+    def _restore_initial(self) -> None:
+        """Restore the state of model and physics after their construction.
 
-        Ends as building a simulation does: the forces computed here are where the constraint
-        solver starts from next, and another start is another last bit.
+        It ends with a forward pass, as construction does: the constraint solver starts from its
+        forces, and another start changes the last bits.
         """
         for values, compiled in self._env.compiled_fields:
             values[:] = compiled
@@ -137,12 +137,12 @@ class LiberoSim:
         self._env.sim.forward()
 
     def _forget(self) -> None:
-        """Undo what a reset that keeps the model does not: the gripper's last command."""
+        """Clear the gripper's last command, which a soft reset keeps."""
         for robot in self._env.robots:
             robot.gripper.current_action = np.zeros(robot.gripper.dof)
 
     def _draw_world(self) -> None:
-        """Reset, again while the objects drawn do not fit, as LIBERO does (without an end)."""
+        """Reset until the drawn object poses fit, as LIBERO does (without a limit)."""
         from robosuite.utils.errors import RandomizationError
 
         for _ in range(_MAX_DRAWS):
@@ -151,37 +151,39 @@ class LiberoSim:
             except RandomizationError:
                 continue
             return
-        raise RuntimeError(f"{self._world.bddl_file.stem}: no room for the objects in any draw")
+        raise RuntimeError(f"{self._settings.bddl_file.stem}: no room for the objects in any draw")
 
     def _after_substep(self, force: bool = False) -> None:
         self._substep += 1
         if self._substep == _SEEN_SUBSTEP:
-            self._seen.take()
+            self._sensors.take()
 
     def _observe(self, key: str) -> Array:
-        if key in self._world.camera_of:
+        if key in self._settings.camera_of:
             return self._render(
-                self._world.camera_of[key], turned=key not in self._world.upside_down
+                self._settings.camera_of[key], mirrored=key not in self._settings.upside_down
             )
         if key == STATE:
-            return self._seen.pose() if self._world.ee6d else self._seen.state()
+            return self._sensors.pose() if self._settings.ee6d else self._sensors.state()
         if key == ENVIRONMENT_STATE:
             return self._state.read()
         raise KeyError(key)
 
-    def _render(self, camera: str, *, turned: bool) -> Array:
+    def _render(self, camera: str, *, mirrored: bool) -> Array:
         model = self._env.sim.model._model
         if self._renderer is None:
-            self._renderer = CameraRenderer(model, self._world.render_settings, hidden_groups=(0,))
+            self._renderer = CameraRenderer(
+                model, self._settings.render_settings, hidden_groups=(0,)
+            )
             release_pages(model.tex_data)  # GL has its own copy now; 190 MB
-        with self._seen.shown() as data:
+        with self._sensors.shown() as data:
             pixels = self._renderer.render(data, camera)
-        # Mirrored, as LIBERO's data; or as LIBERO draws, which is that turned by half a circle.
-        return np.ascontiguousarray(pixels[:, ::-1] if turned else pixels[::-1])
+        # Mirrored, as in LIBERO's data; or upside down, as LIBERO renders.
+        return np.ascontiguousarray(pixels[:, ::-1] if mirrored else pixels[::-1])
 
 
-class _Seen:
-    """What robosuite's sensors saw last: the world at one substep, kept until somebody looks."""
+class _SensorSnapshot:
+    """The world at the last sensor sample of robosuite, stored until it is observed."""
 
     def __init__(self, env: Any) -> None:
         self._sim, self._robot = env.sim, env.robots[0]
@@ -192,13 +194,13 @@ class _Seen:
         self._kept_rgba = self._site_rgba.copy()
 
     def take(self) -> None:
-        """Keep what is seen now."""
+        """Store the current world."""
         for kept, live in self._pairs:
             kept[:] = live
         self._kept_rgba[:] = self._site_rgba
 
     def state(self) -> Array:
-        """Return the hand's position, its axis-angle and the fingers, float32 [8]."""
+        """Return the hand's position, axis-angle and finger joints, float32 [8]."""
         body = self._sim.model.body_name2id(self._robot.robot_model.eef_name)
         position = self._kept.site_xpos[self._robot.eef_site_id]
         fingers = self._kept.qpos[self._robot._ref_gripper_joint_pos_indexes]
@@ -206,16 +208,16 @@ class _Seen:
         return np.concatenate([position, angle, fingers]).astype(np.float32)
 
     def pose(self) -> Array:
-        """Return the hand's pose in 20 numbers: where it was seen, turned as its controller has it.
+        """Return the hand's pose of 20 numbers: sampled position, and the controller's rotation.
 
-        Which is one substep later, and what LeRobot shows X-VLA.
+        The controller's rotation is one substep later, as in LeRobot's observations for X-VLA.
         """
         position = self._kept.site_xpos[self._robot.eef_site_id]
         return poses.encode_pose(position, np.asarray(self._robot.controller.ee_ori_mat))
 
     @contextmanager
     def shown(self) -> Iterator[Any]:
-        """Lend the kept world to a renderer, lamps as they were then (a stove's is a site)."""
+        """Yield the stored world for rendering, with its site colours (a stove's light)."""
         now = self._site_rgba.copy()
         self._site_rgba[:] = self._kept_rgba
         try:
@@ -224,13 +226,13 @@ class _Seen:
             self._site_rgba[:] = now
 
 
-class _Physics:
-    """robosuite's three evaluations of a substep, without doing the same work three times.
+class _FastPhysics:
+    """robosuite's three forward passes of a substep, without repeated work.
 
-    Every substep computes the forces for the environment, again for the controller and again to
-    advance. Position and velocity do not change in between, so those stages are done once; the
-    constraint solver runs all three times, because each run starts from the last one's answer.
-    The result is the same to the last bit.
+    Every substep computes forces for the environment, again for the controller and again to
+    advance. Positions and velocities do not change in between, so their stages run once. The
+    constraint solver runs three times, because each run starts from the last solution. The result
+    is the same to the last bit.
     """
 
     def __init__(self, sim: Any) -> None:
@@ -241,7 +243,7 @@ class _Physics:
 
     @contextmanager
     def within_step(self) -> Iterator[None]:
-        """Say that nothing but these calls moves the world until the block ends."""
+        """Mark a block in which only these calls change the world."""
         self._in_step = True
         try:
             yield

@@ -20,9 +20,9 @@ from proctor.features import Array
 STANDARD_SUITES = ("libero_spatial", "libero_object", "libero_goal", "libero_10")
 SUITES = (*STANDARD_SUITES, "libero_90")
 ALL = "libero_all"
-"""What papers call so: the standard suites."""
+"""The four standard suites, as papers call them together."""
 _ALONE = " && pip install --no-deps hf-libero==0.1.4 bddl==1.0.1"
-"""Their metadata asks for torch, transformers, robomimic ..., which no environment imports."""
+"""Without dependencies: their metadata requires torch, transformers, robomimic ..., all unused."""
 _SCENE_PREFIX = re.compile(r"^[A-Z_]+_SCENE\d+_")
 _ALLOWED = {
     ("numpy.core.multiarray", "_reconstruct"),
@@ -60,23 +60,26 @@ def task_names() -> dict[str, tuple[str, ...]]:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "libero_task_map":
             suites: dict[str, list[str]] = ast.literal_eval(node.value)
             return {suite: tuple(suites[suite]) for suite in SUITES}
-    raise UsageError(f"{path} holds no task map: this is not hf-libero 0.1.4, which works")
+    raise UsageError(
+        f"{path} holds no task map: install hf-libero 0.1.4",
+        code="env.broken-install",
+    )
 
 
 def instruction_of(name: str) -> str:
-    """Return what a policy is told: the task's name in words, without the scene."""
+    """Return a task's instruction: its name in words, without the scene."""
     return _SCENE_PREFIX.sub("", name).replace("_", " ")
 
 
 def bddl_file(suite: str, name: str) -> Path:
-    """Return the file that describes a task."""
+    """Return a task's BDDL file."""
     return package_folder() / "bddl_files" / suite / f"{name}.bddl"
 
 
 def read_init_states(suite: str, name: str) -> Array:
     """Return a task's init states, float64 [states, 1 + nq + nv].
 
-    The file is a pickle inside a zip; anything in it but an array of numbers is refused.
+    The file is a pickle inside a zip; only an array of numbers is accepted.
     """
     path = package_folder() / "init_files" / suite / f"{name}.pruned_init"
     try:
@@ -84,17 +87,21 @@ def read_init_states(suite: str, name: str) -> Array:
             member = next(entry for entry in archive.namelist() if entry.endswith("data.pkl"))
             states = _NumbersOnly(io.BytesIO(archive.read(member))).load()
     except (OSError, StopIteration, zipfile.BadZipFile, pickle.UnpicklingError) as error:
-        raise UsageError(f"{path} holds no init states ({error}); reinstall hf-libero") from None
+        raise UsageError(
+            f"{path} holds no init states ({error}); reinstall hf-libero", code="env.broken-install"
+        ) from None
     if not isinstance(states, np.ndarray) or states.ndim != 2 or not len(states):
-        raise UsageError(f"{path} holds no table of init states; reinstall hf-libero")
+        raise UsageError(
+            f"{path} holds no table of init states; reinstall hf-libero", code="env.broken-install"
+        )
     return states.astype(np.float64)
 
 
 class _NumbersOnly(pickle.Unpickler):
-    """Unpickles numpy arrays and refuses everything else: nothing of the file is executed."""
+    """Unpickler of numpy arrays that refuses everything else, so no code of the file runs."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return the few functions that arrays are made with."""
+        """Return an allowed function or class for arrays."""
         if (module, name) not in _ALLOWED:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}")
         return super().find_class(module, name)

@@ -1,4 +1,4 @@
-"""The versions that LIBERO runs with, and those its results were published with."""
+"""Versions of MuJoCo and robosuite that LIBERO runs with, and those of published results."""
 
 from __future__ import annotations
 
@@ -23,32 +23,34 @@ def _installed(distribution: str) -> tuple[int, ...]:
 
 
 def check_versions() -> None:
-    """Refuse what LIBERO does not run with.
+    """Refuse versions that LIBERO does not run with.
 
     Raises:
-        UsageError: with the command that mends it.
+        UsageError: a version is not supported; the text has the command that installs another.
     """
     robosuite, mujoco = _installed("robosuite"), _installed("mujoco")
     if robosuite[:2] != (1, 4):
         raise UsageError(
             f"LIBERO runs with robosuite 1.4, not {'.'.join(map(str, robosuite))}; "
-            "run: pip install robosuite==1.4.0"
+            "run: pip install robosuite==1.4.0",
+            code="env.unsupported-version",
         )
     if mujoco >= _MUJOCO_BREAKS:
         raise UsageError(
             f"LIBERO does not run with MuJoCo {'.'.join(map(str, mujoco))} (robosuite 1.4 crashes "
-            "from 3.10 on); run: pip install mujoco==3.3.0"
+            "from 3.10 on); run: pip install mujoco==3.3.0",
+            code="env.unsupported-version",
         )
     if importlib.util.find_spec("bddl") is None:
         raise not_installed()
 
 
 def version_warnings() -> tuple[str, ...]:
-    """Say what makes results other than the published ones."""
+    """Return warnings on versions that change results."""
     mujoco, (first, last) = _installed("mujoco"), _MUJOCO_AS_PUBLISHED
     if first <= mujoco <= last:
         return ()
     return (
-        f"MuJoCo {'.'.join(map(str, mujoco))} gives LIBERO other pictures or contacts than the "
-        "published results were made with (3.1.6 to 3.3.2); run: pip install mujoco==3.3.0",
+        f"with MuJoCo {'.'.join(map(str, mujoco))}, LIBERO's images or contacts differ from those "
+        "of published results (3.1.6 to 3.3.2); run: pip install mujoco==3.3.0",
     )

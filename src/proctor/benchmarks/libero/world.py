@@ -1,4 +1,4 @@
-"""LIBERO's own environments, imported without its prompts, home files, log files or torch."""
+"""LIBERO's environments, imported without prompts, files in the home directory, logs or torch."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _CONTROL_HZ = 20
 
 
 def import_libero() -> None:
-    """Import LIBERO's environments and robosuite, quietly. The second call costs nothing.
+    """Import LIBERO's environments and robosuite without side effects; later calls are free.
 
-    Left alone, robosuite logs into the system's temporary folder, complains about a settings file
-    and overwrites MUJOCO_GL; LIBERO asks on standard input where to keep its files.
+    By default robosuite logs into the temporary folder, warns about a settings file and overwrites
+    MUJOCO_GL, and LIBERO asks on standard input for a folder.
     """
     if "libero.libero.envs" in sys.modules:
         return
@@ -37,10 +37,10 @@ def import_libero() -> None:
 
 
 def make_world(bddl_file: Path, assets: Path, *, textures: bool) -> Any:
-    """Build the robosuite environment that a BDDL file describes, with no renderer.
+    """Make the robosuite environment of a BDDL file, without a renderer.
 
-    Its poses are drawn from numpy's global generator, and drawn again by every reset.
-    ``textures`` are two thirds of a model's memory and half of its loading; physics ignores them.
+    Every reset draws object poses from numpy's global generator. ``textures`` take two thirds of a
+    model's memory and half of its loading time; physics ignores them.
     """
     import_libero()
     log_mujoco_warnings()
@@ -66,18 +66,18 @@ def make_world(bddl_file: Path, assets: Path, *, textures: bool) -> Any:
 
 
 def _as_compiled(original: Any, *, textures: bool) -> Any:
-    """Return LIBERO's class, made to keep the parts of its model that resets change, unchanged."""
+    """Return a subclass that stores the initial values of model fields that resets change."""
 
     def initialize_sim(env: Any, xml_string: str | None = None) -> None:
         if not textures:
             env.set_xml_processor(_without_textures)
         original._initialize_sim(env, xml_string)
         model = env.sim.model._model
-        # What a reset moves (cabinets, stoves) and what an episode lights (a stove's plate).
+        # Poses that a reset changes (cabinets, stoves), and colours (a stove's plate).
         fields = (model.body_pos, model.body_quat, model.site_rgba)
         env.compiled_fields = [(values, values.copy()) for values in fields]
 
-    # LIBERO compares the class's name with the BDDL file's.
+    # Keep the name: LIBERO compares it with the BDDL file's.
     return type(original.__name__, (original,), {"_initialize_sim": initialize_sim})
 
 
@@ -93,7 +93,7 @@ def _without_textures(xml: str) -> str:
 
 @contextmanager
 def global_randomness(seed: int) -> Iterator[None]:
-    """Seed numpy's global generator, which LIBERO draws from, and leave it as it was."""
+    """Seed numpy's global generator, which LIBERO uses, and restore it afterwards."""
     before = np.random.get_state()
     np.random.seed(seed)
     try:
@@ -103,7 +103,7 @@ def global_randomness(seed: int) -> Iterator[None]:
 
 
 def _import_robosuite_macros() -> None:
-    """Load robosuite's settings ahead of robosuite, to change those that act during its import."""
+    """Load robosuite's settings before robosuite, to change those that its import uses."""
     package = importlib.util.find_spec("robosuite")
     assert package is not None
     assert package.origin is not None
@@ -116,6 +116,6 @@ def _import_robosuite_macros() -> None:
     macros.FILE_LOGGING_LEVEL = None
     macros.MUJOCO_GPU_RENDERING = False  # it would overwrite MUJOCO_GL
     sys.modules["robosuite.macros"] = macros
-    # An empty file of own settings is what robosuite complains about not having.
+    # An empty module of private settings stops robosuite's warning that there is none.
     name = "robosuite.macros_private"
     sys.modules.setdefault(name, types.ModuleType(name))

@@ -1,1 +1,1 @@
-"""Meta-World v3."""
+"""Meta-World v3 (Yu et al., 2019)."""

@@ -49,9 +49,9 @@ CAMERAS = ("corner", "corner2", "corner3", "corner4", "topview", "behindGripper"
 
 LEROBOT = {
     "fps": LerobotFlag((FPS,), f"Meta-World is controlled {FPS} times a second; see --video.fps"),
-    "multitask_eval": LerobotFlag(None, "--env.task names the tasks to play, one or several"),
+    "multitask_eval": LerobotFlag(None, "--env.task names the tasks to run, one or several"),
 }
-"""Its flags in LeRobot that are none here."""
+"""LeRobot's flags that Proctor does not have."""
 _ROWS = {row.name: row for row in TASKS}
 _GROUPS = {"mt50": tuple(_ROWS), **SPLITS}
 
@@ -60,7 +60,7 @@ _GROUPS = {"mt50": tuple(_ROWS), **SPLITS}
 class MetaworldConfig(RenderedConfig):
     """Flags of Meta-World."""
 
-    type: str = field(default="metaworld", metadata={"help": "which benchmark"})
+    type: str = field(default="metaworld", metadata={"help": "name of the benchmark"})
     task: str = field(
         default="mt50",
         metadata={"help": "tasks, splits (easy, medium, hard, very_hard) or mt50, comma-separated"},
@@ -73,7 +73,7 @@ class MetaworldConfig(RenderedConfig):
         default=None,
         metadata={"help": "camera to feature name, as {corner2: top} for observation.images.top"},
     )
-    episode_length: int = field(default=500, metadata={"help": "most steps of an episode"})
+    episode_length: int = field(default=500, metadata={"help": "maximum steps per episode"})
 
 
 class Metaworld(ListedTasks):
@@ -92,7 +92,7 @@ class Metaworld(ListedTasks):
         self._tasks = unique_tasks(_selected_tasks(config))
 
     def features(self) -> dict[str, Feature]:
-        """Return the cameras' images, the 4 numbers of the hand, and all 39 of the world."""
+        """Return the cameras' images, the hand's 4 numbers, and Meta-World's 39 numbers."""
         shape = self._render_settings.shape
         offered = {key: Feature(FeatureKind.VISUAL, shape, "uint8") for key in self._camera_of}
         if self._config.state_is_offered:
@@ -116,13 +116,13 @@ class Metaworld(ListedTasks):
         }
 
     def preflight(self, keys: Sequence[str]) -> dict[str, str]:
-        """Check that Meta-World is installed and, where ``keys`` holds images, that GL works."""
+        """Check that Meta-World is installed and, if ``keys`` has images, that GL works."""
         if any(importlib.util.find_spec(module) is None for module in ("metaworld", "mujoco")):
             raise MissingExtra("Meta-World", "metaworld")
         return gl_variables(needed=any(key in self._camera_of for key in keys))
 
     def make_sim(self, task: Task) -> Sim:
-        """Build the simulator of ``task``. No GL context is opened before the first image."""
+        """Make the simulator of ``task``; the first image opens its GL context."""
         return MetaworldSim(task, self._camera_of, self._render_settings)
 
     def expert(self, task: Task) -> Expert:
@@ -131,7 +131,7 @@ class Metaworld(ListedTasks):
 
 
 class _Script:
-    """One of Meta-World's policies, imported when first asked: the parent only checks names."""
+    """A scripted policy of Meta-World; the first call imports it, since the parent needs none."""
 
     def __init__(self, policy: str) -> None:
         self._name = policy
@@ -141,7 +141,7 @@ class _Script:
         if self._policy is None:
             from metaworld import policies
 
-            # The scripts ask for more than the environment allows and say so, once per process.
+            # The scripts request more than the environment allows, and warn once per process.
             warnings.filterwarnings("ignore", "Constant.s. may be too high", UserWarning)
             self._policy = getattr(policies, self._name)()
         return np.asarray(self._policy.get_action(observation[ENVIRONMENT_STATE]))
@@ -166,7 +166,7 @@ def _camera_protocol(camera: str) -> dict[str, Any]:
 
 
 def _selected_tasks(config: MetaworldConfig) -> Iterator[Task]:
-    """Yield the tasks of all groups that are named."""
+    """Yield the tasks of all groups in ``--env.task``."""
     for item in split_names(config.task, flag="task"):
         suite, names = _group(item)
         rows = [(name, _ROWS[name].instruction) for name in names]
@@ -174,7 +174,7 @@ def _selected_tasks(config: MetaworldConfig) -> Iterator[Task]:
 
 
 def _group(item: str) -> tuple[str, tuple[str, ...]]:
-    """Return the suite that ``item`` names and its tasks, in the order of their ids."""
+    """Return the suite that ``item`` names, and its tasks in the order of their ids."""
     name = item.removeprefix("metaworld-")
     if name in _GROUPS:
         return name, _GROUPS[name]
@@ -184,7 +184,7 @@ def _group(item: str) -> tuple[str, tuple[str, ...]]:
     short_names = [known.removesuffix("-v3") for known in _ROWS]
     near = did_you_mean(name, [*_ROWS, *short_names, *_GROUPS])
     hint = near or f" (choose {', '.join(_GROUPS)} or a task such as reach-v3)"
-    raise UsageError(f"metaworld has no task {item!r}{hint}")
+    raise UsageError(f"metaworld has no task {item!r}{hint}", code="env.unknown-task")
 
 
 PLUGIN = BenchmarkPlugin(

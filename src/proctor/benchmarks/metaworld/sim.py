@@ -1,4 +1,4 @@
-"""One Meta-World simulator: the environment as it comes, made to forget and to render lazily."""
+"""Meta-World simulator with complete resets, rendered only for observations."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from proctor.benchmarks.mujoco.world import world_state
 from proctor.features import ENVIRONMENT_STATE, STATE, Array, Observation
 from proctor.types import EpisodeSpec, StepResult, Task
 
-# LeRobot moves this one camera closer; every public Meta-World checkpoint was trained on that view.
+# LeRobot moves this camera closer; every public Meta-World checkpoint was trained on that view.
 MOVED_CAMERAS = {"corner2": (0.75, 0.075, 0.7)}
-# These hang upside down in the XML, so their pictures are turned by 180 degrees. (LeRobot turns
-# corner2 only; the others come out of it with the arm standing on the ceiling.)
+# These are upside down in the XML, so their images are rotated by 180 degrees. (LeRobot rotates
+# corner2 only, and returns the others upside down.)
 ROTATED_CAMERAS = frozenset({"corner", "corner2", "corner3", "corner4"})
 
 
 class MetaworldSim:
-    """One Meta-World environment whose resets forget everything that came before."""
+    """A Meta-World environment whose resets restore the state of a new environment."""
 
     def __init__(
         self, task: Task, camera_of: dict[str, str], render_settings: RenderSettings
@@ -32,20 +32,20 @@ class MetaworldSim:
         self._env = _make_env(task)
         self._render_settings = render_settings
         self._camera_of = camera_of
-        self._pristine = _Pristine(self._env)
+        self._initial_state = _InitialState(self._env)
         self._renderer: CameraRenderer | None = None
-        # Kept because asking the environment again would change it (its frame stacking).
+        # Stored, because another observation call would change the environment's frame stack.
         self._numbers = np.zeros(39)
 
     def reset(self, spec: EpisodeSpec) -> None:
-        """Put the world where a fresh environment seeded with the spec's seed would be."""
-        self._pristine.restore()
+        """Reset to the state of a new environment that is seeded with the spec's seed."""
+        self._initial_state.restore()
         self._env.seed(spec.seed)
         self._numbers, _ = self._env.reset()
 
     def step(self, action: Array) -> StepResult:
         """Advance the world by one action (Meta-World clips it)."""
-        # float32 as the action space says: a double would move the hand by other last bits.
+        # float32 as in the action space: float64 would change the last bits of the hand's motion.
         self._numbers, reward, _, _, info = self._env.step(np.asarray(action, dtype=np.float32))
         with proctor_code():
             success = bool(info["success"])
@@ -57,7 +57,7 @@ class MetaworldSim:
             return {key: self._observe(key) for key in keys}
 
     def physics(self) -> Array:
-        """Return joints, speeds, and the poses of bodies and sites."""
+        """Return joint positions and velocities, and the poses of bodies and sites."""
         return world_state(self._env.data)
 
     def close(self) -> None:
@@ -80,25 +80,25 @@ class MetaworldSim:
         if self._renderer is None:
             self._renderer = CameraRenderer(self._env.model, self._render_settings)
         pixels = self._renderer.render(self._env.data, camera)
-        return _turned(pixels) if camera in ROTATED_CAMERAS else pixels
+        return _rotate_180(pixels) if camera in ROTATED_CAMERAS else pixels
 
 
-def _turned(picture: Array) -> Array:
-    """Return ``picture`` turned by 180 degrees.
+def _rotate_180(image: Array) -> Array:
+    """Return ``image`` rotated by 180 degrees.
 
-    Channel by channel: numpy takes 8 times as long to copy triples backwards.
+    Channel by channel: numpy takes 8 times as long to copy RGB triples backwards.
     """
-    turned = np.empty_like(picture)
-    for channel in range(picture.shape[-1]):
-        turned[..., channel] = picture[::-1, ::-1, channel]
-    return turned
+    rotated = np.empty_like(image)
+    for channel in range(image.shape[-1]):
+        rotated[..., channel] = image[::-1, ::-1, channel]
+    return rotated
 
 
-class _Pristine:
-    """A new environment as it was before its first reset, to go back to before every other one.
+class _InitialState:
+    """State of a new environment before its first reset, restored before every reset.
 
-    Meta-World's ``reset`` starts from whatever the last episode left: it reads object heights from
-    the old physics state, moves bodies and sites of the model, and keeps per-task attributes.
+    Meta-World's own ``reset`` depends on the last episode: it reads object heights from the old
+    physics state, moves bodies and sites of the model, and keeps per-task attributes.
     """
 
     def __init__(self, env: Any) -> None:
@@ -107,13 +107,13 @@ class _Pristine:
         self._attributes = {name: _own_copy(value) for name, value in vars(env).items()}
 
     def restore(self) -> None:
-        """Give the environment its first state back: model, physics and Python attributes."""
+        """Restore the environment's model, physics and Python attributes."""
         import mujoco
 
         env = self._env
-        for values, pristine in self._fields:
-            np.copyto(values, pristine)
-        # In place, as the constructor did: some attributes are views into this very MjData.
+        for values, initial in self._fields:
+            np.copyto(values, initial)
+        # In place, as the constructor does: some attributes are views into this MjData.
         mujoco.mj_resetData(env.model, env.data)
         mujoco.mj_forward(env.model, env.data)
         attributes = vars(env)
@@ -122,14 +122,14 @@ class _Pristine:
 
 
 def _changeable_fields(model: Any) -> list[Array]:
-    """Return the model's arrays (as live views), without the bulk that comes from asset files."""
-    bulk = ("_", "bvh_", "mesh_", "names", "tex_")
-    values = [getattr(model, name) for name in dir(model) if not name.startswith(bulk)]
+    """Return the model's arrays (as live views), without the large ones from asset files."""
+    skipped = ("_", "bvh_", "mesh_", "names", "tex_")
+    values = [getattr(model, name) for name in dir(model) if not name.startswith(skipped)]
     return [value for value in values if isinstance(value, np.ndarray) and value.size]
 
 
 def _own_copy(value: Any) -> Any:
-    """Return a copy of a container of numbers; anything else, and views into MuJoCo, as it is."""
+    """Return a copy of a container of numbers; other values and views into MuJoCo unchanged."""
     if isinstance(value, np.ndarray) and value.base is None:
         return value.copy()
     if isinstance(value, dict):
@@ -140,19 +140,19 @@ def _own_copy(value: Any) -> Any:
 
 
 def _make_env(task: Task) -> Any:
-    """Build the task's environment as MT1 would, less the 50 resets MT1 draws its goals with."""
+    """Make the task's environment as MT1 does, without the 50 resets that draw MT1's goals."""
     from metaworld import Task as MetaworldTask
     from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 
     log_mujoco_warnings()
     original = ALL_V3_ENVIRONMENTS[task.name]
     env = type(original.__name__, (original,), {"touching_object": _touching_object})()
-    # The frozen goal is never used (unfrozen below); partially_observable hides the goal.
+    # The goal is never used (unfrozen below); partially_observable=True would hide the goal.
     goal = {"env_cls": original, "rand_vec": None, "partially_observable": False}
     env.set_task(MetaworldTask(env_name=task.name, data=pickle.dumps(goal)))
     env._freeze_rand_vec = False
     env.seeded_rand_vec = True
-    # Meta-World refuses to step past this; the horizon is the caller's.
+    # Meta-World refuses to step past this limit; the caller has the horizon.
     env.max_path_length = max(env.max_path_length, task.max_steps)
     for camera, position in MOVED_CAMERAS.items():
         env.model.camera(camera).pos[:] = position
@@ -160,15 +160,15 @@ def _make_env(task: Task) -> Any:
 
 
 def _touching_object(env: Any, object_geom_id: int) -> bool:
-    """Return whether both finger pads press on the object, as ``SawyerXYZEnv.touching_object``.
+    """Return whether both finger pads touch the object, as ``SawyerXYZEnv.touching_object``.
 
-    Meta-World walks through all contacts in Python, twice, which is a third of a step's time.
+    Meta-World loops over all contacts in Python, twice, which takes a third of a step's time.
     """
     contact, forces = env.data.contact, env.data.efc_force
     on_object = (contact.geom == object_geom_id).any(axis=1)
     for pad in ("leftpad_geom", "rightpad_geom"):
         on_pad = (contact.geom == env.data.geom(pad).id).any(axis=1)
-        # The built-in sum adds in Meta-World's order, so the last bits agree too.
+        # The built-in sum adds in Meta-World's order, so the last bits agree.
         if not sum(forces[contact.efc_address[on_object & on_pad]]) > 0:
             return False
     return True

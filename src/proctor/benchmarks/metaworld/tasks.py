@@ -1,7 +1,7 @@
 """The 50 tasks of Meta-World: their ids, names, splits, instructions and scripted policies.
 
-Ids, instructions and splits are those of LeRobot's ``metaworld_config.json``, so that results and
-datasets name the same things. Data only.
+Ids, instructions and splits are those of LeRobot's ``metaworld_config.json``, so results and
+datasets use the same names. Data only.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from typing import NamedTuple
 
 
 class MetaworldTask(NamedTuple):
-    """One task as Meta-World and LeRobot know it."""
+    """A task: Meta-World's name, and LeRobot's id, split and instruction."""
 
     task_id: int
     name: str
     split: str
     instruction: str
     policy: str
-    """The class in ``metaworld.policies`` that solves the task."""
+    """Class in ``metaworld.policies`` that solves the task."""
 
 
-# One row a task, however wide.
+# One row per task, however wide.
 # ruff: noqa: E501
 # fmt: off
 TASKS: tuple[MetaworldTask, ...] = (

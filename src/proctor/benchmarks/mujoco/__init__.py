@@ -1,1 +1,1 @@
-"""What benchmarks on MuJoCo share."""
+"""Shared code of benchmarks on MuJoCo."""

@@ -1,4 +1,4 @@
-"""Where MuJoCo's warnings go."""
+"""Logging of MuJoCo's warnings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _log = logging.getLogger(__name__)
 
 
 def log_mujoco_warnings() -> None:
-    """Log them; left alone, MuJoCo writes MUJOCO_LOG.TXT into whatever folder it runs in."""
+    """Log MuJoCo's warnings; by default it writes MUJOCO_LOG.TXT into the working directory."""
     import mujoco
 
     mujoco.set_mju_user_warning(_log.warning)

@@ -1,4 +1,4 @@
-"""How pictures of a MuJoCo world are drawn: their size, and how fine its shadows are."""
+"""Render settings of MuJoCo benchmarks: image size and shadow map."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LARGEST_SHADOW_MAP = 16384
 
 @dataclass(frozen=True)
 class RenderSettings:
-    """One size for all cameras of a world, and how fine its shadows are; None: as they are."""
+    """Image size of all cameras, and side of the shadow map (None: the model's own)."""
 
     height: int
     width: int
@@ -22,12 +22,12 @@ class RenderSettings:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Of one picture: height, width, channels."""
+        """Shape of an image: height, width, channels."""
         return (self.height, self.width, 3)
 
 
 class ObservationType(Enum):
-    """What a policy is offered: pictures, and the robot's state or not."""
+    """Observations that policies get: images, with or without the robot's state."""
 
     PIXELS = "pixels"
     PIXELS_AGENT_POS = "pixels_agent_pos"
@@ -35,11 +35,11 @@ class ObservationType(Enum):
 
 @dataclass
 class RenderedConfig(BenchmarkConfig):
-    """Flags of every benchmark whose pictures MuJoCo draws."""
+    """Flags of every benchmark that MuJoCo renders."""
 
     obs_type: ObservationType | None = field(
         default=None,
-        metadata={"help": "pixels: policies see no robot state (default: pixels_agent_pos)"},
+        metadata={"help": "pixels: policies get no robot state (default: pixels_agent_pos)"},
     )
     observation_height: int = field(default=480, metadata={"help": "image height in pixels"})
     observation_width: int = field(default=480, metadata={"help": "image width in pixels"})
@@ -47,20 +47,20 @@ class RenderedConfig(BenchmarkConfig):
         default=None,
         metadata={
             "help": "side of the shadow map, as 4096, 2048 or 1024; 0: no shadows (default: the "
-            "world's own, which published policies were trained on)"
+            "model's own, on which published policies were trained)"
         },
     )
 
     @property
     def state_is_offered(self) -> bool:
-        """Whether policies see the robot's state."""
+        """Whether policies get the robot's state."""
         return self.obs_type is not ObservationType.PIXELS
 
     def render_settings(self) -> RenderSettings:
-        """Return how pictures are drawn.
+        """Return the render settings.
 
         Raises:
-            UsageError: a size is none.
+            UsageError: a size is out of range.
         """
         require_positive("observation_height", self.observation_height, LARGEST_SIDE)
         require_positive("observation_width", self.observation_width, LARGEST_SIDE)
@@ -68,6 +68,7 @@ class RenderedConfig(BenchmarkConfig):
         if side is not None and (side < 0 or side > _LARGEST_SHADOW_MAP or side & (side - 1)):
             raise UsageError(
                 f"--env.shadow_map must be a power of two up to {_LARGEST_SHADOW_MAP}, or 0 for "
-                f"no shadows, not {side}"
+                f"no shadows, not {side}",
+                code="flag.out-of-range",
             )
         return RenderSettings(self.observation_height, self.observation_width, side)

@@ -1,4 +1,4 @@
-"""Off-screen rendering of MuJoCo worlds: which GL backend works, and pictures from a camera."""
+"""Off-screen rendering of MuJoCo worlds, through the chosen GL backend."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GL_MODULES = {"egl": "mujoco.egl", "osmesa": "mujoco.osmesa", "cgl": "mujoco.cg
 
 
 class CameraRenderer:
-    """Pictures of one MuJoCo world at one size. Owns a GL context until closed."""
+    """Renders images of one MuJoCo world at one size. Owns a GL context until closed."""
 
     def __init__(
         self, model: Any, settings: RenderSettings, hidden_groups: Sequence[int] = ()
@@ -34,7 +34,7 @@ class CameraRenderer:
         self._option.geomgroup[list(hidden_groups)] = 0
 
     def render(self, data: Any, camera: str) -> Array:
-        """Return what ``camera`` sees in ``data``, uint8 [H, W, 3]."""
+        """Return the image of ``camera`` in ``data``, uint8 [H, W, 3]."""
         self._renderer.update_scene(data, camera, self._option)
         pixels: Array = self._renderer.render()
         return pixels
@@ -45,7 +45,7 @@ class CameraRenderer:
 
 
 def release_pages(array: Array) -> None:
-    """Give the memory under ``array`` back where the system can; it reads as zeros from then on."""
+    """Return the memory pages of ``array`` to the system if it can; they then read as zeros."""
     if not hasattr(mmap, "MADV_DONTNEED"):
         return
     page = mmap.PAGESIZE
@@ -59,8 +59,8 @@ def release_pages(array: Array) -> None:
 def _bind_gl_context(backend: str) -> None:
     """Make MuJoCo render through ``backend``.
 
-    MuJoCo binds a backend when it is first imported, from the MUJOCO_GL of that moment; a process
-    that imported it before MUJOCO_GL was set has another backend, or none.
+    MuJoCo binds a backend at its first import, by the MUJOCO_GL of that moment. A process that
+    imported it before MUJOCO_GL was set has another backend, or none.
     """
     from mujoco import gl_context
 

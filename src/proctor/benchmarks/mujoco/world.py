@@ -1,4 +1,4 @@
-"""Where a MuJoCo world is: what its simulators tell of themselves, for the digest."""
+"""Physics state of a MuJoCo world, for digests."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from proctor.features import Array
 
 
 def world_state(data: Any) -> Array:
-    """Return all that moves and all that a reset places, of an MjData: float64, a copy.
+    """Return a copy of everything that moves or that a reset places in an MjData, float64.
 
-    Joints do not tell everything: fixtures and goals are placed by changing the model, and show in
-    the poses of bodies and sites only.
+    Joints are not enough: fixtures and goals are placed by changing the model, which shows only in
+    the poses of bodies and sites.
     """
     parts = (data.qpos, data.qvel, data.xpos, data.xquat, data.site_xpos)
     return np.concatenate([np.ravel(part) for part in parts], dtype=np.float64)

@@ -28,14 +28,14 @@ from proctor.types import Task
 
 FPS = 10
 LEROBOT = {"fps": LerobotFlag((FPS,), f"PushT is controlled {FPS} times a second; see --video.fps")}
-"""Its flags in LeRobot that are none here."""
+"""LeRobot's flags that Proctor does not have."""
 
 _SUITE, _TASK = "pusht", "PushT-v0"
 _INSTRUCTION = "Push the T-shaped block onto the T-shaped target."
 
 
 class ObsType(Enum):
-    """What a policy is offered, by the names of gym-pusht."""
+    """Observations that policies get, by gym-pusht's names."""
 
     PIXELS_AGENT_POS = "pixels_agent_pos"
     ENVIRONMENT_STATE_AGENT_POS = "environment_state_agent_pos"
@@ -52,24 +52,24 @@ _NOT_OFFERED = {
 class PushTConfig(BenchmarkConfig):
     """Flags of PushT."""
 
-    type: str = field(default="pusht", metadata={"help": "which benchmark"})
+    type: str = field(default="pusht", metadata={"help": "name of the benchmark"})
     task: str = field(default=_TASK, metadata={"help": "only: PushT-v0"})
     obs_type: ObsType = field(
         default=ObsType.PIXELS_AGENT_POS,
         metadata={
-            "help": "the image and the finger's place, the block's corners and that place, or the "
-            "image alone"
+            "help": "observations: image and finger position, block corners and finger position, "
+            "or image only"
         },
     )
     observation_height: int = field(default=96, metadata={"help": "image height in pixels"})
     observation_width: int = field(default=96, metadata={"help": "image width in pixels"})
     visualization_height: int = field(
-        default=384, metadata={"help": "height of videos"} | PRESENTATION
+        default=384, metadata={"help": "height of videos in pixels"} | PRESENTATION
     )
     visualization_width: int = field(
-        default=384, metadata={"help": "width of videos"} | PRESENTATION
+        default=384, metadata={"help": "width of videos in pixels"} | PRESENTATION
     )
-    episode_length: int = field(default=300, metadata={"help": "most steps of an episode"})
+    episode_length: int = field(default=300, metadata={"help": "maximum steps per episode"})
 
 
 class PushT(ListedTasks):
@@ -100,21 +100,23 @@ class PushT(ListedTasks):
             require_positive(name, getattr(config, name))
         for name in split_names(config.task, flag="task"):
             if name.removeprefix("gym_pusht/") not in (_SUITE, _TASK):
-                raise UsageError(f"pusht has no task {name!r} (choose {_TASK})")
+                raise UsageError(
+                    f"pusht has no task {name!r} (choose {_TASK})", code="env.unknown-task"
+                )
         ids_in_group(_SUITE, 1, config.task_ids)
         self._config = config
         self._tasks = [Task(_SUITE, 0, _TASK, _INSTRUCTION, config.episode_length, FPS)]
 
     def features(self) -> dict[str, Feature]:
-        """Return the image, the finger's place, the block's corners, and the picture for videos."""
+        """Return the image, the finger's position, the block's corners, and the video image."""
         config = self._config
-        seen = (config.observation_height, config.observation_width, 3)
-        filmed = (config.visualization_height, config.visualization_width, 3)
+        observed = (config.observation_height, config.observation_width, 3)
+        video = (config.visualization_height, config.visualization_width, 3)
         features = {
-            IMAGE: Feature(FeatureKind.VISUAL, seen, "uint8"),
+            IMAGE: Feature(FeatureKind.VISUAL, observed, "uint8"),
             STATE: Feature(FeatureKind.STATE, (2,), "float32"),
             ENVIRONMENT_STATE: Feature(FeatureKind.ENV, (16,), "float32"),
-            FILM: Feature(FeatureKind.FILM, filmed, "uint8"),
+            FILM: Feature(FeatureKind.FILM, video, "uint8"),
         }
         hidden = _NOT_OFFERED.get(config.obs_type, ())
         return {key: feature for key, feature in features.items() if key not in hidden}
@@ -134,31 +136,34 @@ class PushT(ListedTasks):
         }
 
     def preflight(self, keys: Sequence[str]) -> dict[str, str]:
-        """Check that gym-pusht and its OpenCV load. Pictures are drawn without a GL context."""
+        """Check that gym-pusht is installed and OpenCV loads; rendering needs no GL context."""
         if any(importlib.util.find_spec(module) is None for module in ("gym_pusht", "pymunk")):
             raise MissingExtra("gym-pusht", "pusht")
         try:
-            importlib.import_module("cv2")  # linked to system libraries that pip does not bring
+            importlib.import_module("cv2")  # needs system libraries that pip does not install
         except ImportError as error:
             raise UsageError(
                 f"OpenCV, which PushT needs, does not load ({error}); "
-                "run: apt-get install libgl1 libglib2.0-0"
+                "run: apt-get install libgl1 libglib2.0-0",
+                code="env.broken-install",
             ) from None
         return {}
 
     def make_sim(self, task: Task) -> Sim:
-        """Build the simulator."""
+        """Make the simulator."""
         from proctor.benchmarks.pusht.sim import PushTSim
 
         config = self._config
         return PushTSim(
-            seen=(config.observation_height, config.observation_width),
-            filmed=(config.visualization_height, config.visualization_width),
+            observation_size=(config.observation_height, config.observation_width),
+            video_size=(config.visualization_height, config.visualization_width),
         )
 
     def expert(self, task: Task) -> Expert:
-        """There is none."""
-        raise UsageError("pusht has no scripted policy; choose another --policy.type")
+        """Refuse: PushT has no expert."""
+        raise UsageError(
+            "pusht has no scripted policy; choose another --policy.type", code="env.no-expert"
+        )
 
 
 PLUGIN = BenchmarkPlugin(

@@ -1,4 +1,4 @@
-"""One PushT simulator: gym-pusht's world, drawn only when somebody looks."""
+"""PushT simulator: gym-pusht's world, rendered only for observations."""
 
 from __future__ import annotations
 
@@ -14,51 +14,51 @@ from proctor.types import EpisodeSpec, StepResult
 
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 
-# Only now: pygame, which it imports, has been told not to greet.
+# After the variable is set: pygame, which gym-pusht imports, prints a greeting otherwise.
 from gym_pusht.envs.pusht import PushTEnv
 
 
 class _World(PushTEnv):  # type: ignore[misc]  # it comes without types
-    """gym-pusht's environment without the observation it makes after every step."""
+    """gym-pusht's environment without the observation after every step."""
 
     def get_obs(self) -> None:
-        """Observe nothing: a step must not draw."""
+        """Return nothing: a step must not render."""
 
 
 class PushTSim:
-    """One PushT world. A reset makes a new physics space, so nothing is left of the last episode.
+    """One PushT world. A reset makes a new physics space, so episodes are independent.
 
     Sizes are (height, width).
     """
 
-    def __init__(self, seen: tuple[int, int], filmed: tuple[int, int]) -> None:
+    def __init__(self, observation_size: tuple[int, int], video_size: tuple[int, int]) -> None:
         self._env: Any = _World(
             obs_type="environment_state_agent_pos",
-            observation_height=seen[0],
-            observation_width=seen[1],
-            visualization_height=filmed[0],
-            visualization_width=filmed[1],
+            observation_height=observation_size[0],
+            observation_width=observation_size[1],
+            visualization_height=video_size[0],
+            visualization_width=video_size[1],
         )
 
     def reset(self, spec: EpisodeSpec) -> None:
-        """Put finger and block where the spec's seed says."""
-        self._env._last_action = None  # drawn in videos, and kept by gym-pusht's reset
+        """Place finger and block by the spec's seed."""
+        self._env._last_action = None  # gym-pusht draws it in videos and does not reset it
         self._env.reset(seed=spec.seed)
 
     def step(self, action: Array) -> StepResult:
-        """Pull the finger towards ``action`` for a tenth of a second."""
+        """Pull the finger towards ``action`` for 0.1 s."""
         _, reward, terminated, _, info = self._env.step(np.asarray(action, dtype=np.float32))
         with proctor_code():
             solved = bool(info["is_success"])
             return StepResult(float(reward), success=solved, terminated=bool(terminated))
 
     def observe(self, keys: Sequence[str]) -> Observation:
-        """Return the current observation for ``keys``; image keys draw."""
+        """Return the current observation for ``keys``; image keys render."""
         with proctor_code():
             return {key: self._observe(key) for key in keys}
 
     def physics(self) -> Array:
-        """Return place, angle and speed of the finger and the block."""
+        """Return position, angle and velocity of finger and block."""
         agent, block = self._env.agent, self._env.block
         return np.array(
             [

@@ -1,1 +1,1 @@
-"""ACT conditioned on language."""
+"""ACT (Zhao et al., 2023) conditioned on language."""

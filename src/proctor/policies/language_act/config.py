@@ -1,7 +1,7 @@
 """Config and plug-in of ACT conditioned on language: one policy for many tasks.
 
-Tasks share scenes, so images alone do not tell which task is meant. The network is in network.py.
-No torch here: `--help` reads configs.
+Tasks share scenes, so images alone do not identify the task. The network is in network.py. No torch
+here: `--help` reads configs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings
 from proctor.policies.lerobot.shared_fields import setting, training_setting
 
 WORDS = "words"
-"""The network's input with the hashed word pieces of an instruction."""
+"""Key of the network's input with the hashed word pieces of an instruction."""
 _MOST_SHIFT = 64
 
 
@@ -72,13 +72,13 @@ class LanguageActConfig(ActConfig):
         0.1, "augmentation: probability that a word of the instruction is dropped"
     )
     text_encoding: int = field(default=NEWEST_ENCODING, metadata=NOT_A_FLAG | PRESENTATION)
-    """How words become numbers; no part of the fingerprint, since config.json is hashed."""
+    """Version of the text encoding; not in the fingerprint, since config.json is hashed."""
 
     values_in_old_files: ClassVar[Mapping[str, Any]] = {"text_encoding": 1}
 
     @property
     def most_words(self) -> int:
-        """How many words and punctuation marks the network is given."""
+        """Maximum number of words and punctuation marks of an instruction."""
         return TEXT_ENCODINGS[self.text_encoding].most_words
 
     def encode_instruction(self, instruction: str) -> dict[str, Array]:
@@ -86,7 +86,7 @@ class LanguageActConfig(ActConfig):
         return {WORDS: TEXT_ENCODINGS[self.text_encoding].read(instruction)}
 
     def instruction_key(self, read: Mapping[str, Array]) -> Hashable:
-        """Return the weights of the pieces: their order is lost in the mean."""
+        """Return the weights of the pieces; the mean over words ignores their order."""
         return piece_weights(read[WORDS])
 
     def training_preset(self) -> TrainingPreset:
@@ -105,30 +105,54 @@ class LanguageActConfig(ActConfig):
         return TrainingPreset(optimizer, schedule)
 
     def validate(self) -> None:
-        """Check its own fields too."""
+        """Also check the fields that ACT does not have."""
         if self.text_encoding not in TEXT_ENCODINGS:
-            raise UsageError(f"text_encoding is {self.text_encoding}: Proctor is too old for it")
+            raise UsageError(
+                f"text_encoding is {self.text_encoding}: this Proctor is too old for it; upgrade",
+                code="checkpoint.too-new",
+            )
         super().validate()
         if self.pretrained_backbone_weights is not None:
-            raise UsageError("language_act's image encoder has no pretrained weights (say null)")
+            raise UsageError(
+                "language_act's image encoder has no pretrained weights; set "
+                "pretrained_backbone_weights to null",
+                code="policy.unsupported-field",
+            )
         if not 0 <= self.random_shift <= _MOST_SHIFT:
-            raise UsageError(f"random_shift is {self.random_shift} (choose 0-{_MOST_SHIFT})")
+            raise UsageError(
+                f"random_shift is {self.random_shift} (choose 0-{_MOST_SHIFT})",
+                code="policy.out-of-range",
+            )
         if self.crop is not None:
             self._check_crop(self.crop)
         if self.state_noise < 0:
-            raise UsageError(f"state_noise is {self.state_noise:g} (choose 0 or more)")
+            raise UsageError(
+                f"state_noise is {self.state_noise:g} (choose 0 or more)",
+                code="policy.out-of-range",
+            )
         if not 0 <= self.word_dropout < 1:
-            raise UsageError(f"word_dropout is {self.word_dropout:g} (choose from 0 to below 1)")
+            raise UsageError(
+                f"word_dropout is {self.word_dropout:g} (choose from 0 to below 1)",
+                code="policy.out-of-range",
+            )
         if self.scheduler_warmup_steps < 0:
-            raise UsageError(f"scheduler_warmup_steps is {self.scheduler_warmup_steps}")
+            raise UsageError(
+                f"scheduler_warmup_steps is {self.scheduler_warmup_steps}",
+                code="policy.out-of-range",
+            )
 
     def _check_crop(self, crop: list[int]) -> None:
         if len(crop) != 4 or min(crop[:2]) < 0 or min(crop[2:]) < 1:
-            raise UsageError(f"crop is {crop}, expected [top, left, height, width]")
+            raise UsageError(
+                f"crop is {crop}, expected [top, left, height, width]", code="policy.invalid-shape"
+            )
         for key in self.cameras:
             _, height, width = channels_first(self.input_features[key])
             if crop[0] + crop[2] > height or crop[1] + crop[3] > width:
-                raise UsageError(f"crop {crop} leads out of {key}, which is {height}x{width}")
+                raise UsageError(
+                    f"crop {crop} is not inside {key}, which is {height}x{width}",
+                    code="policy.crop-too-large",
+                )
 
 
 PLUGIN = CheckpointPlugin(

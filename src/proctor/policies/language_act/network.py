@@ -1,12 +1,12 @@
 """ACT conditioned on language: ACT with a sentence embedding and a FiLM image encoder.
 
-    instruction ─▶ pieces of words ─▶ embeddings ─▶ mean ─▶ MLP ─▶ sentence
-                                                                   ├─▶ a token for the encoder
-    images ─▶ trunk, each block scaled and shifted by the sentence ┘   (FiLM, Perez et al., 2018)
+    instruction ─▶ word pieces ─▶ embeddings ─▶ mean ─▶ MLP ─▶ sentence
+                                                               ├─▶ a token for ACT's encoder
+    images ─▶ ResNet, each block scaled and shifted by FiLM ───┘   (FiLM, Perez et al., 2018)
 
-The trunk is a ResNet without normalisation layers that trains from random weights: every block is
-initialised as the identity (De & Smith, 2020), and FiLM provides the bias. It uses the
-channels_last memory format, the fastest on GPUs. docs/training.md compares it with normalisation.
+The ResNet has no normalisation layers and trains from random weights: every block is initialised as
+the identity (De & Smith, 2020), and FiLM provides the bias. It uses the channels_last memory
+format, the fastest on GPUs. docs/training.md compares it with normalisation.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from proctor.policies.language_act.text_encoding import BUCKETS
 from proctor.policies.runtime.network import NoiseSpec
 
 SENTENCE = "sentence"
+"""Key of the sentence embedding, computed once, among the inputs."""
 SHIFT, JITTER, WORD_DROP = "shift", "jitter", "heard"
+"""Keys of the random numbers of augmentation: image shifts, state noise, dropped words."""
 WIDTHS = (64, 128, 256, OUT_CHANNELS)
 
 
 class LanguageAct(Act):
-    """The network; parameters that ACT has too keep ACT's names."""
+    """The network; parameters that ACT has keep ACT's names."""
 
     config: LanguageActConfig
     n_further_vectors = 1
@@ -71,17 +73,17 @@ class LanguageAct(Act):
 
     def encode_camera(self, inputs: dict[str, Tensor], camera: str) -> Tensor:
         """Return a camera's feature map, conditioned on the sentence."""
-        pictures = inputs[camera]
+        images = inputs[camera]
         if self.config.crop is not None:
             top, left, height, width = self.config.crop
-            pictures = pictures[..., top : top + height, left : left + width]
-        seen: Tensor = self.backbone(pictures, inputs[SENTENCE])
-        return seen
+            images = images[..., top : top + height, left : left + width]
+        features: Tensor = self.backbone(images, inputs[SENTENCE])
+        return features
 
     def loss(
         self, batch: dict[str, Tensor], draws: dict[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return ACT's loss; in training of an augmented batch."""
+        """Return ACT's loss; in training, of an augmented batch."""
         return super().loss(self.augment(batch, draws) if self.training else batch, draws)
 
     def augment(self, batch: dict[str, Tensor], draws: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -91,13 +93,16 @@ class LanguageAct(Act):
             out[camera] = shift_images(batch[camera], draws[SHIFT][:, number], config.random_shift)
         if config.state_dim is not None:
             out[STATE] = batch[STATE] + config.state_noise * draws[JITTER]
-        heard = draws[WORD_DROP] >= config.word_dropout
-        out[WORDS] = batch[WORDS] * heard[..., None]
+        kept = draws[WORD_DROP] >= config.word_dropout
+        out[WORDS] = batch[WORDS] * kept[..., None]
         return out
 
 
 class FilmEncoder(nn.Module):
-    """Images [B, 3, H, W] to a feature map [B, 512, H/16, W/16], rounded up (or H/32)."""
+    """ResNet with FiLM: images [B, 3, H, W] to feature maps [B, 512, H/16, W/16].
+
+    Sizes are rounded up; without dilation they are H/32 and W/32.
+    """
 
     def __init__(self, config: LanguageActConfig) -> None:
         super().__init__()
@@ -124,36 +129,36 @@ class FilmEncoder(nn.Module):
 
 
 class FilmBlock(nn.Module):
-    """Residual block of two convolutions with FiLM by the sentence between them."""
+    """Residual block of two convolutions, with FiLM by the sentence embedding between them."""
 
-    def __init__(self, before: int, width: int, stride: int, told: int) -> None:
+    def __init__(self, before: int, width: int, stride: int, sentence_width: int) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(before, width, 3, stride=stride, padding=1, bias=False)
-        self.film = nn.Linear(told, 2 * width)
+        self.film = nn.Linear(sentence_width, 2 * width)
         self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or before != width:
             self.shortcut = nn.Conv2d(before, width, 1, stride=stride, bias=False)
             nn.init.kaiming_normal_(self.shortcut.weight, nonlinearity="linear")
         nn.init.kaiming_normal_(self.conv1.weight)
-        for begun in (self.film.weight, self.film.bias, self.conv2.weight):
-            nn.init.zeros_(begun)  # a new block is its shortcut, without conditioning
+        for parameter in (self.film.weight, self.film.bias, self.conv2.weight):
+            nn.init.zeros_(parameter)  # a new block is its shortcut, without conditioning
 
     def forward(self, x: Tensor, sentence: Tensor) -> Tensor:
         """Return [B, width, H / stride, W / stride]."""
         scale, shift = self.film(sentence)[..., None, None].chunk(2, 1)
-        told = torch.addcmul(shift, self.conv1(F.relu(x)), 1 + scale)
-        out: Tensor = self.shortcut(x) + self.conv2(F.relu(told))
+        modulated = torch.addcmul(shift, self.conv1(F.relu(x)), 1 + scale)
+        out: Tensor = self.shortcut(x) + self.conv2(F.relu(modulated))
         return out
 
 
-def shift_images(images: Tensor, places: Tensor, most: int) -> Tensor:
-    """Shift each image of [B, 3, H, W] by up to ``most`` pixels; its border is repeated.
+def shift_images(images: Tensor, uniforms: Tensor, most: int) -> Tensor:
+    """Shift each image of [B, 3, H, W] by up to ``most`` pixels; border pixels are repeated.
 
-    ``places`` [B, 2], from 0 to 1, give the shift down and to the right.
+    ``uniforms`` [B, 2] in [0, 1] give the vertical and the horizontal shift.
     """
     rows, height, width = len(images), images.shape[-2], images.shape[-1]
-    by = (places * (2 * most + 1)).long() - most
+    by = (uniforms * (2 * most + 1)).long() - most
     y = (torch.arange(height, device=images.device) + by[:, :1]).clamp(0, height - 1)
     x = (torch.arange(width, device=images.device) + by[:, 1:]).clamp(0, width - 1)
     row = torch.arange(rows, device=images.device)[:, None, None]

@@ -1,12 +1,12 @@
-"""Words as numbers, without a vocabulary: hashes of words, and of their letters in threes.
+"""Text encoding without a vocabulary: hashes of words and of their character trigrams.
 
-So words that were never trained on still share pieces with words that were ("pushing", "push"), and
-nothing has to be kept beside the weights.
+Words that were not in the training data share pieces with words that were ("pushing", "push"). A
+checkpoint needs no tokenizer file.
 
 There are two encodings. A checkpoint names its own (``text_encoding`` in config.json).
 
-    1   letters and digits only, 32 words; a network that averages words cannot tell their order
-    2   punctuation, case, order and what follows the last word too: different texts differ
+    1   letters and digits of 32 words; a network that averages words cannot tell their order
+    2   also punctuation, case, order and words beyond the last: different texts differ
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ import numpy as np
 from proctor.features import Array
 
 MOST_PIECES = 12
-"""Of a word; further letters are known by the hash of the whole word only."""
+"""Maximum pieces of a word; further letters count only in the hash of the whole word."""
 BUCKETS = 4096
-"""Pieces that are told apart; number 0 is no piece."""
+"""Number of hash buckets; 0 is padding."""
 _MOST_WORDS_1, _MOST_WORDS_2 = 32, 64
 _TOKEN = re.compile(r"(\s*)(\w+|[^\w\s])")
 
 
 @dataclass(frozen=True)
 class TextEncoding:
-    """How an instruction becomes an array of pieces, [most_words, MOST_PIECES]."""
+    """Maps an instruction to an array of pieces, int64 [most_words, MOST_PIECES]."""
 
     most_words: int
     read: Callable[[str], Array]
 
 
 def word_pieces(instruction: str) -> Array:
-    """Return the pieces of every word and punctuation mark, filled up with zeros.
+    """Return the pieces of every word and punctuation mark, padded with zeros.
 
     The first piece of each is a hash of its position, its case and whether a space precedes it. So
-    the pieces of two texts differ, in whatever order they are added up. Runs of white space are one
-    space, and the words from the 64th on count as one.
+    two different texts have different sets of pieces. Runs of white space count as one space, and
+    the words from the 64th on count as one.
     """
     return _filled(_MOST_WORDS_2, [_pieces(i, t) for i, t in enumerate(_tokens(instruction))])
 
 
 def word_pieces_1(instruction: str) -> Array:
-    """Return the pieces of the first encoding; what is longer is cut."""
+    """Return the pieces of encoding 1; longer texts are truncated."""
     words = re.findall(r"\w+", instruction.casefold())[:_MOST_WORDS_1]
     return _filled(_MOST_WORDS_1, [_of_word(word) for word in words])
 
@@ -62,9 +62,9 @@ NEWEST_ENCODING = max(TEXT_ENCODINGS)
 
 
 def piece_weights(pieces: Array) -> frozenset[tuple[int, Fraction]]:
-    """Return the weight of each piece in the mean over words, which is all that a network sees.
+    """Return the weight of each piece in the mean over words, the network's only input.
 
-    Texts with the same weights are the same to it.
+    The network cannot distinguish texts with the same weights.
     """
     words = [[int(piece) for piece in row if piece] for row in pieces]
     words = [word for word in words if word]
@@ -77,7 +77,7 @@ def piece_weights(pieces: Array) -> frozenset[tuple[int, Fraction]]:
 
 
 def _tokens(instruction: str) -> Iterator[str]:
-    """Yield words and punctuation marks, with a space before those that follow one."""
+    """Yield words and punctuation marks, each with the space before it, if any."""
     tokens = [f" {word}" if gap else word for gap, word in _TOKEN.findall(instruction.strip())]
     yield from tokens[: _MOST_WORDS_2 - 1]
     rest = "".join(tokens[_MOST_WORDS_2 - 1 :])

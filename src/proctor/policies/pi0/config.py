@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 PALIGEMMA = "google/paligemma-3b-pt-224"
 """Hub id of the family's tokenizer."""
 _EMPTY = f"{IMAGES}empty_camera_"
+"""Prefix of the placeholder cameras that LeRobot adds to a config."""
 _MOST_TOKENS = 4096
 _PRECISIONS = ("float32", "bfloat16")
 
@@ -74,7 +75,7 @@ class PiConfig(ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
     scheduler_decay_lr: float = shared.scheduler_decay_lr()
 
     def __post_init__(self) -> None:
-        """Drop the empty cameras that LeRobot adds: the network ignores them."""
+        """Drop the empty cameras that LeRobot adds; the network ignores them."""
         self.input_features = {
             key: feature
             for key, feature in self.input_features.items()
@@ -95,13 +96,13 @@ class PiConfig(ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
 
     @property
     def language_conditioned(self) -> bool:
-        """Always: its prompt holds the instruction."""
+        """Always True: the prompt contains the instruction."""
         return True
 
     def processing(
         self, usual: UsualSteps
     ) -> tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]:
-        """Return LeRobot's steps of pi0: the prompt holds no state."""
+        """Return LeRobot's pre- and postprocessing steps of pi0; the prompt holds no state."""
         from proctor.policies.pi0.steps import Pi0NewLine
 
         before = usual.rename, usual.to_batch, Pi0NewLine(), self.tokenizer_step(), usual.to_device
@@ -109,17 +110,17 @@ class PiConfig(ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
 
     @property
     def text_tokenizer(self) -> str:
-        """Folder or Hub id of a new policy's tokenizer."""
+        """Folder or Hub id of a new policy's text tokenizer."""
         return PALIGEMMA
 
     def tokenizer_step(self) -> ProcessorStep:
-        """Return the tokenizer step."""
+        """Return the step that tokenizes the prompt."""
         from proctor.policies.lerobot.language import Tokenize
 
         return Tokenize(max_length=self.tokenizer_max_length, tokenizer_name=self.text_tokenizer)
 
     def relative_step(self) -> ProcessorStep:
-        """Return the step that makes actions relative to the state, if enabled."""
+        """Return the step that subtracts the state from actions, if that is enabled."""
         from proctor.policies.lerobot.relative_actions import RelativeActions
 
         return RelativeActions(
@@ -127,13 +128,13 @@ class PiConfig(ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
         )
 
     def postprocessing(self, usual: UsualSteps) -> Sequence[ProcessorStep]:
-        """Return the steps after the network."""
+        """Return the postprocessing steps."""
         from proctor.policies.lerobot.relative_actions import AbsoluteActions
 
         return usual.unnormalize, AbsoluteActions(self.use_relative_actions), usual.to_cpu
 
     def validate(self) -> None:
-        """Check the family's rules too: model names, chunk lengths, inputs."""
+        """Also check what the family requires: model names, chunk length, inputs."""
         super().validate()
         check_sizes(
             self,
@@ -148,34 +149,49 @@ class PiConfig(ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
             _choose(name, getattr(self, name), tuple(GEMMAS))
         if self.dtype == "float16":
             raise UsageError(
-                "dtype is 'float16', which has not the range of what it was trained in; choose "
-                "float32 or bfloat16, as in LeRobot"
+                "dtype is 'float16', whose range is too small for the pretrained weights; choose "
+                "float32 or bfloat16, as in LeRobot",
+                code="policy.unsupported-dtype",
             )
         _choose("dtype", self.dtype, _PRECISIONS)
         if self.n_obs_steps != 1:
-            raise UsageError(f"{self.type} looks at one observation; not {self.n_obs_steps}")
+            raise UsageError(
+                f"n_obs_steps is {self.n_obs_steps}: {self.type} takes one observation",
+                code="policy.one-observation",
+            )
         self.check_chunk()
         self._validate_inputs()
 
     def _validate_inputs(self) -> None:
         sides, patch = self.image_resolution, VISION.patch_size
         if len(sides) != 2 or sides[0] != sides[1] or not patch <= sides[0] <= MOST_PIXELS:
-            raise UsageError(f"image_resolution is {sides}, expected a square of at least {patch}")
+            raise UsageError(
+                f"image_resolution is {sides}, expected a square of at least {patch}",
+                code="policy.invalid-shape",
+            )
         if not self.cameras:
-            raise UsageError(f"{self.type} needs a camera as input")
+            raise UsageError(f"{self.type} needs a camera as input", code="policy.missing-input")
         if self.state_dim is None:
-            raise UsageError(f"{self.type} needs observation.state as input")
+            raise UsageError(
+                f"{self.type} needs observation.state as input", code="policy.missing-input"
+            )
         if self.state_dim > self.max_state_dim:
-            raise UsageError(f"max_state_dim is {self.max_state_dim}, states have {self.state_dim}")
+            raise UsageError(
+                f"max_state_dim is {self.max_state_dim}, states have {self.state_dim}",
+                code="policy.state-size-mismatch",
+            )
         if self.action_dim > self.max_action_dim:
             raise UsageError(
-                f"max_action_dim is {self.max_action_dim}, actions have {self.action_dim}"
+                f"max_action_dim is {self.max_action_dim}, actions have {self.action_dim}",
+                code="policy.action-size-mismatch",
             )
 
 
 def _choose(name: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise UsageError(f"{name} is {value!r} (choose {', '.join(known)})")
+        raise UsageError(
+            f"{name} is {value!r} (choose {', '.join(known)})", code="policy.unknown-choice"
+        )
 
 
 @dataclass
@@ -200,29 +216,38 @@ class FlowConfig(PiConfig):
         """Return the family's samples; the beta of the timestep distribution must be 1."""
         if self.time_sampling_beta_beta != 1:
             raise UsageError(
-                f"time_sampling_beta_beta is {self.time_sampling_beta_beta:g}: trained here is "
-                "with 1 alone"
+                f"time_sampling_beta_beta is {self.time_sampling_beta_beta:g}: training supports "
+                "1 only",
+                code="policy.not-trainable",
             )
         return super().samples()
 
     def validate(self) -> None:
-        """Check the fields of flow matching too."""
+        """Also check the fields of flow matching."""
         super().validate()
         check_sizes(self, {"num_inference_steps": MOST_STEPS})
         if read_rtc(self.rtc_config) is not None and self.use_relative_actions:
             raise UsageError(
-                "rtc_config: what is left of a chunk is relative to another state by then; it is "
-                "not for use_relative_actions"
+                "rtc_config and use_relative_actions exclude each other: the rest of a chunk is "
+                "relative to an earlier state",
+                code="policy.conflict",
             )
         if not 0 < self.min_period < self.max_period:
-            raise UsageError(f"min_period is {self.min_period:g}, max_period {self.max_period:g}")
+            raise UsageError(
+                f"min_period is {self.min_period:g}, max_period {self.max_period:g}",
+                code="policy.out-of-range",
+            )
         if self.time_sampling_beta_alpha <= 0:
-            raise UsageError(f"time_sampling_beta_alpha is {self.time_sampling_beta_alpha:g}")
+            raise UsageError(
+                f"time_sampling_beta_alpha is {self.time_sampling_beta_alpha:g}",
+                code="policy.out-of-range",
+            )
         models = [GEMMAS[self.paligemma_variant], GEMMAS[self.action_expert_variant]]
         if len({(m.depth, m.n_heads, m.n_kv_heads, m.head_dim) for m in models}) > 1:
             raise UsageError(
-                f"{self.action_expert_variant} cannot look at {self.paligemma_variant}: they "
-                "differ in depth or heads"
+                f"{self.action_expert_variant} cannot attend to {self.paligemma_variant}: they "
+                "differ in depth or heads",
+                code="policy.expert-mismatch",
             )
 
 

@@ -28,34 +28,34 @@ from proctor.policies.pi0.sizes import GemmaSize
 
 _EPS = 1e-6
 _gelu_tanh = partial(F.gelu, approximate="tanh")
-_LONGEST_WAVE = 10_000.0
+_ROPE_BASE = 10_000.0
 
 KVCache: TypeAlias = tuple[Tensor, Tensor]
 """KV cache of a layer: rotated keys and values, each [B, KV heads, K, D]."""
 
 
 class TokenPositions(NamedTuple):
-    """Rotary positions of tokens, and their attention mask."""
+    """Rotary position embeddings of tokens, and their attention mask."""
 
     cos: Tensor
-    """[B, 1, S, D], as is ``sin``: rotary embedding of queries and keys."""
+    """Rotary embedding of queries and keys, [B, 1, S, D]; ``sin`` has the same shape."""
     sin: Tensor
     mask: Tensor
-    """[B, 1, S or 1, K], True where a token may attend."""
+    """True where a token may attend, [B, 1, S or 1, K]."""
 
 
 def token_positions(positions: Tensor, mask: Tensor, size: GemmaSize) -> TokenPositions:
-    """Return rotary embeddings and mask of tokens at ``positions`` [B, S]."""
+    """Return the rotary embeddings and the mask of tokens at ``positions`` [B, S]."""
     halves = torch.arange(0, size.head_dim, 2, device=positions.device) / size.head_dim
-    angles = positions[..., None].float() * _LONGEST_WAVE**-halves
+    angles = positions[..., None].float() * _ROPE_BASE**-halves
     angles = torch.cat([angles, angles], dim=-1)[:, None]
-    if mask.shape[2] > 1:  # query heads that share keys are extra rows
+    if mask.shape[2] > 1:  # grouped-query attention: heads that share keys become extra rows
         mask = mask.repeat(1, 1, size.n_heads // size.n_kv_heads, 1)
     return TokenPositions(angles.cos(), angles.sin(), mask)
 
 
 class Gemma(nn.Module):
-    """Decoder layers and a final norm; a language model also has token embeddings."""
+    """Decoder layers and a final norm; as a language model it also has token embeddings."""
 
     def __init__(self, size: GemmaSize, vocabulary: int | None, *, adaptive: bool = False) -> None:
         super().__init__()
@@ -73,7 +73,10 @@ class Gemma(nn.Module):
         return vectors * torch.full((), math.sqrt(self.size.width)).to(vectors.dtype)
 
     def modulations(self, cond: Tensor) -> list[Tensor]:
-        """Return scale, shift and gate of every adaptive norm for conditions [R, width]."""
+        """Return scale, shift and gate of every adaptive norm for conditions [R, width].
+
+        The norms come in the order in which ``forward`` uses them, the final norm last.
+        """
         norms = [n for layer in self.layers for n in layer.norms]  # type: ignore[union-attr]
         return [norm.dense(cond)[:, None] for norm in (*norms, self.norm)]
 
@@ -86,7 +89,7 @@ class Gemma(nn.Module):
     ) -> tuple[Tensor, list[KVCache]]:
         """Return tokens [B, S, width] after all layers, and their KV cache of every layer.
 
-        ``kv_cache`` is the KV cache that they attend to beside themselves.
+        Tokens attend to each other and, if given, to the prefix in ``cache``.
         """
         modulation: Sequence[Tensor | None] = modulations or [None] * (2 * len(self.layers) + 1)
         caches = []
@@ -101,7 +104,7 @@ class Gemma(nn.Module):
         return self.norm(x, modulation[-1])[0], caches
 
     def prefill(self, x: Tensor, positions: TokenPositions) -> list[KVCache]:
-        """Return the KV cache of tokens; the output of the last layer is not computed."""
+        """Return the KV cache of tokens without computing the output of the last layer."""
         caches = []
         for layer in self.layers[:-1]:
             if self.saves_memory and self.training and torch.is_grad_enabled():
@@ -116,7 +119,7 @@ class Gemma(nn.Module):
 
 
 class GemmaLayer(nn.Module):
-    """Attention and a gated MLP, each with a norm before it and a residual connection."""
+    """Pre-norm decoder layer: attention and a gated MLP, each with a residual connection."""
 
     def __init__(self, size: GemmaSize, *, adaptive: bool) -> None:
         super().__init__()
@@ -128,7 +131,7 @@ class GemmaLayer(nn.Module):
 
     @property
     def norms(self) -> tuple[nn.Module, nn.Module]:
-        """Its norms, in their order."""
+        """The layer's norms, in the order of use."""
         return self.input_layernorm, self.post_attention_layernorm
 
     def forward(
@@ -139,7 +142,7 @@ class GemmaLayer(nn.Module):
         pre_modulation: Tensor | None = None,
         post_modulation: Tensor | None = None,
     ) -> tuple[Tensor, KVCache]:
-        """Return tokens [B, S, width] and their KV cache."""
+        """Return tokens [B, S, width] after the layer, and their KV cache."""
         normed, gate = self.input_layernorm(x, pre_modulation)
         attended, own_cache = self.self_attn(normed, positions, cache)
         x = x + (attended if gate is None else attended * gate)
@@ -161,7 +164,7 @@ class GemmaAttention(GroupedQueryProjections):
     def forward(
         self, x: Tensor, positions: TokenPositions, cache: KVCache | None = None
     ) -> tuple[Tensor, KVCache]:
-        """Return what tokens attend to in the KV cache and themselves, and their own KV cache."""
+        """Attend to the KV cache and to the tokens themselves; also return their own KV cache."""
         own = self.keys_values(x, positions)
         k, v = own
         if cache is not None:
@@ -172,25 +175,25 @@ class GemmaAttention(GroupedQueryProjections):
 
 
 def rotate(x: Tensor, positions: TokenPositions) -> Tensor:
-    """Rotate [B, H, S, D] by its positions."""
+    """Apply rotary embeddings to queries or keys [B, H, S, D]."""
     return apply_rotary(x, positions.cos.to(x.dtype), positions.sin.to(x.dtype))
 
 
 class RmsNorm(nn.Module):
-    """RMSNorm in float32; it scales by 1 + weight."""
+    """RMSNorm in float32 that scales by 1 + weight."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(width))
 
     def forward(self, x: Tensor, modulation: None = None) -> tuple[Tensor, None]:
-        """Return normalised tokens; no gate."""
+        """Return normalised tokens; there is no gate."""
         weight = 1 + self.weight.float()
         return F.rms_norm(x.float(), weight.shape, weight, _EPS).to(x.dtype), None
 
 
 class AdaptiveRmsNorm(nn.Module):
-    """Adaptive RMSNorm: a condition gives scale, shift, and the gate of the residual branch."""
+    """RMSNorm whose scale, shift and residual gate are projected from a condition (adaRMS)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

@@ -4,9 +4,9 @@
                                        │
     state, noisy actions, time ─▶ expert (a small Gemma) ─▶ velocity           at every step
 
-Prefix tokens never attend to action tokens, so the KV cache does not depend on the expert, and
-training and sampling compute it alike. Denoising steps are unrolled and of one shape, so one CUDA
-graph holds them all. Values are normalised; B is the batch, T ``chunk_size``, A
+Prefix tokens never attend to action tokens. So the prefix KV cache does not depend on the expert,
+and training and sampling compute it in the same way. Denoising steps are unrolled and have one
+shape, so one CUDA graph holds them all. Values are normalised; B is the batch, T ``chunk_size``, A
 ``max_action_dim``.
 """
 
@@ -35,15 +35,15 @@ _HEAD = "paligemma_with_expert.gemma_expert.lm_head.weight"
 
 
 class PrefixCache(NamedTuple):
-    """KV cache of an encoded observation."""
+    """KV cache of an encoded prefix: images and prompt."""
 
     kv_cache: list[KVCache]
     valid: Tensor
-    """False at padding, [B, P]."""
+    """Padding mask [B, P]: False at padding."""
 
 
 class FlowMatchingNetwork(PrefixEncoder):
-    """Flow matching of pi0 and pi0.5; attribute names are those of LeRobot's checkpoints."""
+    """Base network of pi0 and pi0.5; attribute names are those of LeRobot's checkpoints."""
 
     config: FlowConfig
     adapter_targets = (
@@ -51,9 +51,9 @@ class FlowMatchingNetwork(PrefixEncoder):
         r"action_out_proj|action_time_mlp_in|action_time_mlp_out))"
     )
     adaptive: bool
-    """Whether the time modulates the expert's norms instead of its tokens."""
+    """Whether the time conditions the expert's norms (adaRMS) instead of its tokens."""
     n_before: int
-    """Tokens of the expert before the action tokens."""
+    """Number of expert tokens before the action tokens."""
 
     def __init__(self, config: FlowConfig) -> None:
         super().__init__()
@@ -96,14 +96,14 @@ class FlowMatchingNetwork(PrefixEncoder):
         return super().remap_state_dict(named)
 
     def cast(self, dtype: torch.dtype | None) -> None:
-        """Drop the unused heads in evaluation: a sixth of all weights."""
+        """Also drop the unused language-model heads in evaluation: a sixth of all weights."""
         super().cast(dtype)
         if not self.training:
             for owner in (self.vlm, self.paligemma_with_expert["gemma_expert"]):
                 owner.lm_head = None  # type: ignore[assignment]
 
     def encode_prefix(self, inputs: dict[str, Tensor]) -> PrefixCache:
-        """Encode images and prompt; return their KV cache."""
+        """Encode images and prompt with PaliGemma; return the KV cache."""
         prefix = self.encode_images(inputs)
         x, valid = self.vlm.embed(prefix, inputs[LANGUAGE_TOKENS], inputs[LANGUAGE_MASK])
         language = self.vlm.language
@@ -119,12 +119,12 @@ class FlowMatchingNetwork(PrefixEncoder):
     def sample(self, inputs: dict[str, Tensor], prefix: PrefixCache, noise: Tensor) -> Tensor:
         """Integrate from ``noise`` to actions [B, T, A] by Euler steps from time 1 to 0."""
         steps = self.config.num_inference_steps
-        # Rounded once: at the minimum period, one bit of the time changes its sine by 1e-4.
+        # Round each time once: at the minimum period, one bit of it changes its sine by 1e-4.
         exact = [
             noise.new_full((1,), 1 - step / steps, dtype=torch.float32) for step in range(steps)
         ]
         times = torch.cat(exact)
-        conditioning = self.time_conditioning(self.embed_time(times))  # of all steps, for all rows
+        conditioning = self.time_conditioning(self.embed_time(times))  # of all steps
         x, positions = noise.float(), self.attention_layout(prefix)
         for step in range(steps):
             now = [each[step : step + 1] for each in conditioning]
@@ -135,7 +135,7 @@ class FlowMatchingNetwork(PrefixEncoder):
         return x
 
     def postprocess(self, chunks: Tensor, states: list[Any]) -> Tensor:
-        """Keep the rest of the chunks for the next query, with real-time chunking."""
+        """With real-time chunking, store the rest of each chunk for the episode's next query."""
         if self.guide is not None:
             self.guide.keep(chunks, states)
         return chunks
@@ -143,7 +143,10 @@ class FlowMatchingNetwork(PrefixEncoder):
     def loss(
         self, batch: dict[str, Tensor], draws: dict[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the squared error of the velocity at random times; padded actions count."""
+        """Return the mean squared error of the velocity at random times.
+
+        Actions padded after an episode's end count, as in LeRobot.
+        """
         config, noise = self.config, draws[NOISE]
         # Inverse CDF of a Beta distribution whose second parameter is 1.
         time = draws[TIME] ** (1 / config.time_sampling_beta_alpha)
@@ -153,7 +156,7 @@ class FlowMatchingNetwork(PrefixEncoder):
         return errors.mean(), {}
 
     def errors(self, batch: dict[str, Tensor], noise: Tensor, time: Tensor) -> Tensor:
-        """Return squared errors [B, T, action] at ``time`` [B] between ``noise`` and actions."""
+        """Return the squared errors [B, T, action] of the velocity at ``time`` [B]."""
         actions, prefix = (
             pad_last_dim(batch[ACTION], self.config.max_action_dim),
             self.encode_prefix(batch),
@@ -218,7 +221,7 @@ class FlowMatchingNetwork(PrefixEncoder):
 
 
 class Pi0(FlowMatchingNetwork):
-    """The expert has a state token; the time is mixed into the action tokens."""
+    """pi0: the expert has a state token, and an MLP mixes the time into the action tokens."""
 
     adaptive = False
     n_before = 1

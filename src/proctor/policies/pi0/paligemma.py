@@ -1,4 +1,4 @@
-"""PaliGemma (Beyer et al., 2024): SigLIP's image tokens and text tokens, processed by a Gemma.
+"""PaliGemma (Beyer et al., 2024): a Gemma that processes SigLIP's image tokens and text tokens.
 
     images ─▶ SigLIP ─▶ projection ─┐
     prompt ─▶ token embeddings ─────┴▶ Gemma
@@ -52,7 +52,7 @@ class PaliGemma(nn.Module):
         return cast("Gemma", self.model["language_model"])
 
     def encode_images(self, images: Sequence[Tensor], side: tuple[int, int]) -> list[Tensor]:
-        """Return image tokens [B, patches, width] of each camera, encoded in one batch."""
+        """Return image tokens [B, patches, width] of each camera; all are encoded in one batch."""
         projector = cast("nn.ModuleDict", self.model["multi_modal_projector"])["linear"]
         resized = torch.cat([resize_with_padding(each, *side) for each in images])
         return list(projector(self.tower(resized)).chunk(len(images)))
@@ -60,9 +60,9 @@ class PaliGemma(nn.Module):
     def embed(
         self, images: list[Tensor], tokens: Tensor, prompt_mask: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return embeddings [B, S, width] and their padding mask [B, S].
+        """Return embeddings [B, S, width] of image and text tokens, and their padding mask [B, S].
 
-        ``heard`` [B, prompt] is False at padding of the prompt.
+        ``prompt_mask`` [B, prompt] is False at padding of the prompt.
         """
         text = self.language.embed(tokens)
         x = torch.cat([*(each.to(text.dtype) for each in images), text], dim=1)
@@ -74,9 +74,9 @@ class PaliGemma(nn.Module):
 
 
 def bidirectional_positions(valid: Tensor, size: GemmaSize) -> TokenPositions:
-    """Return positions and mask of tokens that attend to all tokens but padding [B, S].
+    """Return positions and mask for bidirectional attention; ``valid`` [B, S] masks padding.
 
-    Padding attends too: its output is not used, and the softmax of a fully masked row is NaN.
+    Padding tokens attend too: their output is not used, and a fully masked softmax gives NaN.
     """
     return token_positions(valid.cumsum(1) - 1, valid[:, None, None], size)
 
@@ -87,7 +87,7 @@ def pad_last_dim(vectors: Tensor, width: int) -> Tensor:
 
 
 def resize_with_padding(images: Tensor, height: int, width: int) -> Tensor:
-    """Resize images [B, 3, H, W] from 0 to 1 for SigLIP: from -1 to 1, with padding.
+    """Resize images [B, 3, H, W] with values in [0, 1] for SigLIP, which takes [-1, 1].
 
     The aspect ratio is kept; black padding is centred (an odd pixel goes to the right or below).
     """

@@ -1,4 +1,4 @@
-"""Sizes of the models that a config of the pi family names. No torch here."""
+"""Sizes of the models that configs of the pi0 family name. No torch here: configs import it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from proctor.policies.blocks.encoder_sizes import SiglipSizes
 
 @dataclass(frozen=True)
 class GemmaSize:
-    """A Gemma: a language model or an action expert."""
+    """Sizes of a Gemma: a language model or an action expert."""
 
     width: int
     depth: int
@@ -24,7 +24,7 @@ GEMMAS = {
     "gemma_300m": GemmaSize(1024, 18, 4096, 8, 1, 256),
 }
 VISION = SiglipSizes(1152, 4304, 27, 16, patch_size=14)
-"""So400m/14; a config says the size of its images."""
+"""SigLIP So400m/14; the image size comes from the config."""
 VOCABULARY = 257_152
 """Size of PaliGemma's vocabulary."""
 TRAINED_SIDE = 224

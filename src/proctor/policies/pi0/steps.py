@@ -1,4 +1,4 @@
-"""Steps of LeRobot's pipelines that only pi0, pi0.5 and pi0-FAST have."""
+"""Processor steps that only pi0, pi0.5 and pi0-FAST have."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _BIN_EDGES = np.linspace(-1, 1, 257)[:-1]
 
 @dataclass(frozen=True)
 class Pi0NewLine(NewLine):
-    """Append a new line to every instruction without one."""
+    """Append a newline to every instruction that has none."""
 
     registry_name: ClassVar[str] = "pi0_new_line_processor"
 
 
 @dataclass(frozen=True)
 class StatePrompt(ProcessorStep):
-    """Put the state, which must be normalised by then, into the prompt as bin numbers.
+    """Write the normalised state into the prompt, as bin numbers.
 
     "push" becomes "Task: push, State: 128 97;\\nAction: ".
     """
@@ -35,11 +35,11 @@ class StatePrompt(ProcessorStep):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The state."""
+        """Input that the prompt is made from: the state."""
         return (STATE,)
 
     def encode_prompt(self, told: PromptInputs) -> PromptInputs:
-        """Replace the instructions by prompts."""
+        """Replace each instruction by a prompt with the state."""
         bins = np.digitize(told.seen[STATE].float().numpy(), _BIN_EDGES) - 1
         words = (self._prompt(text, row) for text, row in zip(told.words, bins, strict=True))
         return replace(told, words=tuple(words))
@@ -49,5 +49,5 @@ class StatePrompt(ProcessorStep):
         return f"Task: {task}, State: {' '.join(map(str, bins))};\n{self.ending}"
 
     def check(self, where: str) -> None:
-        """Refuse another source of instructions than the task."""
+        """Refuse any ``task_key`` but the task."""
         check_task_key(self.task_key, where)

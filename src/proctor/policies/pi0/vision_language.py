@@ -1,4 +1,4 @@
-"""Base network of pi0, pi0.5 and pi0-FAST: PaliGemma, and the dtype of its weights."""
+"""Base network of pi0, pi0.5 and pi0-FAST: PaliGemma with LeRobot's mix of dtypes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HEAD, _TABLE = f"{_MODEL}lm_head.weight", f"{_MODEL}model.language_model.embed_
 
 
 class PrefixEncoder(Network):
-    """A network that encodes images and prompt with PaliGemma."""
+    """Network that encodes images and prompt with PaliGemma."""
 
     takes_history = False
     skips_padding = True
@@ -39,46 +39,49 @@ class PrefixEncoder(Network):
         return self.vlm.language.embed_tokens.num_embeddings
 
     def encode_images(self, inputs: dict[str, Tensor]) -> list[Tensor]:
-        """Return the image tokens of every camera; missing cameras are skipped.
+        """Return the image tokens of every camera in ``inputs``; missing cameras are skipped.
 
-        LeRobot encodes a black image there and masks it, which gives the same numbers.
+        LeRobot encodes a black image instead and masks it, which gives the same numbers.
         """
         cameras = [inputs[key] for key in self.config.cameras if key in inputs]
         return self.vlm.encode_images(cameras, self.config.side)
 
     def remap_state_dict(self, stored: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Tie token embeddings and language-model head where a file holds only one of them."""
+        """Tie token embeddings and language-model head if a file holds only one of them."""
         for name, other in ((_TABLE, _HEAD), (_HEAD, _TABLE)):
             if name not in stored and other in stored:
                 stored = {**stored, name: stored[other]}
         return stored
 
     def cast(self, dtype: torch.dtype | None) -> None:
-        """Hold the large matrices in ``dtype``, and all else in float32."""
+        """Store the large matrices in ``dtype`` and everything else in float32."""
         for name, tensor in [*self.named_parameters(), *self.named_buffers()]:
             wanted = dtype or tensor.dtype
             tensor.data = tensor.data.to(wanted if _HALVED.search(name) else torch.float32)
 
     @property
     def input_dtype(self) -> torch.dtype:
-        """Always float32, as the vision encoder is."""
+        """Always float32, the dtype of the vision encoder."""
         return torch.float32
 
     def training_notes(self, steps: int) -> tuple[str, ...]:
-        """Return remarks on relative actions: their statistics and excluded joints."""
+        """Return notes on relative actions: their statistics and their excluded joints."""
         config = self.config
         if not config.use_relative_actions:
             return ()
         known = config.action_feature_names is not None
-        mute = "the dataset does not name the numbers of an action: all of them are differences"
+        unnamed = (
+            "the dataset does not name the action's dimensions, so relative_exclude_joints has no "
+            "effect: all dimensions are relative"
+        )
         return (
-            "actions are learnt as differences from the state, and normalised by the dataset's "
-            "statistics of actions: work these out of differences",
-            *(() if known or not config.relative_exclude_joints else (mute,)),
+            "the policy learns actions relative to the state but normalises them by the dataset's "
+            "statistics of actions: these must be computed from relative actions",
+            *(() if known or not config.relative_exclude_joints else (unnamed,)),
         )
 
     def begin_training(self) -> None:
-        """Cast to the config's dtype, and untie the embeddings from the head."""
+        """Cast to the config's dtype, and untie the token embeddings from the head."""
         self.cast({"float32": torch.float32, "bfloat16": torch.bfloat16}[self.config.dtype])
         table = self.vlm.language.embed_tokens.weight
         if table.data_ptr() == self.vlm.lm_head.weight.data_ptr():

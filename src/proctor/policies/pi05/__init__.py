@@ -1,1 +1,1 @@
-"""pi0.5."""
+"""pi0.5 (Physical Intelligence, 2025)."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from proctor.policies.lerobot.processors import UsualSteps
     from proctor.policies.lerobot.step import ProcessorStep
 
-_REMEMBERING = ("use_visual_memory", "use_proprioceptive_memory")
+_HISTORY_FIELDS = ("use_visual_memory", "use_proprioceptive_memory")
 """Fields of LeRobot after 0.6.1 that give the policy a history of observations."""
 
 
@@ -34,7 +34,7 @@ class Pi05Config(FlowConfig):
     def processing(
         self, usual: UsualSteps
     ) -> tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]:
-        """Return LeRobot's steps of pi0.5: the prompt holds the normalised state."""
+        """Return LeRobot's steps of pi0.5; the prompt holds the normalised state."""
         from proctor.policies.pi05.steps import Pi05StatePrompt
 
         prompt = Pi05StatePrompt(max_state_dim=self.max_state_dim)
@@ -42,11 +42,13 @@ class Pi05Config(FlowConfig):
         return (*before, prompt, self.tokenizer_step(), usual.to_device), self.postprocessing(usual)
 
     def validate(self) -> None:
-        """Refuse a history of observations too: it is not supported."""
+        """Also refuse a history of observations, which is not supported."""
         super().validate()
-        for name in _REMEMBERING:
+        for name in _HISTORY_FIELDS:
             if self.unknown.get(name):
-                raise UsageError(f"{name} is set, which is not known here")
+                raise UsageError(
+                    f"{name} is set, which is not supported", code="policy.unsupported-field"
+                )
 
 
 PLUGIN = CheckpointPlugin(

@@ -1,7 +1,7 @@
-"""pi0.5 (Physical Intelligence, 2025): as pi0, but the state is part of the prompt.
+"""pi0.5 (Physical Intelligence, 2025): pi0 with the state in the prompt and adaptive norms.
 
-The expert has action tokens only. The time modulates every norm by a scale, a shift and a gate,
-which are the same for all rows and computed for all denoising steps at once.
+The expert has action tokens only. The time gives every norm a scale, a shift and a gate. They are
+the same for all rows, and are computed for all denoising steps at once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Pi05(FlowMatchingNetwork):
         return F.silu(self.time_mlp_out(F.silu(self.time_mlp_in(time))))
 
     def time_conditioning(self, time: Tensor) -> list[Tensor]:
-        """Return the modulation of every adaptive norm."""
+        """Return scale, shift and gate of every adaptive norm."""
         return self.expert.modulations(self.condition(time))
 
     def tokens(self, inputs: dict[str, Tensor], x: Tensor, conditioning: list[Tensor]) -> Tensor:

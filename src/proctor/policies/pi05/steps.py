@@ -1,4 +1,4 @@
-"""pi0.5's own step of LeRobot's pipelines."""
+"""The processor step that only pi0.5 has."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from proctor.policies.pi0.steps import StatePrompt
 
 @dataclass(frozen=True)
 class Pi05StatePrompt(StatePrompt):
-    """Put the state into the prompt, and let it end with "Action: "."""
+    """Write the state into the prompt, which ends with "Action: "."""
 
     registry_name: ClassVar[str] = "pi05_prepare_state_tokenizer_processor_step"
     ending: ClassVar[str] = "Action: "

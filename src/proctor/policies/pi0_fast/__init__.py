@@ -1,1 +1,1 @@
-"""pi0-FAST."""
+"""pi0-FAST (Pertsch et al., 2025)."""

@@ -26,7 +26,7 @@ _STEPS = "proctor.policies.pi0_fast.steps"
 
 @dataclass
 class Pi0FastConfig(PiConfig):
-    """The family's fields, and those of action tokens, with LeRobot 0.6's defaults."""
+    """The family's fields and those of action tokenization, with LeRobot 0.6's defaults."""
 
     type: str = "pi0_fast"
     max_action_tokens: int = training_setting(
@@ -52,13 +52,13 @@ class Pi0FastConfig(PiConfig):
 
     @property
     def text_tokenizer(self) -> str:
-        """Folder or Hub id of a new policy's tokenizer."""
+        """Folder or Hub id of a new policy's text tokenizer."""
         return self.text_tokenizer_name
 
     def processing(
         self, usual: UsualSteps
     ) -> tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]:
-        """Return LeRobot's steps of pi0-FAST: state in the prompt, actions as tokens."""
+        """Return LeRobot's steps of pi0-FAST: the state in the prompt, actions as tokens."""
         from proctor.policies.pi0_fast.steps import Pi0FastStatePrompt, TokenizeActions
 
         prompt = Pi0FastStatePrompt(max_state_dim=self.max_state_dim)
@@ -74,26 +74,40 @@ class Pi0FastConfig(PiConfig):
         )
 
     def validate(self) -> None:
-        """Check the fields of action tokens too."""
+        """Also check the fields of action tokenization."""
         super().validate()
         check_sizes(self, {"max_action_tokens": _MOST_TOKENS, "max_decoding_steps": MOST_STEPS})
         if read_rtc(self.rtc_config) is not None:
-            raise UsageError("pi0_fast says its actions: nothing leads them (rtc_config)")
+            raise UsageError(
+                "rtc_config is not supported: pi0_fast has no denoising steps to guide",
+                code="policy.conflict",
+            )
         side = sizes.TRAINED_SIDE
         if self.image_resolution != [side, side]:
-            raise UsageError(f"image_resolution is {self.image_resolution}: pi0_fast has {side}")
+            raise UsageError(
+                f"image_resolution is {self.image_resolution}: pi0_fast has {side}",
+                code="policy.invalid-shape",
+            )
         if not 0 <= self.temperature < float("inf"):
-            raise UsageError(f"temperature is {self.temperature:g} (choose 0 or more)")
+            raise UsageError(
+                f"temperature is {self.temperature:g} (choose 0 or more)",
+                code="policy.out-of-range",
+            )
         if not 0 <= self.fast_skip_tokens < sizes.VOCABULARY:
-            raise UsageError(f"fast_skip_tokens is {self.fast_skip_tokens}")
+            raise UsageError(
+                f"fast_skip_tokens is {self.fast_skip_tokens}", code="policy.out-of-range"
+            )
         if self.max_action_tokens < 2:
-            raise UsageError("max_action_tokens is 1, and the first token says nothing")
+            raise UsageError(
+                "max_action_tokens is 1 (choose 2 or more: the first is BOS)",
+                code="policy.out-of-range",
+            )
 
 
 PLUGIN = CheckpointPlugin(
     config=Pi0FastConfig,
     make=make_fresh,
-    summary="pi0-FAST, which says actions as words, untrained (trained: --policy.path)",
+    summary="pi0-FAST, which decodes actions as tokens, untrained (trained: --policy.path)",
     network="proctor.policies.pi0_fast.network:Pi0Fast",
     prefix="model.",
     steps={

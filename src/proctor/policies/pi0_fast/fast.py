@@ -3,8 +3,8 @@
     actions [T, A] ─▶ DCT along time ─▶ x scale, rounded ─▶ characters ─▶ byte pairs
                       ordered by frequency, then by action dimension
 
-Codes use the last tokens of the language model's vocabulary: code c is token ``size - 1 - skip -
-c``. The decoded sequence is "Action: ", the codes, "|", and the EOS token.
+Codes take the last tokens of the language model's vocabulary: code c is token ``size - 1 - skip -
+c``. A whole sequence is BOS, "Action: ", the codes, "|", EOS.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import numpy as np
 
 from proctor.features import Array
 
-_LAST_LETTER = 0xD7FF
-"""The last code point before the surrogates, which are no characters."""
+_LAST_CHARACTER = 0xD7FF
+"""The last code point before the surrogates, which are not characters."""
 
 
 class BytePairCodec(Protocol):
-    """Characters to codes and back: a byte-pair tokenizer."""
+    """Byte-pair tokenizer: characters to codes and back."""
 
     def encode(self, text: str) -> list[int]:
         """Return the codes of a text."""
@@ -38,12 +38,12 @@ class BytePairCodec(Protocol):
 
 @dataclass(frozen=True)
 class FastCodec:
-    """Actions to codes and back."""
+    """FAST: actions to codes and back."""
 
     codes: BytePairCodec
     scale: float
     lowest: int
-    """The lowest coefficient that has a character."""
+    """The lowest coefficient; it maps to character 0."""
 
     def encode(self, actions: Array) -> list[int]:
         """Return the codes of normalised actions [T, A]."""
@@ -51,13 +51,15 @@ class FastCodec:
 
     def coefficients(self, actions: Array) -> Array:
         """Return quantised DCT coefficients [T, A]."""
-        found: Array = np.around(_waves(len(actions)) @ actions.astype(np.float64) * self.scale)
+        found: Array = np.around(
+            _dct_matrix(len(actions)) @ actions.astype(np.float64) * self.scale
+        )
         return found.astype(np.int64)
 
     def to_characters(self, coefficients: Array) -> str:
         """Return a character for each coefficient."""
-        places = np.clip(coefficients - self.lowest, 0, _LAST_LETTER)
-        return "".join(chr(place) for place in places.ravel())
+        points = np.clip(coefficients - self.lowest, 0, _LAST_CHARACTER)
+        return "".join(chr(point) for point in points.ravel())
 
     def decode(self, codes: list[int], shape: tuple[int, int]) -> Array:
         """Return actions [T, A], float32; coefficients are zero-padded or truncated to fit.
@@ -65,42 +67,42 @@ class FastCodec:
         Raises:
             ValueError: the codes are invalid.
         """
-        found = [ord(letter) + self.lowest for letter in self.codes.decode(codes)]
+        found = [ord(character) + self.lowest for character in self.codes.decode(codes)]
         wanted = shape[0] * shape[1]
         found = found[:wanted] + [0] * (wanted - len(found))
         coefficients = np.array(found, np.float64).reshape(shape)
-        actions: Array = _waves(shape[0]).T @ (coefficients / self.scale)
+        actions: Array = _dct_matrix(shape[0]).T @ (coefficients / self.scale)
         return actions.astype(np.float32)
 
 
 @lru_cache(8)
-def _waves(length: int) -> Array:
-    """Return the orthonormal cosine transform (DCT-II) of a length as a matrix."""
+def _dct_matrix(length: int) -> Array:
+    """Return the orthonormal DCT-II of sequences of ``length`` as a matrix."""
     steps = np.arange(length)
-    waves = np.cos(math.pi / length * np.outer(steps, steps + 0.5)) * math.sqrt(2 / length)
-    waves[0] /= math.sqrt(2)
-    return waves
+    matrix = np.cos(math.pi / length * np.outer(steps, steps + 0.5)) * math.sqrt(2 / length)
+    matrix[0] /= math.sqrt(2)
+    return matrix
 
 
 @dataclass(frozen=True)
 class ActionTokenizer:
-    """Mapping between actions and the tokens of a language model."""
+    """Maps actions to tokens of the language model's vocabulary, and back."""
 
     fast: FastCodec
     size: int
     """Size of the language model's vocabulary."""
     skip: int
-    """Last tokens of the vocabulary that are not used for codes."""
+    """Number of tokens at the end of the vocabulary that are not used for codes."""
     begin: int
     end: int
-    """The BOS token, and the token of "|" that ends the codes."""
+    """The BOS token, and the token "|" that ends the codes."""
     stop: int
     """The EOS token, after "|"."""
     opening: tuple[int, ...]
     """The tokens of "Action: "."""
 
     def tokens(self, actions: Array) -> list[int]:
-        """Return the tokens of normalised actions [T, A], the BOS token included."""
+        """Return the tokens of normalised actions [T, A], from BOS to EOS."""
         return [
             self.begin,
             *self.opening,
@@ -110,25 +112,25 @@ class ActionTokenizer:
         ]
 
     def swap_code_and_token(self, code: int) -> int:
-        """Return the token of a code, or the code of a token: the mapping is its own inverse."""
+        """Return the token of a code, or the code of a token; the mapping is its own inverse."""
         return self.size - 1 - self.skip - code
 
     def actions(self, said: list[int], shape: tuple[int, int], *, strict: bool) -> Array:
-        """Return the actions [T, A], float32, of decoded tokens; zeros where they are invalid.
+        """Return the actions [T, A], float32, of generated tokens; zeros if these are invalid.
 
-        ``strict``: tokens that do not begin with "Action:" are invalid. LeRobot's evaluation aborts
-        there; here the episode goes on with zero actions.
+        ``strict``: tokens that do not begin with "Action:" are invalid. LeRobot's evaluation then
+        aborts; here the episode continues with zero actions.
         """
         if strict and tuple(said[:2]) != self.opening[:2]:
             return np.zeros(shape, np.float32)
-        codes = [self.swap_code_and_token(token) for token in self._without_words(said)]
+        codes = [self.swap_code_and_token(token) for token in self._code_tokens(said)]
         try:
             return self.fast.decode(codes, shape)
         except ValueError:
             return np.zeros(shape, np.float32)
 
-    def _without_words(self, said: list[int]) -> list[int]:
-        """Return the tokens before the end, without those of "Action: "."""
+    def _code_tokens(self, said: list[int]) -> list[int]:
+        """Return the tokens before "|", without those of "Action: "."""
         if self.end in said:
             said = said[: said.index(self.end)]
         left: list[int] = []

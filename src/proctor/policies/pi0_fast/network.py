@@ -2,8 +2,8 @@
 
     images, prompt, BOS ─▶ PaliGemma ─▶ "Action: " <codes> "|" ─▶ coefficients ─▶ actions
 
-The codes are FAST's (fast.py). Tokens attend to all tokens before them. The KV cache is allocated
-for all decoding steps at once, so every step has the same shape.
+The codes are FAST's (fast.py). Each token attends to all tokens before it. The KV cache is
+allocated for all decoding steps at once, so every step has the same shape.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Pi0Fast(PrefixEncoder):
     config: Pi0FastConfig
     supports_cuda_graph = False
     action_tokenizer: ActionTokenizer
-    """Mapping between actions and tokens; a preprocessor step provides it."""
+    """Maps actions to tokens and back; a preprocessor step provides it."""
 
     def __init__(self, config: Pi0FastConfig) -> None:
         super().__init__()
@@ -54,17 +54,18 @@ class Pi0Fast(PrefixEncoder):
         )
 
     def chunk(self, inputs: dict[str, Tensor], draws: dict[str, Tensor]) -> Tensor:
-        """Return decoded token ids [B, max_decoding_steps], padded with zeros.
+        """Return generated token ids [B, max_decoding_steps], padded with zeros.
 
-        ``postprocess`` turns them into actions.
+        ``postprocess`` decodes them to actions.
         """
         return self.generate(inputs, draws.get(CHOICE)).float()
 
     @torch.no_grad()
     def generate(self, inputs: dict[str, Tensor], uniforms: Tensor | None = None) -> Tensor:
-        """Decode tokens [B, steps] until all rows have ended: greedy, or sampled by ``choices``.
+        """Generate tokens [B, steps] until all rows have ended.
 
-        The BOS token is part of the prompt, which attends to it, as in LeRobot.
+        Decoding is greedy, or sampled by the uniform numbers ``uniforms`` [B, steps]. The BOS token
+        is part of the prompt, which attends to it, as in LeRobot.
         """
         prompt, prompt_mask = inputs[LANGUAGE_TOKENS], inputs[LANGUAGE_MASK]
         begin = prompt.new_full((len(prompt), 1), self.action_tokenizer.begin)
@@ -96,9 +97,10 @@ class Pi0Fast(PrefixEncoder):
         return generated
 
     def sample_token(self, out: Tensor, uniform: Tensor | None) -> Tensor:
-        """Return the next token [B] after ``out`` [B, width].
+        """Return the next token [B] for the last hidden state ``out`` [B, width].
 
-        ``choice`` [B] from 0 to 1 samples it by the inverse of the cumulative distribution.
+        It is the most likely token, or sampled by inverting the cumulative distribution at
+        ``uniform`` [B].
         """
         logits: Tensor = self.vlm.lm_head(out)
         if uniform is None:
@@ -109,7 +111,7 @@ class Pi0Fast(PrefixEncoder):
         return at[:, 0].clamp(max=logits.shape[-1] - 1)
 
     def postprocess(self, chunks: Tensor, states: list[Any]) -> Tensor:
-        """Return the actions [B, n_action_steps, A] of decoded tokens."""
+        """Return the actions [B, n_action_steps, A] of generated tokens."""
         shape = self.config.n_action_steps, self.config.action_dim
         strict = self.config.validate_action_token_prefix
         actions = [
@@ -139,7 +141,7 @@ class Pi0Fast(PrefixEncoder):
         return logits
 
     def attention_layout(self, valid: Tensor, n_action_tokens: int) -> TokenPositions:
-        """Return positions and mask: action tokens are causal, and the prompt ignores them."""
+        """Return positions and mask: causal for action tokens, bidirectional within the prompt."""
         n = valid.shape[1]
         prompt = n - n_action_tokens
         allowed = valid.new_ones(n, n).tril()

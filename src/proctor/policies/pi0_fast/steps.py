@@ -1,7 +1,7 @@
-"""Steps of LeRobot's pipelines that only pi0-FAST has: its prompt, and actions as tokens.
+"""Processor steps that only pi0-FAST has: its prompt, and the tokenization of actions.
 
-FAST's tokenizer is data: ``tokenizer.json`` with byte pairs, and ``processor_config.json`` with a
-scale. The code that comes with it on the Hub is never run; fast.py replaces it.
+A FAST tokenizer is read as data: ``tokenizer.json`` with byte pairs, and ``processor_config.json``
+with a scale. The code that comes with it on the Hub is never run; fast.py replaces it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from proctor.policies.pi0.steps import StatePrompt
 from proctor.policies.pi0_fast.fast import ActionTokenizer, FastCodec
 
 FOLDER = "action_tokenizer"
-"""Where a checkpoint has FAST's tokenizer."""
+"""A checkpoint's folder with its FAST tokenizer."""
 _OPENING, _END = "Action: ", "|"
 _SKIPPED = 128
 
 
 @dataclass(frozen=True)
 class Pi0FastStatePrompt(StatePrompt):
-    """Put the state into the prompt; pi0-FAST generates the ending "Action: " itself."""
+    """Write the state into the prompt; pi0-FAST generates the ending "Action: " itself."""
 
     registry_name: ClassVar[str] = "pi0_fast_prepare_state_tokenizer_processor_step"
     ending: ClassVar[str] = ""
@@ -38,7 +38,7 @@ class Pi0FastStatePrompt(StatePrompt):
 
 @dataclass(frozen=True)
 class _Scale:
-    """What is read of processor_config.json."""
+    """The fields read from processor_config.json."""
 
     min_token: Annotated[int, msgspec.Meta(ge=-(2**15), le=2**15)]
     scale: Annotated[float, msgspec.Meta(gt=0, le=1e6)]
@@ -46,7 +46,7 @@ class _Scale:
 
 @dataclass(frozen=True)
 class _Pairs:
-    """Codes by a tokenizer of byte pairs."""
+    """``BytePairCodec`` over a text tokenizer."""
 
     tokenizer: TextTokenizer
 
@@ -63,7 +63,7 @@ class _Pairs:
 class TokenizeActions(ProcessorStep):
     """Tokenize the actions of a training sample: ``ACTION_TOKENS`` int64, ``ACTION_MASK`` bool.
 
-    In evaluation it does nothing; the network takes its tokenizer to decode actions.
+    In evaluation the step does nothing; the network takes its tokenizer to decode actions.
     """
 
     registry_name: ClassVar[str] = "action_tokenizer_processor"
@@ -73,7 +73,7 @@ class TokenizeActions(ProcessorStep):
         "paligemma_tokenizer_name": "words_inside",
     }
     trust_remote_code: bool = True
-    """Written for LeRobot; no remote code is run here."""
+    """Written for LeRobot; Proctor runs no remote code."""
     max_action_tokens: int = 256
     fast_skip_tokens: int = _SKIPPED
     paligemma_tokenizer_name: str = PALIGEMMA
@@ -82,18 +82,18 @@ class TokenizeActions(ProcessorStep):
     action_tokenizer_name: str | None = None
     action_tokenizer: ActionTokenizer | None = field(default=None, metadata=OURS)
     held: dict[str, bytes] = field(default_factory=dict, metadata=OURS)
-    """The files of FAST's tokenizer."""
+    """The FAST tokenizer's files, by name."""
     inside: str = field(default=FOLDER, metadata=OURS)
     words_inside: str = field(default=WORDS_FOLDER, metadata=OURS)
-    """The checkpoint's folders that have them, where it has."""
+    """The checkpoint's folders of the FAST and the text tokenizer, if it has them."""
 
     @property
     def training_keys(self) -> tuple[str, ...]:
-        """The actions."""
+        """Training data that the step reads: the actions."""
         return (ACTION,)
 
     def encode_prompt(self, told: PromptInputs) -> PromptInputs:
-        """Add the action tokens, if there are actions."""
+        """Add the action tokens if there are actions."""
         if ACTION not in told.seen:
             return told
         assert self.action_tokenizer is not None, "a pipeline is equipped before it is used"
@@ -106,13 +106,14 @@ class TokenizeActions(ProcessorStep):
             if len(said) < len(whole) and not self.allow_truncation:
                 raise UsageError(
                     f"{self.registry_name}: actions take {len(whole)} tokens, max_action_tokens is "
-                    f"{self.max_action_tokens}, and allow_truncation false"
+                    f"{self.max_action_tokens}, and allow_truncation false",
+                    code="policy.actions-too-long",
                 )
             tokens[row, : len(said)], real[row, : len(said)] = said, True
         return replace(told, arrays={**told.arrays, ACTION_TOKENS: tokens, ACTION_MASK: real})
 
     def config(self) -> dict[str, Any]:
-        """Return the settings in LeRobot's order; those it omits only if not default."""
+        """Return the settings in LeRobot's order; settings that it may omit only if not default."""
         said: dict[str, Any] = {
             "trust_remote_code": self.trust_remote_code,
             "max_action_tokens": self.max_action_tokens,
@@ -128,18 +129,24 @@ class TokenizeActions(ProcessorStep):
         return said
 
     def files(self) -> dict[str, bytes]:
-        """Return those of FAST's tokenizer."""
+        """Return the files of the FAST tokenizer, by their paths in a checkpoint."""
         return {f"{FOLDER}/{name}": content for name, content in self.held.items()}
 
     def check(self, where: str) -> None:
         """Refuse lengths that are too short or too long."""
         if not 2 <= self.max_action_tokens <= MOST_TOKENS:
-            raise UsageError(f"{where}: max_action_tokens is {self.max_action_tokens}")
+            raise UsageError(
+                f"{where}: max_action_tokens is {self.max_action_tokens}",
+                code="checkpoint.invalid-pipeline",
+            )
         if self.fast_skip_tokens < 0:
-            raise UsageError(f"{where}: fast_skip_tokens is {self.fast_skip_tokens}")
+            raise UsageError(
+                f"{where}: fast_skip_tokens is {self.fast_skip_tokens}",
+                code="checkpoint.invalid-pipeline",
+            )
 
     def with_tokenizers(self, tokenizers: Tokenizers) -> TokenizeActions:
-        """Return the step with its text tokenizer and its FAST tokenizer.
+        """Return the step with its text tokenizer and its FAST tokenizer loaded.
 
         Raises:
             UsageError: one is missing or invalid.
@@ -157,7 +164,7 @@ class TokenizeActions(ProcessorStep):
             stop=words.special("eos_token"),
             opening=tuple(words.encode(_OPENING, specials=False)),
         )
-        # From now on they are where they are written.
+        # A saved checkpoint has them in these folders.
         placed = replace(self, inside=FOLDER, words_inside=WORDS_FOLDER)
         return replace(placed, action_tokenizer=speech, held=codes.files)
 
@@ -165,20 +172,26 @@ class TokenizeActions(ProcessorStep):
 def _scale(codes: TextTokenizer) -> _Scale:
     where = f"{codes.where}/{PROCESSOR}"
     if PROCESSOR not in codes.files:
-        raise UsageError(f"{where} is not there: it says the scale of FAST's coefficients")
+        raise UsageError(
+            f"{where} is missing: it holds the scale of FAST's coefficients",
+            code="tokenizer.not-found",
+        )
     try:
         return msgspec.json.decode(codes.files[PROCESSOR], type=_Scale)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{where}: {error}") from None
+        raise UsageError(f"{where}: {error}", code="tokenizer.unreadable") from None
 
 
 def find_action_tokenizer(steps: Sequence[ProcessorStep]) -> ActionTokenizer:
     """Return the action tokenizer of the preprocessor steps.
 
     Raises:
-        UsageError: there is none.
+        UsageError: no step has one.
     """
     for step in steps:
         if isinstance(step, TokenizeActions) and step.action_tokenizer is not None:
             return step.action_tokenizer
-    raise UsageError(f"the policy's preprocessor has no {TokenizeActions.registry_name}")
+    raise UsageError(
+        f"the policy's preprocessor has no {TokenizeActions.registry_name}",
+        code="checkpoint.missing-tokenizer",
+    )

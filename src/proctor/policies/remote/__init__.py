@@ -1,1 +1,1 @@
-"""A policy that somebody serves: asked over a wire, by many episodes at once."""
+"""Remote policies: inference by policy servers over the network, for many episodes at once."""

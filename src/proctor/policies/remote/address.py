@@ -1,4 +1,4 @@
-"""Where a policy is served, and what is spoken there: told by the URL, or by a flag."""
+"""Addresses of policy servers and their protocols, read from URLs and ``--policy.protocol``."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _SCHEMES = {
     "grpc": (Protocol.LEROBOT, 8080, False),
     "grpcs": (Protocol.LEROBOT, 443, True),
 }
-"""By scheme: the protocol, its usual port, and whether it is encrypted."""
+"""URL scheme -> protocol, default port, whether the connection is encrypted."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """One server."""
+    """Address of one policy server."""
 
     url: str
     protocol: Protocol
@@ -34,7 +34,7 @@ class Address:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is this machine."""
+        """Whether the server runs on this machine."""
         return self.host in LOOPBACK
 
     def __str__(self) -> str:
@@ -42,23 +42,28 @@ class Address:
 
 
 def parse_addresses(urls: str, protocol: Protocol | None) -> list[Address]:
-    """Return the servers that ``urls``, comma-separated, name.
+    """Return the addresses in ``urls``, which are comma-separated.
 
     Raises:
-        UsageError: one of them is no URL of a policy, or they speak different protocols.
+        UsageError: a URL is not that of a policy server, or the protocols differ.
     """
     found = [_address(url.strip(), protocol) for url in urls.split(",") if url.strip()]
     if not found:
-        raise UsageError("--policy.url is missing (such as ws://127.0.0.1:8000)")
+        raise UsageError(
+            "--policy.url is missing (such as ws://127.0.0.1:8000)", code="flag.missing"
+        )
     if len({address.url for address in found}) < len(found):
-        raise UsageError(f"--policy.url={urls} names a server twice")
+        raise UsageError(f"--policy.url={urls} names a server twice", code="flag.duplicate")
     if len({address.protocol for address in found}) > 1:
-        raise UsageError(f"--policy.url={urls}: all servers of a run speak the same protocol")
+        raise UsageError(
+            f"--policy.url={urls}: all servers of a run must have the same protocol",
+            code="flag.conflict",
+        )
     return found
 
 
 def is_printable_ascii(text: str) -> bool:
-    """Whether a text is of plain letters and signs only, as headers and URLs are."""
+    """Whether a text has printable ASCII characters only, without spaces, as in HTTP headers."""
     return all(32 < ord(char) < 127 for char in text)
 
 
@@ -68,18 +73,28 @@ def _address(url: str, protocol: Protocol | None) -> Address:
         parts = urlsplit(url)
         port, host = parts.port, parts.hostname
     except ValueError as error:
-        raise UsageError(f"--policy.url={url}: {error}") from None
+        raise UsageError(f"--policy.url={url}: {error}", code="flag.invalid-value") from None
     if parts.scheme not in _SCHEMES:
-        raise UsageError(f"--policy.url={url} begins with none of {choices}")
-    if not host or parts.username or parts.password or not is_printable_ascii(url):
-        raise UsageError(f"--policy.url={url} names no server (such as ws://127.0.0.1:8000)")
-    known, usual, encrypted = _SCHEMES[parts.scheme]
-    spoken = known if protocol is None else protocol
-    if spoken is not known and not parts.scheme.startswith("ws"):
         raise UsageError(
-            f"--policy.url={url} is of {known.value}, --policy.protocol={spoken.value} is not"
+            f"--policy.url={url}: unknown scheme (choose {choices})", code="flag.invalid-value"
         )
-    if parts.scheme.startswith("ws") and spoken not in (Protocol.OPENPI, Protocol.VLA_EVAL):
-        raise UsageError(f"--policy.url={url}: {spoken.value} is not spoken over WebSockets")
+    if not host or parts.username or parts.password or not is_printable_ascii(url):
+        raise UsageError(
+            f"--policy.url={url} is not a server's URL (such as ws://127.0.0.1:8000)",
+            code="flag.invalid-value",
+        )
+    of_scheme, default_port, encrypted = _SCHEMES[parts.scheme]
+    chosen = of_scheme if protocol is None else protocol
+    if chosen is not of_scheme and not parts.scheme.startswith("ws"):
+        raise UsageError(
+            f"--policy.url={url} has the protocol {of_scheme.value}, which contradicts "
+            f"--policy.protocol={chosen.value}",
+            code="flag.conflict",
+        )
+    if parts.scheme.startswith("ws") and chosen not in (Protocol.OPENPI, Protocol.VLA_EVAL):
+        raise UsageError(
+            f"--policy.url={url}: the protocol {chosen.value} does not use WebSockets",
+            code="flag.conflict",
+        )
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Address(url, spoken, host, usual if port is None else port, path, encrypted)
+    return Address(url, chosen, host, default_port if port is None else port, path, encrypted)

@@ -1,4 +1,4 @@
-"""Flags of a policy that somebody serves: where, what is spoken, by which names and conventions."""
+"""Flags of remote policies: servers, protocol, names of inputs, and conventions of numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from proctor.protocols.inference_messages import Protocol
 
 
 class Rotation(Enum):
-    """How the rotation in the robot's state is sent, where the benchmark has axis-angle."""
+    """Representation of the state's rotation on the wire; the benchmark has axis-angle."""
 
     AXIS_ANGLE = "axis_angle"
     QUATERNION_XYZW = "quaternion_xyzw"
@@ -24,7 +24,7 @@ class Rotation(Enum):
 
 
 class Gripper(Enum):
-    """What the last number of an action means to the server, where ours is -1 to 1."""
+    """The server's convention for the last action dimension; the benchmark's is -1 to 1."""
 
     AS_IS = "as_is"
     NEGATED = "negated"
@@ -34,136 +34,160 @@ class Gripper(Enum):
 
 @dataclass
 class RemoteConfig(PolicyConfig):
-    """Flags of a policy that somebody serves."""
+    """Flags of a remote policy."""
 
     type: str = "remote"
     url: str = field(
         default="",
         metadata={
-            "help": "where it is served: ws://HOST:PORT (openpi), tcp:// (GR00T), vla:// "
-            "(vla-eval), grpc:// (LeRobot); several of the same policy, comma-separated"
+            "help": "policy server: ws://HOST:PORT (openpi), tcp:// (GR00T), vla:// (vla-eval), "
+            "grpc:// (LeRobot); several servers of one policy, comma-separated"
         }
         | PRESENTATION,
     )
     protocol: Protocol | None = field(
-        default=None, metadata={"help": "what is spoken there, where the URL does not tell"}
+        default=None,
+        metadata={"help": "protocol of the server (default: that of the URL's scheme)"},
     )
     rename_map: dict[str, str] | None = field(
-        default=None, metadata={"help": "benchmark's names to the server's, as {ours: theirs}"}
+        default=None, metadata={"help": "names of inputs, as {benchmark's: server's}"}
     )
     inputs: list[str] = field(
         default_factory=list,
-        metadata={"help": "observation keys that are sent (default: all cameras and the state)"},
+        metadata={"help": "observation keys to send (default: all cameras and the state)"},
     )
     rotation: Rotation = field(
         default=Rotation.AXIS_ANGLE,
-        metadata={"help": "how the axis-angle in the state (from rotation_at on) is sent"},
+        metadata={"help": "send the state's axis-angle (from rotation_at on) in this form"},
     )
     rotation_key: str | None = field(
         default=None,
         metadata={
-            "help": "the state that holds the rotation, where several are sent "
+            "help": "key of the state with the rotation, if several are sent "
             "(default: observation.state)"
         },
     )
-    rotation_at: int = field(default=3, metadata={"help": "where in the state the rotation begins"})
+    rotation_at: int = field(
+        default=3, metadata={"help": "first index of the rotation in the state"}
+    )
     gripper: Gripper = field(
         default=Gripper.AS_IS,
         metadata={
-            "help": "what the action's last number is there: as_is, negated, unit (0 to 1 for our "
-            "-1 to 1) or unit_negated"
+            "help": "server's convention for the last action dimension: as_is, negated, unit (0 to "
+            "1 instead of -1 to 1) or unit_negated"
         },
     )
     n_action_steps: int | None = field(
-        default=None, metadata={"help": "actions of a chunk that are played (default: all)"}
+        default=None, metadata={"help": "actions executed per inference (default: all)"}
     )
     version: str | None = field(
         default=None,
         metadata={
-            "help": "which weights are served: a run can be resumed from another URL that says "
-            "the same"
+            "help": "version of the served weights: a run can be resumed from another URL with "
+            "the same version"
         },
     )
     served: str | None = field(
-        default=None, metadata={"help": "for LeRobot's server: the checkpoint that it is to load"}
+        default=None, metadata={"help": "for LeRobot's server: checkpoint that it loads"}
     )
     served_type: str | None = field(
-        default=None, metadata={"help": "for LeRobot's server: that checkpoint's type, such as act"}
+        default=None,
+        metadata={"help": "for LeRobot's server: type of that checkpoint, such as act"},
     )
     served_device: str = field(
-        default="cpu", metadata={"help": "for LeRobot's server: where it computes"} | PRESENTATION
+        default="cpu",
+        metadata={"help": "for LeRobot's server: device of its inference"} | PRESENTATION,
     )
     actions_per_chunk: int = field(
-        default=50, metadata={"help": "for LeRobot's server: how long its chunks are at most"}
+        default=50, metadata={"help": "for LeRobot's server: maximum actions per chunk"}
     )
     trust: bool = field(
         default=False,
-        metadata={"help": "for LeRobot's server on another machine: it sends pickles"}
-        | PRESENTATION,
+        metadata={"help": "accept pickles from a LeRobot server on another machine"} | PRESENTATION,
     )
     timeout_s: float = field(
-        default=120.0, metadata={"help": "how long an answer may take"} | PRESENTATION
+        default=120.0,
+        metadata={"help": "timeout of an inference request, in seconds"} | PRESENTATION,
     )
     retry_s: float = field(
         default=30.0,
-        metadata={"help": "how long a lost request is asked again, here or elsewhere"}
-        | PRESENTATION,
+        metadata={"help": "how long to retry after a lost connection, in seconds"} | PRESENTATION,
     )
     in_flight: int = field(
-        default=64, metadata={"help": "most requests at the same time"} | PRESENTATION
+        default=64, metadata={"help": "maximum concurrent requests"} | PRESENTATION
     )
     api_key: str | None = field(
         default=None,
         metadata={
-            "help": "key that the server asks for, kept in no file of the run; on the command line "
-            f"other users see it, so rather set {API_KEY_VARIABLE} or api_key_file"
+            "help": "API key of the server, never written to the run folder; other users can see "
+            f"it on the command line, so prefer {API_KEY_VARIABLE} or api_key_file"
         }
         | PRESENTATION
         | secret_metadata(API_KEY_VARIABLE),
     )
     api_key_file: Path | None = field(
         default=None,
-        metadata={"help": "file that holds the key that the server asks for"} | PRESENTATION,
+        metadata={"help": "file with the server's API key"} | PRESENTATION,
     )
 
     @property
     def addresses(self) -> list[Address]:
-        """Where it is served."""
+        """The servers' addresses."""
         return parse_addresses(self.url, self.protocol)
 
 
 def check_flags(config: RemoteConfig) -> None:
-    """Refuse flags that make no sense; nobody is asked anything.
+    """Refuse invalid flags, without connecting to a server.
 
     Raises:
-        UsageError: naming the flag.
+        UsageError: a flag is invalid; the text names it.
     """
     for address in config.addresses:
         if address.protocol is Protocol.LEROBOT and not (address.is_local or config.trust):
             raise UsageError(
-                f"--policy.url={address}: LeRobot's server sends pickles, from another machine; "
-                "they are read as data only, but add --policy.trust=true to talk to it"
+                f"--policy.url={address}: LeRobot's server on another machine sends pickles; they "
+                "are read as data only, but add --policy.trust=true to accept them",
+                code="server.untrusted",
             )
         if "api_key=" in urlsplit(address.url).query:
             raise UsageError(
-                "--policy.url holds an api_key, and URLs are written down: use "
-                f"--policy.api_key_file or the variable {API_KEY_VARIABLE}"
+                "--policy.url contains an api_key, and URLs are written to the run folder: use "
+                f"--policy.api_key_file or the variable {API_KEY_VARIABLE}",
+                code="flag.holds-secret",
             )
     if (config.served is None) != (config.served_type is None):
-        raise UsageError("--policy.served and --policy.served_type come together")
+        raise UsageError(
+            "--policy.served and --policy.served_type must be set together", code="flag.conflict"
+        )
     if config.actions_per_chunk < 1:
         raise UsageError(
-            f"--policy.actions_per_chunk must be at least 1, got {config.actions_per_chunk}"
+            f"--policy.actions_per_chunk must be at least 1, got {config.actions_per_chunk}",
+            code="flag.out-of-range",
         )
     for name, least, most in (("timeout_s", 0.01, 1e5), ("retry_s", 0.0, 1e5)):
         value = getattr(config, name)
         if not least <= value <= most:
-            raise UsageError(f"--policy.{name} must be {least:g} to {most:g}, got {value:g}")
+            raise UsageError(
+                f"--policy.{name} must be {least:g} to {most:g}, got {value:g}",
+                code="flag.out-of-range",
+            )
     if not 1 <= config.in_flight <= 1024:
-        raise UsageError(f"--policy.in_flight must be 1 to 1024, got {config.in_flight}")
+        raise UsageError(
+            f"--policy.in_flight must be 1 to 1024, got {config.in_flight}",
+            code="flag.out-of-range",
+        )
     if config.n_action_steps is not None and config.n_action_steps < 1:
-        raise UsageError(f"--policy.n_action_steps must be at least 1, got {config.n_action_steps}")
+        raise UsageError(
+            f"--policy.n_action_steps must be at least 1, got {config.n_action_steps}",
+            code="flag.out-of-range",
+        )
     if config.rotation_at < 0:
-        raise UsageError(f"--policy.rotation_at must be at least 0, got {config.rotation_at}")
+        raise UsageError(
+            f"--policy.rotation_at must be at least 0, got {config.rotation_at}",
+            code="flag.out-of-range",
+        )
     if config.api_key is not None and not is_printable_ascii(config.api_key):
-        raise UsageError("--policy.api_key holds characters that no header may")
+        raise UsageError(
+            "--policy.api_key has characters that are not allowed in a header",
+            code="flag.invalid-value",
+        )

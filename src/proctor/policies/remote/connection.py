@@ -1,4 +1,4 @@
-"""One connection to a server, whatever is spoken over it. One thread uses it at a time."""
+"""Interface of a connection to a policy server, the same for all protocols."""
 
 from __future__ import annotations
 
@@ -16,46 +16,53 @@ from proctor.types import EpisodeSpec
 
 @dataclass(frozen=True)
 class ConnectionSettings:
-    """How servers are talked to."""
+    """Timeouts, key and limits of connections to servers."""
 
     connect_s: float = 10.0
     answer_s: float = 120.0
     api_key: str | None = None
     most_bytes: int = MAX_MESSAGE_BYTES
     warn: Callable[[str], None] = lambda line: None
-    """Told what a user should know of a server's answers."""
+    """Called with notes for the user on a server's replies."""
 
 
 class ServerConnection(Protocol):
-    """A connection. Everything it does may raise WireError, and PeerLost where it is of no use."""
+    """A connection to a policy server; one thread uses it at a time.
 
-    about: ServerInfo | None
-    """What a server of ours says of its policy."""
-    word: str
-    """All that it says of itself: another word on the same day is another policy, it may be."""
-    remembers: bool
-    """Whether it may remember an episode: then nobody else can go on with it."""
+    Every method may raise ProtocolError, and ConnectionLost if the connection is unusable.
+    """
 
-    wants: tuple[str, ...]
-    """The names that it looks at, where it says so."""
+    server_info: ServerInfo | None
+    """The policy's description by a Proctor server; None for other servers."""
+    label: str
+    """Hash of the server's metadata: a changed label may mean another policy."""
+    is_stateful: bool
+    """Whether the server may keep state of an episode, so that no other server can continue it."""
 
-    def begin(self, spec: EpisodeSpec) -> None:
-        """Say that an episode begins."""
+    expected_inputs: tuple[str, ...]
+    """Names of the inputs that the server requires, if it lists them."""
 
-    def ask(self, ask: InferenceRequest) -> Array:
-        """Return the actions [T, A] that answer a question."""
+    def start_episode(self, spec: EpisodeSpec) -> None:
+        """Tell the server that an episode starts."""
 
-    def end(self) -> None:
-        """Say that the episode has ended."""
+    def infer(self, request: InferenceRequest) -> Array:
+        """Send an inference request; return the actions [T, A]."""
+
+    def end_episode(self) -> None:
+        """Tell the server that the episode has ended."""
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
 
 
-def server_label(said: bytes | str | Mapping[str, Any]) -> str:
-    """Return what a server says of itself as a short text, the same for the same."""
-    told = said if isinstance(said, bytes) else repr(said).encode("utf-8", "replace")
-    return hashlib.sha256(told).hexdigest()[:16]
+def server_label(description: bytes | str | Mapping[str, Any]) -> str:
+    """Return a short hash of a server's metadata."""
+    data = (
+        description
+        if isinstance(description, bytes)
+        else repr(description).encode("utf-8", "replace")
+    )
+    return hashlib.sha256(data).hexdigest()[:16]
 
 
 Connector: TypeAlias = Callable[[Address], ServerConnection]

@@ -1,4 +1,4 @@
-"""What a server means by a rotation and by a gripper, and what our benchmarks do."""
+"""Conversion of rotations and grippers between the benchmark's and the server's conventions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _ROTATION_SIZE = 3
 
 
 def find_rotated_key(config: RemoteConfig, sizes: Mapping[str, int]) -> str | None:
-    """Return which of the states that are sent has its rotation converted; None: none has.
+    """Return the key of the state whose rotation is converted; None: no conversion.
 
-    It is the robot's pose: the key that the user names, ``observation.state``, or the only state.
+    It is ``--policy.rotation_key``, else ``observation.state``, else the only state.
 
     Raises:
-        SpecMismatch: it is not known which, or it has no room for a rotation.
+        SpecMismatch: the key is not sent, or its state is too short for a rotation.
     """
     if config.rotation is Rotation.AXIS_ANGLE:
         return None
@@ -29,49 +29,51 @@ def find_rotated_key(config: RemoteConfig, sizes: Mapping[str, int]) -> str | No
     if key not in sizes:
         sent = ", ".join(sizes) or "no state"
         raise SpecMismatch(
-            f"{flag} converts numbers {first} to {last} of {key}; the states that are sent: "
-            f"{sent}; name the one with the rotation by --policy.rotation_key"
+            f"{flag} converts numbers {first} to {last} of {key}, which is not sent ({sent} is); "
+            "name the state with the rotation by --policy.rotation_key",
+            code="policy.no-rotation",
         )
     if sizes[key] <= last:
         raise SpecMismatch(
-            f"{flag} converts numbers {first} to {last} of {key}, which has {sizes[key]} numbers"
+            f"{flag} converts numbers {first} to {last} of {key}, which has {sizes[key]} numbers",
+            code="policy.no-rotation",
         )
     return key
 
 
 def rotation_note(config: RemoteConfig, key: str) -> str:
-    """Return a line for the user on which numbers are converted."""
+    """Return a note for the user on which numbers are converted."""
     last = config.rotation_at + _ROTATION_SIZE - 1
     return f"numbers {config.rotation_at} to {last} of {key} are sent as {config.rotation.value}"
 
 
 def converted_size(config: RemoteConfig, size: int) -> int:
-    """Return how many numbers a state of ``size`` is sent as."""
+    """Return the length of a converted state of ``size`` numbers."""
     by_four = config.rotation in (Rotation.QUATERNION_XYZW, Rotation.QUATERNION_WXYZ)
     return size + by_four
 
 
 def convert_rotation(state: Array, config: RemoteConfig) -> Array:
-    """Return a state [..., D] with its axis-angle as the server wants it."""
+    """Return a state [..., D] with its axis-angle in the server's representation."""
     if config.rotation is Rotation.AXIS_ANGLE:
         return state
-    from scipy.spatial.transform import Rotation as Turn
+    from scipy.spatial.transform import Rotation as ScipyRotation
 
     first, last = config.rotation_at, config.rotation_at + _ROTATION_SIZE
     flat = state.reshape(-1, state.shape[-1])
-    turn = Turn.from_rotvec(flat[:, first:last])
+    rotation = ScipyRotation.from_rotvec(flat[:, first:last])
     if config.rotation is Rotation.EULER:
-        made = turn.as_euler("xyz")
+        converted = rotation.as_euler("xyz")
     else:
-        made = turn.as_quat()
+        converted = rotation.as_quat()
         if config.rotation is Rotation.QUATERNION_WXYZ:
-            made = np.roll(made, 1, axis=-1)
-    joined = np.concatenate([flat[:, :first], made, flat[:, last:]], axis=-1)
+            converted = np.roll(converted, 1, axis=-1)
+    joined = np.concatenate([flat[:, :first], converted, flat[:, last:]], axis=-1)
     return joined.reshape(*state.shape[:-1], -1).astype(state.dtype)
 
 
 def convert_gripper(actions: Array, gripper: Gripper) -> Array:
-    """Return a server's actions [T, A] with the gripper as our benchmarks have it."""
+    """Return a server's actions [T, A] with the gripper in the benchmark's convention."""
     if gripper is Gripper.AS_IS:
         return actions
     actions = np.array(actions, dtype=np.float32)

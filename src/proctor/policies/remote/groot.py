@@ -1,4 +1,4 @@
-"""A connection to a server of GR00T's, over ZeroMQ."""
+"""Connection to a GR00T policy server, over ZeroMQ."""
 
 from __future__ import annotations
 
@@ -28,13 +28,16 @@ _BEAT_MS, _BEAT_TIMEOUT_MS = 2000, 10_000
 
 
 class GrootConnection:
-    """Asks over one socket. ZeroMQ hides that a server went away: its own events tell."""
+    """Connection over one REQ socket.
+
+    ZeroMQ hides disconnects from its users, so the socket's monitor events report them.
+    """
 
     def __init__(self, address: Address, settings: ConnectionSettings) -> None:
-        """Connect, and ask whether it is one of ours.
+        """Connect and do the handshake.
 
         Raises:
-            WireError: there is no server, or one of another protocol.
+            ProtocolError: there is no server, or one of another protocol.
         """
         self._address, self._settings = address, settings
         self._closing = threading.Event()
@@ -53,7 +56,7 @@ class GrootConnection:
         host = f"[{address.host}]" if ":" in address.host else address.host
         try:
             self._socket.connect(f"tcp://{host}:{address.port}")
-            self._meet()
+            self._handshake()
         except zmq.ZMQError as error:
             self.close()
             raise ConnectionLost(f"{address} cannot be reached: {error.strerror}") from None
@@ -61,38 +64,41 @@ class GrootConnection:
             self.close()
             raise
 
-    def _meet(self) -> None:
-        """Ask whether it is one of ours, and somebody else's how it is to be asked."""
-        said = self._call(groot.GrootRequest(groot.ABOUT), self._settings.connect_s)
-        self.about: ServerInfo | None = groot.decode_server_info(said)
+    def _handshake(self) -> None:
+        """Request the info of a Proctor server, else the modality config of a GR00T server."""
+        reply = self._call(groot.GrootRequest(groot.ABOUT), self._settings.connect_s)
+        self.server_info: ServerInfo | None = groot.decode_server_info(reply)
         self._dialect = groot_dialect.Dialect()
-        if self.about is None:
-            said = self._call(groot.GrootRequest(groot.CONFIG), self._settings.connect_s)
-            self._dialect = groot_dialect.decode_dialect(said)
-        self.word, self.wants = server_label(said), self._dialect.wants
-        self.remembers = self.about is None or self.about.remembers
+        if self.server_info is None:
+            reply = self._call(groot.GrootRequest(groot.CONFIG), self._settings.connect_s)
+            self._dialect = groot_dialect.decode_dialect(reply)
+        self.label, self.expected_inputs = server_label(reply), self._dialect.wants
+        self.is_stateful = self.server_info is None or self.server_info.remembers
 
-    def begin(self, spec: EpisodeSpec) -> None:
-        """Have the server forget what was before; N1.5 knows no such word, and says so."""
+    def start_episode(self, spec: EpisodeSpec) -> None:
+        """Reset the server's state; GR00T N1.5 has no such endpoint and replies with an error."""
         self._call(groot.GrootRequest(groot.RESET), self._settings.answer_s)
 
-    def ask(self, ask: InferenceRequest) -> Array:
-        """Return the actions that answer a question."""
+    def infer(self, request: InferenceRequest) -> Array:
+        """Send an inference request; return the actions."""
         dialect = self._dialect
-        asked = groot.observation_data(ask, dialect)
-        request = groot.GrootRequest(groot.ACT, asked, msgpack_numpy=dialect.msgpack_numpy)
-        reply = groot.decode_actions(self._call(request, self._settings.answer_s))
+        observation = groot.observation_data(request, dialect)
+        call = groot.GrootRequest(groot.ACT, observation, msgpack_numpy=dialect.msgpack_numpy)
+        reply = groot.decode_actions(self._call(call, self._settings.answer_s))
         if reply.actions is None:
-            raise ProtocolError(f"the server says: {summarize_traceback(reply.error or '')}")
+            raise ProtocolError(
+                f"the server says: {summarize_traceback(reply.error or '')}",
+                code="server.request-failed",
+            )
         if len(reply.parts) > 1:
-            self._settings.warn(f"the actions are {', '.join(reply.parts)}, side by side")
+            self._settings.warn(f"the action is {', '.join(reply.parts)}, concatenated")
         return reply.actions
 
-    def end(self) -> None:
-        """Say nothing: the next episode begins with a reset."""
+    def end_episode(self) -> None:
+        """Do nothing: the next episode starts with a reset."""
 
     def close(self) -> None:
-        """Hang up: now, or as soon as whoever uses it notices."""
+        """Close the socket now, or as soon as the thread that uses it returns."""
         self._closing.set()
         if self._using.acquire(blocking=False):
             self._destroy()
@@ -104,14 +110,14 @@ class GrootConnection:
 
     @contextlib.contextmanager
     def _in_use(self) -> Iterator[None]:
-        """Hold the socket: it is one thread's at a time, also when another wants it closed."""
+        """Lock the socket for this thread, even if another thread wants to close it."""
         if not self._using.acquire(blocking=False):
-            raise ConnectionLost(f"{self._address} is not asked any more")
+            raise ConnectionLost(f"the connection to {self._address} is closed")
         try:
             yield
         finally:
             if self._closing.is_set():
-                self._destroy()  # and keep the lock: there is nothing left to hold
+                self._destroy()  # keep the lock: the socket is gone
             else:
                 self._using.release()
 
@@ -131,13 +137,13 @@ class GrootConnection:
         poller.register(self._events, zmq.POLLIN)
         while True:
             ready = dict(poller.poll(_SLICE_MS))
-            if self._events in ready:  # first: whoever answers behind it is another
+            if self._events in ready:  # first: a later reply would come from another server
                 self._events.recv_multipart()
-                raise ConnectionLost(f"{self._address} is lost: the server hung up")
+                raise ConnectionLost(f"{self._address} is lost: the server closed the connection")
             if self._socket in ready:
                 received: bytes = self._socket.recv()
                 return received
             if self._closing.is_set():
-                raise ConnectionLost(f"{self._address} is not asked any more")
+                raise ConnectionLost(f"the connection to {self._address} is closed")
             if time.monotonic() >= until:
                 raise ConnectionLost(f"{self._address} does not answer in time")

@@ -1,7 +1,7 @@
-"""A connection to LeRobot's policy server, or to one of ours that speaks as it does.
+"""Connection to LeRobot's policy server, or to a Proctor server with LeRobot's protocol.
 
-LeRobot's server has room for one observation, whoever sends it: all episodes of a run share one
-connection to it, and ask one after the other.
+LeRobot's server holds one observation for all clients. So all episodes of a run share one
+connection to it and send their requests one after the other.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from proctor.protocols.msgpack_arrays import unpack
 from proctor.system.optional import LOAD_ERRORS, import_failure
 from proctor.types import EpisodeSpec
 
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it prints, we say in a line of our own
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # Proctor prints one line instead
 try:
     import grpc
 except LOAD_ERRORS as error:
@@ -35,31 +35,34 @@ _ROOM = 2**16
 def make_connector(
     setup: lerobot.PolicySetup | None,
 ) -> Callable[[Address, ConnectionSettings], ServerConnection]:
-    """Return what connects: once to a server of LeRobot's, which is told to play ``setup``."""
+    """Return a connector that opens one shared channel to each LeRobot server.
+
+    The server is told to load ``setup``. Proctor servers get a channel per connection.
+    """
     shared: dict[str, _GrpcChannel] = {}
     lock = threading.Lock()
 
-    def dial(address: Address, settings: ConnectionSettings) -> ServerConnection:
+    def connect(address: Address, settings: ConnectionSettings) -> ServerConnection:
         with lock:
-            known = shared.get(address.url)
-            if known is not None and not known.lost:
-                return _LerobotConnection(known)
-            line = _GrpcChannel(address, settings, setup)
-            if line.about is None:
-                shared[address.url] = line
-            return _LerobotConnection(line)
+            existing = shared.get(address.url)
+            if existing is not None and not existing.lost:
+                return _LerobotConnection(existing)
+            channel = _GrpcChannel(address, settings, setup)
+            if channel.server_info is None:
+                shared[address.url] = channel
+            return _LerobotConnection(channel)
 
-    return dial
+    return connect
 
 
 class _GrpcChannel:
-    """One channel."""
+    """A gRPC channel to one server."""
 
     def __init__(
         self, address: Address, settings: ConnectionSettings, setup: lerobot.PolicySetup | None
     ) -> None:
         self._address, self._settings = address, settings
-        self._steps = itertools.count(secrets.randbelow(2**31))  # others count too
+        self._steps = itertools.count(secrets.randbelow(2**31))  # other clients count too
         self._lock = threading.Lock()
         self.lost = False
         options = [
@@ -69,42 +72,45 @@ class _GrpcChannel:
         host = f"[{address.host}]" if ":" in address.host else address.host
         target = f"{host}:{address.port}"
         self._channel = (
-            grpc.secure_channel(target, grpc.ssl_channel_credentials(), options)
+            grpc.secure_channel(target, grpc.ssl_grpccredentials(), options)
             if address.encrypted
             else grpc.insecure_channel(target, options)
         )
         try:
-            self.about = self._meet(setup)
+            self.server_info = self._meet(setup)
         except ProtocolError:
             self.close()
             raise
 
     def _meet(self, setup: lerobot.PolicySetup | None) -> ServerInfo | None:
         _, headers = self._call(lerobot.READY, b"", self._settings.connect_s)
-        said = headers.get(lerobot.ABOUT_HEADER)
-        if said is not None:
-            return parse_server_info(unpack(said))
+        header = headers.get(lerobot.ABOUT_HEADER)
+        if header is not None:
+            return parse_server_info(unpack(header))
         if setup is None:
             raise UsageError(
-                f"--policy.url={self._address}: LeRobot's server loads a checkpoint itself; say "
-                "which with --policy.served=PATH and of which type with --policy.served_type=act"
+                f"--policy.url={self._address}: LeRobot's server loads a checkpoint itself; name "
+                "it with --policy.served=PATH and its type with --policy.served_type=act",
+                code="flag.missing",
             )
         self._call(lerobot.SETUP, lerobot.encode_setup(setup), self._settings.answer_s)
         return None
 
-    def ask(self, ask: InferenceRequest) -> Array:
-        """Return the actions that answer a question."""
+    def infer(self, request: InferenceRequest) -> Array:
+        """Send an inference request; return the actions."""
         answer_s = self._settings.answer_s
         with self._lock:
             step = next(self._steps)
-            self._call(lerobot.OBSERVE, lerobot.encode_observation(ask, step), answer_s)
+            self._call(lerobot.OBSERVE, lerobot.encode_observation(request, step), answer_s)
             actions = lerobot.decode_actions(self._call(lerobot.ACT, b"", answer_s)[0], step)
         if actions is None:
-            raise ProtocolError("the server gives no actions; its own log says why")
+            raise ProtocolError(
+                "the server returned no actions; see its log", code="server.request-failed"
+            )
         return actions
 
     def close(self) -> None:
-        """Hang up; whoever waits for an answer waits no more."""
+        """Close the channel; pending calls fail."""
         self.lost = True
         self._channel.close()
 
@@ -120,12 +126,12 @@ class _GrpcChannel:
         try:
             reply, call = kind(path).with_call(request, timeout=within_s, metadata=headers)
         except ValueError:  # the channel is closed
-            raise ConnectionLost(f"{self._address} is not asked any more") from None
+            raise ConnectionLost(f"the connection to {self._address} is closed") from None
         except grpc.RpcError as error:
-            raise self._said(error) from None
+            raise self._error_of(error) from None
         return reply, dict(call.initial_metadata() or ())
 
-    def _said(self, error: Any) -> ProtocolError:
+    def _error_of(self, error: Any) -> ProtocolError:
         code, details = error.code(), strip_control_codes(str(error.details()), 300)
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             self.lost = True
@@ -133,29 +139,29 @@ class _GrpcChannel:
         if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
             self.lost = True
             return ConnectionLost(f"{self._address} is lost: {details}")
-        return ProtocolError(f"the server says: {details}")
+        return ProtocolError(f"the server says: {details}", code="server.request-failed")
 
 
 class _LerobotConnection:
-    """A line, as episodes have it."""
+    """A channel as a ``ServerConnection`` of one episode."""
 
-    def __init__(self, line: _GrpcChannel) -> None:
-        self._line = line
-        self.about = line.about
-        self.word = ""
-        self.wants: tuple[str, ...] = ()
-        self.remembers = line.about is not None and line.about.remembers
+    def __init__(self, channel: _GrpcChannel) -> None:
+        self._grpc = channel
+        self.server_info = channel.server_info
+        self.label = ""
+        self.expected_inputs: tuple[str, ...] = ()
+        self.is_stateful = channel.server_info is not None and channel.server_info.remembers
 
-    def begin(self, spec: EpisodeSpec) -> None:
-        """Say nothing: the protocol has no word for it."""
+    def start_episode(self, spec: EpisodeSpec) -> None:
+        """Do nothing: the protocol has no episodes."""
 
-    def ask(self, ask: InferenceRequest) -> Array:
-        """Return the actions that answer a question."""
-        return self._line.ask(ask)
+    def infer(self, request: InferenceRequest) -> Array:
+        """Send an inference request; return the actions."""
+        return self._grpc.infer(request)
 
-    def end(self) -> None:
-        """Say nothing: the protocol has no word for it."""
+    def end_episode(self) -> None:
+        """Do nothing: the protocol has no episodes."""
 
     def close(self) -> None:
-        """Hang up."""
-        self._line.close()
+        """Close the channel."""
+        self._grpc.close()

@@ -1,4 +1,4 @@
-"""By which names a server is shown what a benchmark offers."""
+"""Mapping of the benchmark's observation keys to a server's input names."""
 
 from __future__ import annotations
 
@@ -15,65 +15,67 @@ _WRIST = ("wrist", "eye_in_hand", "gripper", "hand")
 
 @dataclass(frozen=True)
 class ProtocolNames:
-    """What a protocol calls things: the first camera, one at the wrist, others, the state."""
+    """A protocol's names of inputs: the first camera, a wrist camera, other cameras, the state."""
 
     first: str
     wrist: str
     other: str | None
-    """With {} for the last part of the benchmark's name; None: there are no others."""
+    """With {} for the last part of the benchmark's name; None: no other cameras."""
     state: str
 
 
 def names_for_proctor_servers(
-    about: ServerInfo, interface: Interface, rename_map: Mapping[str, str]
+    server_info: ServerInfo, interface: Interface, rename_map: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the benchmark's keys that a server of ours wants, with its names for them.
+    """Return the benchmark's keys that a Proctor server requires -> the server's names.
 
     Raises:
-        SpecMismatch: something is missing or differs.
+        SpecMismatch: an input is missing or has another shape.
     """
-    wanted = {key: seen.feature for key, seen in about.inputs.items()}
-    action = Feature(FeatureKind.ACTION, (about.action_size,), "float32")
+    wanted = {key: field.feature for key, field in server_info.inputs.items()}
+    action = Feature(FeatureKind.ACTION, (server_info.action_size,), "float32")
     check_compatible({**wanted, ACTION: action}, interface, rename_map)
     return {source_key(key, rename_map): key for key in wanted}
 
 
 def names_for_other_servers(
-    words: ProtocolNames | None,
+    protocol_names: ProtocolNames | None,
     interface: Interface,
     inputs: Sequence[str],
     rename_map: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return the benchmark's keys that are sent, with the server's names for them.
+    """Return the benchmark's keys to send -> the server's names.
 
-    Without ``words`` of the protocol's own they are the benchmark's.
+    If the protocol has no names (None), the server's names are the benchmark's.
 
     Raises:
-        UsageError: a camera has no name there, or two have the same.
+        UsageError: a camera has no name, or two have the same.
     """
     check_offered([*inputs, *rename_map], interface, "--policy.inputs and --rename_map")
     keys = list(inputs) or list(observed_keys(interface.features))
-    if words is None:
+    if protocol_names is None:
         return {key: rename_map.get(key, key) for key in keys}
     names = {key: rename_map[key] for key in keys if key in rename_map}
     cameras = [k for k in keys if interface.features[k].kind is FeatureKind.VISUAL]
-    for key in sorted(cameras, key=is_wrist):  # what is at the wrist is never the first
+    for key in sorted(cameras, key=is_wrist):  # a wrist camera is never the first
         if key not in names:
-            names[key] = _camera_name(words, key, interface, set(names.values()))
+            names[key] = _camera_name(protocol_names, key, interface, set(names.values()))
     for key in keys:
-        names.setdefault(key, words.state)
+        names.setdefault(key, protocol_names.state)
     if len(set(names.values())) < len(names):
-        raise UsageError(f"--rename_map gives two of {', '.join(names)} the same name")
+        raise UsageError(
+            f"--rename_map gives two of {', '.join(names)} the same name", code="flag.duplicate"
+        )
     return {key: names[key] for key in keys}
 
 
 def split_state(name: str, size: int) -> list[tuple[str, slice]]:
-    """Return under which names a state of ``size`` numbers is sent, each with its part of them.
+    """Return the server's names of a state of ``size`` numbers, each with its slice.
 
-    As a rule that is one; ``state/arm:7,state/gripper:1`` cuts it.
+    Usually that is one name; ``state/arm:7,state/gripper:1`` splits the state.
 
     Raises:
-        UsageError: the parts are not the whole.
+        UsageError: the parts do not add up to ``size``.
     """
     if ":" not in name:
         return [(name, slice(None))]
@@ -81,27 +83,35 @@ def split_state(name: str, size: int) -> list[tuple[str, slice]]:
     for part in name.split(","):
         called, _, count = part.strip().partition(":")
         if not called or not count.isdecimal() or not int(count):
-            raise UsageError(f"--rename_map: {part!r} is no NAME:COUNT, in {name!r}")
+            raise UsageError(
+                f"--rename_map: {part!r} in {name!r} is not NAME:COUNT", code="flag.invalid-value"
+            )
         found.append((called, slice(start, start + int(count))))
         start += int(count)
     if start != size:
-        raise UsageError(f"--rename_map: {name!r} is of {start} numbers, the state has {size}")
+        raise UsageError(
+            f"--rename_map: {name!r} has {start} numbers, the state {size}",
+            code="flag.invalid-value",
+        )
     return found
 
 
-def _camera_name(words: ProtocolNames, key: str, interface: Interface, taken: set[str]) -> str:
-    if words.first not in taken and not is_wrist(key):
-        return words.first
-    if words.wrist not in taken:
-        return words.wrist
-    if words.other is None:
+def _camera_name(
+    protocol_names: ProtocolNames, key: str, interface: Interface, taken: set[str]
+) -> str:
+    if protocol_names.first not in taken and not is_wrist(key):
+        return protocol_names.first
+    if protocol_names.wrist not in taken:
+        return protocol_names.wrist
+    if protocol_names.other is None:
         raise SpecMismatch(
-            f"{interface.name} has more cameras than the server has names for: say which with "
-            f'--policy.inputs, or how {key} is called with --rename_map=\'{{"{key}": "..."}}\''
+            f"{interface.name} has more cameras than the server has names for: choose some with "
+            f'--policy.inputs, or name {key} with --rename_map=\'{{"{key}": "..."}}\'',
+            code="policy.too-many-cameras",
         )
-    return words.other.format(key.rpartition(".")[2])
+    return protocol_names.other.format(key.rpartition(".")[2])
 
 
 def is_wrist(key: str) -> bool:
-    """Whether a camera is at the wrist, by its name."""
+    """Whether a camera's name says that it is at the wrist."""
     return any(word in key.lower() for word in _WRIST)

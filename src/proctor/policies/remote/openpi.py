@@ -1,4 +1,4 @@
-"""A connection to a server of openpi's."""
+"""Connection to an openpi policy server."""
 
 from __future__ import annotations
 
@@ -13,40 +13,43 @@ from proctor.types import EpisodeSpec
 
 
 class OpenpiConnection:
-    """Asks over one WebSocket. The protocol knows no episodes: nothing is said of them."""
+    """Connection over one WebSocket; the protocol has no episodes."""
 
     def __init__(self, address: Address, settings: ConnectionSettings) -> None:
-        """Connect and hear what the server is.
+        """Connect and read the server's metadata.
 
         Raises:
-            WireError: there is none, or one of another protocol.
+            ProtocolError: there is no server, or one of another protocol.
         """
         self._settings = settings
         self._socket = WebSocket(address, settings)
         try:
             frame = self._socket.receive(settings.connect_s)
-            self.about: ServerInfo | None = openpi.decode_metadata(frame)
-            self.word = server_label(frame)
-            self.wants: tuple[str, ...] = ()
-            self.remembers = self.about is not None and self.about.remembers
+            self.server_info: ServerInfo | None = openpi.decode_metadata(frame)
+            self.label = server_label(frame)
+            self.expected_inputs: tuple[str, ...] = ()
+            self.is_stateful = self.server_info is not None and self.server_info.remembers
         except ProtocolError:
             self._socket.close()
             raise
 
-    def begin(self, spec: EpisodeSpec) -> None:
-        """Say nothing: the protocol has no word for it."""
+    def start_episode(self, spec: EpisodeSpec) -> None:
+        """Do nothing: the protocol has no episodes."""
 
-    def ask(self, ask: InferenceRequest) -> Array:
-        """Return the actions that answer a question."""
-        self._socket.send(openpi.encode_request(ask), self._settings.answer_s)
+    def infer(self, request: InferenceRequest) -> Array:
+        """Send an inference request; return the actions."""
+        self._socket.send(openpi.encode_request(request), self._settings.answer_s)
         reply = openpi.decode_reply(self._socket.receive(self._settings.answer_s))
         if reply.actions is None:
-            raise ProtocolError(f"the server says: {summarize_traceback(reply.error or '')}")
+            raise ProtocolError(
+                f"the server says: {summarize_traceback(reply.error or '')}",
+                code="server.request-failed",
+            )
         return reply.actions
 
-    def end(self) -> None:
-        """Say nothing: the protocol has no word for it."""
+    def end_episode(self) -> None:
+        """Do nothing: the protocol has no episodes."""
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._socket.close()

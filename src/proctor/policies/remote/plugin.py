@@ -1,4 +1,4 @@
-"""How a policy that is served is found; nothing that talks to anybody is imported before."""
+"""Plug-in of remote policies; it imports no network library before a policy is made."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from proctor.policies.remote.config import RemoteConfig, check_flags
 
 
 def make(config: RemoteConfig, interface: Interface) -> Policy:
-    """Ask the servers what they are, and check that they fit ``interface``.
+    """Connect to the servers and check that their policy fits ``interface``.
 
     Raises:
-        UsageError: nobody answers, or the policy is for something else.
+        UsageError: no server answers, or the policy does not fit.
     """
     check_flags(config)
     from proctor.policies.remote.policy import RemotePolicy
@@ -22,6 +22,6 @@ def make(config: RemoteConfig, interface: Interface) -> Policy:
 PLUGIN = PolicyPlugin(
     config=RemoteConfig,
     make=make,
-    summary="a policy that is served: openpi, GR00T, vla-eval, LeRobot; --policy.url=ws://...",
+    summary="policy on a server: openpi, GR00T, vla-eval, LeRobot; --policy.url=ws://...",
     check_config=check_flags,
 )

@@ -1,4 +1,4 @@
-"""The policy that the engine sees: every query is a request, many of them in flight."""
+"""The remote policy: sends every query of the engine to a policy server."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ from proctor.types import EpisodeSpec
 
 
 @dataclass(frozen=True)
-class _Spoken:
-    """How a protocol is spoken."""
+class _ProtocolClient:
+    """Client side of a protocol: its names of inputs, and how to connect."""
 
-    words: ProtocolNames | None
-    """None: its names are the benchmark's own."""
-    link: Callable[[Address, ConnectionSettings], ServerConnection]
+    names: ProtocolNames | None
+    """None: the benchmark's own names."""
+    connect: Callable[[Address, ConnectionSettings], ServerConnection]
 
 
 class RemotePolicy(Policy):
-    """Asks servers. Its methods are called by as many threads as requests may be in flight."""
+    """Policy that runs on servers; up to ``in_flight`` threads call its methods."""
 
     def __init__(self, config: RemoteConfig, interface: Interface) -> None:
         addresses = config.addresses
         keep_freed_memory()
-        spoken = _spoken(config, interface)
+        protocol = _protocol_client(config, interface)
         once = WarnOnce()
         settings = ConnectionSettings(
             answer_s=config.timeout_s,
@@ -57,168 +57,176 @@ class RemotePolicy(Policy):
             warn=lambda line: once.warn(f"note: {addresses[0]}: {line}"),
         )
         self._config = config
-        self._pool = ServerPool(addresses, lambda at: spoken.link(at, settings), config.retry_s)
-        met = self._pool.meet()
-        self._about = _agreed(met.said, addresses)
+        self._pool = ServerPool(
+            addresses, lambda at: protocol.connect(at, settings), config.retry_s
+        )
+        servers = self._pool.handshake()
+        self._server_info = _common_info(servers.infos, addresses)
         renames = config.rename_map or {}
-        if self._about is not None:
-            _check_rhythm(config, self._about)
-            self._names = names_for_proctor_servers(self._about, interface, renames)
+        if self._server_info is not None:
+            _check_rhythm(config, self._server_info)
+            self._names = names_for_proctor_servers(self._server_info, interface, renames)
         else:
-            self._names = names_for_other_servers(spoken.words, interface, config.inputs, renames)
+            self._names = names_for_other_servers(protocol.names, interface, config.inputs, renames)
         states = [k for k in self._names if interface.features[k].kind is FeatureKind.STATE]
         sizes = {key: interface.features[key].shape[0] for key in states}
         self._rotated = find_rotated_key(config, sizes)
         if self._rotated is not None:
             sizes[self._rotated] = converted_size(config, sizes[self._rotated])
         self._parts = {key: split_state(self._names[key], size) for key, size in sizes.items()}
-        self._check_wanted(met.wants)
-        self.spec = self._spec(addresses, met.notes)
+        self._check_expected(servers.expected_inputs)
+        self.spec = self._spec(addresses, servers.notes)
 
-    def _check_wanted(self, wants: set[str]) -> None:
-        """Refuse to send a server what it does not look at, where it says what it does."""
+    def _check_expected(self, expected: set[str]) -> None:
+        """Refuse to run if an input that the server requires is not sent."""
         cameras = {name for key, name in self._names.items() if key not in self._parts}
         sent = cameras | {name for parts in self._parts.values() for name, _ in parts}
-        if wants - sent:
+        if expected - sent:
             raise UsageError(
-                f"the server looks at {', '.join(sorted(wants))}; sent are "
-                f"{', '.join(sorted(sent)) or 'none'}: say what is what with --rename_map"
+                f"the server requires {', '.join(sorted(expected))}; sent are "
+                f"{', '.join(sorted(sent)) or 'none'}: map the names with --rename_map",
+                code="policy.missing-input",
             )
 
-    def _spec(self, addresses: list[Address], missing: list[str]) -> PolicySpec:
-        about = self._about
+    def _spec(self, addresses: list[Address], server_notes: list[str]) -> PolicySpec:
+        server_info = self._server_info
         notes = [f"asking {', '.join(map(str, addresses))} ({addresses[0].protocol.value})"]
-        if about is None:
+        if server_info is None:
             notes.append("; ".join(f"{key} is sent as {n}" for key, n in self._names.items()))
         if self._rotated is not None:
             notes.append(rotation_note(self._config, self._rotated))
-        name = "remote" if about is None else f"remote {about.policy}"
+        name = "remote" if server_info is None else f"remote {server_info.policy}"
         return PolicySpec(
             name,
             tuple(self._names),
-            n_obs_steps=1 if about is None else about.n_obs_steps,
+            n_obs_steps=1 if server_info is None else server_info.n_obs_steps,
             n_action_steps=None,
-            language_conditioned=about is not None and about.language_conditioned,
-            bit_exact=about is not None and about.bit_exact,
+            language_conditioned=server_info is not None and server_info.language_conditioned,
+            bit_exact=server_info is not None and server_info.bit_exact,
             in_flight=self._config.in_flight,
-            notes=(*notes, *missing),
+            notes=(*notes, *server_notes),
         )
 
     def new_episode(self, spec: EpisodeSpec) -> EpisodeConnection:
-        """Return a seat: a connection is found when the episode first asks."""
+        """Return the episode's state; the first query opens its connection."""
         return EpisodeConnection(spec)
 
     def act(self, batch: Batch) -> list[Array]:
-        """Ask for each query, one after the other: several are in flight by several calls."""
-        return [self._ask(query, row, batch) for row, query in enumerate(batch.queries)]
+        """Send the queries one after the other; concurrent calls keep several in flight."""
+        return [self._infer(query, row, batch) for row, query in enumerate(batch.queries)]
 
-    def _ask(self, query: Query, row: int, batch: Batch) -> Array:
-        ours = self._about is not None
-        seen = {}
+    def _infer(self, query: Query, row: int, batch: Batch) -> Array:
+        to_proctor = self._server_info is not None
+        observation = {}
         for key, name in self._names.items():
             values = batch.observations[key][row]
-            values = values if ours else values[-1]
+            values = values if to_proctor else values[-1]
             if key not in self._parts:
-                seen[name] = values
+                observation[name] = values
                 continue
             state = convert_rotation(values, self._config) if key == self._rotated else values
-            seen |= {part: state[..., where] for part, where in self._parts[key]}
+            observation |= {part: state[..., part_slice] for part, part_slice in self._parts[key]}
         prompt = query.spec.task.instruction
-        ask = InferenceRequest(seen, prompt)
-        if ours:
-            ask = InferenceRequest(seen, prompt, query.spec, query.step, history=True)
+        request = InferenceRequest(observation, prompt)
+        if to_proctor:
+            request = InferenceRequest(observation, prompt, query.spec, query.step, history=True)
         try:
-            actions = self._pool.ask(query.state, ask)
+            actions = self._pool.infer(query.state, request)
         except ConnectionLost as lost:
             raise ConnectionLost(
-                f"{lost}; nobody else answered for {self._config.retry_s:g} s (--policy.retry_s)"
+                f"{lost}; no server answered for {self._config.retry_s:g} s (--policy.retry_s)"
             ) from None
         return convert_gripper(actions[: self._config.n_action_steps], self._config.gripper)
 
     def end_episode(self, state: EpisodeConnection) -> None:
-        """Give the connection back."""
+        """Return the episode's connection to the pool."""
         self._pool.end(state)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close all connections."""
         self._pool.close()
 
     def protocol(self) -> dict[str, Any]:
-        """Return what is known of who acts: the server's own word, the user's, or its address."""
+        """Return the identity of the policy: fingerprint, ``--policy.version``, or addresses."""
         config = self._config
-        if self._about is not None and self._about.fingerprint:
-            served = self._about.fingerprint
+        if self._server_info is not None and self._server_info.fingerprint:
+            served = self._server_info.fingerprint
         else:
             served = config.version or ",".join(sorted(map(str, config.addresses)))
-        told: dict[str, Any] = {"served": served, "names": self._names}
-        if len(self._parts) > 1:  # else it is the only state
-            told["rotated"] = self._rotated
-        return told
+        rules: dict[str, Any] = {"served": served, "names": self._names}
+        if len(self._parts) > 1:  # with one state the key is clear
+            rules["rotated"] = self._rotated
+        return rules
 
 
-def _check_rhythm(config: RemoteConfig, about: ServerInfo) -> None:
-    """Refuse a latency that no chunk lasts for, and to ask at other times than a server expects.
+def _check_rhythm(config: RemoteConfig, server_info: ServerInfo) -> None:
+    """Refuse a latency longer than a chunk, and another inference interval than the server's.
 
-    What it keeps of an episode may be made for a number of steps between two questions.
+    The state that a server keeps of an episode may require a fixed number of steps per inference.
     """
-    if about.n_action_steps is None:
+    if server_info.n_action_steps is None:
         return
-    played = min(config.n_action_steps or about.n_action_steps, about.n_action_steps)
+    executed = min(config.n_action_steps or server_info.n_action_steps, server_info.n_action_steps)
     latency = config.latency_steps or 0
-    check_latency(latency, about.policy, played)
-    every = played - latency
-    if about.asked_every is not None and every != about.asked_every:
+    check_latency(latency, server_info.policy, executed)
+    every = executed - latency
+    if server_info.asked_every is not None and every != server_info.asked_every:
         raise UsageError(
-            f"--policy.url={config.url}: {about.policy} is served to be asked every "
-            f"{about.asked_every} steps (rtc_config), and would be every {every}; serve it with "
-            "this evaluation's --policy.n_action_steps, and its --eval.latency_steps as "
-            "--policy.latency_steps"
+            f"--policy.url={config.url}: {server_info.policy} is served for one inference every "
+            f"{server_info.asked_every} steps (rtc_config), but this run has one every {every}; "
+            "serve it with this evaluation's --policy.n_action_steps, and its "
+            "--eval.latency_steps as --policy.latency_steps",
+            code="policy.wrong-rhythm",
         )
 
 
-def _agreed(said: list[ServerInfo | None], addresses: list[Address]) -> ServerInfo | None:
-    """Return what all servers say of their policy; None where they are somebody else's.
+def _common_info(infos: list[ServerInfo | None], addresses: list[Address]) -> ServerInfo | None:
+    """Return the policy info that all servers share; None for servers other than Proctor's.
 
     Raises:
-        UsageError: they do not serve the same.
+        UsageError: the servers have different policies.
     """
-    if any(about != said[0] for about in said):
-        names = ", ".join(map(served_policy_name, said))
+    if any(server_info != infos[0] for server_info in infos):
+        names = ", ".join(map(served_policy_name, infos))
         raise UsageError(
-            f"--policy.url={','.join(map(str, addresses))}: not one policy everywhere ({names})"
+            f"--policy.url={','.join(map(str, addresses))}: the servers have different policies "
+            f"({names})",
+            code="server.different-policies",
         )
-    return said[0]
+    return infos[0]
 
 
-def _spoken(config: RemoteConfig, interface: Interface) -> _Spoken:
-    """Return how the servers' protocol is spoken; its libraries are imported now.
+def _protocol_client(config: RemoteConfig, interface: Interface) -> _ProtocolClient:
+    """Return the client of the servers' protocol; this imports the protocol's libraries.
 
     Raises:
-        MissingExtra: they are not installed.
+        MissingExtra: a library is not installed.
     """
     match config.addresses[0].protocol:
         case Protocol.OPENPI:
             from proctor.policies.remote.openpi import OpenpiConnection
 
-            return _Spoken(ProtocolNames(*openpi.CAMERAS, None, openpi.STATE), OpenpiConnection)
+            return _ProtocolClient(
+                ProtocolNames(*openpi.CAMERAS, None, openpi.STATE), OpenpiConnection
+            )
         case Protocol.VLA_EVAL:
             from proctor.policies.remote.vla_eval import VlaEvalConnection
 
-            words = ProtocolNames(*vla_eval.CAMERAS, "images/{}", vla_eval.STATES[0])
-            return _Spoken(words, VlaEvalConnection)
+            names = ProtocolNames(*vla_eval.CAMERAS, "images/{}", vla_eval.STATES[0])
+            return _ProtocolClient(names, VlaEvalConnection)
         case Protocol.GROOT:
             from proctor.policies.remote.groot import GrootConnection
 
-            words = ProtocolNames(*groot.CAMERAS, "video/{}", groot.STATE_NAME)
-            return _Spoken(words, GrootConnection)
+            names = ProtocolNames(*groot.CAMERAS, "video/{}", groot.STATE_NAME)
+            return _ProtocolClient(names, GrootConnection)
         case Protocol.LEROBOT:
             from proctor.policies.remote.lerobot import make_connector
 
-            return _Spoken(None, make_connector(_lerobot_setup(config, interface)))
+            return _ProtocolClient(None, make_connector(_lerobot_setup(config, interface)))
 
 
 def _lerobot_setup(config: RemoteConfig, interface: Interface) -> lerobot.PolicySetup | None:
-    """Return what LeRobot's server is told to play; None where no flag says it."""
+    """Return the checkpoint that LeRobot's server is to load; None without ``--policy.served``."""
     if config.served is None:
         return None
     names = names_for_other_servers(None, interface, config.inputs, config.rename_map or {})

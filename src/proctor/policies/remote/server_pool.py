@@ -1,4 +1,4 @@
-"""Several servers of one policy: a slow one holds up nobody else, a lost one's work goes on."""
+"""Pool of servers of one policy: load balancing, and failover after lost connections."""
 
 from __future__ import annotations
 
@@ -23,111 +23,117 @@ from proctor.protocols.inference_messages import InferenceRequest, ServerInfo
 from proctor.types import EpisodeSpec
 
 _PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
-_NEWS_S = 30.0
-"""How often at most it is said of a server that it is lost."""
+_WARN_EVERY_S = 30.0
+"""Minimum seconds between two warnings about one lost server."""
 
 
 @dataclass(eq=False)
 class _Server:
     address: Address
     idle: list[ServerConnection] = field(default_factory=list)
-    seats: int = 0
-    """Episodes that are with it."""
-    usual_s: float = 0.0
-    """What an answer takes, lately."""
+    episodes: int = 0
+    """Number of episodes that are assigned to the server."""
+    reply_s: float = 0.0
+    """Moving average of the time to a reply, in seconds."""
     losses: int = 0
-    """In a row."""
+    """Lost connections since the last reply."""
     not_before: float = 0.0
-    """When it may be tried again."""
-    said_at: float = -_NEWS_S
-    """When it was last said that it is lost."""
-    word: str | None = None
-    """What it said of itself when it was first met."""
+    """Monotonic time of the next attempt to connect."""
+    warned_at: float = -_WARN_EVERY_S
+    """Monotonic time of the last warning."""
+    label: str | None = None
+    """Hash of the server's metadata at the last handshake."""
 
     @property
     def load(self) -> float:
-        """About how long one more episode waits here."""
-        return (self.seats + 1) * (self.usual_s or 1e-3)
+        """Estimated waiting time of one more episode, in seconds."""
+        return (self.episodes + 1) * (self.reply_s or 1e-3)
 
     def is_down(self, now: float) -> bool:
-        """Whether it was lost: then one episode tries it, now and again, and others go by."""
-        return self.not_before > now or (self.losses > 0 and self.seats > 0)
+        """Whether the server is lost: then one episode at a time tries it, the others do not."""
+        return self.not_before > now or (self.losses > 0 and self.episodes > 0)
 
 
 @dataclass(eq=False)
 class EpisodeConnection:
-    """An episode, and the connection that it keeps while there is one: a server may remember."""
+    """An episode and its connection; it keeps the connection, since a server may be stateful."""
 
     spec: EpisodeSpec
     server: _Server | None = None
-    link: ServerConnection | None = None
+    connection: ServerConnection | None = None
     answered: bool = False
-    """Whether its server has answered, and may remember something."""
+    """Whether the server has replied, and so may have state of the episode."""
 
 
 @dataclass(frozen=True)
 class ServersInfo:
-    """What servers say of themselves: those of ours, lines for the user, and names they want."""
+    """Result of the handshakes: infos of Proctor servers, notes, names of required inputs."""
 
-    said: list[ServerInfo | None]
+    infos: list[ServerInfo | None]
     notes: list[str]
-    wants: set[str]
+    expected_inputs: set[str]
 
 
 class ServerPool:
-    """All servers. Its methods may be called by many threads, each with a seat of its own."""
+    """All servers of a run. Threads may call it concurrently, each for its own episode."""
 
-    def __init__(self, addresses: Sequence[Address], dial: Connector, retry_s: float) -> None:
+    def __init__(
+        self, addresses: Sequence[Address], open_connection: Connector, retry_s: float
+    ) -> None:
         self._servers = [_Server(address) for address in addresses]
-        self._dial = dial
+        self._open = open_connection
         self._retry_s = retry_s
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._links: set[ServerConnection] = set()
-        self._met: list[ServerInfo | None] = []
+        self._connections: set[ServerConnection] = set()
+        self._infos: list[ServerInfo | None] = []
 
-    def meet(self) -> ServersInfo:
-        """Return what every server that answers says of itself, and what is to be noted of others.
+    def handshake(self) -> ServersInfo:
+        """Connect to every server; return their infos, and notes on those that do not answer.
 
         Raises:
-            UsageError: none answers, or one speaks something else.
+            UsageError: no server answers, or one has another protocol.
         """
-        said: list[ServerInfo | None] = []
-        missing: list[str] = []
-        wants: set[str] = set()
+        infos: list[ServerInfo | None] = []
+        notes: list[str] = []
+        expected_inputs: set[str] = set()
         for server in self._servers:
             try:
-                link = self._connect(server)
+                connection = self._connect(server)
             except ConnectionLost as lost:
                 self._note_loss(server)
-                missing.append(str(lost))
+                notes.append(str(lost))
             except ProtocolError as error:
                 self.close()
-                raise UsageError(f"--policy.url={server.address}: {error}") from None
+                raise UsageError(
+                    f"--policy.url={server.address}: {error}", code=error.code
+                ) from None
             else:
-                said.append(link.about)
-                wants.update(link.wants)
-                server.idle.append(link)
-        if not said:
-            raise UsageError(f"--policy.url: no server answers: {'; '.join(missing)}")
-        words = {server.word for server in self._servers if server.word is not None}
-        if said[0] is None and len(words) > 1:
-            missing.append("the servers say different things of themselves: the same policy?")
-        self._met = said
-        return ServersInfo(said, missing, wants)
+                infos.append(connection.server_info)
+                expected_inputs.update(connection.expected_inputs)
+                server.idle.append(connection)
+        if not infos:
+            raise UsageError(
+                f"--policy.url: no server answers: {'; '.join(notes)}", code="server.unreachable"
+            )
+        labels = {server.label for server in self._servers if server.label is not None}
+        if infos[0] is None and len(labels) > 1:
+            notes.append("the servers' metadata differ: do they have the same policy?")
+        self._infos = infos
+        return ServersInfo(infos, notes, expected_inputs)
 
-    def ask(self, episode_connection: EpisodeConnection, ask: InferenceRequest) -> Array:
-        """Return the answer of whichever server can give it.
+    def infer(self, episode: EpisodeConnection, request: InferenceRequest) -> Array:
+        """Return the actions from the episode's server, or from another one if that is lost.
 
         Raises:
-            PeerLost: none could for ``retry_s``.
-            EpisodeLost: the one that knows the episode is gone.
-            WireError: what came is no answer, or from another policy.
+            ConnectionLost: no server answered for ``retry_s``.
+            EpisodeStateLost: the server that had the episode's state is lost.
+            ProtocolError: the reply is invalid, or comes from another policy.
         """
         give_up_at, pause_s = 0.0, _PAUSE_S
         while True:
             try:
-                return self._ask_once(episode_connection, ask)
+                return self._infer_once(episode, request)
             except ConnectionLost:
                 now = time.monotonic()
                 give_up_at = give_up_at or now + self._retry_s
@@ -137,149 +143,152 @@ class ServerPool:
                 self._closed.wait(min(pause_s, max(0.0, give_up_at - time.monotonic())))
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    def end(self, episode_connection: EpisodeConnection) -> None:
-        """Give the episode's connection back."""
-        link, server = episode_connection.link, episode_connection.server
-        episode_connection.link = episode_connection.server = None
-        if link is None or server is None:
+    def end(self, episode: EpisodeConnection) -> None:
+        """Return the episode's connection to the pool."""
+        connection, server = episode.connection, episode.server
+        episode.connection = episode.server = None
+        if connection is None or server is None:
             return
         try:
-            link.end()
+            connection.end_episode()
         except ProtocolError:
-            self._drop(server, link)
+            self._drop(server, connection)
             return
         with self._lock:
-            server.seats -= 1
-            server.idle.append(link)
+            server.episodes -= 1
+            server.idle.append(connection)
 
     def close(self) -> None:
-        """Hang up everywhere; whoever waits for an answer waits no more."""
+        """Close all connections; pending requests fail."""
         self._closed.set()
         with self._lock:
-            links, self._links = list(self._links), set()
-        for link in links:
-            link.close()
+            connections, self._connections = list(self._connections), set()
+        for connection in connections:
+            connection.close()
 
-    def _ask_once(self, episode_connection: EpisodeConnection, ask: InferenceRequest) -> Array:
-        if episode_connection.link is None:
-            self._sit_down(episode_connection)
-        server, link = episode_connection.server, episode_connection.link
+    def _infer_once(self, episode: EpisodeConnection, request: InferenceRequest) -> Array:
+        if episode.connection is None:
+            self._assign_server(episode)
+        server, connection = episode.server, episode.connection
         assert server is not None
-        assert link is not None
+        assert connection is not None
         began = time.perf_counter()
         try:
-            actions = link.ask(ask)
+            actions = connection.infer(request)
         except ConnectionLost as lost:
-            self._leave(episode_connection, server, link)
+            self._release(episode, server, connection)
             self._note_loss(server, lost)
-            if episode_connection.answered and link.remembers:
-                raise EpisodeStateLost(
-                    f"{lost}, with what it remembered of {episode_connection.spec}"
-                ) from None
+            if episode.answered and connection.is_stateful:
+                raise EpisodeStateLost(f"{lost}, and with it the state of {episode.spec}") from None
             raise
         except ProtocolError as error:
-            self._leave(episode_connection, server, link)
-            raise ProtocolError(f"{server.address}: {error}") from None
+            self._release(episode, server, connection)
+            raise ProtocolError(f"{server.address}: {error}", code=error.code) from None
         took = time.perf_counter() - began
-        server.usual_s = took if not server.usual_s else 0.8 * server.usual_s + 0.2 * took
+        server.reply_s = took if not server.reply_s else 0.8 * server.reply_s + 0.2 * took
         server.losses, server.not_before = 0, 0.0
-        episode_connection.answered = True
+        episode.answered = True
         return actions
 
-    def _leave(
-        self, episode_connection: EpisodeConnection, server: _Server, link: ServerConnection
+    def _release(
+        self, episode: EpisodeConnection, server: _Server, connection: ServerConnection
     ) -> None:
-        episode_connection.link = episode_connection.server = None
-        self._drop(server, link)
+        episode.connection = episode.server = None
+        self._drop(server, connection)
 
-    def _sit_down(self, episode_connection: EpisodeConnection) -> None:
-        """Find the episode a connection: to the server that will answer soonest, if it can."""
+    def _assign_server(self, episode: EpisodeConnection) -> None:
+        """Give the episode a connection, to the server with the shortest wait that accepts it."""
         lost: ConnectionLost | None = None
         for server in self._by_load():
             with self._lock:
-                server.seats += 1
-            link: ServerConnection | None = None
+                server.episodes += 1
+            connection: ServerConnection | None = None
             try:
-                link = self._idle_link(server) or self._connect(server)
-                link.begin(episode_connection.spec)
+                connection = self._take_idle(server) or self._connect(server)
+                connection.start_episode(episode.spec)
             except ProtocolError as error:
-                self._drop(server, link)
+                self._drop(server, connection)
                 if not isinstance(error, ConnectionLost):
                     raise
                 lost = error
                 self._note_loss(server, error)
                 continue
-            episode_connection.server, episode_connection.link = server, link
+            episode.server, episode.connection = server, connection
             return
         assert lost is not None
         raise lost
 
     def _by_load(self) -> list[_Server]:
-        """Return the servers that may be tried, the best first; those that are down come last."""
+        """Return the servers by estimated waiting time; lost servers come last."""
         now = time.monotonic()
         with self._lock:
             return sorted(self._servers, key=lambda server: (server.is_down(now), server.load))
 
-    def _idle_link(self, server: _Server) -> ServerConnection | None:
+    def _take_idle(self, server: _Server) -> ServerConnection | None:
         with self._lock:
             return server.idle.pop() if server.idle else None
 
     def _connect(self, server: _Server) -> ServerConnection:
-        link = self._dial(server.address)
+        connection = self._open(server.address)
         with self._lock:
-            self._links.add(link)
+            self._connections.add(connection)
             closed = self._closed.is_set()
         if closed:
-            link.close()
-            raise ConnectionLost(f"{server.address} is not asked any more")
-        self._recognise(server, link)
-        return link
+            connection.close()
+            raise ConnectionLost(f"the connection to {server.address} is closed")
+        self._check_same_policy(server, connection)
+        return connection
 
-    def _recognise(self, server: _Server, link: ServerConnection) -> None:
-        """Refuse a server that is back with another policy, or came late with one."""
-        if self._met and link.about != self._met[0]:
-            self._hang_up(link)
-            named = " and ".join(served_policy_name(about) for about in (link.about, self._met[0]))
-            raise ProtocolError(
-                f"{server.address}: not the policy that the run began with ({named})"
+    def _check_same_policy(self, server: _Server, connection: ServerConnection) -> None:
+        """Refuse a server whose policy is not the one that the run started with."""
+        if self._infos and connection.server_info != self._infos[0]:
+            self._close_connection(connection)
+            named = " and ".join(
+                served_policy_name(server_info)
+                for server_info in (connection.server_info, self._infos[0])
             )
-        if server.word not in (None, link.word) and link.about is None:
+            raise ProtocolError(
+                f"{server.address}: not the policy that the run started with ({named})",
+                code="server.policy-changed",
+            )
+        if server.label not in (None, connection.label) and connection.server_info is None:
             print(
-                f"warning: {server.address} says other things of itself than before: the same "
-                "policy?",
+                f"warning: the metadata of {server.address} have changed: is it the same policy?",
                 file=sys.stderr,
                 flush=True,
             )
-        server.word = link.word
+        server.label = connection.label
 
-    def _drop(self, server: _Server, link: ServerConnection | None) -> None:
+    def _drop(self, server: _Server, connection: ServerConnection | None) -> None:
         with self._lock:
-            server.seats -= 1
-        if link is not None:
-            self._hang_up(link)
+            server.episodes -= 1
+        if connection is not None:
+            self._close_connection(connection)
 
-    def _hang_up(self, link: ServerConnection) -> None:
+    def _close_connection(self, connection: ServerConnection) -> None:
         with self._lock:
-            self._links.discard(link)
+            self._connections.discard(connection)
         with contextlib.suppress(ProtocolError):
-            link.close()
+            connection.close()
 
     def _note_loss(self, server: _Server, lost: ConnectionLost | None = None) -> None:
-        """Try a server later; connections that were open to it are of no use."""
+        """Delay the next attempt to connect, and close the server's idle connections."""
         with self._lock:
             now = time.monotonic()
-            news = lost is not None and now >= server.said_at + _NEWS_S and server.losses == 0
-            server.said_at = now if news else server.said_at
+            warn = (
+                lost is not None and now >= server.warned_at + _WARN_EVERY_S and server.losses == 0
+            )
+            server.warned_at = now if warn else server.warned_at
             server.losses += 1
             pause_s = min(_PAUSE_S * 2**server.losses, _LONGEST_PAUSE_S)
             server.not_before = time.monotonic() + pause_s
             idle, server.idle = server.idle, []
-            self._links.difference_update(idle)
-        for link in idle:
-            link.close()
-        if news and not self._closed.is_set():
+            self._connections.difference_update(idle)
+        for connection in idle:
+            connection.close()
+        if warn and not self._closed.is_set():
             print(
-                strip_control_codes(f"warning: {lost}; asking again"), file=sys.stderr, flush=True
+                strip_control_codes(f"warning: {lost}; trying again"), file=sys.stderr, flush=True
             )
 
     def _all_down(self) -> bool:
@@ -287,6 +296,8 @@ class ServerPool:
         return all(server.not_before > now for server in self._servers)
 
 
-def served_policy_name(about: ServerInfo | None) -> str:
-    """Return how a policy is called where it must be told from others."""
-    return "somebody else's" if about is None else f"{about.policy} {about.fingerprint[:8]}"
+def served_policy_name(server_info: ServerInfo | None) -> str:
+    """Return a policy's name and short fingerprint; for other servers, that it is unknown."""
+    return (
+        "unknown" if server_info is None else f"{server_info.policy} {server_info.fingerprint[:8]}"
+    )

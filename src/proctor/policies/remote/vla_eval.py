@@ -1,4 +1,4 @@
-"""A connection to a server of vla-eval's: it may remember its episode, and is told of each."""
+"""Connection to a vla-eval policy server, which may keep state of each episode."""
 
 from __future__ import annotations
 
@@ -19,56 +19,64 @@ _MAX_HELLO = 2**18
 
 
 class VlaEvalConnection:
-    """Asks over one WebSocket."""
+    """Connection over one WebSocket."""
 
     def __init__(self, address: Address, settings: ConnectionSettings) -> None:
-        """Connect and say hello.
+        """Connect and exchange hello messages.
 
         Raises:
-            WireError: there is no server, or one of another protocol.
+            ProtocolError: there is no server, or one of another protocol.
         """
         self._settings = settings
         self._seq = 0
         self._socket = WebSocket(address, settings)
         try:
-            self._say(MessageType.HELLO, vla_eval.hello_payload())
+            self._send(MessageType.HELLO, vla_eval.hello_payload())
             frame = self._socket.receive(settings.connect_s)
             if len(frame) > _MAX_HELLO:
-                raise ProtocolError(f"the server's hello is of {len(frame)} bytes")
+                raise ProtocolError(
+                    f"the server's hello has {len(frame)} bytes", code="protocol.too-large"
+                )
             answer = vla_eval.decode(frame)
-            self.about: ServerInfo | None = vla_eval.decode_hello(answer, frame)
-            self.word = server_label(answer.payload)
-            self.wants: tuple[str, ...] = ()
-            self.remembers = self.about is None or self.about.remembers
+            self.server_info: ServerInfo | None = vla_eval.decode_hello(answer, frame)
+            self.label = server_label(answer.payload)
+            self.expected_inputs: tuple[str, ...] = ()
+            self.is_stateful = self.server_info is None or self.server_info.remembers
         except ProtocolError:
             self._socket.close()
             raise
 
-    def begin(self, spec: EpisodeSpec) -> None:
-        """Say that an episode begins."""
-        self._say(MessageType.EPISODE_START, vla_eval.episode_payload(spec))
+    def start_episode(self, spec: EpisodeSpec) -> None:
+        """Tell the server that an episode starts."""
+        self._send(MessageType.EPISODE_START, vla_eval.episode_payload(spec))
 
-    def ask(self, ask: InferenceRequest) -> Array:
-        """Return the actions that answer a question."""
-        self._say(MessageType.OBSERVATION, vla_eval.observation_payload(ask))
+    def infer(self, request: InferenceRequest) -> Array:
+        """Send an inference request; return the actions."""
+        self._send(MessageType.OBSERVATION, vla_eval.observation_payload(request))
         frame = self._socket.receive(self._settings.answer_s)
         answer = vla_eval.decode(frame)
         reply = vla_eval.decode_reply(answer, frame)
         if reply.actions is None:
-            raise ProtocolError(f"the server says: {summarize_traceback(reply.error or '')}")
-        if answer.seq != self._seq:  # whoever waits no more has hung up: it is nobody's
-            raise ProtocolError(f"the server answers question {answer.seq}, asked was {self._seq}")
+            raise ProtocolError(
+                f"the server says: {summarize_traceback(reply.error or '')}",
+                code="server.request-failed",
+            )
+        if answer.seq != self._seq:  # after a timeout the connection is closed, so none is late
+            raise ProtocolError(
+                f"the server replied to message {answer.seq}, expected {self._seq}",
+                code="protocol.wrong-sequence",
+            )
         return reply.actions
 
-    def end(self) -> None:
-        """Say that the episode has ended."""
-        self._say(MessageType.EPISODE_END, {})
+    def end_episode(self) -> None:
+        """Tell the server that the episode has ended."""
+        self._send(MessageType.EPISODE_END, {})
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._socket.close()
 
-    def _say(self, kind: MessageType, payload: Mapping[str, Any]) -> None:
+    def _send(self, kind: MessageType, payload: Mapping[str, Any]) -> None:
         self._seq += 1
         frame = vla_eval.encode(Message(kind, payload, self._seq))
         self._socket.send(frame, self._settings.answer_s)

@@ -1,4 +1,4 @@
-"""A WebSocket that waits for nothing but its answer: no thread, no loop, deadlines everywhere."""
+"""Blocking WebSocket client with a deadline for every operation; no thread and no event loop."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ except LOAD_ERRORS as error:
 
 try:
     from websockets.speedups import apply_mask
-except ImportError:  # where its wheel has no C
+except ImportError:  # a wheel without the C extension
     from websockets.utils import apply_mask
 
 _READ_BYTES = 2**16
-_ROOM_BYTES = 4 * 2**20
-"""For whole pictures on their way: a sender then need not wait for its reader."""
+_SEND_BUFFER_BYTES = 4 * 2**20
+"""Size of the send buffer: it holds whole images, so a sender need not wait for the receiver."""
 _MAX_FRAGMENTS, _MAX_TEXT = 4096, 2**16
-"""Of a message; and bytes of a text, whose end says most: it is a traceback."""
+"""Maximum fragments of a message, and last bytes to keep of a text, which is a traceback."""
 _OF_MESSAGES = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 
 
 class WebSocket:
-    """A connection to a server."""
+    """WebSocket connection to a server."""
 
     def __init__(self, address: Address, settings: ConnectionSettings) -> None:
         """Connect.
 
         Raises:
-            PeerLost: nobody answers there, or not with a WebSocket.
+            ConnectionLost: there is no WebSocket server.
         """
         self._address = address
         self._frames: deque[Frame] = deque()
@@ -67,19 +67,19 @@ class WebSocket:
         """Send a binary frame.
 
         Raises:
-            PeerLost: it is not taken.
+            ConnectionLost: the frame cannot be sent in time.
         """
         self._until = time.monotonic() + within_s
         with self._losing():
             self._flush()
-            for part in _framed(frame):  # the library's own way copies pictures twice more
+            for part in _framed(frame):  # the library's own function copies images twice more
                 self._socket.sendall(part)
 
     def receive(self, within_s: float) -> bytes | str:
-        """Return the next message; a text comes as one.
+        """Return the next message: bytes, or a str if the server sent text.
 
         Raises:
-            PeerLost: none comes in time.
+            ConnectionLost: no message comes in time.
         """
         self._until = time.monotonic() + within_s
         with self._losing():
@@ -96,7 +96,7 @@ class WebSocket:
             return message
 
     def close(self) -> None:
-        """Hang up; also what another thread waits for here ends."""
+        """Close the connection; a blocked call of another thread ends."""
         with contextlib.suppress(OSError, WebSocketException):
             self._socket.settimeout(0.2)
             if self._protocol.state is State.OPEN:
@@ -118,7 +118,7 @@ class WebSocket:
             raise self._protocol.handshake_exc
 
     def _next_frame(self) -> Frame:
-        """Return the next frame of a message; what else comes is answered by the protocol."""
+        """Return the next frame of a message; the protocol object handles control frames."""
         while not self._frames:
             self._read()
         return self._frames.popleft()
@@ -154,21 +154,21 @@ class WebSocket:
 
     @contextlib.contextmanager
     def _losing(self) -> Iterator[None]:
-        """Say whatever goes wrong as a server that is lost."""
+        """Raise every network error as ConnectionLost."""
         try:
             yield
         except TimeoutError:
             raise ConnectionLost(f"{self._address} does not answer in time") from None
         except (OSError, WebSocketException, EOFError) as error:
-            said = str(error) or type(error).__name__
+            reason = str(error) or type(error).__name__
             raise ConnectionLost(
-                strip_control_codes(f"{self._address} is lost: {said}", 300)
+                strip_control_codes(f"{self._address} is lost: {reason}", 300)
             ) from None
 
 
 def _connected(address: Address, within_s: float) -> socket.socket:
     made = socket.create_connection((address.host, address.port), timeout=within_s)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _ROOM_BYTES)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if not address.encrypted:
         return made
@@ -180,7 +180,7 @@ def _connected(address: Address, within_s: float) -> socket.socket:
 
 
 def _framed(data: bytes) -> tuple[bytes, bytes]:
-    """Return a binary message as one frame: what stands before it, and its bytes under a mask."""
+    """Return a binary message as one frame: header and masked payload."""
     size, mask = len(data), secrets.token_bytes(4)
     if size < 126:
         head = struct.pack("!BB", 0x82, 0x80 | size)
@@ -193,4 +193,4 @@ def _framed(data: bytes) -> tuple[bytes, bytes]:
 
 def _why_closed(protocol: ClientProtocol) -> str:
     code, reason = protocol.close_code, protocol.close_reason
-    return f"the server hung up ({code}{f', {reason}' if reason else ''})"
+    return f"the server closed the connection ({code}{f', {reason}' if reason else ''})"

@@ -1,1 +1,1 @@
-"""Policies without weights."""
+"""Policies without weights: zero, random, and the benchmark's expert."""

@@ -1,4 +1,4 @@
-"""The benchmark's own scripted policies: an upper reference, and a check of the whole machinery."""
+"""The benchmark's scripted experts as a policy: an upper bound, and an end-to-end check."""
 
 from __future__ import annotations
 
@@ -14,23 +14,26 @@ from proctor.types import EpisodeSpec
 
 @dataclass
 class ExpertConfig(PolicyConfig):
-    """Flags of the expert: none of its own."""
+    """Flags of the expert; it adds none."""
 
     type: str = "expert"
 
 
 class ExpertPolicy(Policy):
-    """Asks the script of each episode's task, one action at a time.
+    """Runs the script of each episode's task, one action at a time.
 
-    Runs beside the simulator: a script costs a few microseconds, a message to the engine many.
+    It runs in the simulator's process: a script takes microseconds, a message to the engine more.
     """
 
     def __init__(self, config: ExpertConfig, interface: Interface) -> None:
         scripts = interface.scripts
         if scripts is None:
-            raise UsageError(f"{interface.name} has no scripted expert; choose another policy")
+            raise UsageError(
+                f"{interface.name} has no scripted expert; choose another policy",
+                code="env.no-expert",
+            )
         for task in scripts.tasks:
-            scripts.make(task)  # a task without a script is refused before anything starts
+            scripts.make(task)  # refuses a task without a script before the run starts
         self.spec = PolicySpec("expert", scripts.inputs, placement=Placement.WORKER)
         self._scripts = scripts
 
@@ -39,7 +42,7 @@ class ExpertPolicy(Policy):
         return self._scripts.make(spec.task)
 
     def act(self, batch: Batch) -> Array:
-        """Return one action for each episode, by its script."""
+        """Return the next action of each episode's script."""
         actions = []
         for row, query in enumerate(batch.queries):
             now = {key: array[row, -1] for key, array in batch.observations.items()}

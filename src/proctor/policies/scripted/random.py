@@ -1,4 +1,4 @@
-"""Uniform random actions, seeded per episode. Doubles as a load generator of any shape."""
+"""Uniform random actions, seeded per episode; also a load generator for measurements."""
 
 from __future__ import annotations
 
@@ -20,18 +20,22 @@ class RandomConfig(PolicyConfig):
     """Flags of the random policy."""
 
     type: str = "random"
-    n_action_steps: int = field(default=1, metadata={"help": "actions per query (chunk length)"})
-    n_obs_steps: int = field(default=1, metadata={"help": "observations it pretends to look at"})
+    n_action_steps: int = field(
+        default=1, metadata={"help": "actions per inference (chunk length)"}
+    )
+    n_obs_steps: int = field(
+        default=1, metadata={"help": "observations per inference that it requests and ignores"}
+    )
     inputs: list[str] = field(
         default_factory=list,
-        metadata={"help": "observation keys it pretends to consume, comma-separated"},
+        metadata={"help": "observation keys that it requests and ignores, comma-separated"},
     )
 
 
 class RandomPolicy(Policy):
-    """Draws every action uniformly from the interface's range ([-1, 1] where it has none).
+    """Draws every action uniformly from the interface's range ([-1, 1] if it has none).
 
-    A dimension bounded on one side only gets the two units next to its bound.
+    A dimension with one bound gets the range of two units next to it.
     """
 
     def __init__(self, config: RandomConfig, interface: Interface) -> None:
@@ -40,9 +44,13 @@ class RandomPolicy(Policy):
             ("n_obs_steps", config.n_obs_steps),
         ):
             if value < 1:
-                raise UsageError(f"--policy.{flag} must be at least 1, got {value}")
+                raise UsageError(
+                    f"--policy.{flag} must be at least 1, got {value}", code="flag.out-of-range"
+                )
             if value > 10_000:
-                raise UsageError(f"--policy.{flag} must be at most 10000, got {value}")
+                raise UsageError(
+                    f"--policy.{flag} must be at most 10000, got {value}", code="flag.out-of-range"
+                )
         check_offered(config.inputs, interface, "--policy.inputs")
         self.spec = PolicySpec(
             "random", tuple(config.inputs), config.n_obs_steps, config.n_action_steps
@@ -51,16 +59,16 @@ class RandomPolicy(Policy):
         self._range = _finite_range(interface.action)
 
     def new_episode(self, spec: EpisodeSpec) -> np.random.Generator:
-        """Return the episode's own generator, keyed by seed, task and index."""
+        """Return the episode's own random generator, keyed by seed, task and index."""
         return np.random.default_rng([spec.seed, crc32(spec.task.name.encode()), spec.index])
 
     def act(self, batch: Batch) -> Array:
-        """Draw a chunk for each episode from its own generator."""
+        """Draw an action chunk for each episode from its own generator."""
         chunks = [query.state.uniform(*self._range, self._shape) for query in batch.queries]
         return np.asarray(chunks, dtype=np.float32)
 
     def protocol(self) -> dict[str, Any]:
-        """Return the rule the actions are drawn by."""
+        """Return the rule by which actions are drawn."""
         return {"noise": "PCG64 keyed by (seed, crc32(task name), episode index)"}
 
 

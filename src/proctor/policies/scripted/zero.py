@@ -1,4 +1,4 @@
-"""The policy that does nothing: a floor to compare with, and the cheapest load there is."""
+"""Zero actions: a lower bound to compare with, and the cheapest load for measurements."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from proctor.policies.base import Batch, Policy, PolicyConfig, PolicyPlugin, Pol
 
 @dataclass
 class ZeroConfig(PolicyConfig):
-    """Flags of the zero policy: none of its own."""
+    """Flags of the zero policy; it adds none."""
 
     type: str = "zero"
 
 
 class ZeroPolicy(Policy):
-    """Returns zeros and looks at nothing."""
+    """Returns zeros and takes no observations."""
 
     spec = PolicySpec("zero")
 

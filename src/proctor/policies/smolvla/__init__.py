@@ -1,1 +1,1 @@
-"""SmolVLA."""
+"""SmolVLA (Shukor et al., 2025)."""

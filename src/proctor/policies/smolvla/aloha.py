@@ -1,4 +1,4 @@
-"""Conversion between ALOHA's joints and pi0's conventions: signs, and grippers as angles.
+"""Conversion between ALOHA's joints and pi0's convention: flipped signs, grippers as angles.
 
 LeRobot calls it ``adapt_to_pi_aloha``. The constants are those of the Interbotix arms.
 """
@@ -14,7 +14,7 @@ FLIPPED, GRIPPERS = (1, 2, 8, 9), (6, 13)
 _LINEAR = (0.01844, 0.05800)
 """Metres between the fingers, closed and open."""
 _ANGLE = (0.4, 1.5)
-"""Angle of the gripper's motor at 0 and 1, in radians."""
+"""Angle of the gripper's motor, closed and open, in radians."""
 _JOINT = (-0.6213, 1.4910)
 """Radians of the leader's gripper, closed and open."""
 _ARM, _HORN = 0.036, 0.022

@@ -100,13 +100,13 @@ class SmolVlaConfig(ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
 
     @property
     def language_conditioned(self) -> bool:
-        """Always: its prompt holds the instruction."""
+        """Always True: the prompt contains the instruction."""
         return True
 
     def processing(
         self, usual: UsualSteps
     ) -> tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]:
-        """Return the usual steps with a tokenizer among them."""
+        """Return the usual processor steps and a tokenizer step."""
         from proctor.policies.lerobot.language import Tokenize
         from proctor.policies.smolvla.steps import SmolVlaNewLine
 
@@ -126,48 +126,64 @@ class SmolVlaConfig(ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
         return before, (usual.unnormalize, usual.to_cpu)
 
     def validate(self) -> None:
-        """Check SmolVLA's rules too: inputs, sizes, and settings that are not supported."""
+        """Also check SmolVLA's inputs and sizes, and refuse settings that are not supported."""
         super().validate()
         check_sizes(self, _MOST)
         read_rtc(self.rtc_config)
         if self.n_obs_steps != 1:
-            raise UsageError(f"SmolVLA looks at one observation; n_obs_steps is {self.n_obs_steps}")
+            raise UsageError(
+                f"n_obs_steps is {self.n_obs_steps}: SmolVLA takes one observation",
+                code="policy.one-observation",
+            )
         self.check_chunk()
         if self.state_dim is None or not self.cameras:
-            raise UsageError("SmolVLA needs a camera and observation.state as input")
+            raise UsageError(
+                "SmolVLA needs a camera and observation.state as input", code="policy.missing-input"
+            )
         if self.state_dim > self.max_state_dim or self.action_dim > self.max_action_dim:
             raise UsageError(
                 f"state {self.state_dim} and action {self.action_dim} must fit into max_state_dim "
-                f"{self.max_state_dim} and max_action_dim {self.max_action_dim}"
+                f"{self.max_state_dim} and max_action_dim {self.max_action_dim}",
+                code="policy.state-size-mismatch",
             )
         self._validate_images()
         self._validate_layers()
         if self.adapt_to_pi_aloha and (self.state_dim, self.action_dim) != (ALOHA_JOINTS,) * 2:
             raise UsageError(
                 f"adapt_to_pi_aloha is for ALOHA's {ALOHA_JOINTS} joints; state and action have "
-                f"{self.state_dim} and {self.action_dim}"
+                f"{self.state_dim} and {self.action_dim}",
+                code="policy.wrong-robot",
             )
         for name in ("use_delta_joint_actions_aloha", "add_image_special_tokens"):
             if getattr(self, name):
-                raise UsageError(f"{name} is set, which is not known here")
+                raise UsageError(
+                    f"{name} is set, which is not supported", code="policy.unsupported-field"
+                )
 
     def _validate_images(self) -> None:
         sides = self.resize_imgs_with_padding
         if sides is not None and (len(sides) != 2 or not all(0 < n <= MOST_PIXELS for n in sides)):
-            raise UsageError(f"resize_imgs_with_padding is {sides}, expected [width, height]")
+            raise UsageError(
+                f"resize_imgs_with_padding is {sides}, expected [width, height]",
+                code="policy.invalid-shape",
+            )
 
     def _validate_layers(self) -> None:
         if self.attention_mode not in _MODES:
             raise UsageError(
-                f"attention_mode is {self.attention_mode!r} (choose {', '.join(_MODES)})"
+                f"attention_mode is {self.attention_mode!r} (choose {', '.join(_MODES)})",
+                code="policy.unknown-choice",
             )
         if not 0 < self.expert_width_multiplier <= 4:
             raise UsageError(
-                f"expert_width_multiplier is {self.expert_width_multiplier:g} (above 0, up to 4)"
+                f"expert_width_multiplier is {self.expert_width_multiplier:g} (above 0, up to 4)",
+                code="policy.out-of-range",
             )
         if not 0 < self.min_period < self.max_period:
             raise UsageError(
-                f"periods from {self.min_period:g} to {self.max_period:g} are no range above 0"
+                f"min_period is {self.min_period:g}, max_period {self.max_period:g}; expected "
+                "0 < min_period < max_period",
+                code="policy.out-of-range",
             )
 
 

@@ -1,6 +1,6 @@
-"""SmolVLM's connector: image patches become tokens of the language model.
+"""SmolVLM's connector: pixel shuffle and projection of image patches to language-model tokens.
 
-32 x 32 patches ─▶ squares of 4 x 4 become one ─▶ projection ─▶ 64 tokens
+32 x 32 patches ─▶ squares of 4 x 4 are merged ─▶ projection ─▶ 64 tokens
 """
 
 from __future__ import annotations

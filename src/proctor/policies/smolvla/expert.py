@@ -1,7 +1,8 @@
 """The action expert: a narrow decoder that attends to the language model's KV cache.
 
-In joint layers action tokens attend to that cache and to their own keys; in cross layers only to a
-projection of the cache, which is the same in every denoising step and computed once.
+In joint layers, action tokens attend to the cache and to each other. In cross layers, they attend
+to a projection of the cache only. The projection is the same in every denoising step, so it is
+computed once.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ class ExpertCache(NamedTuple):
     """KV cache for action tokens: computed once per query, used in every denoising step."""
 
     keys: list[Tensor]
-    """Of every layer of the expert, [B, P, h, D]."""
+    """Keys of every layer of the expert, [B, P, h, D]; ``values`` have the same shape."""
     values: list[Tensor]
     joint: tuple[RotaryEmbedding, Tensor]
     """Rotary embedding and mask of action tokens in joint layers."""
     cross: tuple[RotaryEmbedding, Tensor]
-    """The same in cross layers, where positions start at 0."""
+    """Rotary embedding and mask in cross layers, where positions start at 0."""
 
 
 def joint_layers(mode: str, every: int, layers: int) -> list[bool]:
-    """Return for each layer whether it is joint."""
+    """Return for each layer whether it is joint; the others are cross layers."""
     return ["cross" not in mode or (every > 0 and n % every == 0) for n in range(layers)]
 
 
 class ActionExpert(nn.Module):
-    """The expert's layers."""
+    """The action expert: its layers and its final norm."""
 
     def __init__(self, width: int, sizes: TextSizes, joint: list[bool]) -> None:
         super().__init__()
@@ -60,9 +61,10 @@ class ActionExpert(nn.Module):
     def make_cache(
         self, prefix_cache: list[tuple[Tensor, Tensor]], valid: Tensor, length: int
     ) -> ExpertCache:
-        """Return the KV cache of ``length`` action tokens over ``seen``; ``valid`` masks padding.
+        """Return the cache that ``length`` action tokens attend to, each causally.
 
-        Action tokens are causal.
+        ``prefix_cache`` holds keys and values of the language model, layer by layer; ``valid``
+        masks the prefix's padding.
         """
         keys, values, dtype = [], [], self.norm.weight.dtype
         for layer, joint, (keys_in, values_in) in zip(

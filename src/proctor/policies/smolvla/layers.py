@@ -19,13 +19,13 @@ from proctor.policies.blocks.decoder_layer import (
 from proctor.policies.smolvla.vlm import TextSizes
 
 ROPE_BASE = 10_000.0
-"""LeRobot's base, whatever base the language model was trained with."""
+"""LeRobot's base; it ignores the base that the language model was trained with."""
 _ALIGNED = 8
 """Alignment of mask rows: attention copies masks that are not aligned."""
 
 
 class RotaryEmbedding(NamedTuple):
-    """Rotary embedding of some positions, each [B, L, 1, D / 2]."""
+    """Rotary position embedding of tokens, each [B, L, 1, D / 2]."""
 
     cos: Tensor
     sin: Tensor
@@ -39,7 +39,7 @@ def rotary_embedding(positions: Tensor, head: int) -> RotaryEmbedding:
 
 
 def apply_rope(x: Tensor, rope: RotaryEmbedding) -> Tensor:
-    """Rotate queries or keys [B, L, H, D] by their positions, in float32."""
+    """Apply rotary embeddings to queries or keys [B, L, H, D], in float32."""
     first, second = x.float().chunk(2, -1)
     cos, sin = rope
     left = torch.addcmul(first * cos, second, sin, value=-1)
@@ -50,7 +50,7 @@ def apply_rope(x: Tensor, rope: RotaryEmbedding) -> Tensor:
 def additive_mask(allowed: Tensor, groups: int = 1) -> Tensor:
     """Return the additive mask: 0 where ``allowed`` [B, Lq, Lk], else minus infinity.
 
-    ``groups``: query heads per key-value head, which become extra rows.
+    ``groups`` is the number of query heads per key-value head; they become extra rows.
     """
     keys = allowed.shape[-1]
     forbidden = F.pad(~allowed.repeat(1, groups, 1), (0, -keys % _ALIGNED))
@@ -59,7 +59,7 @@ def additive_mask(allowed: Tensor, groups: int = 1) -> Tensor:
 
 
 def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    """Return what queries [B, Lq, H, D] attend to among keys and values [B, Lk, h, D]."""
+    """Return the attention of queries [B, Lq, H, D] over keys and values [B, Lk, h, D]."""
     q, k, v = (part.transpose(1, 2) for part in (queries, keys, values))
     return grouped_query_attention(q, k, v, mask.to(q.dtype))
 
@@ -97,7 +97,7 @@ class LlamaModel(nn.Module):
     def forward(
         self, x: Tensor, rope: RotaryEmbedding, mask: Tensor
     ) -> list[tuple[Tensor, Tensor]]:
-        """Return the KV cache, rotated, of tokens [B, L, width] in every layer.
+        """Return the KV cache of tokens [B, L, width] in every layer; keys are rotated.
 
         The output of the last layer is not computed.
         """

@@ -6,8 +6,8 @@
     noisy actions, time ─▶ tokens ─────────▶ expert, causal ─▶ velocity ─▶ ten steps to actions
 
 Flow matching: x_t = t noise + (1 - t) actions, and the velocity is noise - actions. Prefix tokens
-never attend to action tokens, so training and inference compute them alike. B is the batch, T the
-chunk, A the padded action size.
+never attend to action tokens, so training and inference compute them in the same way. B is the
+batch, T the chunk, A the padded action size.
 """
 
 from __future__ import annotations
@@ -104,14 +104,14 @@ class SmolVla(Network):
         return stored if words not in stored else {writes: stored[words], **stored}
 
     def cast(self, dtype: torch.dtype | None) -> None:
-        """Compute in float32 unless told otherwise, whatever a file holds: LeRobot does."""
+        """Cast to ``dtype``, by default to float32 whatever dtype a file has, as LeRobot does."""
         super().cast(dtype or torch.float32)
 
     def load_pretrained(self) -> None:
-        """Take over the vision-language model's own weights, where the config says so.
+        """Load the vision-language model's pretrained weights if the config asks for them.
 
         Raises:
-            UsageError: they are not to be had, or of another model.
+            UsageError: the weights are missing or belong to another model.
         """
         if self.config.load_vlm_weights:
             load_vlm(self.vlm_with_expert.vlm, self.config.vlm_model_name)
@@ -125,16 +125,18 @@ class SmolVla(Network):
         return aloha.encode_actions(actions) if self.config.adapt_to_pi_aloha else actions
 
     def postprocess(self, chunks: Tensor, states: list[Any]) -> Tensor:
-        """Keep the rest of the chunks for the next queries, with real-time chunking."""
+        """With real-time chunking, store the rest of each chunk for the episode's next query."""
         if self.guide is not None:
-            aloha_s = self.config.adapt_to_pi_aloha
-            self.guide.keep(aloha.decode_actions(chunks) if aloha_s else chunks, states)
+            adapt = self.config.adapt_to_pi_aloha
+            self.guide.keep(aloha.decode_actions(chunks) if adapt else chunks, states)
         return chunks
 
-    def sample(self, cache: ExpertCache, noise: Tensor, recalled: Mapping[str, Tensor]) -> Tensor:
-        """Integrate from ``noise`` [B, T, A] to actions by Euler steps.
+    def sample(
+        self, cache: ExpertCache, noise: Tensor, episode_inputs: Mapping[str, Tensor]
+    ) -> Tensor:
+        """Integrate from ``noise`` [B, T, A] to actions by Euler steps from time 1 to 0.
 
-        ``episode_inputs`` holds the rest of the last chunks, for real-time chunking.
+        ``episode_inputs`` holds the rest of the previous chunks, for real-time chunking.
         """
         n = self.config.num_steps
         steps = torch.arange(n, dtype=_fine(noise.device), device=noise.device)
@@ -143,18 +145,18 @@ class SmolVla(Network):
         for number in range(n):
             velocity = self.velocity(x, times[number], cache)
             if self.guide is not None:
-                velocity = self.guide.bend(velocity, x, 1.0 - number / n, recalled)
+                velocity = self.guide.bend(velocity, x, 1.0 - number / n, episode_inputs)
             x = x + (-1.0 / n) * velocity
         return x
 
     def velocity(self, x: Tensor, time: Tensor, cache: ExpertCache) -> Tensor:
-        """Return the velocity [B, T, A] at ``x``, at embedded times [width] or [B, 1, width]."""
+        """Return the velocity [B, T, A] at ``x`` and at embedded times [width] or [B, 1, width]."""
         suffix = self.vlm_with_expert.lm_expert(self.embed_suffix(x, time), cache)
         velocity: Tensor = self.action_out_proj(suffix)
         return velocity.float()
 
     def embed_suffix(self, x: Tensor, time: Tensor) -> Tensor:
-        """Return tokens [B, T, width] of noisy actions, mixed with the time."""
+        """Return action tokens [B, T, width]: noisy actions mixed with the time by an MLP."""
         actions = self.action_in_proj(x.to(self.action_in_proj.weight.dtype))
         both = torch.cat([actions, time.to(actions.dtype).expand_as(actions)], -1)
         tokens: Tensor = self.action_time_mlp_out(F.silu(self.action_time_mlp_in(both)))
@@ -173,7 +175,7 @@ class SmolVla(Network):
         """Encode the prefix; return the KV cache for the expert."""
         tokens, valid = self.embed_prefix(inputs)
         alone = torch.arange(valid.shape[1], device=valid.device) == valid.shape[1] - 1
-        # The state token, the last one, attends to all; no token attends to it or to padding.
+        # The state token is the last: it attends to all, and the others do not attend to it.
         allowed = valid[:, None] & (alone[:, None] | ~alone)
         rope = rotary_embedding(valid.cumsum(1) - 1, self.head)
         both = self.vlm_with_expert
@@ -181,7 +183,7 @@ class SmolVla(Network):
         return both.lm_expert.make_cache(seen, valid, self.config.chunk_size)
 
     def embed_prefix(self, inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return prefix tokens [B, P, width] of images, prompt and state, and a padding mask."""
+        """Return tokens [B, P, width] of images, prompt and state, and their padding mask."""
         seen = [self.preprocess_images(inputs[key]) for key in self.config.cameras if key in inputs]
         model = self.vlm_with_expert.vlm.model
         images = torch.stack(seen, 1)  # [B, cameras, 3, H, W]
@@ -199,7 +201,7 @@ class SmolVla(Network):
         return torch.cat(tokens, 1), valid
 
     def preprocess_images(self, images: Tensor) -> Tensor:
-        """Resize images [B, 3, H, W] from 0 to 1 for the encoder: padded, from -1 to 1."""
+        """Resize images [B, 3, H, W] in [0, 1] with padding, and scale them to [-1, 1]."""
         size = self.config.resize_imgs_with_padding
         if size is not None:
             images = resize_with_padding(images, height=size[1], width=size[0])
@@ -209,13 +211,13 @@ class SmolVla(Network):
     def loss(
         self, batch: dict[str, Tensor], draws: dict[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the squared error of the velocity at random times; padded actions do not count."""
+        """Return the squared error of the velocity at random times, without padded actions."""
         config, noise = self.config, draws[NOISE]
         actions = batch[ACTION]
         if config.adapt_to_pi_aloha:
             batch = {**batch, STATE: aloha.decode_state(batch[STATE])}
             actions = aloha.decode_actions(actions)
-        # Beta(1.5, 1), from a uniform number by its inverse distribution.
+        # Inverse CDF of Beta(1.5, 1).
         time = draws[TIME] ** (1 / 1.5) * 0.999 + 0.001
         errors = self.errors(batch, actions, noise, time)[..., : actions.shape[-1]]
         valid = ~batch["action_is_pad"][..., None]
@@ -248,7 +250,7 @@ class VlmWithExpert(nn.Module):
         self.n_layers = min(kept, text.num_hidden_layers) if kept > 0 else text.num_hidden_layers
         self.width = int(text.hidden_size * config.expert_width_multiplier)
         if config.num_expert_layers not in (*range(-1, 1), self.n_layers):
-            raise ValueError(  # LeRobot builds such a one, which then cannot act
+            raise ValueError(  # LeRobot builds such a network and then fails to run it
                 f"num_expert_layers is {config.num_expert_layers} (choose -1, or {self.n_layers})"
             )
         every = config.self_attn_every_n_layers

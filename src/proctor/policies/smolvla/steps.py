@@ -1,4 +1,4 @@
-"""SmolVLA's own step of LeRobot's pipelines."""
+"""The processor step that only SmolVLA has."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from proctor.policies.lerobot.language import NewLine
 
 @dataclass(frozen=True)
 class SmolVlaNewLine(NewLine):
-    """Append a new line to every instruction without one."""
+    """Append a newline to every instruction that has none."""
 
     registry_name: ClassVar[str] = "smolvla_new_line_processor"

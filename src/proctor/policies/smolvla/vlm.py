@@ -1,4 +1,4 @@
-"""SmolVLA's vision-language model: its name and its sizes, read from its config.json."""
+"""SmolVLA's vision-language model: its default name, and sizes read from its config.json."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TextSizes:
 
 @dataclass(frozen=True)
 class VlmSizes:
-    """Sizes of the whole model."""
+    """Sizes of the whole vision-language model."""
 
     text_config: TextSizes = TextSizes()
     vision_config: SiglipSizes = field(default_factory=SiglipSizes)
@@ -50,44 +50,49 @@ class VlmSizes:
         return self.vision_config.patch_size * self.scale_factor
 
     def check(self, where: str) -> None:
-        """Refuse sizes that no network can be built from.
+        """Refuse sizes that do not make a network.
 
         Raises:
             UsageError: naming the field.
         """
         text = self.text_config
         if text.num_attention_heads % text.num_key_value_heads or text.head % 2:
-            raise UsageError(f"{where}: its attention heads do not divide up")
+            raise UsageError(
+                f"{where}: its attention heads do not divide up", code="checkpoint.invalid-config"
+            )
         self.vision_config.check(f"{where}: vision_config")
 
 
-_MAY_BE_LEFT_OUT = ("head_dim", "rms_norm_eps", "layer_norm_eps", "hidden_act")
-"""Optional fields of config.json, whose defaults are transformers' too."""
+_OPTIONAL_FIELDS = ("head_dim", "rms_norm_eps", "layer_norm_eps", "hidden_act")
+"""Fields that config.json may omit; the defaults are those of transformers."""
 
 
 def read_vlm_sizes(name: str) -> VlmSizes:
-    """Return the sizes of a model: a local folder or a Hub id.
+    """Return the sizes of the model ``name``: a local folder or a Hub id.
 
-    SMOLVLM2's are known without a download.
+    SMOLVLM2's sizes need no download.
 
     Raises:
-        UsageError: there is no such model, or its config.json describes no SmolVLM.
+        UsageError: there is no such model, or its config.json is not that of a SmolVLM.
     """
     if name == SMOLVLM2:
         return VlmSizes()
     stated = read_config_json(name)
     where = f"config.json of vlm_model_name={name}"
     if stated.get("model_type") != "smolvlm":
-        raise UsageError(f"{where}: model_type is {stated.get('model_type')!r}, expected 'smolvlm'")
+        raise UsageError(
+            f"{where}: model_type is {stated.get('model_type')!r}, expected 'smolvlm'",
+            code="policy.wrong-backbone",
+        )
     for part, record in (("text_config", TextSizes), ("vision_config", SiglipSizes)):
-        said = stated.get(part)
-        needed = [key for key in record.__dataclass_fields__ if key not in _MAY_BE_LEFT_OUT]
-        lacking = [key for key in needed if not isinstance(said, dict) or key not in said]
+        section = stated.get(part)
+        needed = [key for key in record.__dataclass_fields__ if key not in _OPTIONAL_FIELDS]
+        lacking = [key for key in needed if not isinstance(section, dict) or key not in section]
         if lacking:
-            raise UsageError(f"{where}: {part} has no {lacking[0]}")
+            raise UsageError(f"{where}: {part} has no {lacking[0]}", code="policy.wrong-backbone")
     try:
         sizes = msgspec.convert(stated, VlmSizes)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{where}: {error}") from None
+        raise UsageError(f"{where}: {error}", code="policy.wrong-backbone") from None
     sizes.check(where)
     return sizes

@@ -1,4 +1,4 @@
-"""Pretrained weights of the vision-language model, to start a training from."""
+"""Pretrained weights of the vision-language model, as a start for training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from proctor.system.hub import download
 
 
 def load_vlm(vlm: nn.Module, name: str) -> None:
-    """Load the pretrained weights of a model, a local folder or a Hub id, into ``vlm``.
+    """Load the weights of the model ``name``, a local folder or a Hub id, into ``vlm``.
 
     Layers that ``vlm`` does not have are skipped.
 

@@ -1,1 +1,1 @@
-"""X-VLA: a Florence-2 encoder and an action transformer with soft prompts."""
+"""X-VLA (Zheng et al., 2025): a Florence-2 encoder and an action transformer with soft prompts."""

@@ -1,6 +1,6 @@
 """X-VLA's action spaces, by ``action_mode``: lengths, grippers and losses.
 
-A binary gripper is trained as a logit and returned as a probability; its value is hidden from the
+A binary gripper is trained as a logit and returned as a probability. Its value is masked in the
 network's inputs.
 """
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from proctor.policies.xvla.config import XVlaConfig
 
 _ARMS = (0, 10)
-"""Offset of each arm's xyz (3), rotation (6) and gripper (1) among 20 numbers."""
+"""Offset of each arm's xyz (3), 6D rotation (6) and gripper (1) in an action of 20 numbers."""
 _EE6D_GRIPPERS = (9, 19)
 _JOINT_GRIPPERS = (6, 13)
 _SO101_GRIPPERS = (5, 11)
@@ -26,8 +26,8 @@ _SO101_GRIPPERS = (5, 11)
 class ActionSpace:
     """An action space: the network's output length, the executed length, and the grippers.
 
-    ``hidden``: grippers are zeroed in the network's inputs; ``squashed``: a sigmoid is applied to
-    their outputs.
+    ``hidden``: grippers are zeroed in the network's inputs. ``squashed``: their outputs pass a
+    sigmoid.
     """
 
     mode: str
@@ -38,17 +38,17 @@ class ActionSpace:
     squashed: bool = False
 
     def mask_grippers(self, values: Tensor) -> Tensor:
-        """Return a state or actions [..., S] as network inputs."""
+        """Zero the grippers of a state or of actions [..., S], if they are hidden."""
         return values.masked_fill(self._marks(values), 0) if self.hidden else values
 
     def to_robot_actions(self, actions: Tensor) -> Tensor:
-        """Return the executed part of the network's actions [..., size]."""
+        """Return the executed dimensions of the network's actions [..., size]."""
         if self.squashed:
             actions = torch.where(self._marks(actions), actions.sigmoid(), actions)
         return actions[..., : self.executed]
 
     def _marks(self, values: Tensor) -> Tensor:
-        """Return a mask of the grippers, created on the device as CUDA graphs need."""
+        """Return a mask of the grippers; made on the device, as CUDA graphs need."""
         numbers = torch.arange(values.shape[-1], device=values.device)
         marks = torch.zeros_like(numbers, dtype=torch.bool)
         for place in self.grippers:
@@ -61,7 +61,7 @@ class ActionSpace:
 
 
 def make_action_space(config: XVlaConfig) -> ActionSpace:
-    """Return a policy's action space."""
+    """Return the action space that a config names."""
     size, played = config.action_sizes
     grippers = _GRIPPERS.get(config.action_mode, ())
     hides = config.action_mode in ("ee6d", "joint", "so101_bimanual")

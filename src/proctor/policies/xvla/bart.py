@@ -1,6 +1,6 @@
-"""BART's encoder (Lewis et al., 2020), Florence-2's encoder of image and text tokens.
+"""BART's encoder (Lewis et al., 2020), which Florence-2 applies to image and text tokens.
 
-Attribute names are those of BART in transformers. Padding is not masked: X-VLA was trained so.
+Attribute names are those of BART in transformers. Padding is not masked, as in X-VLA's training.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class BartLayer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return [B, L, D]."""
-        seen = F.dropout(self.self_attn(x), self.dropout, self.training)
-        x = self.self_attn_layer_norm(x + seen)
+        attended = F.dropout(self.self_attn(x), self.dropout, self.training)
+        x = self.self_attn_layer_norm(x + attended)
         h = F.dropout(F.gelu(self.fc1(x)), self.activation_dropout, self.training)
         out: Tensor = self.final_layer_norm(x + F.dropout(self.fc2(h), self.dropout, self.training))
         return out

@@ -1,6 +1,6 @@
 """Config and plug-in of X-VLA (Zheng et al., 2025).
 
-The network is in network.py, its parts are in davit.py, reader.py and transformer.py, its action
+The network is in network.py, its parts are in davit.py, bart.py and transformer.py, its action
 spaces in actions.py. No torch here: `--help` reads configs.
 """
 
@@ -37,7 +37,7 @@ SIZES = {
 }
 """Length of an action in the network and on the robot, by ``action_mode``.
 
-The mode "auto" takes the robot's length and pads it in the network."""
+The mode "auto" takes the robot's length; the network pads it to ``max_action_dim``."""
 _STEPS = "proctor.policies.xvla.steps"
 _EMPTY = IMAGES + "empty_camera_"
 _MOST = {
@@ -130,15 +130,15 @@ class XVlaConfig(ChunkMixin, LanguageConfig):
 
         LeRobot adds them to ``empty_cameras`` when it reads such a config again; so do we.
         """
-        seen = {k: f for k, f in self.input_features.items() if not k.startswith(_EMPTY)}
-        if len(seen) < len(self.input_features):
+        real = {k: f for k, f in self.input_features.items() if not k.startswith(_EMPTY)}
+        if len(real) < len(self.input_features):
             named = sum(f.kind is FeatureKind.VISUAL for f in self.input_features.values())
             self.num_image_views = max(self.num_image_views or 0, named + self.empty_cameras)
-            self.input_features = seen
+            self.input_features = real
 
     @property
     def florence(self) -> FlorenceSizes:
-        """The sizes of the Florence-2 encoder."""
+        """Sizes of the Florence-2 encoder."""
         return read_florence(self.florence_config)
 
     @property
@@ -169,7 +169,7 @@ class XVlaConfig(ChunkMixin, LanguageConfig):
     def for_interface(
         self, interface: Interface, renames: Mapping[str, str], use: ConfigUse
     ) -> Self:
-        """Accept any robot in training, and images of any size where they are resized."""
+        """Accept any robot in training, and images of any size if the policy resizes them."""
         if use is ConfigUse.EVALUATION and self.resize_imgs_with_padding is None:
             return self
         return with_interface_sizes(interface, self, renames, use)
@@ -177,7 +177,7 @@ class XVlaConfig(ChunkMixin, LanguageConfig):
     def processing(
         self, usual: UsualSteps
     ) -> tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]:
-        """Return the usual steps with a tokenizer and X-VLA's image steps among them."""
+        """Return the usual processor steps, a tokenizer step and X-VLA's image steps."""
         from proctor.policies.lerobot.language import Tokenize
         from proctor.policies.xvla.steps import AddDomain, ImageNetNormalize, ImageToFloat
 
@@ -187,8 +187,8 @@ class XVlaConfig(ChunkMixin, LanguageConfig):
             padding=self.pad_language_to,
             padding_side=self.tokenizer_padding_side,
         )
-        pictures = ImageToFloat(), ImageNetNormalize(), AddDomain()
-        before = (usual.rename, usual.to_batch, tokenize, *pictures)
+        own = ImageToFloat(), ImageNetNormalize(), AddDomain()
+        before = (usual.rename, usual.to_batch, tokenize, *own)
         return (*before, usual.to_device, usual.normalize), (usual.unnormalize, usual.to_cpu)
 
     def training_preset(self) -> TrainingPreset:
@@ -202,56 +202,87 @@ class XVlaConfig(ChunkMixin, LanguageConfig):
         return replace(usual, optimizer=optimizer)
 
     def validate(self) -> None:
-        """Check X-VLA's rules too: action space, views, and the number of tokens."""
+        """Also check X-VLA's action space, views and number of tokens."""
         super().validate()
         check_sizes(self, _MOST)
         if self.n_action_steps > self.chunk_size:
             raise UsageError(
-                f"n_action_steps is {self.n_action_steps} (choose 1-{self.chunk_size})"
+                f"n_action_steps is {self.n_action_steps} (choose 1-{self.chunk_size})",
+                code="policy.out-of-range",
             )
         if self.hidden_size % self.num_heads:
-            raise UsageError(f"hidden_size {self.hidden_size} does not split into heads")
+            raise UsageError(
+                f"hidden_size {self.hidden_size} is not divisible by num_heads {self.num_heads}",
+                code="policy.not-divisible",
+            )
         if not 0 <= self.len_soft_prompts <= MOST_STEPS or not 0 < self.mlp_ratio <= 64:
-            raise UsageError("len_soft_prompts or mlp_ratio cannot be")
+            raise UsageError(
+                f"len_soft_prompts is {self.len_soft_prompts} (choose 0-{MOST_STEPS}), mlp_ratio "
+                f"{self.mlp_ratio:g} (above 0, up to 64)",
+                code="policy.out-of-range",
+            )
         if not 0 <= self.empty_cameras <= 64 or not 0 <= (self.num_image_views or 1) <= 64:
-            raise UsageError("empty_cameras or num_image_views cannot be (choose up to 64)")
+            raise UsageError(
+                "empty_cameras or num_image_views is out of range (choose 0-64)",
+                code="policy.out-of-range",
+            )
         self._validate_actions()
         self._validate_inputs()
 
     def _validate_actions(self) -> None:
         if self.action_mode not in (*SIZES, "auto"):
             known = ", ".join((*SIZES, "auto"))
-            raise UsageError(f"action_mode is {self.action_mode!r} (choose {known})")
-        size, played = self.action_sizes
-        if self.action_dim != played:
             raise UsageError(
-                f"action_mode {self.action_mode} gives {played} numbers, and actions have "
-                f"{self.action_dim}; action_mode auto takes any"
+                f"action_mode is {self.action_mode!r} (choose {known})",
+                code="policy.unknown-choice",
             )
-        if played > size:
-            raise UsageError(f"actions have {played} numbers, and max_action_dim is {size}")
+        size, executed = self.action_sizes
+        if self.action_dim != executed:
+            raise UsageError(
+                f"action_mode {self.action_mode} has {executed} action dimensions, the robot has "
+                f"{self.action_dim}; action_mode auto accepts any",
+                code="policy.action-size-mismatch",
+            )
+        if executed > size:
+            raise UsageError(
+                f"max_action_dim is {size}, actions have {executed}",
+                code="policy.action-size-mismatch",
+            )
         if self.action_mode == "so101_bimanual" and self.state_size != size:
-            raise UsageError(f"action_mode so101_bimanual needs max_state_dim {size}")
+            raise UsageError(
+                f"action_mode so101_bimanual needs max_state_dim {size}",
+                code="policy.state-size-mismatch",
+            )
 
     def _validate_inputs(self) -> None:
         if not self.cameras:
-            raise UsageError("X-VLA needs a camera as input")
+            raise UsageError("X-VLA needs a camera as input", code="policy.missing-input")
         if self.use_proprio and self.state_dim is None:
-            raise UsageError("X-VLA needs observation.state as input (or use_proprio=false)")
+            raise UsageError(
+                "X-VLA needs observation.state as input (or use_proprio=false)",
+                code="policy.missing-input",
+            )
         resized = self.resize_imgs_with_padding
         if resized is not None and (
             len(resized) != 2 or min(resized) < 1 or max(resized) > MOST_PIXELS
         ):
-            raise UsageError(f"resize_imgs_with_padding is {resized}, expected [height, width]")
+            raise UsageError(
+                f"resize_imgs_with_padding is {resized}, expected [height, width]",
+                code="policy.invalid-shape",
+            )
         shapes = {self.input_features[key].shape for key in self.cameras}
         if resized is None and len(shapes) > 1:
             raise UsageError(
-                f"X-VLA's cameras differ in shape ({sorted(shapes)}): say resize_imgs_with_padding"
+                f"X-VLA's cameras differ in shape ({sorted(shapes)}): set resize_imgs_with_padding",
+                code="policy.camera-shapes-differ",
             )
-        view, read = self.florence.tokens(self.image_size, self.tokenizer_max_length)
-        whole = self.chunk_size + read + (self.n_views - 1) * view
+        view, encoded = self.florence.tokens(self.image_size, self.tokenizer_max_length)
+        whole = self.chunk_size + encoded + (self.n_views - 1) * view
         if whole > self.max_len_seq:
-            raise UsageError(f"max_len_seq is {self.max_len_seq}, and there are {whole} tokens")
+            raise UsageError(
+                f"max_len_seq is {self.max_len_seq}, but the policy has {whole} tokens",
+                code="policy.too-many-tokens",
+            )
 
 
 PLUGIN = CheckpointPlugin(

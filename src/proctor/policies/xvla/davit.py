@@ -1,9 +1,10 @@
 """DaViT (Ding et al., 2022), Florence-2's image encoder, and its projector.
 
-    images ─▶  4 x [patches ─▶ n x (spatial block: windows attend, channel block: channels attend)]
+    images ─▶  4 x [patches ─▶ n x (spatial block: window attention, channel block: channel
+                                    attention)]
              ─▶ + positions ─▶ [mean, every token] ─▶ tokens of the language model
 
-Attribute names are those of Florence-2 in transformers, which checkpoints have.
+Attribute names are those of Florence-2 in transformers, as in checkpoints.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class PatchEmbedding(nn.Module):
 
 
 class DualBlock(nn.Module):
-    """Attention within windows, then between channels."""
+    """Window attention, then channel attention."""
 
     def __init__(self, config: DavitSizes, stage: int, drop_spatial: float, drop_channel: float):
         super().__init__()
@@ -86,7 +87,7 @@ class DualBlock(nn.Module):
 
 
 class _Block(nn.Module):
-    """Depthwise convolution, attention, depthwise convolution, MLP; all residual."""
+    """Depthwise convolution, attention, depthwise convolution and MLP, all residual."""
 
     def __init__(self, config: DavitSizes, stage: int, drop: float) -> None:
         super().__init__()
@@ -115,7 +116,7 @@ class _Block(nn.Module):
 
 
 class SpatialBlock(_Block):
-    """Pixels of a window attend to each other."""
+    """Block with window attention: pixels of a window attend to each other."""
 
     def __init__(self, config: DavitSizes, stage: int, drop: float) -> None:
         super().__init__(config, stage, drop)
@@ -128,7 +129,7 @@ class SpatialBlock(_Block):
 
 
 class ChannelBlock(_Block):
-    """Channels of a group attend to each other, over the whole picture."""
+    """Block with channel attention: channels of a group attend over the whole image."""
 
     def __init__(self, config: DavitSizes, stage: int, drop: float) -> None:
         super().__init__(config, stage, drop)
@@ -141,7 +142,7 @@ class ChannelBlock(_Block):
 
 
 class WindowAttention(nn.Module):
-    """Attention of each window's pixels; what fills a window up is seen as zeros, and not masked"""
+    """Attention within windows; padded pixels are zeros and are not masked."""
 
     def __init__(self, config: DavitSizes, stage: int) -> None:
         super().__init__()
@@ -159,8 +160,8 @@ class WindowAttention(nn.Module):
         x = x.view(batch, down, side, across, side, channels).transpose(2, 3)
         windows = x.reshape(-1, side * side, channels)
         qkv = self.qkv(windows).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        seen = F.scaled_dot_product_attention(*qkv.unbind(0))
-        out = self.proj(seen.transpose(1, 2).flatten(2))
+        attended = F.scaled_dot_product_attention(*qkv.unbind(0))
+        out = self.proj(attended.transpose(1, 2).flatten(2))
         out = out.view(batch, down, across, side, side, channels).transpose(2, 3)
         out = out.reshape(batch, down * side, across * side, channels)
         whole: Tensor = out[:, :height, :width].flatten(1, 2)
@@ -182,8 +183,8 @@ class ChannelAttention(nn.Module):
         qkv = self.qkv(tokens).unflatten(2, (3, self.groups, -1)).permute(2, 0, 3, 4, 1)
         query, key, value = qkv.unbind(0)
         scale = tokens.shape[1] ** -0.5
-        seen = F.scaled_dot_product_attention(query, key, value, scale=scale)
-        out: Tensor = self.proj(seen.permute(0, 3, 1, 2).flatten(2))
+        attended = F.scaled_dot_product_attention(query, key, value, scale=scale)
+        out: Tensor = self.proj(attended.permute(0, 3, 1, 2).flatten(2))
         return out
 
 
@@ -202,14 +203,14 @@ class DavitMlp(nn.Module):
 
 
 class DropPath(nn.Module):
-    """In training, leaves the whole branch out for some samples (Huang et al., 2016)."""
+    """Stochastic depth (Huang et al., 2016): drop the residual branch of random samples."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
         self.rate = rate
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the branch, scaled up where it stays."""
+        """Return the branch, scaled up for the samples that keep it."""
         if not self.rate or not self.training:
             return x
         shape = (len(x), *(1,) * (x.dim() - 1))
@@ -218,7 +219,7 @@ class DropPath(nn.Module):
 
 
 class FlorenceProjector(nn.Module):
-    """A feature map [B, C, h, w] to 1 + h x w words of the language model."""
+    """Project a feature map [B, C, h, w] to 1 + h x w tokens of the language model."""
 
     def __init__(self, config: DavitSizes) -> None:
         super().__init__()
@@ -228,9 +229,9 @@ class FlorenceProjector(nn.Module):
         self.image_position_embed = PositionEmbedding2d(config.max_position_embeddings, width)
         self.visual_temporal_embed = TemporalEmbedding(config.max_temporal_embeddings, width)
 
-    def forward(self, seen: Tensor) -> Tensor:
-        """Return the mean of all tokens, and each of them, projected."""
-        tokens = (seen + self.image_position_embed(seen)).flatten(2).transpose(1, 2)
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the projected mean of all tokens, then each projected token."""
+        tokens = (features + self.image_position_embed(features)).flatten(2).transpose(1, 2)
         tokens = tokens + self.visual_temporal_embed.pos_idx_to_embed[0]
         tokens = torch.cat([tokens.mean(1, keepdim=True), tokens], dim=1)
         out: Tensor = self.image_proj_norm(self.image_projection(tokens))
@@ -238,23 +239,23 @@ class FlorenceProjector(nn.Module):
 
 
 class PositionEmbedding2d(nn.Module):
-    """Learned positions of columns (first half of the channels) and rows."""
+    """Learned position embeddings of columns (first half of the channels) and rows."""
 
     def __init__(self, most: int, width: int) -> None:
         super().__init__()
         self.row_embeddings = nn.Embedding(most, width // 2)
         self.column_embeddings = nn.Embedding(most, width - width // 2)
 
-    def forward(self, seen: Tensor) -> Tensor:
-        """Return [C, h, w] for a map [B, C, h, w]."""
-        height, width = seen.shape[-2:]
+    def forward(self, features: Tensor) -> Tensor:
+        """Return [C, h, w] for a feature map [B, C, h, w]."""
+        height, width = features.shape[-2:]
         columns = self.column_embeddings.weight[:width].expand(height, -1, -1)
         rows = self.row_embeddings.weight[:height, None].expand(-1, width, -1)
         return torch.cat([columns, rows], dim=-1).permute(2, 0, 1)
 
 
 class TemporalEmbedding(nn.Module):
-    """Positions in time; X-VLA looks at one moment, so the first alone is used."""
+    """Sinusoidal position embeddings of time; X-VLA has one frame, so it uses the first only."""
 
     pos_idx_to_embed: Tensor
 

@@ -1,4 +1,4 @@
-"""The sizes of a Florence-2, read from a config in the words of its first code or of transformers.
+"""Sizes of a Florence-2, read from a config with its original field names or transformers'.
 
 No torch here: `--help` reads this file.
 """
@@ -21,7 +21,7 @@ _MOST_WORDS = 2**20
 
 @dataclass(frozen=True)
 class DavitSizes:
-    """DaViT's sizes, stage by stage; defaults are Florence-2-large's."""
+    """Sizes of DaViT, stage by stage; the defaults are those of Florence-2-large."""
 
     depths: list[int] = field(default_factory=lambda: [1, 1, 9, 1])
     patch_size: list[int] = field(default_factory=lambda: [7, 3, 3, 3])
@@ -42,7 +42,7 @@ class DavitSizes:
     max_position_embeddings: int = 50
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
-        """Return rows and columns of what is seen of a picture."""
+        """Return rows and columns of an image's feature map."""
         for size, stride, pad in zip(
             self.patch_size, self.patch_stride, self.patch_padding, strict=True
         ):
@@ -52,7 +52,7 @@ class DavitSizes:
 
 @dataclass(frozen=True)
 class BartSizes:
-    """Sizes of BART's encoder; the decoder is not used. Defaults are Florence-2-large's."""
+    """Sizes of BART's encoder; the defaults are those of Florence-2-large."""
 
     vocab_size: int = 51289
     d_model: int = 1024
@@ -70,29 +70,31 @@ class BartSizes:
 
 @dataclass(frozen=True)
 class FlorenceSizes:
-    """A Florence-2 as far as X-VLA uses it."""
+    """Sizes of the parts of Florence-2 that X-VLA uses; BART's decoder is not among them."""
 
     vision: DavitSizes
     text: BartSizes
 
     def tokens(self, size: tuple[int, int], words: int) -> tuple[int, int]:
-        """Return how many tokens a picture (height, width) makes, and how many are read with words.
+        """Return the number of tokens of an image (height, width), and of image and prompt.
 
         Raises:
-            UsageError: it has no places for as many.
+            UsageError: there are more tokens than position embeddings.
         """
         rows, columns = self.vision.grid(*size)
         most = self.vision.max_position_embeddings
         if min(rows, columns) < 1 or max(rows, columns) > most:
             raise UsageError(
-                f"pictures of {size[0]}x{size[1]} make a map of {rows}x{columns} (choose up to "
-                f"{most}x{most}): say resize_imgs_with_padding"
+                f"images of {size[0]}x{size[1]} give a feature map of {rows}x{columns}, expected "
+                f"at most {most}x{most}: set resize_imgs_with_padding",
+                code="policy.image-size-mismatch",
             )
         view = 1 + rows * columns
         if view + words > self.text.max_position_embeddings:
             raise UsageError(
-                f"{view + words} tokens are to be read, and Florence-2 has places for "
-                f"{self.text.max_position_embeddings}"
+                f"image and prompt have {view + words} tokens; Florence-2 has position embeddings "
+                f"for {self.text.max_position_embeddings}",
+                code="policy.too-many-tokens",
             )
         return view, view + words
 
@@ -106,10 +108,10 @@ _SOURCE = ["spatial_avg_pool", "temporal_avg_pool"]
 
 
 def read_florence(raw: Mapping[str, Any]) -> FlorenceSizes:
-    """Return the sizes that ``florence_config`` states; what it leaves out is Florence-2-large's.
+    """Return the sizes in ``florence_config``; omitted fields are those of Florence-2-large.
 
     Raises:
-        UsageError: another backbone, or sizes that cannot be.
+        UsageError: another backbone, or invalid sizes.
     """
     vision = dict(_section(raw, "vision_config"))
     if "dim_embed" in vision:
@@ -118,16 +120,22 @@ def read_florence(raw: Mapping[str, Any]) -> FlorenceSizes:
         ("image_pos_embed", "learned_abs_2d", "max_position_embeddings"),
         ("visual_temporal_embedding", "COSINE", "max_temporal_embeddings"),
     ):
-        told = vision.pop(name, None)
-        if told is None:
+        embedding = vision.pop(name, None)
+        if embedding is None:
             continue
-        if not isinstance(told, Mapping) or told.get("type") != kind:
-            raise UsageError(f"florence_config: {name} is {told!r}, we know {kind} only")
-        longest = told.get("max_pos_embeddings", told.get("max_temporal_embeddings"))
+        if not isinstance(embedding, Mapping) or embedding.get("type") != kind:
+            raise UsageError(
+                f"florence_config: {name} is {embedding!r}, only {kind} is supported",
+                code="policy.wrong-backbone",
+            )
+        longest = embedding.get("max_pos_embeddings", embedding.get("max_temporal_embeddings"))
         vision[length] = longest if longest is not None else getattr(DavitSizes(), length)
     source = vision.pop("image_feature_source", _SOURCE)
     if source != _SOURCE:
-        raise UsageError(f"florence_config: image_feature_source is {source!r}, we know {_SOURCE}")
+        raise UsageError(
+            f"florence_config: image_feature_source is {source!r}, only {_SOURCE} is supported",
+            code="policy.wrong-backbone",
+        )
     made = FlorenceSizes(_part(DavitSizes, vision), _part(BartSizes, _section(raw, "text_config")))
     _check(made)
     return made
@@ -136,58 +144,89 @@ def read_florence(raw: Mapping[str, Any]) -> FlorenceSizes:
 def _section(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     section = raw.get(name) or {}
     if not isinstance(section, Mapping):
-        raise UsageError(f"florence_config: {name} is no map")
+        raise UsageError(f"florence_config: {name} is not a mapping", code="policy.wrong-backbone")
     return section
 
 
 def _part(cls: type[PartSizes], raw: Mapping[str, Any]) -> PartSizes:
     kind = raw.get("model_type")
     if kind not in _KINDS[cls]:
-        raise UsageError(f"florence_config: a {kind!r}, and X-VLA has a Florence-2")
+        raise UsageError(
+            f"florence_config: model_type is {kind!r}; X-VLA has a Florence-2",
+            code="policy.wrong-backbone",
+        )
     known = {f.name for f in fields(cls)}
     try:
         return msgspec.convert({k: v for k, v in raw.items() if k in known}, cls)
     except msgspec.ValidationError as error:
-        raise UsageError(f"florence_config: {error}") from None
+        raise UsageError(f"florence_config: {error}", code="policy.wrong-backbone") from None
 
 
 def _check(florence: FlorenceSizes) -> None:
-    """Refuse sizes that no network has, before memory is asked for."""
+    """Refuse invalid sizes before the network allocates memory."""
     vision, text = florence.vision, florence.text
     stages = len(vision.embed_dim)
     per_stage = ("depths", "patch_size", "patch_stride", "patch_padding", "patch_prenorm")
     for name in (*per_stage, "num_heads", "num_groups"):
         if len(getattr(vision, name)) != stages or not 1 <= stages <= _STAGES:
-            raise UsageError(f"florence_config: {name} has not one number for each of the stages")
+            raise UsageError(
+                f"florence_config: {name} must have one number per stage, for 1-{_STAGES} stages",
+                code="policy.invalid-shape",
+            )
     most = {"depths": _MOST_LAYERS, "patch_size": MOST_PIXELS, "patch_stride": MOST_PIXELS}
     most |= {"embed_dim": MOST_WIDTH, "num_heads": MOST_WIDTH, "num_groups": MOST_WIDTH}
     for name, largest in most.items():
         if not all(1 <= value <= largest for value in getattr(vision, name)):
-            raise UsageError(f"florence_config: {name} is {getattr(vision, name)}")
+            raise UsageError(
+                f"florence_config: {name} is {getattr(vision, name)}", code="policy.out-of-range"
+            )
     if not all(0 <= pad <= MOST_PIXELS for pad in vision.patch_padding):
-        raise UsageError(f"florence_config: patch_padding is {vision.patch_padding}")
+        raise UsageError(
+            f"florence_config: patch_padding is {vision.patch_padding}", code="policy.out-of-range"
+        )
     for width, heads, groups in zip(
         vision.embed_dim, vision.num_heads, vision.num_groups, strict=True
     ):
         if width % heads or width % groups:
-            raise UsageError(f"florence_config: {width} is no multiple of {heads} and {groups}")
+            raise UsageError(
+                f"florence_config: embed_dim {width} is not divisible by {heads} heads and "
+                f"{groups} groups",
+                code="policy.not-divisible",
+            )
     if vision.in_channels != 3 or not 1 <= vision.window_size <= MOST_PIXELS:
-        raise UsageError("florence_config: pictures have 3 channels and windows of 1 pixel or more")
+        raise UsageError(
+            "florence_config: expected in_channels 3 and a window_size of at least 1",
+            code="policy.out-of-range",
+        )
     sizes = {"projection_dim": vision.projection_dim, "d_model": text.d_model}
     sizes |= {"encoder_ffn_dim": text.encoder_ffn_dim}
     longest = (vision.max_position_embeddings, vision.max_temporal_embeddings)
     for name, value in sizes.items():
         if not 1 <= value <= 16 * MOST_WIDTH:
-            raise UsageError(f"florence_config: {name} is {value}")
+            raise UsageError(f"florence_config: {name} is {value}", code="policy.out-of-range")
     if not all(1 <= n <= _MOST_WORDS for n in (*longest, text.max_position_embeddings)):
-        raise UsageError("florence_config: the numbers of positions cannot be")
+        raise UsageError(
+            "florence_config: max_position_embeddings or max_temporal_embeddings is not in "
+            f"1-{_MOST_WORDS}",
+            code="policy.out-of-range",
+        )
     if not 1 <= text.vocab_size <= _MOST_WORDS or not 1 <= text.encoder_layers <= _MOST_LAYERS:
-        raise UsageError("florence_config: vocab_size or encoder_layers cannot be")
+        raise UsageError(
+            "florence_config: vocab_size or encoder_layers is out of range",
+            code="policy.out-of-range",
+        )
     if text.encoder_attention_heads < 1 or text.d_model % text.encoder_attention_heads:
-        raise UsageError(f"florence_config: d_model {text.d_model} does not split into heads")
+        raise UsageError(
+            f"florence_config: d_model {text.d_model} is not divisible by encoder_attention_heads",
+            code="policy.not-divisible",
+        )
     if vision.projection_dim != text.d_model:
         raise UsageError(
-            f"florence_config: projection_dim {vision.projection_dim} is not d_model {text.d_model}"
+            f"florence_config: projection_dim is {vision.projection_dim}, d_model {text.d_model}; "
+            "they must be equal",
+            code="policy.wrong-backbone",
         )
     if {vision.activation_function, text.activation_function} != {"gelu"}:
-        raise UsageError("florence_config: activation_function is not gelu")
+        raise UsageError(
+            "florence_config: activation_function is not gelu", code="policy.wrong-backbone"
+        )

@@ -1,12 +1,12 @@
-"""X-VLA (Zheng et al., 2025): clean actions are predicted from noisy ones, under what is seen.
+"""X-VLA (Zheng et al., 2025): a transformer denoises actions, conditioned on Florence-2 features.
 
     first camera ─▶ DaViT ─▶ tokens ┐
-    words ──────────────────────────┴▶ BART's encoder ─▶ read ┐
-    other cameras ─▶ DaViT ─▶ tokens ─────────────────▶ seen ─┴▶ transformer ─▶ clean actions
-                                           noisy actions, state, time ─┘
+    prompt ─────────────────────────┴▶ BART's encoder ─▶ tokens ┐
+    other cameras ─▶ DaViT ─▶ tokens ───────────────────────────┴▶ transformer ─▶ clean actions
+                                            noisy actions, state, time ─┘
 
-Florence-2 looks and reads once a query; every denoising step asks the transformer alone. It
-predicts actions and no velocity: x_t = t noise + (1 - t) clean. B is the batch, T the chunk.
+Florence-2 runs once per query; every denoising step runs the transformer only. The transformer
+predicts clean actions, not a velocity: x_t = t noise + (1 - t) clean. B is the batch, T the chunk.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from proctor.policies.xvla.transformer import (
 
 NOISE, TIME = "noise", "time"
 _ALMOST_ONE = 1 - 1e-5
-_WORDS = "vlm.language_model.shared.weight"
+_EMBEDDINGS = "vlm.language_model.shared.weight"
 _TIED = "vlm.language_model.encoder.embed_tokens.weight"
 _RENAMED = [
     (re.compile(old), new)
@@ -56,11 +56,11 @@ _RENAMED = [
         (r"^vlm\.language_model\.model\.", "vlm.language_model."),
     )
 ]
-"""From the names of Florence-2's first code, which published X-VLAs have, to transformers' own."""
+"""From the names of Florence-2's original code, in published X-VLAs, to those of transformers."""
 
 
 class FlorenceEncoder(nn.Module):
-    """What X-VLA uses of Florence-2; attribute names are those of transformers."""
+    """The parts of Florence-2 that X-VLA uses; attribute names are those of transformers."""
 
     def __init__(self, config: FlorenceSizes) -> None:
         super().__init__()
@@ -72,14 +72,14 @@ class FlorenceEncoder(nn.Module):
                 nn.init.normal_(module.weight, std=0.02)
 
     def encode_images(self, images: Tensor) -> Tensor:
-        """Return tokens [N, 1 + h x w, D] for pictures [N, 3, H, W]."""
+        """Return tokens [N, 1 + h x w, D] of images [N, 3, H, W]."""
         out: Tensor = self.multi_modal_projector(self.vision_tower(images))
         return out
 
-    def read(self, seen: Tensor, tokens: Tensor) -> Tensor:
-        """Return what is understood of a view [B, n, D] and words int64 [B, L]: [B, n + L, D]."""
-        words = self.language_model.embed(tokens)
-        out: Tensor = self.language_model.encoder(torch.cat([seen, words], dim=1))
+    def encode_text(self, view: Tensor, tokens: Tensor) -> Tensor:
+        """Encode the tokens of a view [B, n, D] and a prompt, int64 [B, L], to [B, n + L, D]."""
+        text = self.language_model.embed(tokens)
+        out: Tensor = self.language_model.encoder(torch.cat([view, text], dim=1))
         return out
 
 
@@ -98,11 +98,11 @@ class XVla(Network):
         chunk = config.chunk_size, self.space.size
         self.draws = {NOISE: (NoiseSpec.NORMAL, chunk)}
         self.loss_draws = {NOISE: (NoiseSpec.NORMAL, chunk), TIME: (NoiseSpec.UNIFORM, ())}
-        self.notes = _remarks(config)
+        self.notes = _state_notes(config)
         self._freeze()
 
     def chunk(self, inputs: dict[str, Tensor], draws: dict[str, Tensor]) -> Tensor:
-        """Return actions [B, T, A]: a guess, mixed with the same noise again, step by step."""
+        """Return actions [B, T, A]: each step predicts clean actions from a mix with the noise."""
         context, state = self.context(inputs)
         noise = draws[NOISE].to(state.dtype)
         clean = torch.zeros_like(noise)
@@ -117,10 +117,10 @@ class XVla(Network):
     def loss(
         self, batch: dict[str, Tensor], draws: dict[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the sum of what is wrong with positions, rotations, grippers, joints.
+        """Return the sum of the action space's losses: positions, rotations, grippers, joints.
 
-        Times are spread evenly over the batch, from one draw on. Actions after an episode's end are
-        learnt as they come, as in LeRobot.
+        Times are spread evenly over the batch, starting from one random number. Actions padded
+        after an episode's end count, as in LeRobot.
         """
         context, state = self.context(batch)
         wanted = batch[ACTION].to(state.dtype)
@@ -136,44 +136,49 @@ class XVla(Network):
 
     @property
     def vocabulary(self) -> int:
-        """As many as it has vectors for."""
+        """Size of the token embedding table."""
         return self.vlm.language_model.shared.num_embeddings
 
     def check_preprocessor(self, steps: Sequence[ProcessorStep]) -> None:
-        """Check that there is such a kind of robot as the steps before the network say.
+        """Check the preprocessor steps: domain id, padding of prompts, scaling of images.
+
+        Prompts must be padded to a fixed length: X-VLA attends to padding, so padding to the
+        longest prompt would make actions depend on the rest of the batch.
 
         Raises:
-            UsageError: there is none, or words are filled up to the longest of a batch: padding is
-                read here, so that what is done would depend on what else is in the batch.
+            UsageError: a step does not fit the network.
         """
         most = self.config.num_domains
         check_prompt_length(steps, self.config.tokenizer_max_length)
         kinds = [type(step) for step in steps]
         if ImageScale in kinds and ImageToFloat in kinds[kinds.index(ImageScale) :]:
             raise UsageError(
-                f"{ImageScale.registry_name} is before {ImageToFloat.registry_name}, by which each "
-                "picture would be scaled by what is in it"
+                f"{ImageScale.registry_name} is before {ImageToFloat.registry_name}, so each image "
+                "would be scaled by its own content",
+                code="checkpoint.invalid-pipeline",
             )
         for step in steps:
             if isinstance(step, Tokenize) and step.padding != "max_length":
                 raise UsageError(
-                    f"{step.registry_name}: padding is {step.padding!r}, and X-VLA reads padding: "
-                    "its actions would depend on the batch (say max_length)"
+                    f"{step.registry_name}: padding is {step.padding!r}; X-VLA attends to padding, "
+                    "so actions would depend on the batch: set it to max_length",
+                    code="checkpoint.invalid-pipeline",
                 )
             if isinstance(step, AddDomain) and step.domain_id >= most:
                 raise UsageError(
-                    f"{step.registry_name}: domain_id is {step.domain_id} (choose 0-{most - 1})"
+                    f"{step.registry_name}: domain_id is {step.domain_id} (choose 0-{most - 1})",
+                    code="policy.unknown-domain",
                 )
 
     def remap_state_dict(self, stored: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return weights by the names they have here: of files from before transformers had them.
+        """Accept the parameter names of Florence-2's original code too.
 
-        Words have two names in Florence-2, of which a file may have either.
+        The token embeddings have two names in Florence-2; a file may have either.
         """
         named = dict(self._remapped(name, value) for name, value in stored.items())
-        words = named.pop(_TIED, None)
-        if words is not None:
-            named.setdefault(_WORDS, words)
+        embeddings = named.pop(_TIED, None)
+        if embeddings is not None:
+            named.setdefault(_EMBEDDINGS, embeddings)
         named.pop("vlm.language_model.final_logits_bias", None)
         return named
 
@@ -185,15 +190,15 @@ class XVla(Network):
         return name, value
 
     def context(self, inputs: dict[str, Tensor]) -> tuple[DenoisingContext, Tensor]:
-        """Return what a query's steps share, and the state [B, S] as the transformer sees it."""
+        """Return the context that all denoising steps share, and the state input [B, S]."""
         tokens = inputs[LANGUAGE_TOKENS].long()
-        read, seen = self.encode_observation(self.views(inputs), tokens)
+        encoded, others = self.encode_observation(self.views(inputs), tokens)
         domain = self._domain(inputs, tokens)
-        context = self.transformer.context(domain, read, seen, self.config.chunk_size)
-        return context, self.space.mask_grippers(self._state(inputs, read))
+        context = self.transformer.context(domain, encoded, others, self.config.chunk_size)
+        return context, self.space.mask_grippers(self._state(inputs, encoded))
 
     def views(self, inputs: dict[str, Tensor]) -> Tensor:
-        """Return the cameras' pictures [B, cameras, 3, H, W], scaled."""
+        """Return the resized images of all cameras, [B, cameras, 3, H, W]."""
         size = self.config.resize_imgs_with_padding
         images = [inputs[key].to(self.input_dtype) for key in self.config.cameras]
         return torch.stack(
@@ -201,16 +206,16 @@ class XVla(Network):
         )
 
     def encode_observation(self, views: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what is read beside the first view, and what is seen in the others, [B, n, D].
+        """Encode the first view with the prompt, and the other views alone, to [B, n, D] each.
 
-        Views that are of nothing are zeros.
+        The tokens of empty views are zeros.
         """
         batch, cameras = views.shape[:2]
-        looked = self.vlm.encode_images(views.flatten(0, 1))
-        looked = looked.reshape(batch, cameras, *looked.shape[1:])
-        others = looked[:, 1:].flatten(1, 2)
-        empty = (self.config.n_views - cameras) * looked.shape[2]
-        return self.vlm.read(looked[:, 0], tokens), F.pad(others, (0, 0, 0, empty))
+        image_tokens = self.vlm.encode_images(views.flatten(0, 1))
+        image_tokens = image_tokens.reshape(batch, cameras, *image_tokens.shape[1:])
+        others = image_tokens[:, 1:].flatten(1, 2)
+        empty = (self.config.n_views - cameras) * image_tokens.shape[2]
+        return self.vlm.encode_text(image_tokens[:, 0], tokens), F.pad(others, (0, 0, 0, empty))
 
     def _domain(self, inputs: dict[str, Tensor], like: Tensor) -> Tensor:
         if DOMAIN in inputs:
@@ -225,11 +230,11 @@ class XVla(Network):
         return F.pad(state, (0, size - state.shape[-1]))
 
     def training_notes(self, steps: int) -> tuple[str, ...]:
-        """Say what it will not learn from."""
+        """Return the note on state dimensions that are not used."""
         return self.notes
 
     def _freeze(self) -> None:
-        """Leave out of a training what its config says."""
+        """Freeze parameters by the config."""
         config, language = self.config, self.vlm.language_model
         if config.freeze_vision_encoder:
             self.vlm.vision_tower.requires_grad_(requires_grad=False)
@@ -244,7 +249,7 @@ class XVla(Network):
             parameter.requires_grad_(trained)
 
     def compiled_modules(self) -> list[nn.Module]:
-        """Return the image encoder, what reads, and the transformer's layers."""
+        """Return the vision encoder, the text encoder and the transformer's layers."""
         return [self.vlm.vision_tower, self.vlm.language_model.encoder, *self.transformer.blocks]
 
 
@@ -266,7 +271,7 @@ def _shape(config: XVlaConfig, florence: FlorenceSizes) -> TransformerSizes:
 
 
 def resize_with_padding(images: Tensor, height: int, width: int) -> Tensor:
-    """Return pictures [B, 3, H, W] scaled into a size, left and top filled up with zeros."""
+    """Resize images [B, 3, H, W] with their aspect ratio; zero padding at the left and the top."""
     now = images.shape[-2:]
     if now == (height, width):
         return images
@@ -276,9 +281,9 @@ def resize_with_padding(images: Tensor, height: int, width: int) -> Tensor:
     return F.pad(scaled, (width - size[1], 0, height - size[0], 0))
 
 
-def _remarks(config: XVlaConfig) -> tuple[str, ...]:
-    """Say so where a part of the state is not looked at, as in LeRobot."""
+def _state_notes(config: XVlaConfig) -> tuple[str, ...]:
+    """Return a note if the network ignores a part of the state, as in LeRobot."""
     given, size = config.state_dim or 0, config.state_size
     if not size or given <= size:
         return ()
-    return (f"of {given} numbers of the state the first {size} are seen (--policy.max_state_dim)",)
+    return (f"only the first {size} of {given} state dimensions are used (--policy.max_state_dim)",)

@@ -8,13 +8,13 @@ from torch import nn
 
 _OTHER = "other"
 _NAMED = {"vlm": "vlm", "soft_prompt": "soft_prompts"}
-"""A part of a parameter's name, and the group that it belongs to."""
+"""Substring of a parameter's name -> its parameter group."""
 
 
 def parameter_groups(settings: dict[str, Any], network: nn.Module) -> list[dict[str, Any]]:
-    """Return groups with their own learning rates, as torch's optimisers take them.
+    """Return parameter groups with their own learning rates, as torch's optimisers take them.
 
-    The vision-language model learns at a tenth of the rate; soft prompts have a rate of their own.
+    The vision-language model has a tenth of the learning rate; soft prompts have their own.
     """
     groups: dict[str, list[nn.Parameter]] = {"vlm": [], "soft_prompts": [], _OTHER: []}
     for name, parameter in network.named_parameters():

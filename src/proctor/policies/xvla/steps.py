@@ -1,4 +1,4 @@
-"""Steps of LeRobot's pipelines that only X-VLA has."""
+"""Processor steps that only X-VLA has."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from proctor.features import ACTION, IMAGES, Array
 from proctor.policies.lerobot.step import ProcessorStep, Tensors
 
 DOMAIN = "domain_id"
-"""The network's input with the domain: the kind of robot."""
+"""Key of the network's input with the domain: the kind of robot."""
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _MOST_DOMAIN = 10_000
 
 
 @dataclass(frozen=True)
-class _OfImages(ProcessorStep):
-    """A step that changes images: those in ``image_keys``, else all named cameras."""
+class _ImageStep(ProcessorStep):
+    """Step that changes images: those in ``image_keys``, else all ``observation.image*`` keys."""
 
     image_keys: list[str] | None = None
 
@@ -43,10 +43,10 @@ class _OfImages(ProcessorStep):
 
 
 @dataclass(frozen=True)
-class ImageToFloat(_OfImages):
-    """Scale images to [0, 1]; ours already are.
+class ImageToFloat(_ImageStep):
+    """Do nothing: images already are in [0, 1] here.
 
-    LeRobot checks whether any pixel is above 1, so that an image would depend on its batch.
+    LeRobot divides by 255 if any pixel of the batch is above 1, so an image depends on its batch.
     """
 
     registry_name: ClassVar[str] = "xvla_image_to_float"
@@ -62,7 +62,7 @@ class ImageToFloat(_OfImages):
 
 
 @dataclass(frozen=True)
-class ImageScale(_OfImages):
+class ImageScale(_ImageStep):
     """Scale images from [0, 1] to [0, 255]."""
 
     registry_name: ClassVar[str] = "xvla_image_scale"
@@ -73,7 +73,7 @@ class ImageScale(_OfImages):
 
 
 @dataclass(frozen=True)
-class ImageNetNormalize(_OfImages):
+class ImageNetNormalize(_ImageStep):
     """Normalise images by ImageNet's mean and standard deviation."""
 
     registry_name: ClassVar[str] = "xvla_imagenet_normalize"
@@ -85,7 +85,7 @@ class ImageNetNormalize(_OfImages):
 
 
 def _colour(numbers: tuple[float, ...], like: Tensor) -> Tensor:
-    """Return a colour [3, 1, 1]; made on the device, as CUDA graphs need."""
+    """Return three numbers as a tensor [3, 1, 1]; made on the device, as CUDA graphs need."""
     made = [torch.full((1, 1), n, dtype=like.dtype, device=like.device) for n in numbers]
     return torch.stack(made)
 
@@ -98,7 +98,7 @@ class AddDomain(ProcessorStep):
     domain_id: int = 0
 
     def __call__(self, tensors: Tensors) -> Tensors:
-        """Add the domain id for each row."""
+        """Add the domain id of each row."""
         first = next(iter(tensors.values()))
         domain = torch.full((len(first),), self.domain_id, dtype=torch.long, device=first.device)
         return tensors | {DOMAIN: domain}
@@ -110,21 +110,23 @@ class AddDomain(ProcessorStep):
     def check(self, where: str) -> None:
         """Refuse an invalid domain id."""
         if not 0 <= self.domain_id < _MOST_DOMAIN:
-            raise UsageError(f"{where}: domain_id is {self.domain_id}")
+            raise UsageError(
+                f"{where}: domain_id is {self.domain_id}", code="policy.unknown-domain"
+            )
 
 
 @dataclass(frozen=True)
 class AxisAngle(ProcessorStep):
-    """Convert rotations of actions from 6D (two columns of a matrix) to axis-angle.
+    """Convert rotations of actions from 6D (two columns of the matrix) to axis-angle.
 
-    [x y z, 6 of rotation, gripper, ...] to [x y z, 3 of rotation, gripper as -1 or 1].
+    [xyz, 6D rotation, gripper, ...] becomes [xyz, axis-angle, gripper as -1 or 1].
     """
 
     registry_name: ClassVar[str] = "xvla_rotation_6d_to_axis_angle"
     expected_action_dim: int = 10
 
     def __call__(self, tensors: Tensors) -> Tensors:
-        """Change the actions [..., 10 or more] to [..., 7]."""
+        """Convert actions [..., 10 or more] to [..., 7]."""
         if ACTION not in tensors:
             return tensors
         action = tensors[ACTION]
@@ -139,7 +141,7 @@ class AxisAngle(ProcessorStep):
 
 
 def axis_angles(columns: Array) -> Array:
-    """Return axes times angles [..., 3] of the first two columns of rotation matrices [..., 6]."""
+    """Return axis-angle vectors [..., 3] for 6D rotations [..., 6]."""
     rows = columns.reshape(-1, 6)
     first = _unit(rows[:, :3])
     inner = np.sum(first * rows[:, 3:], axis=-1, keepdims=True)
@@ -169,6 +171,6 @@ def _quaternions(matrix: Array) -> Array:
     k[:, 2, 2] = m[2, 2] - m[0, 0] - m[1, 1]
     k[:, 3, 0], k[:, 3, 1] = m[2, 1] - m[1, 2], m[0, 2] - m[2, 0]
     k[:, 3, 2], k[:, 3, 3] = m[1, 0] - m[0, 1], m[0, 0] + m[1, 1] + m[2, 2]
-    _, vectors = np.linalg.eigh(k / 3)  # it reads the lower half; the largest comes last
+    _, vectors = np.linalg.eigh(k / 3)  # reads the lower triangle; the largest eigenvalue is last
     found: Array = vectors[:, :, -1]
     return np.where(found[:, 3:] < 0, -found, found)

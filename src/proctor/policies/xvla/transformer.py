@@ -23,7 +23,7 @@ _MAX_PERIOD = 100
 
 @dataclass(frozen=True)
 class TransformerSizes:
-    """The sizes of the transformer."""
+    """Sizes of the transformer."""
 
     width: int
     context_width: int
@@ -70,15 +70,15 @@ class SoftPromptedTransformer(nn.Module):
             self.soft_prompt_hub = nn.Embedding(shape.domains, shape.soft_prompts * width)
             nn.init.normal_(self.soft_prompt_hub.weight, std=0.02)
         nn.init.normal_(self.pos_emb, std=0.02)
-        self.apply(_begin)
+        self.apply(_init_linear)
 
     def context(
-        self, domain: Tensor, read: Tensor, looked: Tensor, n_actions: int
+        self, domain: Tensor, encoded: Tensor, others: Tensor, n_actions: int
     ) -> DenoisingContext:
-        """Return the tokens of image and text features and of soft prompts."""
+        """Return the context: tokens of encoded prompt, of other views, and of soft prompts."""
         parts = [
-            projection(seen, domain) if isinstance(projection, DomainLinear) else projection(seen)
-            for projection, seen in ((self.vlm_proj, read), (self.aux_visual_proj, looked))
+            projection(x, domain) if isinstance(projection, DomainLinear) else projection(x)
+            for projection, x in ((self.vlm_proj, encoded), (self.aux_visual_proj, others))
         ]
         tokens = torch.cat(parts, dim=1)
         tokens = tokens + self.pos_emb[:, n_actions : n_actions + tokens.shape[1]]
@@ -90,7 +90,7 @@ class SoftPromptedTransformer(nn.Module):
     def forward(
         self, context: DenoisingContext, noisy: Tensor, state: Tensor, time: Tensor
     ) -> Tensor:
-        """Return clean actions [B, T, A] for noisy ones, a state [B, S] and times [B]."""
+        """Predict clean actions [B, T, A] from noisy actions, a state [B, S] and times [B]."""
         n_actions = noisy.shape[1]
         beside = torch.cat([state, time_embedding(time, self.shape.time)], dim=-1)
         tokens = torch.cat([noisy, beside[:, None].expand(-1, n_actions, -1)], dim=-1)
@@ -103,7 +103,7 @@ class SoftPromptedTransformer(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """Pre-norm self-attention and MLP."""
+    """Pre-norm transformer block: self-attention and MLP."""
 
     def __init__(self, shape: TransformerSizes) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class TransformerBlock(nn.Module):
 
 
 class TransformerAttention(nn.Module):
-    """Self-attention over all tokens."""
+    """Bidirectional multi-head self-attention."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -133,8 +133,8 @@ class TransformerAttention(nn.Module):
         qkv = self.qkv(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         query, key, value = qkv.unbind(0)
         dropout = _DROPOUT if self.training else 0.0
-        seen = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
-        out: Tensor = self.proj(seen.transpose(1, 2).flatten(2))
+        attended = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
+        out: Tensor = self.proj(attended.transpose(1, 2).flatten(2))
         return out
 
 
@@ -153,7 +153,7 @@ class TransformerMlp(nn.Module):
 
 
 class DomainLinear(nn.Module):
-    """A linear layer per domain, stored as rows of embeddings."""
+    """A linear layer per domain, stored as rows of embedding tables."""
 
     def __init__(self, into: int, out: int, domains: int) -> None:
         super().__init__()
@@ -164,7 +164,7 @@ class DomainLinear(nn.Module):
         nn.init.zeros_(self.bias.weight)
 
     def forward(self, x: Tensor, domain: Tensor) -> Tensor:
-        """Return [B, L, out] of [B, L, in], each row by its domain."""
+        """Map [B, L, in] to [B, L, out], each row with its domain's weights."""
         weight = self.fc(domain).unflatten(1, self.size)
         out: Tensor = torch.matmul(x, weight) + self.bias(domain)[:, None]
         return out
@@ -179,7 +179,7 @@ def time_embedding(time: Tensor, size: int) -> Tensor:
     return F.pad(embedding, (0, size - 2 * half))
 
 
-def _begin(module: nn.Module) -> None:
+def _init_linear(module: nn.Module) -> None:
     """Initialise a linear layer."""
     if isinstance(module, nn.Linear):
         nn.init.xavier_uniform_(module.weight)
