@@ -45,13 +45,17 @@ def run(words: list[str]) -> int:
     given = parse_flags(EvalConfig, words, _USAGE)
     if given is None:
         return 0
-    from proctor.commands.eval_settings import with_config_file, with_run_settings
+    from proctor.commands.eval_settings import reference_run, resumed_run
     from proctor.commands.eval_several import evaluate_several, variants_of
+    from proctor.config.merging import merge_config_file, merge_settings
 
-    variants = variants_of(with_config_file(given))
+    variants = variants_of(merge_config_file(given))
     if len(variants) > 1:
         return evaluate_several(variants, given, _evaluate_one_of_several)
-    return evaluate_and_show(with_run_settings(variants[0].settings, given))[1]
+    settings = merge_settings(
+        given, resumed=resumed_run, reference=reference_run, with_file=variants[0].settings
+    )
+    return evaluate_and_show(settings)[1]
 
 
 Show = Callable[["Evaluation", "ActionSpec", "Console"], None]

@@ -1,4 +1,4 @@
-"""From the flags of ``proctor eval`` to settings: what a file or another run adds to them."""
+"""Settings of ``proctor eval``: flags, a config file, and the runs to resume or compare with."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from proctor.config.builder import get_setting
-from proctor.config.flags import path_of, read_config_file
-from proctor.config.trust import without_code_trust
+from proctor.config.flags import path_of
+from proctor.config.merging import EarlierRun, Settings, is_resumed, merge_settings
 from proctor.errors import UsageError, strip_control_codes
 from proctor.runs.discovery import find_runs
 from proctor.runs.folder import RunFolder, RunRecord
@@ -18,45 +18,29 @@ from proctor.runs.journal import read_journal
 _MOST_NAMED = 3
 
 
-def settings_from(given: dict[str, str]) -> dict[str, Any]:
-    """Join what a resumed run was given, the config file and the flags; the later ones win."""
-    return with_run_settings(with_config_file(given), given)
+def settings_from(given: dict[str, str]) -> Settings:
+    """Merge the flags of ``proctor eval`` with the config file and the runs that they name."""
+    return merge_settings(given, resumed=resumed_run, reference=reference_run)
 
 
-def with_config_file(given: dict[str, str]) -> dict[str, Any]:
-    """Join the config file that the flags name with the flags."""
-    settings: dict[str, Any] = dict(given)
-    if "config_path" in settings:
-        file = path_of(settings.pop("config_path"))
-        settings = {**without_code_trust(read_config_file(file), given, str(file)), **settings}
-    return settings
+def resumed_run(settings: Settings) -> EarlierRun | None:
+    """Return the evaluation that ``--resume`` completes.
 
-
-def is_resumed(settings: Mapping[str, Any]) -> bool:
-    """Whether what is missing in a folder is asked for."""
-    return str(settings.get("resume", "false")).lower() == "true"
-
-
-def with_run_settings(settings: dict[str, Any], given: dict[str, str]) -> dict[str, Any]:
-    """Add what the run that is resumed, or compared with, says; ``given`` are the flags."""
-    if is_resumed(settings):
-        settings = _resumed(settings, given)
-    if str(settings.get("against", "none")).lower() not in ("none", "null"):
-        settings = _with_episodes_of(path_of(str(settings["against"])), settings)
-    return settings
-
-
-def _resumed(settings: dict[str, Any], given: dict[str, str]) -> dict[str, Any]:
-    """Add what the run to complete was given, and the folder that it was found in."""
+    Raises:
+        UsageError: there is none, or it is of another benchmark or kind of policy.
+    """
+    if not is_resumed(settings):
+        return None
     if "output_dir" not in settings:
-        raise UsageError("--resume needs --output_dir=FOLDER, the run to complete")
+        raise UsageError(
+            "--resume needs --output_dir=FOLDER, the run to complete", code="flag.missing"
+        )
     folder = run_to_resume(path_of(str(settings["output_dir"])))
     earlier = RunFolder(folder).read()
     if earlier is None:
-        raise UsageError(f"--resume: {folder} holds no run to resume")
+        raise UsageError(f"--resume: {folder} holds no run to resume", code="run.not-found")
     _refuse_another_type(folder, earlier, settings)
-    joined = {**without_code_trust(earlier.given, given, str(folder)), **settings}
-    return {**joined, "output_dir": str(folder)}
+    return EarlierRun(earlier.given, str(folder), found={"output_dir": str(folder)})
 
 
 def run_to_resume(folder: Path) -> Path:
@@ -98,25 +82,38 @@ def _refuse_another_type(folder: Path, earlier: RunRecord, settings: Mapping[str
             )
 
 
-def _with_episodes_of(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    """Take benchmark, seed and number of episodes from the run to compare with, unless given."""
+def reference_run(settings: Settings) -> EarlierRun | None:
+    """Return the run that ``--against`` compares with: its benchmark, seed and episodes.
+
+    Raises:
+        UsageError: it is no run, or one of another benchmark.
+    """
+    if str(settings.get("against", "none")).lower() in ("none", "null"):
+        return None
+    path = path_of(str(settings["against"]))
     reference = RunFolder(path).read()
     if reference is None:
-        raise UsageError(f"--against: {path} is not a run folder (it has no run.json)")
+        raise UsageError(
+            f"--against: {path} is not a run folder (it has no run.json)", code="run.not-found"
+        )
     try:
         env, seed = dict(reference.resolved["env"]), reference.resolved["seed"]
         kind, n_episodes = env["type"], reference.resolved["eval"]["n_episodes"]
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
-            f"--against: {path}/run.json does not say what was run: {error!r}"
+            f"--against: {path}/run.json lacks the settings of the run: {error!r}",
+            code="run.damaged",
         ) from None
-    section = settings.get("env")
-    nested = section.get("type", kind) if isinstance(section, dict) else kind
-    given_type = settings.get("env.type") or nested
+    given_type = get_setting("env", "type", settings) or kind
     if given_type != kind:
-        raise UsageError(f"--against: {path} is on {kind}, not on {given_type}")
-    without_code_trust({"env.type": kind, "env.id": env.get("id", "")}, settings, str(path))
-    how = ("max_parallel_tasks", "trust_remote_code")  # no part of what an episode is
-    taken = {f"env.{k}": value for k, value in env.items() if value is not None and k not in how}
+        raise UsageError(
+            f"--against: {path} is on {kind}, not on {given_type}", code="run.other-benchmark"
+        )
+    not_defining = ("max_parallel_tasks", "trust_remote_code")
+    taken = {
+        f"env.{name}": value
+        for name, value in env.items()
+        if value is not None and name not in not_defining
+    }
     taken |= {"seed": seed, "eval.n_episodes": n_episodes}
-    return {**taken, **settings, "against": str(path.absolute())}
+    return EarlierRun(taken, str(path), found={"against": str(path.absolute())})

@@ -191,9 +191,10 @@ def _checked(
     Raises:
         UsageError: for what any of them would be refused.
     """
-    from proctor.commands.eval_settings import is_resumed, with_run_settings
+    from proctor.commands.eval_settings import reference_run, resumed_run
     from proctor.config.builder import build
     from proctor.config.evaluation import EvalConfig
+    from proctor.config.merging import is_resumed, merge_settings
     from proctor.evaluation.preparing import check_ahead_of_time
     from proctor.evaluation.run import default_folder
     from proctor.runs.folder import RunFolder, make_new_folder
@@ -216,7 +217,9 @@ def _checked(
         settings["output_dir"] = str((root or Path()) / variant.name)
         if settings.get("record") is not None:
             settings["record"] = str(path_of(str(settings["record"])) / variant.name)
-        settings = with_run_settings(settings, given)
+        settings = merge_settings(
+            given, resumed=resumed_run, reference=reference_run, with_file=settings
+        )
         config = build(EvalConfig, settings)
         check_ahead_of_time(config)
         asked.append(settings)

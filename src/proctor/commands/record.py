@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from proctor.callbacks.base import Callback
     from proctor.callbacks.interrupts import Interrupts
+    from proctor.config.merging import EarlierRun
     from proctor.config.recording import RecordConfig
     from proctor.evaluation.recording import RecordingResult
     from proctor.evaluation.rollout_context import RolloutContext
@@ -37,12 +38,13 @@ def run(words: list[str]) -> int:
     """Run the command and return its exit code."""
     from proctor.callbacks.interrupts import Interrupts
     from proctor.config.builder import build
+    from proctor.config.merging import merge_settings
     from proctor.config.recording import RecordConfig
 
     given = parse_flags(RecordConfig, words, _USAGE)
     if given is None:
         return 0
-    settings = _settings_from(given)
+    settings = merge_settings(given, resumed=_resumed_recording)
     with Interrupts() as interrupts:
         return _record_and_show(build(RecordConfig, settings), settings, interrupts)
 
@@ -143,23 +145,20 @@ def _why_incomplete(recorded: RecordingResult) -> str:
     )
 
 
-def _settings_from(given: dict[str, str]) -> dict[str, Any]:
-    """Join what a resumed recording was given, the config file and the flags; later ones win."""
-    from proctor.config.flags import path_of, read_config_file
-    from proctor.config.trust import without_code_trust
+def _resumed_recording(settings: dict[str, Any]) -> EarlierRun | None:
+    """Return the recording that ``--resume`` completes."""
+    from proctor.config.merging import EarlierRun, is_resumed
     from proctor.runs.folder import RunFolder
 
-    settings: dict[str, Any] = dict(given)
-    if "config_path" in settings:
-        file = path_of(settings.pop("config_path"))
-        settings = {**without_code_trust(read_config_file(file), given, str(file)), **settings}
-    if str(settings.get("resume", "false")).lower() == "true":
-        folder = RunFolder(_run_folder(settings))
-        earlier = folder.read()
-        if earlier is None:
-            raise UsageError(f"--resume: {folder.path} holds no recording to go on with")
-        settings = {**without_code_trust(earlier.given, given, str(folder.path)), **settings}
-    return settings
+    if not is_resumed(settings):
+        return None
+    folder = RunFolder(_run_folder(settings))
+    earlier = folder.read()
+    if earlier is None:
+        raise UsageError(
+            f"--resume: {folder.path} holds no recording to resume", code="run.not-found"
+        )
+    return EarlierRun(earlier.given, str(folder.path))
 
 
 def _run_folder(settings: dict[str, Any]) -> Path:

@@ -39,12 +39,12 @@ def run(words: list[str]) -> int:
     if given is None:
         return 0
     from proctor.callbacks.interrupts import Interrupts
-    from proctor.commands.eval_settings import with_config_file
     from proctor.config.builder import build
+    from proctor.config.merging import merge_settings
     from proctor.serving.server import check_ports_free, serving
     from proctor.system.memory import keep_freed_memory
 
-    config = build(ServeConfig, with_config_file(given))
+    config = build(ServeConfig, merge_settings(given))
     keep_freed_memory()
     key = config.api_key
     if key is None and not config.is_here:

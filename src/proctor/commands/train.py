@@ -13,6 +13,7 @@ from proctor.errors import UsageError, exit_code_of
 from proctor.system.files import display_path
 
 if TYPE_CHECKING:
+    from proctor.config.merging import EarlierRun
     from proctor.config.training import TrainConfig
     from proctor.training.folder import TrainingFolder
     from proctor.training.publishing import Publication
@@ -43,44 +44,46 @@ def run(words: list[str]) -> int:
 
 
 def settings_from(given: dict[str, str]) -> tuple[dict[str, Any], Path | None]:
-    """Join a file's settings with the flags, which win; and find the checkpoint to go on from.
+    """Merge the settings of a training, and find the checkpoint that it continues from.
+
+    With ``--resume``, ``--config_path`` names a checkpoint's train_config.json, as in LeRobot.
 
     Raises:
         UsageError: there is nothing to resume, or a flag would change what is resumed.
     """
-    from proctor.config.flags import path_of, read_config_file
+    from proctor.config.flags import path_of
     from proctor.config.lerobot_training import drop_lerobot_settings
-    from proctor.config.trust import without_code_trust
+    from proctor.config.merging import is_resumed, merge_settings
 
     flags: dict[str, Any] = dict(given)
+    if not is_resumed(flags):
+        return merge_settings(flags, translate=drop_lerobot_settings), None
     file = path_of(flags.pop("config_path")) if "config_path" in flags else None
-    if str(flags.get("resume", "false")).lower() == "true":
-        return _resumed_settings(flags, file)
-    if file is None:
-        return flags, None
-    return {
-        **drop_lerobot_settings(without_code_trust(read_config_file(file), given, str(file))),
-        **flags,
-    }, None
+    earlier, checkpoint = _training_to_resume(flags, file)
+    return merge_settings(flags, resumed=lambda _: earlier), checkpoint
 
 
-def _resumed_settings(
-    flags: dict[str, Any], file: Path | None
-) -> tuple[dict[str, Any], Path | None]:
+def _training_to_resume(flags: dict[str, Any], file: Path | None) -> tuple[EarlierRun, Path | None]:
+    """Return the training to continue, and its checkpoint; None: it has none yet."""
     from proctor.config.flags import path_of, read_config_file
 
     if file is None and "output_dir" in flags and not path_of(str(flags["output_dir"])).is_dir():
-        # What follows imports torch, which takes seconds.
-        raise UsageError(f"--resume: {flags['output_dir']} holds no training to resume")
+        # The imports below load torch, which takes seconds.
+        raise UsageError(
+            f"--resume: {flags['output_dir']} holds no training to resume", code="run.not-found"
+        )
     from proctor.config.lerobot_training import drop_lerobot_settings
-    from proctor.config.trust import without_code_trust
+    from proctor.config.merging import EarlierRun
     from proctor.training.checkpoints import PRETRAINED, checkpoint_of
     from proctor.training.folder import TrainingFolder
     from proctor.training.publishing import SETTINGS
 
     for name in flags:
         if name.startswith("policy.") and name not in ("policy.device", *SETTINGS):
-            raise UsageError(f"--{name}: a resumed policy stays as it is; leave it out")
+            raise UsageError(
+                f"--{name}: a resumed policy keeps its settings; leave the flag out",
+                code="flag.conflict",
+            )
     if file is not None:
         checkpoint: Path | None = checkpoint_of(file)
         folder = TrainingFolder(checkpoint.parent.parent)  # type: ignore[union-attr]
@@ -88,20 +91,25 @@ def _resumed_settings(
         folder = TrainingFolder(path_of(str(flags["output_dir"])))
         checkpoint = folder.checkpoints().newest()
     else:
-        raise UsageError("--resume needs --output_dir=FOLDER, the training to go on with")
+        raise UsageError(
+            "--resume needs --output_dir=FOLDER, the training to continue", code="flag.missing"
+        )
     earlier = folder.given()
     if earlier is None:
         if checkpoint is None:
-            raise UsageError(f"--resume: {folder.path} holds no training to resume")
+            raise UsageError(
+                f"--resume: {folder.path} holds no training to resume", code="run.not-found"
+            )
         earlier = read_config_file(checkpoint / PRETRAINED / "train_config.json")
     if checkpoint is not None:
         _refuse_changes(flags, earlier, checkpoint)
-    origin = str(folder.path)
-    settings = drop_lerobot_settings(
-        _without_policy(without_code_trust(earlier, flags, origin), checkpoint)
-    )
     uploads = {name: value for name, value in earlier.items() if name in SETTINGS}
-    return {**settings, **uploads, **flags, "output_dir": origin}, checkpoint
+
+    def adapt(settings: dict[str, Any]) -> dict[str, Any]:
+        return {**drop_lerobot_settings(_without_policy(settings, checkpoint)), **uploads}
+
+    origin = str(folder.path)
+    return EarlierRun(earlier, origin, adapt, found={"output_dir": origin}), checkpoint
 
 
 _FROM_CHECKPOINTS = {

@@ -34,7 +34,8 @@ def without_code_trust(
         value = get_setting(section, field_name, settings)
         if ":" in value and flags.get(name) != value:
             raise UsageError(
-                f"{origin} asks to import {value}; if you trust that code, add --{name}={value}"
+                f"{origin} asks to import {value}; if you trust that code, add --{name}={value}",
+                code="code.not-trusted",
             )
     known = without_removed_flags(settings)
     kept = {name: value for name, value in known.items() if name not in TRUST}

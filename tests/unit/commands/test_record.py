@@ -24,7 +24,7 @@ WORDS = ["--policy.type=expert", "--env.type=fake", "--record.images=false"]
         ([], "say where to record to: --dataset.repo_id=USER/NAME or .root=DIR"),
         (["--dataset.repo_id=demos"], "--dataset.repo_id must be USER/NAME, got 'demos'"),
         (["--dataset.root=taken"], "taken exists; add --resume"),
-        (["--dataset.root=d", "--resume"], "d.recording holds no recording to go on with"),
+        (["--dataset.root=d", "--resume"], "d.recording holds no recording"),
         (["--dataset.root=d", "--dataset.codec=h265"], "there is no 'h265'; did you mean"),
         (["--dataset.root=d", "--record.noise=-1"], "--record.noise must be 0 to 10, got -1"),
         (["--dataset.root=d", "--record.noise_share=0.5"], "need --record.noise=S"),
