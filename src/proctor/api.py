@@ -87,14 +87,16 @@ def _check_names(settings: Mapping[str, Any]) -> None:
         if "." not in name and name not in known:
             _check_alias(name, known | {"policy", "env", *_SHORT})
         if name in sections and not isinstance(value, Mapping):
-            raise UsageError(f"{name}={value!r}: expected settings, as {name}={{...}}")
+            raise UsageError(
+                f"{name}={value!r}: expected settings, as {name}={{...}}", code="flag.invalid-value"
+            )
 
 
 def _check_alias(name: str, known: set[str]) -> None:
     aliases = {str(flag.alias) for flag in aliased_flags(EvalConfig)}
     if name not in aliases:
         near = did_you_mean(name, known | aliases)
-        raise UsageError(f"evaluate() has no argument {name!r}{near}")
+        raise UsageError(f"evaluate() has no argument {name!r}{near}", code="flag.unknown")
 
 
 def _policy_settings(policy: Any) -> tuple[dict[str, Any], Any]:
@@ -130,7 +132,9 @@ def _put(settings: dict[str, Any], section: str, name: str, value: Any) -> None:
     """Set a setting that has an argument of its own, unless its section says it too."""
     inside = dict(settings.get(section) or {})
     if name in inside or f"{section}.{name}" in settings:
-        raise UsageError(f"{name}= and {section}[{name!r}] are both given; leave one out")
+        raise UsageError(
+            f"{name}= and {section}[{name!r}] are both given; leave one out", code="flag.conflict"
+        )
     settings[section] = inside | {name: value}
 
 

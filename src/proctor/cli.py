@@ -88,7 +88,8 @@ def _run(words: list[str]) -> int:
     if words[0] not in COMMANDS:
         raise UsageError(
             f"unknown command {words[0]!r}{did_you_mean(words[0], COMMANDS)} "
-            f"(commands: {', '.join(COMMANDS)})"
+            f"(commands: {', '.join(COMMANDS)})",
+            code="command.unknown",
         )
     _check_working_directory()
     run: Callable[[list[str]], int] = import_module(f"proctor.commands.{words[0]}").run
@@ -99,7 +100,10 @@ def _check_working_directory() -> None:
     try:
         os.getcwd()  # noqa: PTH109  Path.cwd() asks the same, but imports more
     except OSError:
-        raise UsageError("the working directory is gone; change to one that exists") from None
+        raise UsageError(
+            "the working directory is gone; change to one that exists",
+            code="system.no-working-directory",
+        ) from None
 
 
 def _explain(error: ProctorError) -> None:

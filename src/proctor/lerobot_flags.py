@@ -31,7 +31,7 @@ def refuse_unsupported(name: str, value: Any, foreign: Mapping[str, LerobotFlag]
     if known.values is None:
         return
     if not any(typed == str(v).lower() or (v is None and typed == "null") for v in known.values):
-        raise UsageError(f"--{name}={typed}: {known.reason}")
+        raise UsageError(f"--{name}={typed}: {known.reason}", code="flag.unsupported")
 
 
 def split_lerobot_flags(

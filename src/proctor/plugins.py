@@ -63,7 +63,10 @@ def find_benchmark(name: str) -> BenchmarkPlugin:
     """
     plugin = _find("benchmarks", name)
     if not isinstance(plugin, BenchmarkPlugin):
-        raise UsageError(f"--env.type={name} is a {type(plugin).__name__}, not a BenchmarkPlugin")
+        raise UsageError(
+            f"--env.type={name} is a {type(plugin).__name__}, not a BenchmarkPlugin",
+            code="plugin.wrong-type",
+        )
     _check_config(f"--env.type={name}", plugin.config, BenchmarkConfig)
     return plugin
 
@@ -84,7 +87,10 @@ def _check_config(what: str, config: Any, base: type[Any]) -> None:
     """Refuse a plug-in's config class that flags cannot be read from."""
     if not (isinstance(config, type) and issubclass(config, base)):
         name = getattr(config, "__name__", repr(config))
-        raise UsageError(f"{what}: its config {name} does not inherit from {base.__name__}")
+        raise UsageError(
+            f"{what}: its config {name} does not inherit from {base.__name__}",
+            code="plugin.wrong-type",
+        )
     if vars(config).get("__annotations__") and "__dataclass_fields__" not in vars(config):
         raise plugin_error(config, f"{config.__name__} has fields but no @dataclass above it")
 
@@ -101,7 +107,8 @@ def _from_factory(factory: Any, name: str) -> PolicyPlugin:
         place = definition_location(factory) if callable(factory) else ""
         raise UsageError(
             f"--policy.type={name} is neither a PolicyPlugin nor callable as (config, interface)"
-            + (f" ({place})" if place else "")
+            + (f" ({place})" if place else ""),
+            code="plugin.wrong-type",
         ) from None
     annotated = next(iter(signature.parameters.values())).annotation
     is_config = isinstance(annotated, type) and issubclass(annotated, PolicyConfig)
@@ -157,7 +164,10 @@ def blame_plugin(kind: str, name: str) -> contextlib.AbstractContextManager[None
 def _find(kind: str, name: str) -> Any:
     flag = _FLAGS[kind]
     if not name:
-        raise UsageError(f"{flag} is missing (choose from: {', '.join(known_plugins(kind))})")
+        raise UsageError(
+            f"{flag} is missing (choose from: {', '.join(known_plugins(kind))})",
+            code="flag.missing",
+        )
     if ":" in name:
         return _load_attribute(flag, name)
     if ours := BUILT_IN[kind].get(_current_name(kind, name)):
@@ -169,7 +179,7 @@ def _find(kind: str, name: str) -> Any:
             return outside[name].load()
     names = known_plugins(kind)
     hint = did_you_mean(name, names) or f" (choose from: {', '.join(names)})"
-    raise UsageError(f"{flag}: unknown type {name!r}{hint}")
+    raise UsageError(f"{flag}: unknown type {name!r}{hint}", code="plugin.unknown")
 
 
 def _current_name(kind: str, name: str) -> str:
@@ -179,7 +189,9 @@ def _current_name(kind: str, name: str) -> str:
 
 def _load_attribute(flag: str, path: str) -> Any:
     if not _ATTRIBUTE.fullmatch(path):
-        raise UsageError(f"{flag}={path}: code is named as package.module:ATTRIBUTE")
+        raise UsageError(
+            f"{flag}={path}: code is named as package.module:ATTRIBUTE", code="plugin.invalid-name"
+        )
     module_name, _, attribute = path.partition(":")
     with explaining_user_code_errors(f"{flag}={path}"):
         try:
@@ -187,12 +199,16 @@ def _load_attribute(flag: str, path: str) -> Any:
         except ModuleNotFoundError as missing:
             if f"{module_name}.".startswith(f"{missing.name}."):  # else it lacks what it imports
                 raise UsageError(
-                    f"{flag}={path}: {missing} (looked in {Path.cwd()} and in Python's path)"
+                    f"{flag}={path}: {missing} (looked in {Path.cwd()} and in Python's path)",
+                    code="plugin.not-found",
                 ) from None
             raise
     if not hasattr(module, attribute):
         hint = did_you_mean(attribute, vars(module))
-        raise UsageError(f"{flag}={path}: module {module_name} has no {attribute!r}{hint}")
+        raise UsageError(
+            f"{flag}={path}: module {module_name} has no {attribute!r}{hint}",
+            code="plugin.not-found",
+        )
     return getattr(module, attribute)
 
 

@@ -45,11 +45,11 @@ def test_plugins_of_others_are_found_by_their_entry_points(third_party: None) ->
 
 
 def test_ours_are_listed_without_importing_what_stands_beside_them() -> None:
-    assert plugins.known_plugins("benchmarks") == [
-        "aloha", "fake", "gym", "hub", "libero", "metaworld", "pusht",
-    ]  # fmt: skip
-    scripted = {"expert", "pretrained", "random", "remote", "zero"}
-    assert plugins.known_plugins("policies") == sorted(scripted | plugins.FAMILIES.keys())
+    assert plugins.known_plugins("benchmarks") == sorted(plugins.BUILT_IN["benchmarks"])
+    flags_cannot_name = {plugins.HANDED_OVER}
+    assert plugins.known_plugins("policies") == sorted(
+        plugins.BUILT_IN["policies"].keys() - flags_cannot_name
+    )
     assert plugins.known_plugins("policies", ConfigUse.TRAINING) == sorted(plugins.FAMILIES)
 
 

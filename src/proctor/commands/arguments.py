@@ -23,7 +23,10 @@ def parse_flags(config: type[Config], words: list[str], usage: str) -> dict[str,
     asked = given.pop("help", None)
     if asked is None:
         if positional:
-            raise UsageError(f"unexpected word {positional[0]!r} (flags are written --name=value)")
+            raise UsageError(
+                f"unexpected word {positional[0]!r} (flags are written --name=value)",
+                code="argument.count",
+            )
         return given
     from proctor.config.help import help_text
 

@@ -113,7 +113,8 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
     if isinstance(record.resolved.get("record"), dict):  # an evaluation's is a folder at most
         raise UsageError(
             f"{path} is of a recording, whose policy may have been disturbed or relabelled: audit "
-            "takes runs of proctor eval (proctor data check looks at its dataset)"
+            "takes runs of proctor eval (proctor data check looks at its dataset)",
+            code="run.not-an-evaluation",
         )
     given = without_code_trust(record.given, flags, str(path))
     trust = {name: value for name, value in flags.items() if name in TRUST}
@@ -136,7 +137,7 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
     rollout, policy = prepared.settings(), prepared.policy
     replays = audit(rollout, policy, prepared.plan, run.rows, n_episodes, show, exact=exact)
     if not replays:
-        raise UsageError(f"{path} holds no finished episode to audit")
+        raise UsageError(f"{path} holds no finished episode to audit", code="run.empty")
     different = sum(bool(replay.differences) for replay in replays)
     console.print(
         f"{len(replays)} episodes run again, {different} different",

@@ -57,7 +57,9 @@ def run_to_resume(folder: Path) -> Path:
         named = ", ".join(str(run) for run in (begun or runs)[:_MOST_NAMED])
         more = " ..." if len(begun or runs) > _MOST_NAMED else ""
         what = f"{len(begun)} unfinished runs" if begun else f"{len(runs)} runs, all complete,"
-        raise UsageError(f"--resume: {what} lie below {folder}; name one: {named}{more}")
+        raise UsageError(
+            f"--resume: {what} lie below {folder}; name one: {named}{more}", code="run.ambiguous"
+        )
     print(strip_control_codes(f"resuming {begun[0]}"), file=sys.stderr)
     return begun[0]
 
@@ -78,7 +80,8 @@ def _refuse_another_type(folder: Path, earlier: RunRecord, settings: Mapping[str
         if now not in ("", was):
             raise UsageError(
                 f"--resume: {folder} is a run {what} {was}, not {what} {now}; leave out {flag}, or "
-                "choose another --output_dir for a new run"
+                "choose another --output_dir for a new run",
+                code="run.other-settings",
             )
 
 

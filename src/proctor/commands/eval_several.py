@@ -52,7 +52,9 @@ def variants_of(settings: dict[str, Any]) -> list[Variant]:
     latencies = _numbers(_given(settings, "eval", "latency_steps"))
     asked = len(paths) * len(seeds) * len(latencies)
     if asked > _MOST_RUNS:
-        raise UsageError(f"{asked} runs are asked for, at most {_MOST_RUNS} go")
+        raise UsageError(
+            f"{asked} runs are asked for, at most {_MOST_RUNS} go", code="flag.out-of-range"
+        )
     names = _names([Path(path) for path in paths])
     several = []
     for (path, name), seed, steps in product(zip(paths, names, strict=True), seeds, latencies):
@@ -107,7 +109,9 @@ def _matches(pattern: str) -> list[str]:
     within = [path / _WEIGHTS if (path / _WEIGHTS).is_dir() else path for path in matches]
     found = [str(path) for path in within if (path / "config.json").is_file()]
     if not found:
-        raise UsageError(f"--policy.path={pattern}: no checkpoint matches")
+        raise UsageError(
+            f"--policy.path={pattern}: no checkpoint matches", code="checkpoint.not-found"
+        )
     return found
 
 
@@ -201,7 +205,10 @@ def _checked(
 
     first = variants[0].settings
     if is_resumed(first) and "output_dir" not in first:
-        raise UsageError("--resume needs --output_dir=FOLDER, which holds the runs to complete")
+        raise UsageError(
+            "--resume needs --output_dir=FOLDER, which holds the runs to complete",
+            code="flag.missing",
+        )
     root = path_of(str(first["output_dir"])) if "output_dir" in first else None
     asked = []
     for variant in variants:
@@ -210,7 +217,8 @@ def _checked(
         if begun and not is_resumed(settings):
             raise UsageError(
                 f"{root}/{variant.name} already holds a run; add --resume to complete it, or "
-                "choose another --output_dir"
+                "choose another --output_dir",
+                code="run.exists",
             )
         if not begun:
             settings.pop("resume", None)

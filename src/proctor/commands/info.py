@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
@@ -10,6 +11,7 @@ from importlib import metadata
 
 from proctor import plugins
 from proctor.config.command import CommandConfig, run_command
+from proctor.errors import UsageError
 from proctor.system.platform_info import installed_version, usable_cores
 from proctor.version import __version__
 
@@ -70,8 +72,13 @@ def _devices() -> str:
 
 
 def _packages() -> list[str]:
-    names = "numpy gymnasium mujoco metaworld hf-libero robosuite gym-pusht gym-aloha torch av"
-    return [f"{name:<11} {installed_version(name) or 'not installed'}" for name in names.split()]
+    """Return the version of every package that defines episodes or runs policies."""
+    names = {"numpy", "gymnasium", "torch", "av"}
+    for benchmark in plugins.known_plugins("benchmarks"):
+        with contextlib.suppress(UsageError):  # gym and hub have none before an id is given
+            plugin = plugins.find_benchmark(benchmark)
+            names |= set(plugin.maker(plugin.config())().distributions)
+    return [f"{name:<11} {installed_version(name) or 'not installed'}" for name in sorted(names)]
 
 
 def _extras() -> list[str]:

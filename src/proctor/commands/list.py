@@ -47,10 +47,14 @@ def run(words: list[str]) -> int:
     topic, *rest = positional or [""]
     if topic not in ("", *_TOPICS):
         near = did_you_mean(topic, _TOPICS)
-        raise UsageError(f"list: no {topic!r}{near} (choose {', '.join(_TOPICS)})")
+        raise UsageError(
+            f"list: no {topic!r}{near} (choose {', '.join(_TOPICS)})", code="argument.unknown"
+        )
     if topic != "tasks" and (rest or flags):
         named = rest[0] if rest else f"--{next(iter(flags))}"
-        raise UsageError(f"unexpected {named!r}; only `proctor list tasks` takes more")
+        raise UsageError(
+            f"unexpected {named!r}; only `proctor list tasks` takes more", code="argument.count"
+        )
     if topic == "tasks":
         _list_tasks(_env_settings(rest, flags))
         return 0
@@ -69,13 +73,20 @@ def _env_settings(words: list[str], flags: Mapping[str, str]) -> dict[str, str]:
     """Return the benchmark's settings, by words and by flags."""
     settings = dict(zip(("type", "task"), words, strict=False))
     if len(words) > 2:
-        raise UsageError(f"unexpected word {words[2]!r} (proctor list tasks BENCHMARK GROUP)")
+        raise UsageError(
+            f"unexpected word {words[2]!r} (proctor list tasks BENCHMARK GROUP)",
+            code="argument.count",
+        )
     for name, value in flags.items():
         section, _, inside = name.partition(".")
         if section != "env" or not inside:
-            raise UsageError(f"unknown flag --{name} (proctor list tasks takes --env.*)")
+            raise UsageError(
+                f"unknown flag --{name} (proctor list tasks takes --env.*)", code="flag.unknown"
+            )
         if settings.setdefault(inside, value) != value:
-            raise UsageError(f"--{name}={value} contradicts the word {settings[inside]!r}")
+            raise UsageError(
+                f"--{name}={value} contradicts the word {settings[inside]!r}", code="flag.conflict"
+            )
     return settings
 
 
@@ -84,7 +95,10 @@ def _list_tasks(settings: dict[str, str]) -> None:
         _show(_task_table(_tasks(settings)))
         return
     if settings:
-        raise UsageError(f"--env.{next(iter(settings))}: name the benchmark too, --env.type=NAME")
+        raise UsageError(
+            f"--env.{next(iter(settings))}: name the benchmark too, --env.type=NAME",
+            code="flag.missing",
+        )
     for place, name in enumerate(plugins.known_plugins("benchmarks")):
         print(f"{'' if place == 0 else chr(10)}{name}: {plugins.find_benchmark(name).summary}")
         try:

@@ -109,7 +109,8 @@ def _interface(config: ServeConfig) -> Interface:
     if plugin.trained_interface is None:
         raise UsageError(
             f"--policy.type={config.policy.type} does not say what it looks at: name a benchmark "
-            "whose observations it is to be asked about, with --env.type"
+            "whose observations it is to be asked about, with --env.type",
+            code="policy.unknown-inputs",
         )
     return plugin.trained_interface(config.policy)
 

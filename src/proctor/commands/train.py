@@ -138,7 +138,8 @@ def _refuse_changes(flags: dict[str, Any], earlier: dict[str, Any], checkpoint: 
         if why is not None and not is_free and str(value).lower() != str(said.get(name)).lower():
             raise UsageError(
                 f"--{name}: a resumed {why}; leave it out, or begin another training with "
-                f"--policy.path={display_path(checkpoint / PRETRAINED)}"
+                f"--policy.path={display_path(checkpoint / PRETRAINED)}",
+                code="flag.conflict",
             )
 
 

@@ -1,4 +1,4 @@
-"""What every config of a run shares, and how a section is marked that a plug-in defines."""
+"""Base classes of the configs, and the marker of sections whose fields a plug-in defines."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from proctor.lerobot_flags import LerobotFlag
 from proctor.policies.base import PolicyConfig
 
 STRICT_BATCH = 8
-"""The one size of --eval.strict. It must not follow the number of workers: bits would.
+"""Batch size that --eval.strict pads to. It is a constant because results depend on it, bit by bit.
 
-For ACT with 14 simulators on an H200 it costs 5% from first episode to last, 16 would cost 9%."""
+For ACT with 14 simulators on an H200 it costs 5% of the run time; 16 would cost 9%."""
 MOST_SEED = 2**31 - 1
 _SECTION = "plugin_section"
 _RAY_ADDRESS = re.compile(
@@ -30,52 +30,52 @@ _RAY_ADDRESS = re.compile(
 
 @dataclass(frozen=True)
 class PluginSection:
-    """A section whose class is chosen by its ``type``, among the plug-ins of one kind."""
+    """A section whose config class is that of the plug-in named by its ``type``."""
 
     kind: str
-    """As ``proctor.plugins`` calls it: "policies", "benchmarks"."""
+    """Kind of plug-in in ``proctor.plugins``: "policies" or "benchmarks"."""
     type_of_path: str | None = None
-    """The type that is meant where the section names no type but a ``path``."""
+    """The type of a section that has a ``path`` and no ``type``."""
     optional: bool = False
-    """Whether it may be left out; the field is then None."""
+    """Whether the section may be absent; the field is then None."""
 
 
 def plugin_section(
     kind: str, *, type_of_path: str | None = None, optional: bool = False
 ) -> dict[str, Any]:
-    """Return the metadata of a field whose flags a plug-in defines."""
+    """Return the metadata of a field whose flags are defined by a plug-in."""
     return {_SECTION: PluginSection(kind, type_of_path, optional)}
 
 
 def plugin_sections(cls: type[Any]) -> dict[str, PluginSection]:
-    """Return the sections of a config class that plug-ins define, by name."""
+    """Return the plug-in sections of a config class by name."""
     return {f.name: f.metadata[_SECTION] for f in fields(cls) if _SECTION in f.metadata}
 
 
 @dataclass
 class Config:
-    """What a command is asked to do."""
+    """Base class of the configs of commands with plug-ins."""
 
     use: ClassVar[ConfigUse] = ConfigUse.EVALUATION
     first: ClassVar[str] = ""
-    """The names of the flags that people use first, in the order in which to say them."""
+    """Names of the most used flags, in the order of ``--help``."""
     foreign: ClassVar[Mapping[str, LerobotFlag]] = OF_ENVIRONMENTS
-    """LeRobot's flags that are no flags here, by dotted name."""
+    """Flags of LeRobot that Proctor lacks, by dotted name: accepted with a note, or refused."""
 
     notes: list[str] = field(
         default_factory=list, init=False, compare=False, metadata={"hidden": True} | PRESENTATION
     )
-    """Lines on flags that change nothing, which the user should see once."""
+    """Notes on flags without effect, to be shown once."""
 
     def validate(self) -> None:
-        """Refuse values that make no sense; a class that adds fields extends this.
+        """Refuse invalid values; subclasses extend this.
 
         Raises:
             UsageError: naming the flag.
         """
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the config as JSON values, such that ``build`` gives the same again."""
+        """Return the config as JSON values; ``build`` of them gives an equal config."""
         told: dict[str, Any] = to_json(self, self._is_shown)
         return told
 
@@ -86,7 +86,7 @@ class Config:
 
 @dataclass
 class RunConfig(Config):
-    """A run in a folder of its own: which policy, in which world, how, and where results go."""
+    """Config of a run: policy, benchmark, rollout settings and run folder."""
 
     foreign: ClassVar[Mapping[str, LerobotFlag]] = {**OF_ENVIRONMENTS, **OF_POLICIES}
 
@@ -95,23 +95,26 @@ class RunConfig(Config):
     eval: RolloutConfig = field(default_factory=RolloutConfig)
     output_dir: Path | None = field(
         default=None,
-        metadata={"help": "the run folder (default: outputs/eval/DATE/TIME_ENV_POLICY)"}
+        metadata={"help": "folder of the run (default: outputs/eval/DATE/TIME_ENV_POLICY)"}
         | PRESENTATION,
     )
-    seed: int = field(default=1000, metadata={"help": "seed of the first episode of every task"})
+    seed: int = field(
+        default=1000,
+        metadata={"help": "seed of the first episode of each task; episode i uses seed + i"},
+    )
     cluster: str | None = field(
         default=None,
         metadata={
-            "help": "play on the nodes of a Ray cluster: auto (the one this machine is in), "
-            "ray://HEAD:10001, or local (one that is started here for the run); none: here"
+            "help": "run episodes on a Ray cluster: auto (the cluster this machine belongs to), "
+            "ray://HEAD:10001, or local (started here for this run) (default: no cluster)"
         }
         | PRESENTATION,
     )
     resume: bool = field(
         default=False,
         metadata={
-            "help": "run the episodes that are missing in output_dir; needs no other flag, but "
-            "types that are MODULE:NAME again"
+            "help": "run the episodes that are missing in output_dir, with the settings of that "
+            "run; repeat only flags that name code (MODULE:NAME)"
         }
         | PRESENTATION,
     )
@@ -121,7 +124,7 @@ class RunConfig(Config):
             self.cluster = None
 
     def validate(self) -> None:
-        """Refuse values that make no sense; a class that adds fields extends this.
+        """Refuse invalid values; subclasses extend this.
 
         Raises:
             UsageError: naming the flag.
@@ -131,8 +134,9 @@ class RunConfig(Config):
         between("seed", self.seed, 0, MOST_SEED)
         if self.policy.latency_steps is not None:
             raise UsageError(
-                "--policy.latency_steps alone lets no world go on; say "
-                f"--eval.latency_steps={self.policy.latency_steps}"
+                "--policy.latency_steps does not simulate latency; use "
+                f"--eval.latency_steps={self.policy.latency_steps}",
+                code="flag.conflict",
             )
         if self.cluster is not None:
             self._validate_cluster(self.cluster)
@@ -140,12 +144,14 @@ class RunConfig(Config):
     def _validate_cluster(self, address: str) -> None:
         if address not in ("auto", "local") and not _RAY_ADDRESS.fullmatch(address):
             raise UsageError(
-                f"--cluster: {address!r} is no cluster; choose auto, local or ray://HOST:PORT"
+                f"--cluster: {address!r} is not a cluster; choose auto, local or ray://HOST:PORT",
+                code="flag.invalid-value",
             )
         if not self.eval.use_async_envs:
             raise UsageError(
-                "--cluster: simulators have processes of their own there; leave out "
-                "--eval.use_async_envs=false"
+                "--cluster: simulators need processes of their own; leave out "
+                "--eval.use_async_envs=false",
+                code="flag.conflict",
             )
 
     @property
@@ -155,7 +161,7 @@ class RunConfig(Config):
 
     @property
     def played_policy(self) -> PolicyConfig:
-        """What the policy is made from: its config, and what --eval.* says of how it is played."""
+        """The policy config with the --eval.* settings that affect inference: padding and latency."""
         pad_to, latency = self.policy.pad_to, self.eval.latency
         if self.eval.strict and pad_to is None:
             pad_to = STRICT_BATCH

@@ -1,4 +1,4 @@
-"""One builder for every config: a dataclass from settings, its marked sections from plug-ins."""
+"""Builds configs from settings; plug-ins define the flags of their sections."""
 
 from __future__ import annotations
 
@@ -66,27 +66,27 @@ def find_plugin(kind: str, name: str) -> Plugin:
     """Return the plug-in of ``kind`` called ``name``.
 
     Raises:
-        UsageError: there is none; with what to use, where LeRobot has one of the name.
+        UsageError: there is none; for a benchmark of LeRobot, with what to use instead.
     """
     if kind == "benchmarks" and name in ABSENT and name not in plugins.known_plugins(kind):
-        raise UsageError(f"--env.type={name} is not there: {ABSENT[name]}")
+        raise UsageError(f"--env.type={name} is not there: {ABSENT[name]}", code="env.unavailable")
     return _FINDERS[kind](name)
 
 
 def own_flags(cls: type[Config]) -> list[Flag]:
-    """List the flags that every run of a config class has, whatever the plug-ins."""
+    """List the flags of a config class that do not depend on plug-ins."""
     return flags_of(cls, sections=dict.fromkeys(plugin_sections(cls)), use=cls.use)
 
 
 def get_setting(section: str, name: str, settings: Mapping[str, Any]) -> str:
-    """Return one setting, flat or nested, before it is known which others there may be."""
+    """Return one setting as text, from flat or nested settings; empty if it is not given."""
     nested = settings.get(section)
     inside = nested.get(name, "") if isinstance(nested, Mapping) else ""
     return str(settings.get(f"{section}.{name}", inside) or "")
 
 
 def _chosen(cls: type[Config], settings: Mapping[str, Any]) -> dict[str, Plugin | None]:
-    """Return the plug-in of every section: the last first, for a world is asked for before all."""
+    """Return the plug-in of every section; the benchmark is checked before the policy."""
     found: dict[str, Plugin | None] = {}
     for name, section in reversed(plugin_sections(cls).items()):
         if section.optional and not _is_asked(name, settings):
@@ -96,7 +96,9 @@ def _chosen(cls: type[Config], settings: Mapping[str, Any]) -> dict[str, Plugin 
             if not given:
                 names = ", ".join(plugins.known_plugins(section.kind, cls.use))
                 path = "" if section.type_of_path is None else f", or --{name}.path=CHECKPOINT"
-                raise UsageError(f"--{name}.type is missing (choose from: {names}){path}")
+                raise UsageError(
+                    f"--{name}.type is missing (choose from: {names}){path}", code="flag.missing"
+                )
             found[name] = find_plugin(section.kind, given)
     return found
 
@@ -109,19 +111,20 @@ def _is_asked(section: str, settings: Mapping[str, Any]) -> bool:
 
 
 def _type_of(name: str, section: PluginSection, settings: Mapping[str, Any]) -> str:
-    """Return a section's type: as given, or what it must be where there is only a path."""
+    """Return a section's type: the given one, or the type of a section with a path."""
     given = get_setting(name, "type", settings)
     if section.type_of_path is None or not get_setting(name, "path", settings):
         return given
     if given not in ("", section.type_of_path):
         raise UsageError(
-            f"--{name}.path states the {name}'s type itself; leave out --{name}.type={given}"
+            f"--{name}.path states the {name}'s type itself; leave out --{name}.type={given}",
+            code="flag.conflict",
         )
     return section.type_of_path
 
 
 def _open_fields(chosen: Mapping[str, Plugin | None]) -> dict[str, str]:
-    """Return the sections that take flags they do not know, and the name of what holds them."""
+    """Return the sections that accept unknown flags, and the field that collects these."""
     return {
         name: f"{name}.{plugin.open_field}"
         for name, plugin in chosen.items()
@@ -132,7 +135,7 @@ def _open_fields(chosen: Mapping[str, Plugin | None]) -> dict[str, str]:
 def _foreign(
     cls: type[Config], chosen: Mapping[str, Plugin | None], flags: Collection[Flag]
 ) -> dict[str, LerobotFlag]:
-    """Return LeRobot's flags that are none of ``flags``: of all runs, and of what is chosen."""
+    """Return LeRobot's flags that are not in ``flags``: common ones and those of the plug-ins."""
     found = dict(cls.foreign)
     for section, plugin in chosen.items():
         if isinstance(plugin, BenchmarkPlugin):
@@ -151,9 +154,10 @@ def _values(
     flags: Collection[Flag],
     whole: tuple[Container[str], Container[str]],
 ) -> dict[str, Any]:
-    """Return the settings by dotted name, aliases under the name of what they stand for.
+    """Return the settings by dotted name, with aliases replaced by the flags they stand for.
 
-    What is called as in ``whole``, or lies in a section called so, is a value itself.
+    ``whole`` names the flags that are maps, and the sections whose maps are values: these are not
+    flattened.
     """
     maps, open_sections = whole
     known = {flag.name for flag in flags}
@@ -170,7 +174,9 @@ def _values(
         meant = aliases[name]
         section = meant.partition(".")[0]
         if meant not in known and meant not in maps and section not in open_sections:
-            raise UsageError(f"--{name}: the {section} that is chosen has nothing to do with it")
+            raise UsageError(
+                f"--{name}: the chosen {section} has no such flag", code="flag.not-applicable"
+            )
     left_out = {name for name in plugin_sections(cls) if settings.get(name) is None}
     rest = {n: value for n, value in settings.items() if n not in aliases and n not in left_out}
     values = flatten(rest, is_section)
@@ -182,7 +188,7 @@ def _values(
 def _gathered(
     values: dict[str, Any], known: Container[str], open_fields: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Put what a section does not know by name into the field of it that takes such flags."""
+    """Move the unknown flags of a section into the field that collects them."""
     values = dict(values)
     for section, into in open_fields.items():
         others = [n for n in values if n.startswith(f"{section}.") and n not in known]
@@ -193,35 +199,37 @@ def _gathered(
 
 
 def _map_of(name: str, given: Any) -> dict[str, Any]:
-    """Return a map that was given as one, or typed as one."""
+    """Return a flag's map, which may be given as text."""
     try:
         read = parse_text(dict[str, Any], given) if isinstance(given, str) else given
     except ValueError as bad:
-        raise UsageError(f"--{name}: {given!r} is not valid YAML or JSON ({bad})") from None
+        raise UsageError(
+            f"--{name}: {given!r} is not valid YAML or JSON ({bad})", code="flag.invalid-value"
+        ) from None
     if not isinstance(read, Mapping | None):
-        raise UsageError(f"--{name}: {given!r} is no map")
+        raise UsageError(f"--{name}: {given!r} is not a map", code="flag.invalid-value")
     return dict(read or {})
 
 
 def aliased_flags(cls: type[Config]) -> list[Flag]:
-    """List the flags of the built-in plug-ins that have another name, each once."""
+    """List the flags of the built-in plug-ins that have an alias, each alias once."""
     flags = (flag for name in plugin_sections(cls) for flag in plugin_flags(cls, name))
     named = {flag.alias: flag for flag in flags if flag.alias is not None}
     return list(named.values())
 
 
 def plugin_flags(cls: type[Config], section: str, name: str | None = None) -> Iterator[Flag]:
-    """Yield the flags of a section: of the plug-in called ``name``, or of all that are built in."""
+    """Yield the flags of a section: of the plug-in ``name``, or of all built-in plug-ins."""
     kind = plugin_sections(cls)[section].kind
     for known in plugins.BUILT_IN[kind] if name is None else [name]:
         yield from flags_of(find_plugin(kind, known).config, f"{section}.", use=cls.use)
 
 
 class BooleanFlags:
-    """The flags among ``words`` that may stand without a value: those of fields that are bool.
+    """The boolean flags of a config, which may be given without a value.
 
-    Plug-ins are asked only about a flag that no other part of the config has: those that the words
-    name, then all that are built in, for a file may name any.
+    A plug-in is imported only for a flag that the config itself lacks: first the plug-ins that
+    ``words`` name, then all built-in ones, because a config file may name any.
     """
 
     def __init__(self, cls: type[Config], words: list[str]) -> None:

@@ -88,28 +88,41 @@ class EvalConfig(RunConfig):
         if self.job_name is not None:
             path_of(f"00-00-00_{self.job_name}")
         if not 0 <= self.live_port <= 65535:
-            raise UsageError(f"--live_port must be 0 to 65535, got {self.live_port}")
+            raise UsageError(
+                f"--live_port must be 0 to 65535, got {self.live_port}", code="flag.out-of-range"
+            )
         if not LEAST_ALPHA <= self.alpha < 0.5:
             least = f"{LEAST_ALPHA:g}"
-            raise UsageError(f"--alpha must be from {least} to below 0.5, got {self.alpha:g}")
+            raise UsageError(
+                f"--alpha must be from {least} to below 0.5, got {self.alpha:g}",
+                code="flag.out-of-range",
+            )
         if self.may_stop:
             self._validate_stopping()
         if self.record is not None and self.eval.scheduler is SchedulerKind.LOCKSTEP:
-            raise UsageError("--record: lockstep records nothing; leave --eval.scheduler out")
+            raise UsageError(
+                "--record: lockstep records nothing; leave --eval.scheduler out",
+                code="flag.conflict",
+            )
         if self.cluster is not None and self.eval.scheduler is SchedulerKind.LOCKSTEP:
-            raise UsageError("--cluster: lockstep plays here only; leave --eval.scheduler out")
+            raise UsageError(
+                "--cluster: lockstep plays here only; leave --eval.scheduler out",
+                code="flag.conflict",
+            )
         if self.record is None and not self.record_images:
-            raise UsageError("--record_images=false needs --record=DIR")
+            raise UsageError("--record_images=false needs --record=DIR", code="flag.missing")
 
     def _validate_stopping(self) -> None:
         flag = "--against" if self.against is not None else "--eval.stop_when"
         if self.eval.scheduler is SchedulerKind.LOCKSTEP:
             raise UsageError(
                 f"{flag} interleaves tasks, lockstep runs one after the other; "
-                "leave --eval.scheduler out"
+                "leave --eval.scheduler out",
+                code="flag.conflict",
             )
         if self.env.max_parallel_tasks > 0:
             raise UsageError(
                 f"{flag} interleaves tasks, which --env.max_parallel_tasks="
-                f"{self.env.max_parallel_tasks} does not allow; leave one of them out"
+                f"{self.env.max_parallel_tasks} does not allow; leave one of them out",
+                code="flag.conflict",
             )

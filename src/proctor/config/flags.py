@@ -1,7 +1,7 @@
-"""Flags: from ``--a.b=c`` words and config files to dataclasses.
+"""Parses flags (``--a.b=c``) and config files, and decodes them into dataclasses.
 
-The words become text by dotted name; msgspec turns each into the type that its field declares. What
-this module adds is LeRobot's spelling of flags and errors in the user's terms.
+Flags are text by dotted name; msgspec converts each to the type of its field. This module adds
+LeRobot's spelling of flags and error messages that name the flag.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from proctor.system.files import read_regular_file
 
 T = TypeVar("T")
 Sections = Mapping[str, type[Any] | None]
-"""The class of a section, where another than the declared one is chosen; None: it is left out."""
+"""Classes of sections that replace the declared ones; None omits the section."""
 _AS_DECLARED: Sections = MappingProxyType({})
 ARGUMENT = "argument"
 """Metadata key of fields that are positional arguments (``config/command``), not flags."""
 _LONGEST_PATH, _LONGEST_NAME = 3500, 240
-"""Linux takes 4096 and 255 bytes; the files of a run need some of them."""
+"""In bytes. Linux allows 4096 and 255; the file names of a run need the difference."""
 
 
 @dataclass(frozen=True)
 class Flag:
-    """One flag: its dotted name without dashes, its type, default and meaning."""
+    """A flag: its dotted name without dashes, type, default and help text."""
 
     name: str
     type: Any
     default: Any
     help: str
     alias: str | None = None
-    """Another name for it, without a section."""
+    """Another name of the flag, without a section."""
     alias_help: str = ""
     names: bool = False
-    """A text of names, such as ``a,b``."""
+    """Whether the value is a list of names, such as ``a,b``."""
     placeholder: str = ""
     """How help texts write the value (``DIR``); empty: the name of the type."""
     optional_value: bool = False
@@ -71,12 +71,12 @@ class Flag:
 
     @property
     def container(self) -> Any:
-        """``list``, ``tuple`` or ``dict`` for flags that take several values, else None."""
+        """``list``, ``tuple`` or ``dict`` for flags that hold several values, else None."""
         return container_of(self.type)
 
     @property
     def is_switch(self) -> bool:
-        """Whether it may stand without a value."""
+        """Whether the flag may be given without a value."""
         return self.optional_value or self.inner is bool
 
 
@@ -86,7 +86,7 @@ def flags_of(
     sections: Sections = _AS_DECLARED,
     use: ConfigUse = ConfigUse.EVALUATION,
 ) -> list[Flag]:
-    """List the flags of a dataclass and its sections, less the fields that are none of ``use``."""
+    """List the flags that a dataclass and its sections have for ``use``."""
     flags: list[Flag] = []
     for field, kind in _fields_of(cls, sections, use):
         name = prefix + _flag_name(field)
@@ -133,19 +133,19 @@ def _flag(cls: type[Any], field: dataclasses.Field[Any], name: str, kind: Any) -
 
 
 class SwitchNames(Protocol):
-    """The flags that may stand without a value: any set of names."""
+    """Names of the flags that may be given without a value."""
 
     def __contains__(self, name: object, /) -> bool:
-        """Whether ``name`` is one."""
+        """Return whether ``name`` is such a flag."""
 
     def __iter__(self) -> Iterator[str]:
-        """Yield those to suggest for a name that is none."""
+        """Yield the names to suggest for an unknown flag."""
 
 
 def split_argv(argv: list[str], switches: SwitchNames) -> tuple[list[str], dict[str, str]]:
-    """Split words into positional ones and flags; both ``--a.b=c`` and ``--a.b c`` are taken.
+    """Split the command line into positional arguments and flags (``--a.b=c`` or ``--a.b c``).
 
-    ``switches`` are the flags that may stand without a value (``--resume``).
+    ``switches`` are the flags that may be given without a value (``--resume``).
 
     Raises:
         UsageError: a flag that needs a value has none, or is given twice.
@@ -162,7 +162,7 @@ def split_argv(argv: list[str], switches: SwitchNames) -> tuple[list[str], dict[
         if not equals:
             value = _value_after(name, words, switches)
         if name in given:
-            raise UsageError(f"--{name} is given twice")
+            raise UsageError(f"--{name} is given twice", code="flag.duplicate")
         given[name] = value
     return positional, given
 
@@ -173,7 +173,8 @@ def _value_after(name: str, words: list[str], switches: SwitchNames) -> str:
     if not words or words[0].startswith("--"):
         near = _near(name, switches)
         raise UsageError(
-            f"unknown flag --{name}{near}" if near else f"--{name} needs a value (--{name}=VALUE)"
+            f"unknown flag --{name}{near}" if near else f"--{name} needs a value (--{name}=VALUE)",
+            code="flag.unknown" if near else "flag.missing-value",
         )
     return words.pop(0)
 
@@ -223,7 +224,7 @@ def decode(
     try:
         return cls(**decoded)
     except (TypeError, ValueError) as bad:  # of a plug-in's own __post_init__
-        raise UsageError(f"--{prefix.rstrip('.')}: {bad}") from None
+        raise UsageError(f"--{prefix.rstrip('.')}: {bad}", code="flag.invalid-value") from None
 
 
 def _require_all(cls: type[Any], decoded: Mapping[str, Any], prefix: str) -> None:
@@ -245,16 +246,21 @@ def _decoded(flag: Flag, given: Any) -> Any:
     except ValueError as bad:
         example = "{corner2: front}" if flag.container is dict else "[0, 3]"
         raise UsageError(
-            f"--{flag.name}: {given!r} is not valid YAML or JSON ({bad}); write it like {example}"
+            f"--{flag.name}: {given!r} is not valid YAML or JSON ({bad}); write it like {example}",
+            code="flag.invalid-value",
         ) from None
     try:
         return convert(value, flag.type)
     except msgspec.ValidationError as bad:
         reason = _in_our_words(str(bad), given)
-        raise UsageError(f"--{flag.name}: {reason}{_choices(flag, value)}") from None
+        raise UsageError(
+            f"--{flag.name}: {reason}{_choices(flag, value)}", code="flag.invalid-value"
+        ) from None
     except UnicodeEncodeError as bad:  # msgspec reads UTF-8, which half a character is not
         odd = bad.object[bad.start : bad.end]
-        raise UsageError(f"--{flag.name}: {odd!r} is no character") from None
+        raise UsageError(
+            f"--{flag.name}: {odd!r} is not a character", code="flag.invalid-value"
+        ) from None
 
 
 def convert(value: Any, kind: Any) -> Any:
@@ -268,7 +274,7 @@ def convert(value: Any, kind: Any) -> Any:
 
 
 def _as_one_text(value: Any) -> Any:
-    """Return ``["a", "b"]`` and ``"[a, b]"`` as "a,b"; what holds no list of names as it is."""
+    """Return ``["a", "b"]`` and ``"[a, b]"`` as "a,b", and other values unchanged."""
     listed = parse_flow(value) if isinstance(value, str) and is_flow_list(value) else value
     if isinstance(listed, list | tuple) and all(isinstance(name, str) for name in listed):
         return ",".join(listed)
@@ -276,7 +282,7 @@ def _as_one_text(value: Any) -> Any:
 
 
 def _choices(flag: Flag, value: Any) -> str:
-    """Return what may stand where a word is none of an enum's: the nearest, and all of them."""
+    """Return the choices of an enum flag, and the one nearest to ``value``."""
     kind = enum_in(flag.type)
     if kind is None:
         return ""
@@ -297,30 +303,32 @@ def _in_our_words(message: str, given: Any) -> str:
 
 
 def _decode_path(kind: type[Any], value: Any) -> Any:
-    """Teach msgspec the one type of ours that it does not know."""
+    """Convert text to a path, which msgspec does not support."""
     if kind is not Path or not isinstance(value, str):
         raise TypeError(f"expected {kind.__name__}, got {type(value).__name__}")
     return path_of(value)
 
 
 def path_of(text: str) -> Path:
-    """Return the path that ``text`` names, if a file can be called so.
+    """Return ``text`` as a path, with ``~`` expanded.
 
     Raises:
-        UsageError: it holds control codes, which terminals obey, or is longer than paths may be.
+        UsageError: it contains control codes, which terminals would obey, or is too long.
     """
     if any(ord(char) < 32 or ord(char) == 127 for char in text):
-        raise UsageError(f"the path {text!r} holds control codes")
+        raise UsageError(f"the path {text!r} contains control codes", code="path.invalid")
     try:
         raw = os.fsencode(text)
     except UnicodeEncodeError:
-        raise UsageError(f"the path {text!r} is not valid UTF-8") from None
+        raise UsageError(f"the path {text!r} is not valid UTF-8", code="path.invalid") from None
     if len(raw) > _LONGEST_PATH or any(len(part) > _LONGEST_NAME for part in raw.split(b"/")):
-        raise UsageError(f"the path {text} is too long")
+        raise UsageError(f"the path {text} is too long", code="path.invalid")
     try:
         return Path(text).expanduser()  # shells leave the ~ of --name=~/folder alone
     except RuntimeError:
-        raise UsageError(f"the path {text}: nobody here has that home folder") from None
+        raise UsageError(
+            f"the path {text}: there is no such home folder", code="path.invalid"
+        ) from None
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
@@ -332,9 +340,16 @@ def read_config_file(path: Path) -> dict[str, Any]:
     try:
         content = load_yaml(read_regular_file(path, MOST_CHARACTERS))
     except OSError as bad:
-        raise UsageError(f"--config_path={path}: {bad.strerror}") from None
+        raise UsageError(
+            f"--config_path={path}: {bad.strerror}", code="config-file.unreadable"
+        ) from None
     except ValueError as bad:
-        raise UsageError(f"--config_path={path}: not valid YAML or JSON: {bad}") from None
+        raise UsageError(
+            f"--config_path={path}: not valid YAML or JSON: {bad}", code="config-file.invalid"
+        ) from None
     if not isinstance(content, dict):
-        raise UsageError(f"--config_path={path}: expected a mapping of settings at the top")
+        raise UsageError(
+            f"--config_path={path}: expected a mapping of settings at the top",
+            code="config-file.invalid",
+        )
     return content

@@ -1,4 +1,4 @@
-"""The help text of a config's flags, in levels: those that people use first, a part, or all."""
+"""Help of commands with plug-ins, in levels: the most used flags, one part, or all flags."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from proctor.parsing import inner_type
 from proctor.policies.lerobot.location import read_config_json
 
 _NAME_WIDTH, _MORE_WIDTH = 31, 38
-_CONFIG_PATH = Flag("config_path", Path, None, "a YAML or JSON file of the same settings, nested")
+_CONFIG_PATH = Flag("config_path", Path, None, "YAML or JSON file with the same settings, nested")
 
 
 def help_text(
     cls: type[Config], command: str, topic: Sequence[str], given: Mapping[str, str]
 ) -> str:
-    """Return what ``proctor COMMAND --help TOPIC ...`` says.
+    """Return the text of ``proctor COMMAND --help TOPIC ...``.
 
-    Without a topic: the flags that people use first, and those of what the flags ``given`` choose.
+    Without a topic: the most used flags, and the flags of the plug-ins that ``given`` names.
 
     Raises:
         UsageError: there is no such topic.
@@ -50,12 +50,15 @@ def help_text(
     if own and not rest:
         return "\n".join([f"--{name}.*", *help_lines(own)]) + "\n"
     choice = ", ".join(["all", *(f"{section} NAME" for section in sections), *_own_sections(cls)])
-    raise UsageError(f"--help {' '.join(topic)}: there is no such topic (choose {choice})")
+    raise UsageError(
+        f"--help {' '.join(topic)}: there is no such topic (choose {choice})",
+        code="help.unknown-topic",
+    )
 
 
 def _first_level(cls: type[Config], command: str, given: Mapping[str, str]) -> str:
     chosen = dict(_chosen_plugins(cls, given))
-    lines = ["The flags to begin with:", *_short_lines(_first_flags(cls, chosen))]
+    lines = ["The most used flags:", *_short_lines(_first_flags(cls, chosen))]
     for section, name in chosen.items():
         lines += ["", *_plugin_lines(cls, section, name, get_setting(section, "path", given))]
     more = f"  proctor {command} --help"
@@ -75,7 +78,7 @@ def _own_sections(cls: type[Config]) -> list[str]:
 
 
 def _chosen_plugins(cls: type[Config], given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the plug-in that the flags choose for a section: of a checkpoint, that of its file."""
+    """Yield every section with the plug-in that the flags choose; a path chooses ``pretrained``."""
     for section, marked in plugin_sections(cls).items():
         path, name = get_setting(section, "path", given), get_setting(section, "type", given)
         if path and marked.type_of_path is not None and name in ("", marked.type_of_path):
@@ -85,10 +88,10 @@ def _chosen_plugins(cls: type[Config], given: Mapping[str, str]) -> Iterator[tup
 
 
 def _first_flags(cls: type[Config], chosen: Mapping[str, str]) -> list[Flag]:
-    """Return the flags that people use first, as the chosen plug-ins have them.
+    """Return the most used flags, as the chosen plug-ins define them.
 
-    Where none is chosen, in the words of all or of the first that has one, and without a default,
-    which is each one's own.
+    Without a chosen plug-in, a flag is described by the common base class or by the first plug-in
+    that has it, and has no default, because each plug-in has its own.
     """
     known = {flag.name: flag for flag in [*own_flags(cls), _CONFIG_PATH]}
     hints = typing.get_type_hints(cls)
@@ -121,12 +124,14 @@ def _plugin_help(cls: type[Config], section: str, name: str) -> str:
     if ":" not in name and name not in plugins.known_plugins(kind):
         names = plugins.known_plugins(kind)
         hint = did_you_mean(name, names) or f" (choose from: {', '.join(names)})"
-        raise UsageError(f"--help {section} {name}: there is no such {section}{hint}")
+        raise UsageError(
+            f"--help {section} {name}: there is no such {section}{hint}", code="help.unknown-topic"
+        )
     return "\n".join(_plugin_lines(cls, section, name)) + "\n"
 
 
 def _plugin_lines(cls: type[Config], section: str, name: str, path: str = "") -> list[str]:
-    """Return the flags of a plug-in, and where ``path`` is a checkpoint those of its policy too."""
+    """Return the flags of a plug-in; with a checkpoint ``path``, also those of its policy."""
     kind = plugin_sections(cls)[section].kind
     lines = [f"--{section}.type={name}: {find_plugin(kind, name).summary}"]
     flags = [f for f in plugin_flags(cls, section, name) if f.name != f"{section}.type"]
@@ -144,13 +149,13 @@ def _plugin_lines(cls: type[Config], section: str, name: str, path: str = "") ->
 
 
 def _as_stated(flag: Flag, stated: Mapping[str, Any]) -> Flag:
-    """Return the flag with the checkpoint's own value as its default."""
+    """Return the flag with the checkpoint's value as its default."""
     name = flag.name.rpartition(".")[2]
     return dataclasses.replace(flag, default=stated[name]) if name in stated else flag
 
 
 def flags_help(cls: type[Config], given: Mapping[str, str]) -> str:
-    """Return the help of all flags of a config, or of the chosen plug-ins only."""
+    """Return the help of all flags; of plug-ins, only the chosen ones if any is chosen."""
     lines = [*help_lines(own_flags(cls)), *_alias_lines(aliased_flags(cls))]
     lines += help_lines([dataclasses.replace(_CONFIG_PATH, help=f"{_CONFIG_PATH.help}; flags win")])
     for section, marked in reversed(plugin_sections(cls).items()):
@@ -161,7 +166,7 @@ def flags_help(cls: type[Config], given: Mapping[str, str]) -> str:
 
 
 def _short_lines(flags: list[Flag]) -> list[str]:
-    """Return a flag a line where it fits: its name beside its meaning."""
+    """Return one line per flag where it fits: its name beside its meaning."""
     lines = []
     for flag in flags:
         unset = flag.is_switch or flag.default in (None, "")

@@ -72,18 +72,21 @@ class ImageTransformSettings:
         if not 1 <= self.max_num_transforms <= n:
             raise UsageError(
                 f"--dataset.image_transforms.max_num_transforms is {self.max_num_transforms} "
-                f"(choose 1-{n}, as many as there are)"
+                f"(choose 1-{n}, as many as there are)",
+                code="flag.out-of-range",
             )
 
 
 def _transform(name: str, told: Any) -> Transform:
     where = f"--dataset.image_transforms.tfs: {name}"
     if not isinstance(told, dict) or told.get("type") not in KINDS:
-        raise UsageError(f"{where} has no type that we have ({', '.join(KINDS)})")
+        raise UsageError(
+            f"{where} has no type that we have ({', '.join(KINDS)})", code="flag.invalid-value"
+        )
     given = dict(told.get("kwargs") or {})
     weight = told.get("weight", 1.0)
     if not isinstance(weight, int | float) or not 0 < weight < 1e9:
-        raise UsageError(f"{where}: its weight must be above 0")
+        raise UsageError(f"{where}: its weight must be above 0", code="flag.out-of-range")
     known = KINDS[told["type"]]
     if told["type"] == "RandomAffine":
         shift = _range(f"{where}: translate", given.pop("translate", [0.0, 0.0]), (0.0, 1.0))
@@ -92,19 +95,28 @@ def _transform(name: str, told: Any) -> Transform:
     else:
         what = next(iter(given), "")
         if what not in known:
-            raise UsageError(f"{where}: a {told['type']} takes one of {', '.join(known)}")
+            raise UsageError(
+                f"{where}: a {told['type']} takes one of {', '.join(known)}",
+                code="flag.invalid-value",
+            )
         ends = (-0.5, 0.5) if what == "hue" else (0.0, 100.0)
         (low, high), translate = _range(f"{where}: {what}", given.pop(what), ends), (0.0, 0.0)
     if given:
-        raise UsageError(f"{where}: {next(iter(given))} is not among what we have ({known})")
+        raise UsageError(
+            f"{where}: {next(iter(given))} is not among what we have ({known})",
+            code="flag.invalid-value",
+        )
     return Transform(what, float(weight), low, high, translate)
 
 
 def _range(what: str, value: Any, ends: tuple[float, float]) -> tuple[float, float]:
     numbers = value if isinstance(value, list | tuple) else []
     if len(numbers) != 2 or not all(isinstance(n, int | float) for n in numbers):
-        raise UsageError(f"{what} must be two numbers, got {value!r}")
+        raise UsageError(f"{what} must be two numbers, got {value!r}", code="flag.invalid-value")
     low, high = float(numbers[0]), float(numbers[1])
     if not ends[0] <= low <= ends[1] or not ends[0] <= high <= ends[1]:
-        raise UsageError(f"{what} must lie between {ends[0]:g} and {ends[1]:g}, got {value!r}")
+        raise UsageError(
+            f"{what} must lie between {ends[0]:g} and {ends[1]:g}, got {value!r}",
+            code="flag.out-of-range",
+        )
     return low, high

@@ -104,16 +104,8 @@ IDLE = (
 )
 """Names, or what they begin with, that say nothing of how a policy is trained; what it looks at
 is the dataset's to say, and where it is uploaded training/publishing.py's."""
-WHOLE = (
-    "rename_map",
-    "policy.rename_map",
-    "policy.normalization_mapping",
-    "policy.florence_config",
-    "policy.rtc_config",
-    "dataset.image_transforms.tfs",
-    "optimizer.optimizer_groups",
-)
-"""Settings that are maps, not sections."""
+MAPS = ("rename_map", "dataset.image_transforms.tfs", "optimizer.optimizer_groups")
+"""Settings that are maps, not sections. So is every map below ``policy``: its fields are flat."""
 _COMPILED = {
     "policy.compile_model": "accelerator.compile.enabled",
     "policy.compile_mode": "accelerator.compile.mode",
@@ -137,7 +129,7 @@ def drop_lerobot_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, str) and value.lower() in ("null", "none"):  # as LeRobot reads flags
             value = None
         if name == "accelerator.mixed_precision" and str(value).lower() == "fp16":
-            raise UsageError(f"--{name}={value}: {_NO_FP16}")
+            raise UsageError(f"--{name}={value}: {_NO_FP16}", code="flag.unsupported")
         if name in _COMPILED:
             compiled[_COMPILED[name]] = value
         elif name in foreign:
@@ -182,7 +174,7 @@ def _no_flags(config_class: type[PolicyConfig]) -> dict[str, LerobotFlag]:
 
 
 def _is_section(name: str, value: Mapping[str, Any]) -> bool:
-    return name not in WHOLE
+    return name not in MAPS and not name.startswith("policy.")
 
 
 def _is_empty_section(name: str, value: Any) -> bool:

@@ -67,11 +67,14 @@ class PeftSettings:
             try:
                 said = parse_flow(said)
             except ValueError as bad:
-                raise UsageError(f"--peft.target_modules: {bad} (names: [a, b])") from None
+                raise UsageError(
+                    f"--peft.target_modules: {bad} (names: [a, b])", code="flag.invalid-value"
+                ) from None
         named = said is None or isinstance(said, str) or all(isinstance(n, str) and n for n in said)
         if said in ("", []) or not named:
             raise UsageError(
-                f"--peft.target_modules: {said!r} names no layers (as [linear1,linear2])"
+                f"--peft.target_modules: {said!r} names no layers (as [linear1,linear2])",
+                code="flag.invalid-value",
             )
         return said
 
@@ -84,11 +87,15 @@ class PeftSettings:
         if not self.active:
             return
         if (self.method_type or ADAPTER_METHOD).upper() != ADAPTER_METHOD:
-            raise UsageError(f"--peft.method_type={self.method_type}: only {ADAPTER_METHOD}, here")
+            raise UsageError(
+                f"--peft.method_type={self.method_type}: only {ADAPTER_METHOD}, here",
+                code="flag.unsupported",
+            )
         if self.init_type not in (None, *ADAPTER_INITS):
             raise UsageError(
                 f"--peft.init_type={self.init_type}: only {', '.join(ADAPTER_INITS)}; others "
-                "change the base policy, which an adapter's checkpoint does not hold"
+                "change the base policy, which an adapter's checkpoint does not hold",
+                code="flag.unsupported",
             )
         between("peft.r", self.rank, 1, MOST_RANK)
         if self.lora_alpha is not None:
@@ -98,7 +105,8 @@ class PeftSettings:
                 re.compile(self.targets)
             except re.error as bad:
                 raise UsageError(
-                    f"--peft.target_modules: {self.targets!r} is no regex: {bad}"
+                    f"--peft.target_modules: {self.targets!r} is no regex: {bad}",
+                    code="flag.invalid-value",
                 ) from None
 
     def told(self) -> dict[str, Any] | None:

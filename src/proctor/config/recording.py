@@ -55,15 +55,24 @@ class RecordDatasetSettings:
             UsageError: naming the flag.
         """
         if self.repo_id is None and self.root is None:
-            raise UsageError("say where to record to: --dataset.repo_id=USER/NAME or .root=DIR")
+            raise UsageError(
+                "say where to record to: --dataset.repo_id=USER/NAME or .root=DIR",
+                code="flag.missing",
+            )
         if self.root is not None and not self.root.absolute().name:
-            raise UsageError(f"--dataset.root: {self.root} cannot be a dataset")
+            raise UsageError(
+                f"--dataset.root: {self.root} cannot be a dataset", code="path.invalid"
+            )
         if self.repo_id is not None and not HUB_ID.fullmatch(self.repo_id):
-            raise UsageError(f"--dataset.repo_id must be USER/NAME, got {self.repo_id!r}")
+            raise UsageError(
+                f"--dataset.repo_id must be USER/NAME, got {self.repo_id!r}",
+                code="flag.invalid-value",
+            )
         if self.codec not in CODECS:
             raise UsageError(
                 f"--dataset.codec: there is no {self.codec!r}{did_you_mean(self.codec, CODECS)} "
-                f"(choose from {', '.join(CODECS)})"
+                f"(choose from {', '.join(CODECS)})",
+                code="flag.invalid-value",
             )
 
     @property
@@ -164,32 +173,49 @@ class RecordSettings:
         if self.max_attempts is not None:
             between("record.max_attempts", self.max_attempts, self.n_episodes, MAX_EPISODES)
         if self.cameras is not None and not self.images:
-            raise UsageError("--record.images=false records no camera; leave --record.cameras out")
+            raise UsageError(
+                "--record.images=false records no camera; leave --record.cameras out",
+                code="flag.conflict",
+            )
         if self.cameras == []:
-            raise UsageError("--record.cameras is empty; --record.images=false records none")
+            raise UsageError(
+                "--record.cameras is empty; --record.images=false records none", code="flag.empty"
+            )
         for name in self.extra:
             if name not in EXTRAS and name != ENVIRONMENT_STATE:
                 raise UsageError(
                     f"--record.extra: there is no {name!r}{did_you_mean(name, EXTRAS)} "
-                    f"(choose from {', '.join(EXTRAS)})"
+                    f"(choose from {', '.join(EXTRAS)})",
+                    code="flag.invalid-value",
                 )
         if self.expert_share is not None and self.label is None:
-            raise UsageError("--record.expert_share needs --record.label=expert")
+            raise UsageError(
+                "--record.expert_share needs --record.label=expert", code="flag.missing"
+            )
         if self.expert_share is not None and not 0 <= self.expert_share <= 1:
-            raise UsageError(f"--record.expert_share must be 0 to 1, got {self.expert_share:g}")
+            raise UsageError(
+                f"--record.expert_share must be 0 to 1, got {self.expert_share:g}",
+                code="flag.out-of-range",
+            )
         self._validate_noise()
 
     def _validate_noise(self) -> None:
         if not 0 <= self.noise <= _MOST_NOISE:
-            raise UsageError(f"--record.noise must be 0 to {_MOST_NOISE:g}, got {self.noise:g}")
+            raise UsageError(
+                f"--record.noise must be 0 to {_MOST_NOISE:g}, got {self.noise:g}",
+                code="flag.out-of-range",
+            )
         if not 0 < self.noise_share <= 1:
             raise UsageError(
-                f"--record.noise_share must be above 0 and at most 1, got {self.noise_share:g}"
+                f"--record.noise_share must be above 0 and at most 1, got {self.noise_share:g}",
+                code="flag.out-of-range",
             )
         for number in self.noise_dims or ():
             at_least("record.noise_dims", number, 0)
         if not self.noise and (self.noise_share != 1 or self.noise_dims is not None):
-            raise UsageError("--record.noise_share and .noise_dims need --record.noise=S")
+            raise UsageError(
+                "--record.noise_share and .noise_dims need --record.noise=S", code="flag.missing"
+            )
 
 
 @dataclass

@@ -44,7 +44,9 @@ def _read_secret(config: Any, field: dataclasses.Field[Any], section: str) -> No
     if variable and os.environ.get(variable):
         found[f"the variable {variable}"] = os.environ[variable]
     if len(set(found.values())) > 1:
-        raise UsageError(f"{' and '.join(found)} give different keys: keep one of them")
+        raise UsageError(
+            f"{' and '.join(found)} give different keys: keep one of them", code="secret.conflict"
+        )
     if found and given is None:
         setattr(config, field.name, next(iter(found.values())))
 
@@ -54,9 +56,13 @@ def _content(path: Path, flag: str) -> str:
     try:
         text = read_regular_file(path, _MOST_BYTES).decode("ascii").strip()
     except OSError as error:
-        raise UsageError(f"{flag}={path} cannot be read: {error.strerror}") from None
+        raise UsageError(
+            f"{flag}={path} cannot be read: {error.strerror}", code="secret.unreadable"
+        ) from None
     except UnicodeDecodeError:
-        raise UsageError(f"{flag}={path} holds characters that no key has") from None
+        raise UsageError(
+            f"{flag}={path} holds characters that no key has", code="secret.invalid"
+        ) from None
     if not text or len(text.split()) > 1:
-        raise UsageError(f"{flag}={path} must hold one key and nothing else")
+        raise UsageError(f"{flag}={path} must hold one key and nothing else", code="secret.invalid")
     return text

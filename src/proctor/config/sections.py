@@ -78,9 +78,15 @@ class RolloutConfig:
         between("eval.batch_size", self.batch_size, 0, _MOST_WORKERS)
         between("eval.max_retries", self.max_retries, 0, 1000)
         if not self.watchdog_s > 0:
-            raise UsageError(f"--eval.watchdog_s must be above 0, got {self.watchdog_s:g}")
+            raise UsageError(
+                f"--eval.watchdog_s must be above 0, got {self.watchdog_s:g}",
+                code="flag.out-of-range",
+            )
         if self.watchdog_s > 1e6:
-            raise UsageError(f"--eval.watchdog_s must be at most 1e6, got {self.watchdog_s:g}")
+            raise UsageError(
+                f"--eval.watchdog_s must be at most 1e6, got {self.watchdog_s:g}",
+                code="flag.out-of-range",
+            )
 
 
 @dataclass
@@ -144,10 +150,13 @@ class EvalSettings(RolloutConfig):
             if not 0 <= index < self.n_episodes:
                 raise UsageError(
                     f"--eval.episodes: there is no episode {index} (--eval.n_episodes is "
-                    f"{self.n_episodes}: choose 0-{self.n_episodes - 1})"
+                    f"{self.n_episodes}: choose 0-{self.n_episodes - 1})",
+                    code="flag.out-of-range",
                 )
         if self.episodes == []:
-            raise UsageError("--eval.episodes is empty; leave it out to run every episode")
+            raise UsageError(
+                "--eval.episodes is empty; leave it out to run every episode", code="flag.empty"
+            )
         super().validate()
 
 
@@ -212,4 +221,7 @@ class VideoSettings:
             if value is not None:
                 between(f"video.{name}", value, least, most)
         if self.fps is not None and not 0.1 <= self.fps <= 1000:
-            raise UsageError(f"--video.fps must be between 0.1 and 1000, got {self.fps:g}")
+            raise UsageError(
+                f"--video.fps must be between 0.1 and 1000, got {self.fps:g}",
+                code="flag.out-of-range",
+            )

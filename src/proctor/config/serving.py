@@ -139,42 +139,52 @@ class ServeConfig(Config):
         for name in self.protocol:
             if name not in _NAMES:
                 choice = did_you_mean(name, _NAMES) or f" (choose from {', '.join(_NAMES)})"
-                raise UsageError(f"--protocol: unknown protocol {name!r}{choice}")
+                raise UsageError(
+                    f"--protocol: unknown protocol {name!r}{choice}", code="flag.invalid-value"
+                )
         if not self.protocol or len(set(self.protocol)) < len(self.protocol):
-            raise UsageError(f"--protocol={','.join(self.protocol)} names none, or one twice")
+            raise UsageError(
+                f"--protocol={','.join(self.protocol)} names none, or one twice",
+                code="flag.invalid-value",
+            )
         if self.port is not None:
             if len(self.port) != len(self.protocol):
                 raise UsageError(
-                    f"--port: {len(self.protocol)} protocols take as many ports, got {self.port}"
+                    f"--port: {len(self.protocol)} protocols take as many ports, got {self.port}",
+                    code="flag.conflict",
                 )
             for port in self.port:
                 between("port", port, 0, 65535)
         if self.state_parts and "groot" not in self.protocol:
-            raise UsageError("--state_parts is for --protocol=groot")
+            raise UsageError("--state_parts is for --protocol=groot", code="flag.not-applicable")
         between("max_batch", self.max_batch, 1, 4096)
         between("max_connections", self.max_connections, 1, 10_000)
         between("max_message_mb", self.max_message_mb, 1, 1024)
         between("seed", self.seed, 0, MOST_SEED)
         if not 0.1 <= self.idle_s <= 1e6:
-            raise UsageError(f"--idle_s must be 0.1 to 1e6, got {self.idle_s:g}")
+            raise UsageError(
+                f"--idle_s must be 0.1 to 1e6, got {self.idle_s:g}", code="flag.out-of-range"
+            )
         self._validate_reach()
 
     def _validate_reach(self) -> None:
         """Refuse to be heard of by others without a key, encryption, or the user's word."""
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise UsageError("--tls_cert and --tls_key come together")
+            raise UsageError("--tls_cert and --tls_key come together", code="flag.missing")
         if self.api_key is not None and not is_printable_ascii(self.api_key):
-            raise UsageError("--api_key holds characters that no header may")
+            raise UsageError("--api_key holds characters that no header may", code="secret.invalid")
         if self.is_here or self.trust:
             return
         plain = [name for name in self.protocol if name in ("groot", "lerobot")]
         if plain:
             raise UsageError(
                 f"--protocol={plain[0]} is not encrypted: serve it on this machine only, or say "
-                "that everyone in the network may use it with --trust"
+                "that everyone in the network may use it with --trust",
+                code="serve.not-encrypted",
             )
         if self.tls_cert is None:
             raise UsageError(
                 f"--host={self.host} is seen by others: add --tls_cert and --tls_key, or say that "
-                "the network is trusted with --trust"
+                "the network is trusted with --trust",
+                code="serve.not-encrypted",
             )

@@ -141,10 +141,14 @@ class TrainConfig(Config):
             UsageError: naming the flag.
         """
         if not self.dataset.repo_id and self.dataset.root is None:
-            raise UsageError("--dataset.repo_id is missing (or --dataset.root=FOLDER)")
+            raise UsageError(
+                "--dataset.repo_id is missing (or --dataset.root=FOLDER)", code="flag.missing"
+            )
         for name, value in flatten(self.as_dict()).items():
             if isinstance(value, float) and not math.isfinite(value):  # no file could hold it
-                raise UsageError(f"--{name} must be a finite number, got {value:g}")
+                raise UsageError(
+                    f"--{name} must be a finite number, got {value:g}", code="flag.out-of-range"
+                )
         between("seed", self.seed, 0, MOST_SEED)
         between("steps", self.steps, 1, _MOST_STEPS)
         between("batch_size", self.batch_size, 1, _MOST_BATCH)
@@ -162,7 +166,10 @@ class TrainConfig(Config):
         self._validate_adapter()
         if self.env is not None:
             if not self.save_checkpoint:
-                raise UsageError("--env plays checkpoints; leave out --save_checkpoint=false")
+                raise UsageError(
+                    "--env plays checkpoints; leave out --save_checkpoint=false",
+                    code="flag.conflict",
+                )
             played = EvalConfig(PolicyConfig(), self.env, self.eval, video=self.video)
             played.validate()  # what evaluations would be refused for, after hours of training
 
@@ -173,12 +180,19 @@ class TrainConfig(Config):
         if not isinstance(self.policy, PretrainedConfig):
             raise UsageError(
                 "--peft.* adapts a trained policy: give it as --policy.path=DIR, without a "
-                "--policy.type"
+                "--policy.type",
+                code="flag.conflict",
             )
         if self.ema.enable:
-            raise UsageError("--ema.enable is for weights, and --peft.* leaves these as they are")
+            raise UsageError(
+                "--ema.enable is for weights, and --peft.* leaves these as they are",
+                code="flag.conflict",
+            )
         if self.parallelism.dp_shard > 1 or self.accelerator.compile.enabled:
-            raise UsageError("--peft.* is not for --parallelism.dp_shard or --accelerator.compile")
+            raise UsageError(
+                "--peft.* is not for --parallelism.dp_shard or --accelerator.compile",
+                code="flag.conflict",
+            )
 
     def _validate_keeping(self) -> None:
         if self.keep_last is not None:
@@ -187,14 +201,20 @@ class TrainConfig(Config):
             return
         at_least("keep_best", self.keep_best, 1)
         if self.keep_last is None:
-            raise UsageError("--keep_best is for --keep_last=N; without it all are kept")
+            raise UsageError(
+                "--keep_best is for --keep_last=N; without it all are kept", code="flag.missing"
+            )
         if not self.plays and not self.eval_steps:
-            raise UsageError("--keep_best needs --env or --eval_steps to tell which is the best")
+            raise UsageError(
+                "--keep_best needs --env or --eval_steps to tell which is the best",
+                code="flag.missing",
+            )
         meet = 0 if self.plays else math.lcm(self.eval_steps, self.save_freq)
         if meet > self.steps and self.steps % self.eval_steps:
             raise UsageError(
                 f"--keep_best: no checkpoint has a held-out loss: --eval_steps={self.eval_steps} "
-                f"and --save_freq={self.save_freq} meet at step {meet}, and --steps={self.steps}"
+                f"and --save_freq={self.save_freq} meet at step {meet}, and --steps={self.steps}",
+                code="flag.conflict",
             )
 
     def _validate_dataset(self) -> None:
@@ -204,22 +224,36 @@ class TrainConfig(Config):
         sides = given.image_size
         if sides is not None and not (len(sides) == 2 and all(8 <= n <= 4096 for n in sides)):
             raise UsageError(
-                f"--dataset.image_size is {sides} (give [height,width], 8 to 4096 pixels each)"
+                f"--dataset.image_size is {sides} (give [height,width], 8 to 4096 pixels each)",
+                code="flag.out-of-range",
             )
         if not 0 <= given.eval_split < 1:
             raise UsageError(
-                f"--dataset.eval_split must be from 0 to below 1, got {given.eval_split:g}"
+                f"--dataset.eval_split must be from 0 to below 1, got {given.eval_split:g}",
+                code="flag.out-of-range",
             )
         if self.eval_steps and not given.eval_split:
-            raise UsageError("--eval_steps needs held-out episodes: add --dataset.eval_split=0.1")
+            raise UsageError(
+                "--eval_steps needs held-out episodes: add --dataset.eval_split=0.1",
+                code="flag.missing",
+            )
         if given.episodes is not None and given.exclude_episodes is not None:
-            raise UsageError("--dataset.episodes or --dataset.exclude_episodes: give one of them")
+            raise UsageError(
+                "--dataset.episodes or --dataset.exclude_episodes: give one of them",
+                code="flag.conflict",
+            )
         if given.streaming and given.cache is not CacheKind.OFF:
-            raise UsageError("--dataset.streaming keeps nothing: leave out --dataset.cache")
+            raise UsageError(
+                "--dataset.streaming keeps nothing: leave out --dataset.cache", code="flag.conflict"
+            )
         if given.streaming and given.balance_tasks:
-            raise UsageError("--dataset.balance_tasks needs all frames, a stream has some")
+            raise UsageError(
+                "--dataset.balance_tasks needs all frames, a stream has some", code="flag.conflict"
+            )
         if not self.tolerance_s > 0:
-            raise UsageError(f"--tolerance_s must be above 0, got {self.tolerance_s:g}")
+            raise UsageError(
+                f"--tolerance_s must be above 0, got {self.tolerance_s:g}", code="flag.out-of-range"
+            )
 
     def _validate_accumulation(self) -> None:
         n = self.accumulation
@@ -229,7 +263,8 @@ class TrainConfig(Config):
             if getattr(self, name) % n:  # a checkpoint holds no half-collected gradient
                 raise UsageError(
                     f"--{name} must be a multiple of {n}, the batches of one update "
-                    f"(--accelerator.gradient_accumulation.steps), got {getattr(self, name)}"
+                    f"(--accelerator.gradient_accumulation.steps), got {getattr(self, name)}",
+                    code="flag.out-of-range",
                 )
 
     def _validate_parallelism(self) -> None:
@@ -237,4 +272,7 @@ class TrainConfig(Config):
             at_least(f"parallelism.{name}", getattr(self.parallelism, name), 1)
         self.accelerator.compile.validate()
         if self.accelerator.compile.enabled and self.parallelism.dp_shard > 1:
-            raise UsageError("--accelerator.compile.enabled is not for --parallelism.dp_shard")
+            raise UsageError(
+                "--accelerator.compile.enabled is not for --parallelism.dp_shard",
+                code="flag.conflict",
+            )

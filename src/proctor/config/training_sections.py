@@ -109,7 +109,8 @@ class CompileSettings:
             if getattr(self, name) not in values:
                 told = ", ".join(str(value) for value in values if value)
                 raise UsageError(
-                    f"--accelerator.compile.{name} is {getattr(self, name)!r} (choose {told})"
+                    f"--accelerator.compile.{name} is {getattr(self, name)!r} (choose {told})",
+                    code="flag.invalid-value",
                 )
 
 
@@ -176,9 +177,14 @@ class EmaSettings:
         shares = {"decay": self.decay, "min_decay": self.min_decay, "max_decay": self.max_decay}
         for name, value in shares.items():
             if value is not None and not 0 <= value < 1:
-                raise UsageError(f"--ema.{name} must be from 0 to below 1, got {value:g}")
+                raise UsageError(
+                    f"--ema.{name} must be from 0 to below 1, got {value:g}",
+                    code="flag.out-of-range",
+                )
         if self.inv_gamma <= 0 or self.power <= 0:
-            raise UsageError("--ema.inv_gamma and --ema.power must be above 0")
+            raise UsageError(
+                "--ema.inv_gamma and --ema.power must be above 0", code="flag.out-of-range"
+            )
 
 
 class StartMethod(Enum):

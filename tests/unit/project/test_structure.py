@@ -9,6 +9,10 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
+from proctor import plugins
+
 ROOT = Path(__file__).parents[3]
 CALLED_BY_OTHERS = {
     "close_extras", "verify_request", "do_HEAD", "log_message", "get_obs",
@@ -107,6 +111,42 @@ def test_there_is_no_import_cycle() -> None:
     graph = {module: imports(module) for module in modules() if module != FACE}
     assert sum(map(len, graph.values())) > 500  # it does see imports
     assert circle(graph) == []
+
+
+ALLOWED = {("language_act", "act"), ("pi05", "pi0"), ("pi0_fast", "pi0")}
+"""Policy families that build on another one."""
+
+
+def plugin_packages(kind: str) -> set[str]:
+    """The packages of the built-in benchmarks or policies, of which a plug-in may be one module."""
+    place = f"proctor.{kind}."
+    built_in = plugins.BUILT_IN[kind].values()
+    return {place + path.removeprefix(place).partition(":")[0].split(".")[0] for path in built_in}
+
+
+def reached(start: str) -> set[str]:
+    """The modules that those of a package import, directly or through others."""
+    todo = [module for module in modules() if f"{module}.".startswith(f"{start}.")]
+    found: set[str] = set(todo)
+    while todo:
+        new = imports(todo.pop()) - found
+        found |= new
+        todo += new
+    return found
+
+
+@pytest.mark.parametrize("kind", ["benchmarks", "policies"])
+def test_benchmarks_and_policy_families_do_not_import_each_other(kind: str) -> None:
+    shared = {"proctor.policies.lerobot", "proctor.policies.remote"}
+    packages = plugin_packages(kind) - shared
+    assert len(packages) > 5
+    broken = {
+        (package.rpartition(".")[2], other.rpartition(".")[2])
+        for package in packages
+        for other in packages - {package}
+        if any(f"{module}.".startswith(f"{other}.") for module in reached(package))
+    }
+    assert broken - ALLOWED == set()
 
 
 def test_an_import_cycle_would_be_found() -> None:
