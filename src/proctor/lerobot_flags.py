@@ -1,4 +1,4 @@
-"""Flags of LeRobot's that are no flags here: taken where they ask for what is done anyway."""
+"""Flags that only LeRobot has: accepted where their value matches what Proctor does anyway."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _LEFT_ALONE = ("none", "null")
 
 @dataclass(frozen=True)
 class LerobotFlag:
-    """A flag of LeRobot's: the values that ask for nothing we do not do, and why no other."""
+    """A flag of LeRobot: the values that are accepted, and the reason."""
 
     values: tuple[Any, ...] | None
-    """LeRobot's default first; None: whatever it is, it changes nothing."""
+    """LeRobot's default first. None: every value is accepted, and none has an effect."""
     reason: str
-    """Why it changes nothing, and what to use where it is to change something."""
+    """Why the flag has no effect, and what to use instead."""
 
 
 def refuse_unsupported(name: str, value: Any, foreign: Mapping[str, LerobotFlag]) -> None:
-    """Refuse a value that asks for what we do not do.
+    """Refuse a value that is not accepted.
 
     Raises:
         UsageError: with the reason.
@@ -37,12 +37,12 @@ def refuse_unsupported(name: str, value: Any, foreign: Mapping[str, LerobotFlag]
 def split_lerobot_flags(
     values: Mapping[str, Any], foreign: Mapping[str, LerobotFlag]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return what is not ``foreign``, and for what is a note for every reason.
+    """Return the values without ``foreign`` flags, and one note per reason on those.
 
-    What is null was left alone, and is not worth a word.
+    A null value gets no note: LeRobot's files hold every flag.
 
     Raises:
-        UsageError: one asks for what we do not do, with the reason.
+        UsageError: a value is not accepted, with the reason.
     """
     kept: dict[str, Any] = {}
     idle: dict[str, list[str]] = {}
@@ -56,5 +56,5 @@ def split_lerobot_flags(
 
 
 def unused_note(names: Sequence[str], reason: str) -> str:
-    """Return the line that says why flags change nothing."""
+    """Return the note that explains why flags have no effect."""
     return f"{', '.join(names)} change{'s' * (len(names) == 1)} nothing here: {reason}"

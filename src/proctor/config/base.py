@@ -161,7 +161,7 @@ class RunConfig(Config):
 
     @property
     def played_policy(self) -> PolicyConfig:
-        """The policy config with the --eval.* settings that affect inference: padding and latency."""
+        """The policy config with the padding and latency that --eval.* sets."""
         pad_to, latency = self.policy.pad_to, self.eval.latency
         if self.eval.strict and pad_to is None:
             pad_to = STRICT_BATCH

@@ -1,4 +1,4 @@
-"""What one evaluation is asked to do."""
+"""Config of ``proctor eval``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from proctor.stats.stopping import parse_stop_rule
 
 @dataclass
 class EvalConfig(RunConfig):
-    """One evaluation: also which run it is compared with, and who may watch."""
+    """Config of an evaluation: a run, with videos, a reference run, recording and a live page."""
 
     foreign: ClassVar[Mapping[str, LerobotFlag]] = {**RunConfig.foreign, **OF_EVALUATIONS}
     first: ClassVar[str] = (
@@ -36,49 +36,54 @@ class EvalConfig(RunConfig):
     wandb: WandbConfig = field(default_factory=WandbConfig, metadata=PRESENTATION)
     job_name: str | None = field(
         default=None,
-        metadata={"help": "stands for ENV_POLICY in the name of the default folder"} | PRESENTATION,
+        metadata={"help": "name in the default run folder (default: ENV_POLICY)"} | PRESENTATION,
     )
     against: Path | None = field(
         default=None,
         metadata={
-            "help": "a run to compare with: runs its episodes (its --env, --seed and "
-            "--eval.n_episodes unless given) and stops once better or worse is shown"
+            "help": "run folder to compare with: uses its --env, --seed and --eval.n_episodes "
+            "unless given, and stops as soon as the policy is shown to be better or worse"
         }
         | PRESENTATION,
     )
     alpha: float = field(
-        default=0.05, metadata={"help": "level of the test of --against"} | PRESENTATION
+        default=0.05,
+        metadata={"help": "significance level of the test of --against"} | PRESENTATION,
     )
 
     record: Path | None = field(
         default=None,
-        metadata={"help": "a folder to keep all episodes in, as a LeRobot dataset"} | PRESENTATION,
+        metadata={
+            "help": "record all episodes as a LeRobot dataset in this folder (default: do not)"
+        }
+        | PRESENTATION,
     )
     record_images: bool = field(
         default=True,
-        metadata={"help": "false: --record keeps numbers only, and renders nothing for it"}
+        metadata={"help": "false: --record omits camera images, and renders none for it"}
         | PRESENTATION,
     )
     live: bool = field(
         default=False,
-        metadata={"help": "serve the report page while the run goes on"} | PRESENTATION,
+        metadata={"help": "serve the report page during the run"} | PRESENTATION,
     )
     live_host: str = field(
         default="127.0.0.1",
-        metadata={"help": "address to serve it on; other than this machine's own needs a token"}
+        metadata={"help": "address that --live serves on; other machines need the printed token"}
         | PRESENTATION,
     )
     live_port: int = field(
-        default=8642, metadata={"help": "port to serve it on; 0: any free one"} | PRESENTATION
+        default=8642,
+        metadata={"help": "TCP port that --live serves on; 0: any free port"} | PRESENTATION,
     )
 
     @property
     def may_stop(self) -> bool:
-        """Whether the run may end before every planned episode has."""
+        """Whether the run may stop before all planned episodes are run."""
         return self.against is not None or parse_stop_rule(self.eval.stop_when) is not None
 
     def validate(self) -> None:
-        """Refuse values that make no sense.
+        """Refuse invalid values.
 
         Raises:
             UsageError: naming the flag.

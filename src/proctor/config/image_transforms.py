@@ -1,4 +1,4 @@
-"""Which pictures are changed at random while training, and how: LeRobot's settings."""
+"""Image augmentation settings, as in LeRobot."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KINDS = {
     "SharpnessJitter": ("sharpness",),
     "RandomAffine": ("degrees", "translate"),
 }
-"""LeRobot's names of transforms, and what each takes; of a ColorJitter, one at a time."""
+"""LeRobot's transforms and their parameters; a ColorJitter takes one of its four."""
 
 
 def _defaults() -> dict[str, dict[str, Any]]:
@@ -28,40 +28,45 @@ def _defaults() -> dict[str, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Transform:
-    """One way to change a picture."""
+    """One image transform."""
 
     name: str
     """brightness, contrast, saturation, hue, sharpness or affine."""
     weight: float
     low: float
-    """The factor's range; of an affine transform, its angle's in degrees."""
+    """Lower end of the factor; of an affine transform, of the angle in degrees."""
     high: float
     translate: tuple[float, float] = (0.0, 0.0)
-    """Of an affine transform: how far at most, in shares of width and height."""
+    """Largest translation of an affine transform, as shares of width and height."""
 
 
 @dataclass
 class ImageTransformSettings:
-    """Whether and how pictures are changed at random."""
+    """Image augmentation (--dataset.image_transforms.*)."""
 
-    enable: bool = field(default=False, metadata={"help": "change pictures at random"})
-    max_num_transforms: int = field(default=3, metadata={"help": "transforms of each picture"})
-    random_order: bool = field(default=False, metadata={"help": "in any order, not as listed"})
+    enable: bool = field(default=False, metadata={"help": "enable image augmentation"})
+    max_num_transforms: int = field(
+        default=3, metadata={"help": "most transforms applied to one image"}
+    )
+    random_order: bool = field(
+        default=False,
+        metadata={"help": "apply transforms in random order instead of the listed one"},
+    )
     tfs: dict[str, Any] = field(
         default_factory=_defaults,
-        metadata={"help": "what there is to choose from, as {name: {weight, type, kwargs}}"},
+        metadata={"help": "available transforms, as {name: {weight, type, kwargs}}"},
     )
 
     def transforms(self) -> list[Transform]:
-        """Return what there is to choose from, in the order listed.
+        """Return the available transforms in the listed order.
 
         Raises:
-            UsageError: naming what is none.
+            UsageError: naming the invalid transform.
         """
         return [_transform(name, told) for name, told in self.tfs.items()]
 
     def validate(self) -> None:
-        """Refuse settings that make no sense.
+        """Refuse invalid settings.
 
         Raises:
             UsageError: naming the flag.
@@ -81,7 +86,7 @@ def _transform(name: str, told: Any) -> Transform:
     where = f"--dataset.image_transforms.tfs: {name}"
     if not isinstance(told, dict) or told.get("type") not in KINDS:
         raise UsageError(
-            f"{where} has no type that we have ({', '.join(KINDS)})", code="flag.invalid-value"
+            f"{where} has no known type (choose {', '.join(KINDS)})", code="flag.invalid-value"
         )
     given = dict(told.get("kwargs") or {})
     weight = told.get("weight", 1.0)
@@ -103,7 +108,7 @@ def _transform(name: str, told: Any) -> Transform:
         (low, high), translate = _range(f"{where}: {what}", given.pop(what), ends), (0.0, 0.0)
     if given:
         raise UsageError(
-            f"{where}: {next(iter(given))} is not among what we have ({known})",
+            f"{where}: {next(iter(given))} is not a parameter of it (choose {known})",
             code="flag.invalid-value",
         )
     return Transform(what, float(weight), low, high, translate)

@@ -1,14 +1,14 @@
-"""LeRobot's evaluation flags that are no flags here, beside those that a benchmark knows itself.
+"""LeRobot's evaluation flags that Proctor lacks; benchmarks list their own.
 
-Each is taken with a note that says why it changes nothing, or refused with what to use instead.
-``tests/unit/config/test_lerobot_flags.py`` holds all that LeRobot 0.6.1 has.
+Each is accepted with a note that explains why it has no effect, or refused with an alternative.
+``tests/unit/config/test_lerobot_flags.py`` covers all flags of LeRobot 0.6.1.
 """
 
 from __future__ import annotations
 
 from proctor.lerobot_flags import LerobotFlag
 
-OF_TRAINING = LerobotFlag(None, "how the policy is trained")
+OF_TRAINING = LerobotFlag(None, "it affects training only")
 _UPLOADS = LerobotFlag(None, "an evaluation uploads nothing")
 _RECORDING = "--record=DIR keeps all episodes as a LeRobot dataset"
 _PUSHING = f"{_RECORDING}, and `proctor data push` uploads it"
@@ -16,14 +16,16 @@ _OFFERED = "the benchmark says what it offers; --rename_map={theirs: ours} chang
 _CODE = "name the code itself: --{}.type=package.module:PLUGIN"
 
 OF_ENVIRONMENTS = {
-    "env.render_mode": LerobotFlag(("rgb_array", None), "worlds are drawn where somebody looks"),
-    "env.disable_env_checker": LerobotFlag(None, "gymnasium's checker runs in no evaluation"),
+    "env.render_mode": LerobotFlag(
+        ("rgb_array", None), "frames are rendered only where they are used"
+    ),
+    "env.disable_env_checker": LerobotFlag(None, "gymnasium's checker never runs"),
     "env.trust_remote_code": LerobotFlag(None, "only --env.type=hub runs code from the Hub"),
     "env.features": LerobotFlag((), _OFFERED),
     "env.features_map": LerobotFlag((), _OFFERED),
     "env.discover_packages_path": LerobotFlag((), _CODE.format("env")),
 }
-"""For benchmarks that have no flag of the name."""
+"""For benchmarks without a flag of that name."""
 OF_POLICIES = {
     "policy.push_to_hub": _UPLOADS,
     "policy.repo_id": _UPLOADS,
@@ -40,15 +42,15 @@ OF_POLICIES = {
     "policy.compile_model": LerobotFlag((False,), "--policy.compile compiles the network"),
     "policy.compile_mode": LerobotFlag(None, "--policy.compile compiles in torch's own mode"),
     "policy.gradient_checkpointing": OF_TRAINING,
-    "policy.empty_cameras": LerobotFlag(None, "a camera that is not there is not looked at"),
-    "policy.action_feature_names": LerobotFlag(None, "a checkpoint's steps name its joints"),
+    "policy.empty_cameras": LerobotFlag(None, "missing cameras are not inputs"),
+    "policy.action_feature_names": LerobotFlag(None, "a checkpoint's processors name its joints"),
     "policy.use_delta_joint_actions_aloha": LerobotFlag(
-        (False,), "LeRobot has no such actions either"
+        (False,), "LeRobot does not implement it either"
     ),
-    "policy.add_image_special_tokens": LerobotFlag((False,), "pictures have no tokens around them"),
-    "policy.prefix_length": LerobotFlag((-1,), "what is seen and read is as long as it is"),
-    "policy.use_cache": LerobotFlag(None, "nothing is computed twice in any case"),
-    "policy.use_kv_cache": LerobotFlag(None, "nothing is computed twice in any case"),
+    "policy.add_image_special_tokens": LerobotFlag((False,), "images get no special tokens"),
+    "policy.prefix_length": LerobotFlag((-1,), "the prefix is never padded"),
+    "policy.use_cache": LerobotFlag(None, "the KV cache is always used"),
+    "policy.use_kv_cache": LerobotFlag(None, "the KV cache is always used"),
     "policy.input_features": LerobotFlag((), _OFFERED),
     "policy.output_features": LerobotFlag((), _OFFERED),
     "policy.discover_packages_path": LerobotFlag((), _CODE.format("policy")),
@@ -59,13 +61,13 @@ OF_EVALUATIONS = {
     "eval.recording_private": LerobotFlag((False,), _PUSHING),
 }
 RENAMED = {"policy.pretrained_revision": "policy.revision"}
-"""LeRobot's name to ours."""
+"""LeRobot's names of flags, and ours."""
 _PLUGIN = (
     "a gymnasium environment of it runs with --env.type=gym --env.id=PACKAGE:ID, and "
     "docs/adding_a_benchmark.md says how to add it"
 )
 ABSENT = {
-    "gym_manipulator": "robots are not driven here; gym_hil's worlds run with --env.type=gym "
+    "gym_manipulator": "real robots are not supported; gym_hil's run with --env.type=gym "
     "--env.id=gym_hil:ID",
     "isaaclab_arena": "use --env.type=hub --env.path=nvidia/isaaclab-arena-envs "
     "--trust_remote_code",
@@ -75,4 +77,4 @@ ABSENT = {
     "robotwin": _PLUGIN,
     "vlabench": _PLUGIN,
 }
-"""LeRobot's benchmarks that are not there, with what to use."""
+"""Benchmarks of LeRobot that Proctor lacks, with what to use instead."""

@@ -1,7 +1,7 @@
-"""LeRobot's train_config.json: read as our settings, and written so that LeRobot reads it.
+"""LeRobot's train_config.json: read as settings, and written so that LeRobot can read it.
 
-LeRobot has flags that we do not: they are taken where they ask for what we do anyway, and refused
-with a reason where they ask for anything else.
+Flags that only LeRobot has are accepted where their value asks for what Proctor does anyway, and
+refused with a reason otherwise.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from proctor.policies.lerobot.config import CheckpointConfig, encode_config
 NEWEST_LEROBOT = "0.6"
 
 
-_DDP = "processes work together as LeRobot's do by default"
-_FSDP = "blocks are gathered one by one, as they compute, and let go"
+_DDP = "DDP uses LeRobot's defaults"
+_FSDP = "FSDP gathers blocks one by one and reshards them after the forward pass"
 _PLACEHOLDER = "LeRobot does nothing with it either"
 FOREIGN: dict[str, LerobotFlag] = {
     "dataset.repo_type": LerobotFlag(("dataset",), "buckets are not read"),
     "dataset.video_backend": LerobotFlag(
-        ("pyav", "torchcodec", None), "PyAV decodes, with the same pictures"
+        ("pyav", "torchcodec", None), "PyAV decodes the same pixels"
     ),
-    "dataset.return_uint8": LerobotFlag((False, True), "pictures are decoded to uint8 always"),
-    "dataset.depth_output_unit": LerobotFlag(("mm", "m"), "no policy here looks at depth"),
+    "dataset.return_uint8": LerobotFlag((False, True), "images are always decoded to uint8"),
+    "dataset.depth_output_unit": LerobotFlag(("mm", "m"), "no policy uses depth"),
     "reward_model": LerobotFlag((None,), "only policies are trained"),
-    "persistent_workers": LerobotFlag((True,), "loader processes live as long as the run"),
+    "persistent_workers": LerobotFlag((True,), "data loader processes live as long as the run"),
     "checkpoint_format": LerobotFlag(("safetensors",), "checkpoints are safetensors"),
     "parallelism.context_parallel.ring_degree": LerobotFlag((1,), _PLACEHOLDER),
     "parallelism.context_parallel.ulysses_degree": LerobotFlag((1,), _PLACEHOLDER),
@@ -57,7 +57,7 @@ FOREIGN: dict[str, LerobotFlag] = {
     "save_checkpoint_to_hub": LerobotFlag(
         (False,), "nothing is uploaded while training; at its end --policy.push_to_hub does"
     ),
-    "sample_weighting": LerobotFlag((None,), "every frame counts alike"),
+    "sample_weighting": LerobotFlag((None,), "all frames have the same weight"),
     "checkpoint_path": LerobotFlag((None,), "--policy.path says where to begin"),
     "policy.use_amp": LerobotFlag((False,), "use --accelerator.mixed_precision=bf16"),
     "policy.use_peft": LerobotFlag(
@@ -67,7 +67,9 @@ FOREIGN: dict[str, LerobotFlag] = {
 """By dotted name."""
 _OF_FAMILIES = {
     "policy.dtype": LerobotFlag(("float32",), "use --accelerator.mixed_precision=bf16"),
-    "policy.gradient_checkpointing": LerobotFlag((False,), "this policy keeps what it computes"),
+    "policy.gradient_checkpointing": LerobotFlag(
+        (False,), "this policy has no gradient checkpointing"
+    ),
     **{
         f"policy.{name}": OF_POLICIES[f"policy.{name}"]
         for name in (
@@ -81,15 +83,15 @@ _OF_FAMILIES = {
         )
     },
 }
-"""Of policies whose config has the field, and whose training does not ask for it."""
+"""Fields of policy configs that some families ignore in training."""
 _OF_NEW = dict.fromkeys(
     ("policy.load_clip_weights", "policy.load_vlm_weights", "policy.pretrained_backbone_weights"),
-    LerobotFlag(None, "a checkpoint has all its weights; a new policy (--policy.type) begins so"),
+    LerobotFlag(None, "a checkpoint has all its weights; use it with a new policy (--policy.type)"),
 )
-"""What a new policy begins with, and one from a checkpoint does not."""
+"""Initial weights of a new policy, which a checkpoint replaces."""
 _NO_FP16 = (
-    "in fp16 small gradients are 0 unless the loss is scaled up, and updates are skipped where "
-    "that was too much; use bf16, which has float32's range and needs neither, or no"
+    "fp16 needs loss scaling, which skips updates on overflow; use bf16, which has the range of "
+    "float32, or no"
 )
 IDLE = (
     "job.",
@@ -102,23 +104,23 @@ IDLE = (
     "policy.pretrained_path",
     "policy.pretrained_revision",
 )
-"""Names, or what they begin with, that say nothing of how a policy is trained; what it looks at
-is the dataset's to say, and where it is uploaded training/publishing.py's."""
+"""Names, or prefixes of names, without effect on training. The dataset defines the policy's
+features, and training/publishing.py handles uploads."""
 MAPS = ("rename_map", "dataset.image_transforms.tfs", "optimizer.optimizer_groups")
 """Settings that are maps, not sections. So is every map below ``policy``: its fields are flat."""
 _COMPILED = {
     "policy.compile_model": "accelerator.compile.enabled",
     "policy.compile_mode": "accelerator.compile.mode",
 }
-"""What LeRobot asks some policies: the same for all of them, here."""
+"""Per-policy flags of LeRobot, and the common flag here."""
 OLD_NAMES = {"eval_freq": "env_eval_freq"}
 
 
 def drop_lerobot_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings, nested or flat, without what LeRobot alone has.
+    """Return settings, nested or flat, without those that only LeRobot has.
 
     Raises:
-        UsageError: one asks for what we do not do, with the reason.
+        UsageError: a value is not supported, with the reason.
     """
     kept: dict[str, Any] = {}
     compiled: dict[str, Any] = {}
@@ -134,7 +136,7 @@ def drop_lerobot_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
             compiled[_COMPILED[name]] = value
         elif name in foreign:
             refuse_unsupported(name, value, foreign)
-        elif (section := name.partition(".")[0]) in foreign:  # a field of what is not there
+        elif (section := name.partition(".")[0]) in foreign:  # a field of an unsupported section
             refuse_unsupported(section, value, foreign)
         elif not name.startswith(IDLE) and not _is_empty_section(name, value):
             kept[name] = value
@@ -144,7 +146,7 @@ def drop_lerobot_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_family(given: Mapping[str, Any]) -> dict[str, LerobotFlag]:
-    """Return which fields of LeRobot's config of a new policy are no flags of its training."""
+    """Return the fields of a new policy's config that its training ignores."""
     kind, asked = given.get("policy.type"), _OF_FAMILIES.keys() & given.keys()
     if not asked or not isinstance(kind, str) or given.get("policy.path") is not None:
         return {}
@@ -154,10 +156,10 @@ def _of_family(given: Mapping[str, Any]) -> dict[str, LerobotFlag]:
 def checkpoint_overrides(
     overrides: Mapping[str, Any], config_class: type[CheckpointConfig]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return the fields of a checkpoint's config that a training changes, and notes on the others.
+    """Return the fields of a checkpoint's config that a training overrides, and notes on others.
 
     Raises:
-        UsageError: one asks for what we do not do, with the reason.
+        UsageError: a value is not supported, with the reason.
     """
     asked = {f"policy.{name}": value for name, value in overrides.items()}
     own = {f"policy.{f.name}" for f in fields(config_class)}
@@ -167,7 +169,7 @@ def checkpoint_overrides(
 
 
 def _no_flags(config_class: type[PolicyConfig]) -> dict[str, LerobotFlag]:
-    """Return which of LeRobot's fields of policies are no flags where this one is trained."""
+    """Return the fields that the training of this policy ignores."""
     known = fields(config_class)
     idle = {f"policy.{f.name}" for f in known if not is_flag(f.metadata, ConfigUse.TRAINING)}
     return {name: foreign for name, foreign in _OF_FAMILIES.items() if name in idle}
@@ -186,14 +188,16 @@ def lerobot_train_config(
 ) -> dict[str, Any]:
     """Return LeRobot's train_config.json; ``optimization`` has the optimizer and scheduler.
 
-    What older versions do not know, and refuse, is left out where it is as they do it. So is
-    ``env``: LeRobot's benchmarks have other fields under the same names.
+    Fields that older LeRobot versions refuse are omitted if they have those versions' behaviour.
+    ``env`` is always omitted: LeRobot's benchmarks have other fields under the same names.
     """
     told = config.as_dict()
     known = told["dataset"].items()
     our_own = ("inputs", "image_size")
     dataset = {k: v for k, v in known if k not in our_own and not k.startswith("cache")}
-    if not dataset["balance_tasks"]:  # LeRobot has no such order: it is to refuse a run that has
+    if not dataset[
+        "balance_tasks"
+    ]:  # LeRobot lacks this sampling: it must refuse a run that uses it
         del dataset["balance_tasks"]
     if dataset["exclude_episodes"] is None:
         del dataset["exclude_episodes"]

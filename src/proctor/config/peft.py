@@ -1,4 +1,4 @@
-"""Adapters: LeRobot's ``--peft.*``; small matrices are trained in place of a policy's weights."""
+"""Low-rank adapters (LoRA): LeRobot's ``--peft.*``."""
 
 from __future__ import annotations
 
@@ -18,49 +18,52 @@ _DEFAULT_RANK = 16
 
 @dataclass
 class PeftSettings:
-    """Which layers get an adapter, and of what size; all unset: the weights are trained."""
+    """Which layers get an adapter, and its size. If no field is set, all weights are trained."""
 
     target_modules: str | list[str] | None = field(
         default=None,
         metadata={
-            "help": "layers that get an adapter: ends of their names, as [linear1,linear2], "
-            "all-linear, or a regex of whole names (default: the family's own, if it has any)"
+            "help": "layers that get an adapter: name suffixes, as [linear1,linear2], "
+            "all-linear, or a regex of full names (default: those of the policy family)"
         },
     )
     full_training_modules: list[str] | None = field(
-        default=None, metadata={"help": "layers that are trained and saved whole, as [action_head]"}
+        default=None,
+        metadata={"help": "layers trained and saved in full, as [action_head]"},
     )
     method_type: str | None = field(
         default=None,
-        metadata={"help": f"kind of adapter (default, and only one: {ADAPTER_METHOD})"},
+        metadata={"help": f"kind of adapter (default, only choice: {ADAPTER_METHOD})"},
     )
     init_type: str | None = field(
         default=None,
-        metadata={"help": f"how it begins: {', '.join(ADAPTER_INITS)} (default: peft's own)"},
+        metadata={
+            "help": f"initialisation of the adapter: {', '.join(ADAPTER_INITS)} (default: peft's own)"
+        },
     )
-    r: int | None = field(default=None, metadata={"help": "its rank (default: 16)"})
+    r: int | None = field(default=None, metadata={"help": "rank of the adapter (default: 16)"})
     lora_alpha: int | None = field(
-        default=None, metadata={"help": "its strength, divided by the rank (default: 8)"}
+        default=None, metadata={"help": "scale of the adapter, divided by its rank (default: 8)"}
     )
 
     @property
     def active(self) -> bool:
-        """Whether an adapter is asked for."""
+        """Whether an adapter is trained."""
         return self != PeftSettings()
 
     @property
     def rank(self) -> int:
-        """The rank, said or not."""
+        """The rank, with the default resolved."""
         return _DEFAULT_RANK if self.r is None else self.r
 
     @property
     def targets(self) -> str | list[str] | None:
-        """The layers that get an adapter: a list of ends of names, or a regex of whole ones.
+        """The layers that get an adapter: a list of name suffixes, or a regex of full names.
 
-        None: those that the policy's family says.
+        None: the layers that the policy family defines.
 
         Raises:
-            UsageError: brackets that are no list of names.
+            UsageError: the brackets do not contain a list of names.
         """
         said = self.target_modules
         if isinstance(said, str) and is_flow_list(said):
@@ -79,7 +82,7 @@ class PeftSettings:
         return said
 
     def validate(self) -> None:
-        """Refuse what makes no adapter.
+        """Refuse settings that do not define an adapter.
 
         Raises:
             UsageError: naming the flag.

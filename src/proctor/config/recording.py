@@ -1,4 +1,4 @@
-"""What one recording of demonstrations is asked to do."""
+"""Config of ``proctor record``."""
 
 from __future__ import annotations
 
@@ -19,44 +19,49 @@ from proctor.system.hub import HUB_ID
 from proctor.types import MAX_EPISODES
 
 EXTRAS = ("environment_state", REWARD, SUCCESS)
-"""What --record.extra may name, in the order it is written in."""
+"""Choices of --record.extra, in the order in which they are written."""
 _TRIES_PER_EPISODE = 4
 _MOST_NOISE = 10.0
 
 
 @dataclass
 class RecordDatasetSettings:
-    """Where the dataset lies and how its pictures are kept."""
+    """Where the dataset is written, and how its images are stored."""
 
     repo_id: str | None = field(
-        default=None, metadata={"help": "its name, as on the Hub: USER/NAME"} | PRESENTATION
+        default=None,
+        metadata={"help": "id of the dataset, as on the Hub: USER/NAME"} | PRESENTATION,
     )
     root: Path | None = field(
         default=None,
-        metadata={"help": "its folder (default: $HF_LEROBOT_HOME/REPO_ID)"} | PRESENTATION,
+        metadata={"help": "folder of the dataset (default: $HF_LEROBOT_HOME/REPO_ID)"}
+        | PRESENTATION,
     )
     codec: str = field(
-        default="av1", metadata={"help": f"of its videos, one of {', '.join(CODECS)}"}
+        default="av1", metadata={"help": f"codec of the videos, one of {', '.join(CODECS)}"}
     )
     video: bool | None = field(
         default=None,
         metadata={
-            "help": "false: pictures lie in the tables, each a PNG to the bit, not in videos"
+            "help": "false: store images losslessly as PNG in the tables, not as videos (default: "
+            "videos)"
         },
     )
 
     def __post_init__(self) -> None:
-        self.video = False if self.video is False else None  # what is left alone defines nothing
+        self.video = (
+            False if self.video is False else None
+        )  # the default is not part of the fingerprint
 
     def validate(self) -> None:
-        """Refuse values that make no sense.
+        """Refuse invalid values.
 
         Raises:
             UsageError: naming the flag.
         """
         if self.repo_id is None and self.root is None:
             raise UsageError(
-                "say where to record to: --dataset.repo_id=USER/NAME or .root=DIR",
+                "no dataset to record to: give --dataset.repo_id=USER/NAME or --dataset.root=DIR",
                 code="flag.missing",
             )
         if self.root is not None and not self.root.absolute().name:
@@ -77,7 +82,7 @@ class RecordDatasetSettings:
 
     @property
     def folder(self) -> Path:
-        """Where the dataset lies."""
+        """The folder of the dataset."""
         if self.root is not None:
             return self.root.absolute()
         assert self.repo_id is not None
@@ -86,15 +91,15 @@ class RecordDatasetSettings:
 
 @dataclass
 class RecordSettings:
-    """What is recorded, of which episodes."""
+    """What is recorded, of which episodes (--record.*)."""
 
     n_episodes: int = field(
-        default=50, metadata={"help": "demonstrations to keep, per task"} | PRESENTATION
+        default=50, metadata={"help": "demonstrations to keep per task"} | PRESENTATION
     )
     max_attempts: int | None = field(
         default=None,
         metadata={
-            "help": "most episodes played per task to keep n_episodes of "
+            "help": "most episodes to run per task "
             f"(default: {_TRIES_PER_EPISODE} times n_episodes)"
         }
         | PRESENTATION,
@@ -102,69 +107,71 @@ class RecordSettings:
     keep: Keep | None = field(
         default=None,
         metadata={
-            "help": "episodes that succeed, or failures too (default: success; all with "
+            "help": "keep successful episodes only, or all (default: success; all with "
             "--record.label=expert)"
         },
     )
     label: ActionLabel | None = field(
         default=None,
         metadata={
-            "help": "what is recorded as the action: played (the policy's, the default), or "
-            "expert: what the benchmark's scripted expert would have done in that state"
+            "help": "action to record: played, the policy's own, or expert, the action of the "
+            "benchmark's scripted expert in that state, as in DAgger (default: played)"
         },
     )
     expert_share: float | None = field(
         default=None,
         metadata={
-            "help": "with --record.label=expert: the share of stretches of ten steps that the "
-            "expert plays in the policy's place (default: 0)"
+            "help": "with --record.label=expert: share of ten-step segments in which the expert "
+            "acts instead of the policy, 0 to 1 (default: 0)"
         },
     )
-    images: bool = field(default=True, metadata={"help": "false: numbers only"})
+    images: bool = field(
+        default=True, metadata={"help": "record camera images; false: other features only"}
+    )
     cameras: list[str] | None = field(
         default=None,
-        metadata={"help": "only these, as [observation.images.top] or [top]; default: all"},
+        metadata={"help": "cameras to record, as [observation.images.top] or [top] (default: all)"},
     )
     extra: list[str] = field(
         default_factory=list,
-        metadata={"help": f"further features, of {', '.join(EXTRAS)}"},
+        metadata={"help": f"additional features to record, of {', '.join(EXTRAS)}"},
     )
     noise: float = field(
         default=0.0,
         metadata={
-            "help": "play actions disturbed in bursts and record what the policy wanted: the "
-            "standard deviation, in halves of the action's range"
+            "help": "execute actions with bursts of noise and record the policy's clean actions: "
+            "standard deviation of the noise, in half ranges of the action; 0: no noise"
         },
     )
     noise_share: float = field(
-        default=1.0, metadata={"help": "the share of the episodes that are disturbed"}
+        default=1.0, metadata={"help": "share of the episodes that get noise, above 0 to 1"}
     )
     noise_dims: list[int] | None = field(
         default=None,
-        metadata={"help": "the numbers of an action that are disturbed, as [0,1,2]; default: all"},
+        metadata={"help": "action dimensions that get noise, as [0,1,2] (default: all)"},
     )
 
     def __post_init__(self) -> None:
         if self.label is ActionLabel.PLAYED:
-            self.label = None  # what is left alone defines nothing
+            self.label = None  # the default is not part of the fingerprint
         if self.keep is None:
             self.keep = Keep.SUCCESS if self.label is None else Keep.ALL
 
     @property
     def kept(self) -> Keep:
-        """Which episodes are kept, said or not."""
+        """Which episodes are kept, with the default resolved."""
         assert self.keep is not None
         return self.keep
 
     @property
     def attempts(self) -> int:
-        """Most episodes that are played of a task."""
+        """Most episodes to run per task."""
         if self.max_attempts is None:
             return min(_TRIES_PER_EPISODE * self.n_episodes, MAX_EPISODES)
         return self.max_attempts
 
     def validate(self) -> None:
-        """Refuse values that make no sense.
+        """Refuse invalid values.
 
         Raises:
             UsageError: naming the flag.
@@ -220,7 +227,7 @@ class RecordSettings:
 
 @dataclass
 class RecordConfig(RunConfig):
-    """One recording: which policy shows what, in which world, into which dataset."""
+    """Config of a recording: a run whose episodes become demonstrations in a dataset."""
 
     first: ClassVar[str] = (
         "policy.type policy.path policy.device env.type env.task env.task_ids env.id "
@@ -235,27 +242,27 @@ class RecordConfig(RunConfig):
     output_dir: Path | None = field(
         default=None,
         metadata={
-            "help": "the run folder: journal, log and what waits for its turn (default: the "
-            "dataset's folder and .recording)"
+            "help": "folder of the run: journal, log and staged episodes (default: the dataset's "
+            "folder with .recording appended)"
         }
         | PRESENTATION,
     )
     resume: bool = field(
         default=False,
         metadata={
-            "help": "record what is missing in the dataset; needs no other flag but where it is, "
-            "and types that are MODULE:NAME"
+            "help": "record the missing demonstrations; needs --dataset.root or .repo_id, and "
+            "flags that name code (MODULE:NAME) again"
         }
         | PRESENTATION,
     )
 
     @property
     def run_folder(self) -> Path:
-        """Where the journal of the recording lies."""
+        """The folder of the run."""
         return self.output_dir or run_folder_of(self.dataset)
 
     def validate(self) -> None:
-        """Refuse values that make no sense.
+        """Refuse invalid values.
 
         Raises:
             UsageError: naming the flag.
@@ -266,5 +273,5 @@ class RecordConfig(RunConfig):
 
 
 def run_folder_of(dataset: RecordDatasetSettings) -> Path:
-    """Return where the journal of a recording lies unless told otherwise: beside the dataset."""
+    """Return the default run folder of a recording: beside the dataset."""
     return dataset.folder.with_name(f"{dataset.folder.name}.recording")

@@ -1,7 +1,7 @@
-"""Keys and passwords: from a flag, from a file that a flag names, or from the environment.
+"""Secrets (API keys) from a flag, from a file that a flag names, or from an environment variable.
 
-A word on the command line is visible to every user of the machine while the command runs; a file
-or a variable is not.
+Every user of the machine can read the command line of a running process, but not files or
+variables.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST_BYTES = 4096
 def read_secrets(config: Any, section: str = "") -> None:
     """Set every secret of a config from its sources: the flag, ``NAME_file``, its variable.
 
-    The flag that names a file is cleared: the config then holds the secret itself, once.
+    The flag that names a file is cleared, so that the config holds the secret once.
 
     Raises:
         UsageError: a file cannot be read, or two sources give different values.
@@ -52,7 +52,7 @@ def _read_secret(config: Any, field: dataclasses.Field[Any], section: str) -> No
 
 
 def _content(path: Path, flag: str) -> str:
-    """Return the one line of a file. An error does not show it."""
+    """Return the key in a file. Error messages do not contain it."""
     try:
         text = read_regular_file(path, _MOST_BYTES).decode("ascii").strip()
     except OSError as error:
@@ -61,8 +61,10 @@ def _content(path: Path, flag: str) -> str:
         ) from None
     except UnicodeDecodeError:
         raise UsageError(
-            f"{flag}={path} holds characters that no key has", code="secret.invalid"
+            f"{flag}={path} contains characters that keys cannot have", code="secret.invalid"
         ) from None
     if not text or len(text.split()) > 1:
-        raise UsageError(f"{flag}={path} must hold one key and nothing else", code="secret.invalid")
+        raise UsageError(
+            f"{flag}={path} must contain one key and nothing else", code="secret.invalid"
+        )
     return text

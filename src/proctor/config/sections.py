@@ -1,4 +1,4 @@
-"""The sections of an evaluation's config that no plug-in defines: --eval.* and --video.*."""
+"""The sections --eval.* and --video.*, which ``eval``, ``record`` and ``train`` share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_LATENCY = 10_000
 
 
 class SchedulerKind(Enum):
-    """How episodes are run: by the engine, or by the classic loop over a vector environment."""
+    """How episodes run: in the engine, or in the classic loop over a vector environment."""
 
     CONTINUOUS = "continuous"
     LOCKSTEP = "lockstep"
@@ -25,43 +25,45 @@ class SchedulerKind(Enum):
 
 @dataclass
 class RolloutConfig:
-    """How episodes are played, in whichever command. None of it may change what one gives."""
+    """How episodes are run, in every command; none of it changes an episode's result."""
 
     batch_size: int = field(
         default=0,
         metadata={
-            "help": "simulators at once; 0: one per usable core, or 1.5 per core with a network on "
-            "an accelerator; at least 2 unless the policy runs in the workers; at most 64, one per "
-            "episode, and one per 250 MB of memory"
+            "help": "simulators that run in parallel; 0 chooses one per usable core, or 1.5 per "
+            "core with a network on an accelerator: at least 2 unless the policy runs in the "
+            "workers, at most 64, one per episode, and one per 250 MB of memory"
         }
         | PRESENTATION,
     )
     use_async_envs: bool = field(
         default=True,
-        metadata={"help": "one process per simulator; false: all in this process"} | PRESENTATION,
+        metadata={"help": "run each simulator in its own process; false: all in this process"}
+        | PRESENTATION,
     )
     watchdog_s: float = field(
         default=120.0,
-        metadata={"help": "seconds without a simulator step after which a worker is replaced"}
+        metadata={
+            "help": "seconds without a simulator step after which a worker process is replaced"
+        }
         | PRESENTATION,
     )
     max_retries: int = field(
         default=2,
-        metadata={"help": "how often an episode whose simulator broke is tried again"}
-        | PRESENTATION,
+        metadata={"help": "retries of an episode whose simulator failed"} | PRESENTATION,
     )
     strict: bool = field(
         default=True,
         metadata={
-            "help": "on an accelerator, run every batch at one size: same bits whatever the load; "
-            "false: up to 5% faster"
+            "help": "on an accelerator, pad every batch to one size, so that results do not depend "
+            "on load, bit by bit; false: up to 5% faster"
         }
         | PRESENTATION,
     )
 
     @property
     def latency(self) -> int:
-        """How many steps the world goes on while the policy thinks."""
+        """Simulator steps that pass during one inference."""
         return 0
 
     @property
@@ -70,7 +72,7 @@ class RolloutConfig:
         return False
 
     def validate(self) -> None:
-        """Refuse values that make no sense; a class that adds fields extends this.
+        """Refuse invalid values; subclasses extend this.
 
         Raises:
             UsageError: naming the flag.
@@ -91,23 +93,26 @@ class RolloutConfig:
 
 @dataclass
 class EvalSettings(RolloutConfig):
-    """Which episodes an evaluation plays, and how."""
+    """Which episodes an evaluation runs, and how."""
 
     n_episodes: int = field(default=50, metadata={"help": "episodes per task"} | PRESENTATION)
     episodes: list[int] | None = field(
         default=None,
-        metadata={"help": "only these of each task's n_episodes, as [0,3]"} | PRESENTATION,
+        metadata={
+            "help": "run only these indices of each task's n_episodes, as [0,3] (default: all)"
+        }
+        | PRESENTATION,
     )
     scheduler: SchedulerKind = field(
         default=SchedulerKind.CONTINUOUS,
-        metadata={"help": "continuous batching, or the classic lockstep loop as a reference"}
+        metadata={"help": "continuous batching, or the classic lockstep loop, for reference"}
         | PRESENTATION,
     )
     stop_when: str = field(
         default=NEVER,
         metadata={
-            "help": "stop early: ci_width<0.05 (95% interval of all episodes), task_ci_width<0.2 "
-            "(of every task) or never; tasks are then interleaved"
+            "help": "stop early: at ci_width<0.05 (width of the 95% interval of the success rate), "
+            "at task_ci_width<0.2 (of every task), or never; early stopping interleaves tasks"
         }
         | PRESENTATION,
     )
@@ -115,8 +120,8 @@ class EvalSettings(RolloutConfig):
     latency_steps: int | None = field(
         default=None,
         metadata={
-            "help": "steps the world goes on while the policy thinks: it plays its old chunk "
-            "meanwhile; 0,2,4 makes a run each, and a curve"
+            "help": "simulated inference latency in steps: the previous action chunk is executed "
+            "meanwhile; 0,2,4 makes one run each, and a comparison (default: 0)"
         },
     )
 
@@ -125,7 +130,7 @@ class EvalSettings(RolloutConfig):
 
     @property
     def latency(self) -> int:
-        """How many steps the world goes on while the policy thinks."""
+        """Simulator steps that pass during one inference."""
         return self.latency_steps or 0
 
     @property
@@ -135,11 +140,11 @@ class EvalSettings(RolloutConfig):
 
     @property
     def indices(self) -> Collection[int]:
-        """Which episodes of each task are asked for."""
+        """The indices of the episodes to run of each task."""
         return range(self.n_episodes) if self.episodes is None else self.episodes
 
     def validate(self) -> None:
-        """Refuse values that make no sense.
+        """Refuse invalid values.
 
         Raises:
             UsageError: naming the flag.
@@ -161,7 +166,7 @@ class EvalSettings(RolloutConfig):
 
 
 class VideoSelection(Enum):
-    """Which episodes are shown in videos."""
+    """Which episodes get videos."""
 
     FAILURES = "failures"
     FIRST = "first"
@@ -170,47 +175,51 @@ class VideoSelection(Enum):
 
 @dataclass
 class VideoSettings:
-    """Which episodes are filmed after the run, and how. None of it changes an episode."""
+    """Which episodes get videos after the run; none of it changes an episode's result."""
 
     episodes: int | None = field(
         default=None,
         metadata={
-            "help": "videos per task, 0: none (default: 1 where the policy sees images and this "
-            "machine can)"
+            "help": "videos per task; 0: none (default: 1 if the policy uses images and this "
+            "machine can render)"
         },
     )
     which: VideoSelection = field(
         default=VideoSelection.FAILURES,
-        metadata={"help": "the first failures of each task, the first episodes, or simply all"},
+        metadata={
+            "help": "record the first failures of each task, its first episodes, or all episodes"
+        },
     )
     height: int | None = field(
-        default=None, metadata={"help": "of the video; default: what the benchmark renders"}
+        default=None,
+        metadata={"help": "height of the video in pixels (default: what the benchmark renders)"},
     )
     width: int | None = field(
-        default=None, metadata={"help": "of the video; one of the two keeps the shape"}
+        default=None,
+        metadata={"help": "width of the video in pixels (default: keeps the aspect ratio)"},
     )
     fps: float | None = field(
-        default=None, metadata={"help": "frames per second it plays at; default: the world's speed"}
+        default=None, metadata={"help": "frames per second of playback (default: real time)"}
     )
     every: int | None = field(
         default=None,
         metadata={
-            "help": "film every n-th step; default: at least 8 frames per second of the task"
+            "help": "record every n-th step (default: at least 8 frames per simulated second)"
         },
     )
 
     @property
     def asked(self) -> bool:
-        """Whether any of it was asked for; else a run that cannot be filmed goes without."""
+        """Whether any video flag is set; otherwise a run that cannot render skips videos."""
         return self != VideoSettings()
 
     @property
     def per_task(self) -> int:
-        """How many videos each task gets."""
+        """Videos per task."""
         return 1 if self.episodes is None else self.episodes
 
     def validate(self) -> None:
-        """Refuse values that make no sense.
+        """Refuse invalid values.
 
         Raises:
             UsageError: naming the flag.

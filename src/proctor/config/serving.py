@@ -1,4 +1,4 @@
-"""What a server of a policy is asked to do."""
+"""Config of ``proctor serve``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NAMES = {protocol.value: protocol for protocol in Protocol}
 
 @dataclass
 class ServeConfig(Config):
-    """A policy behind one or several wires."""
+    """Config of a policy server: policy, protocols, address and limits."""
 
     foreign: ClassVar[Mapping[str, LerobotFlag]] = {**OF_ENVIRONMENTS, **OF_POLICIES}
     first: ClassVar[str] = (
@@ -41,12 +41,12 @@ class ServeConfig(Config):
     )
     protocol: list[str] = field(
         default_factory=lambda: ["openpi"],
-        metadata={"help": f"what is spoken, comma-separated: {', '.join(_NAMES)}"},
+        metadata={"help": f"protocols to serve, comma-separated: {', '.join(_NAMES)}"},
     )
     port: list[int] | None = field(
         default=None,
         metadata={
-            "help": "a port for each protocol, 0: any free one (default: "
+            "help": "TCP port of each protocol; 0: any free port (default: "
             + ", ".join(f"{protocol.value} {port}" for protocol, port in PORTS.items())
             + ")"
         },
@@ -54,58 +54,66 @@ class ServeConfig(Config):
     state_parts: list[str] = field(
         default_factory=list,
         metadata={
-            "help": "for groot: the parts of the state in the policy's order, as NAME:COUNT, "
+            "help": "for groot: parts of the state vector in the policy's order, as NAME:SIZE, "
             "such as arm:7,gripper:1"
         },
     )
     host: str = field(
         default="127.0.0.1",
-        metadata={"help": "address to serve on; other than this machine's own needs a key"},
+        metadata={"help": "address to serve on; clients of other machines need the API key"},
     )
     api_key: str | None = field(
         default=None,
         metadata={
-            "help": "key that clients must show; on the command line other users see it, so rather "
-            f"set {API_KEY_VARIABLE} or api_key_file (default on another host: a new one)"
+            "help": "API key that clients must send; other users can read command lines, so prefer "
+            f"{API_KEY_VARIABLE} or api_key_file (default: none on 127.0.0.1, else a new key)"
         }
         | secret_metadata(API_KEY_VARIABLE),
     )
     api_key_file: Path | None = field(
-        default=None, metadata={"help": "file that holds the key that clients must show"}
+        default=None, metadata={"help": "file that contains the API key"}
     )
-    tls_cert: Path | None = field(default=None, metadata={"help": "a certificate, to encrypt"})
-    tls_key: Path | None = field(default=None, metadata={"help": "the certificate's key"})
+    tls_cert: Path | None = field(
+        default=None, metadata={"help": "TLS certificate file (default: no encryption)"}
+    )
+    tls_key: Path | None = field(
+        default=None, metadata={"help": "file with the certificate's private key"}
+    )
     trust: bool = field(
         default=False,
         metadata={
-            "help": "trust the network: serve beyond this machine without encryption; for "
-            "lerobot, hear its pickles from there"
+            "help": "trust the network: serve other machines without encryption; for lerobot, also "
+            "accept their pickles"
         },
     )
-    max_batch: int = field(default=64, metadata={"help": "most requests that are answered at once"})
-    max_connections: int = field(default=256, metadata={"help": "most clients at the same time"})
-    max_message_mb: int = field(default=16, metadata={"help": "largest message, in MiB"})
+    max_batch: int = field(default=64, metadata={"help": "most requests per inference batch"})
+    max_connections: int = field(default=256, metadata={"help": "most simultaneous connections"})
+    max_message_mb: int = field(default=16, metadata={"help": "largest message in MiB"})
     idle_s: float = field(
-        default=600.0, metadata={"help": "seconds of silence after which a client is cut off"}
+        default=600.0,
+        metadata={"help": "seconds without a message after which a client is disconnected"},
     )
     seed: int = field(
-        default=1000, metadata={"help": "of what is random for clients that say no episode"}
+        default=1000,
+        metadata={"help": "seed of the policy's sampling for clients that name no episode"},
     )
     strict: bool = field(
         default=True,
-        metadata={"help": "on an accelerator, run every batch at one size: same bits at any load"},
+        metadata={
+            "help": "on an accelerator, pad every batch to one size: results do not depend on load"
+        },
     )
 
     @property
     def played_policy(self) -> PolicyConfig:
-        """What the policy is made from, at the batch size that --strict sets."""
+        """The policy config, with the padding of --strict."""
         if self.strict and self.policy.pad_to is None:
             return replace(self.policy, pad_to=STRICT_BATCH)
         return self.policy
 
     @property
     def endpoints(self) -> list[Endpoint]:
-        """The protocols and their ports."""
+        """The protocols with their ports."""
         protocols = [_NAMES[name] for name in self.protocol]
         ports = self.port or [PORTS[protocol] for protocol in protocols]
         return [Endpoint(p, port) for p, port in zip(protocols, ports, strict=True)]
@@ -126,11 +134,11 @@ class ServeConfig(Config):
 
     @property
     def is_here(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Whether only this machine can connect."""
         return self.host in LOOPBACK
 
     def validate(self) -> None:
-        """Refuse values that make no sense.
+        """Refuse invalid values.
 
         Raises:
             UsageError: naming the flag.
@@ -144,7 +152,7 @@ class ServeConfig(Config):
                 )
         if not self.protocol or len(set(self.protocol)) < len(self.protocol):
             raise UsageError(
-                f"--protocol={','.join(self.protocol)} names none, or one twice",
+                f"--protocol={','.join(self.protocol)} is empty or names a protocol twice",
                 code="flag.invalid-value",
             )
         if self.port is not None:
@@ -168,7 +176,7 @@ class ServeConfig(Config):
         self._validate_reach()
 
     def _validate_reach(self) -> None:
-        """Refuse to be heard of by others without a key, encryption, or the user's word."""
+        """Refuse to serve other machines without encryption, unless --trust is given."""
         if (self.tls_cert is None) != (self.tls_key is None):
             raise UsageError("--tls_cert and --tls_key come together", code="flag.missing")
         if self.api_key is not None and not is_printable_ascii(self.api_key):

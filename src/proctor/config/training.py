@@ -1,4 +1,4 @@
-"""What one training is asked to do: LeRobot's flags with LeRobot's defaults, and a few of ours."""
+"""Config of ``proctor train``: LeRobot's flags and defaults, and some of Proctor's own."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MOST_STEPS, _MOST_BATCH, _MOST_LOADERS = 10**9, 10**6, 256
 
 @dataclass
 class TrainConfig(Config):
-    """One training: a policy, what it learns from, how long, and where it goes."""
+    """Config of a training: policy, dataset, optimiser steps, evaluation and run folder."""
 
     use: ClassVar[ConfigUse] = ConfigUse.TRAINING
     first: ClassVar[str] = (
@@ -50,59 +50,73 @@ class TrainConfig(Config):
     )
     output_dir: Path | None = field(
         default=None,
-        metadata={"help": "the run folder (default: outputs/train/DATE/TIME_JOB)"} | PRESENTATION,
+        metadata={"help": "folder of the training (default: outputs/train/DATE/TIME_JOB)"}
+        | PRESENTATION,
     )
     job_name: str | None = field(
-        default=None, metadata={"help": "default: the env's and the policy's type"} | PRESENTATION
+        default=None,
+        metadata={"help": "name in the default folder (default: ENV_POLICY)"} | PRESENTATION,
     )
     resume: bool = field(
         default=False,
-        metadata={"help": "go on where output_dir, or the checkpoint of --config_path, was left"}
+        metadata={
+            "help": "continue from the newest checkpoint in output_dir, or that of --config_path"
+        }
         | PRESENTATION,
     )
     seed: int = field(
-        default=1000, metadata={"help": "of weights, order, noise, and of evaluations' episodes"}
+        default=1000,
+        metadata={"help": "seed of initial weights, data order, noise and evaluation episodes"},
     )
-    steps: int = field(default=100_000, metadata={"help": "batches to learn from"})
-    batch_size: int = field(default=8, metadata={"help": "samples of a batch"})
+    steps: int = field(
+        default=100_000, metadata={"help": "optimiser steps (with gradient accumulation: batches)"}
+    )
+    batch_size: int = field(default=8, metadata={"help": "samples per batch and process"})
     num_workers: int = field(
-        default=4, metadata={"help": "processes that decode pictures; 0: the training does it"}
+        default=4,
+        metadata={"help": "data loader processes, which decode images; 0: in the training process"},
     )
-    prefetch_factor: int = field(default=4, metadata={"help": "batches each of them is ahead"})
+    prefetch_factor: int = field(
+        default=4, metadata={"help": "batches that each data loader process prefetches"}
+    )
     dataloader_multiprocessing_context: StartMethod = field(
-        default=StartMethod.SPAWN, metadata={"help": "how these processes are started"}
+        default=StartMethod.SPAWN, metadata={"help": "start method of the data loader processes"}
     )
     tolerance_s: float = field(
-        default=1e-4, metadata={"help": "seconds a frame may be off the time it is asked for"}
+        default=1e-4,
+        metadata={"help": "most seconds between a requested timestamp and its video frame"},
     )
-    log_freq: int = field(default=200, metadata={"help": "steps between lines of the log"})
+    log_freq: int = field(default=200, metadata={"help": "steps between log lines"})
     save_checkpoint: bool = field(default=True, metadata={"help": "write checkpoints"})
     save_freq: int = field(default=20_000, metadata={"help": "steps between checkpoints"})
     keep_last: int | None = field(
-        default=None, metadata={"help": "checkpoints that are kept, the newest (default: all)"}
+        default=None, metadata={"help": "newest checkpoints to keep (default: all)"}
     )
     keep_best: int | None = field(
         default=None,
         metadata={
-            "help": "with --keep_last, checkpoints that are kept too: the best in --env, or "
-            "without it by their held-out loss"
+            "help": "with --keep_last: also keep this many best checkpoints, by success rate in "
+            "--env, else by validation loss (default: none)"
         },
     )
     eval_steps: int = field(
-        default=0, metadata={"help": "steps between losses on held-out episodes; 0: none"}
+        default=0, metadata={"help": "steps between computations of the validation loss; 0: none"}
     )
     max_eval_samples: int = field(
         default=0,
-        metadata={"help": "held-out samples of such a loss, as many of each task; 0: all"},
+        metadata={"help": "validation samples, balanced over tasks; 0: all"},
     )
     env_eval_freq: int = field(
         default=20_000,
-        metadata={"help": "steps between evaluations in --env, beside the last one's; 0: none"},
+        metadata={"help": "steps between evaluations in --env; one more at the end; 0: none"},
     )
     eval: EvalSettings = field(default_factory=EvalSettings)
     video: VideoSettings = field(default_factory=VideoSettings, metadata=PRESENTATION)
     use_policy_training_preset: bool = field(
-        default=True, metadata={"help": "false: optimiser and schedule are all yours to say"}
+        default=True,
+        metadata={
+            "help": "use the policy's optimiser and schedule; false: --optimizer.*, --scheduler.*"
+        },
     )
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     scheduler: ScheduleSettings = field(default_factory=ScheduleSettings)
@@ -112,30 +126,33 @@ class TrainConfig(Config):
     peft: PeftSettings = field(default_factory=PeftSettings)
     wandb: TrainWandbConfig = field(default_factory=TrainWandbConfig, metadata=PRESENTATION)
     cudnn_deterministic: bool = field(
-        default=False, metadata={"help": "on CUDA, the same bits every time, more slowly"}
+        default=False,
+        metadata={
+            "help": "on CUDA, use deterministic kernels only: reproducible bit by bit, slower"
+        },
     )
 
     @property
     def accumulation(self) -> int:
-        """Batches whose gradients make one update."""
+        """Batches whose gradients are accumulated for one update."""
         return self.accelerator.gradient_accumulation.steps
 
     def saves_after(self, step: int) -> bool:
-        """Whether there is a checkpoint of the weights after ``step`` steps."""
+        """Return whether a checkpoint is written after ``step`` steps."""
         due = step % self.save_freq == 0 or step == self.steps or self.evaluates_after(step)
         return self.save_checkpoint and due
 
     @property
     def plays(self) -> bool:
-        """Whether checkpoints are played: then the best one is the one that succeeds most."""
+        """Whether checkpoints are evaluated in ``env``, and ranked by success rate."""
         return self.env is not None and self.env_eval_freq > 0
 
     def evaluates_after(self, step: int) -> bool:
-        """Whether the policy is played in ``env`` after ``step`` steps."""
+        """Return whether the policy is evaluated in ``env`` after ``step`` steps."""
         return self.plays and (step % self.env_eval_freq == 0 or step == self.steps)
 
     def validate(self) -> None:
-        """Refuse values that make no sense.
+        """Refuse invalid values.
 
         Raises:
             UsageError: naming the flag.
@@ -167,11 +184,11 @@ class TrainConfig(Config):
         if self.env is not None:
             if not self.save_checkpoint:
                 raise UsageError(
-                    "--env plays checkpoints; leave out --save_checkpoint=false",
+                    "--env evaluates checkpoints; leave out --save_checkpoint=false",
                     code="flag.conflict",
                 )
             played = EvalConfig(PolicyConfig(), self.env, self.eval, video=self.video)
-            played.validate()  # what evaluations would be refused for, after hours of training
+            played.validate()  # otherwise the evaluation would fail after hours of training
 
     def _validate_adapter(self) -> None:
         self.peft.validate()
@@ -185,7 +202,7 @@ class TrainConfig(Config):
             )
         if self.ema.enable:
             raise UsageError(
-                "--ema.enable is for weights, and --peft.* leaves these as they are",
+                "--ema.enable averages weights, which --peft.* freezes; leave out one of them",
                 code="flag.conflict",
             )
         if self.parallelism.dp_shard > 1 or self.accelerator.compile.enabled:
@@ -202,17 +219,18 @@ class TrainConfig(Config):
         at_least("keep_best", self.keep_best, 1)
         if self.keep_last is None:
             raise UsageError(
-                "--keep_best is for --keep_last=N; without it all are kept", code="flag.missing"
+                "--keep_best needs --keep_last=N; without it all checkpoints are kept",
+                code="flag.missing",
             )
         if not self.plays and not self.eval_steps:
             raise UsageError(
-                "--keep_best needs --env or --eval_steps to tell which is the best",
+                "--keep_best needs --env or --eval_steps to rank checkpoints",
                 code="flag.missing",
             )
         meet = 0 if self.plays else math.lcm(self.eval_steps, self.save_freq)
         if meet > self.steps and self.steps % self.eval_steps:
             raise UsageError(
-                f"--keep_best: no checkpoint has a held-out loss: --eval_steps={self.eval_steps} "
+                f"--keep_best: no checkpoint has a validation loss: --eval_steps={self.eval_steps} "
                 f"and --save_freq={self.save_freq} meet at step {meet}, and --steps={self.steps}",
                 code="flag.conflict",
             )
@@ -234,7 +252,7 @@ class TrainConfig(Config):
             )
         if self.eval_steps and not given.eval_split:
             raise UsageError(
-                "--eval_steps needs held-out episodes: add --dataset.eval_split=0.1",
+                "--eval_steps needs validation episodes: add --dataset.eval_split=0.1",
                 code="flag.missing",
             )
         if given.episodes is not None and given.exclude_episodes is not None:
@@ -244,11 +262,12 @@ class TrainConfig(Config):
             )
         if given.streaming and given.cache is not CacheKind.OFF:
             raise UsageError(
-                "--dataset.streaming keeps nothing: leave out --dataset.cache", code="flag.conflict"
+                "--dataset.streaming has no cache: leave out --dataset.cache", code="flag.conflict"
             )
         if given.streaming and given.balance_tasks:
             raise UsageError(
-                "--dataset.balance_tasks needs all frames, a stream has some", code="flag.conflict"
+                "--dataset.balance_tasks needs all frames: leave out --dataset.streaming",
+                code="flag.conflict",
             )
         if not self.tolerance_s > 0:
             raise UsageError(
@@ -260,7 +279,7 @@ class TrainConfig(Config):
         between("accelerator.gradient_accumulation.steps", n, 1, 10**6)
         names = ["steps", "save_freq", *(["env_eval_freq"] if self.env is not None else [])]
         for name in names:
-            if getattr(self, name) % n:  # a checkpoint holds no half-collected gradient
+            if getattr(self, name) % n:  # checkpoints hold no partially accumulated gradients
                 raise UsageError(
                     f"--{name} must be a multiple of {n}, the batches of one update "
                     f"(--accelerator.gradient_accumulation.steps), got {getattr(self, name)}",

@@ -1,4 +1,4 @@
-"""The sections of a training's settings: its dataset, device, averages, loaders, W&B."""
+"""Sections of the training config: dataset, accelerator, parallelism, EMA and W&B."""
 
 from __future__ import annotations
 
@@ -14,45 +14,55 @@ from proctor.errors import UsageError
 
 @dataclass
 class TrainDatasetSettings(FrameCacheSettings):
-    """Which demonstrations are learnt from."""
+    """The training dataset (--dataset.*)."""
 
-    repo_id: str = field(default="", metadata={"help": "the dataset: its Hub id, as user/name"})
-    root: Path | None = field(default=None, metadata={"help": "the folder it lies in"})
-    revision: str | None = field(default=None, metadata={"help": "branch, tag or commit"})
-    episodes: list[int] | None = field(default=None, metadata={"help": "only these, as [0,3]"})
-    exclude_episodes: list[int] | None = field(default=None, metadata={"help": "all but these"})
+    repo_id: str = field(default="", metadata={"help": "id of the dataset on the Hub: user/name"})
+    root: Path | None = field(
+        default=None, metadata={"help": "folder of the dataset (default: $HF_LEROBOT_HOME/REPO_ID)"}
+    )
+    revision: str | None = field(
+        default=None, metadata={"help": "branch, tag or commit on the Hub (default: v3.0)"}
+    )
+    episodes: list[int] | None = field(
+        default=None, metadata={"help": "episodes to train on, as [0,3] (default: all)"}
+    )
+    exclude_episodes: list[int] | None = field(
+        default=None, metadata={"help": "episodes to leave out (default: none)"}
+    )
     inputs: list[str] | None = field(
         default=None,
-        metadata={
-            "help": "what a new policy looks at (default: cameras and states, all there are)"
-        },
+        metadata={"help": "input features of a new policy (default: all cameras and states)"},
     )
     image_size: list[int] | None = field(
         default=None,
         metadata={
-            "help": "[height,width] that pictures are scaled to as they are decoded, and that the "
-            "policy looks at (default: as they are)"
+            "help": "resize images to [height,width] pixels when they are decoded; the policy's "
+            "input size (default: as recorded)"
         },
     )
     use_imagenet_stats: bool = field(
-        default=True, metadata={"help": "normalise pictures by ImageNet's mean and deviation"}
+        default=True,
+        metadata={"help": "normalise images by ImageNet's mean and standard deviation"},
     )
     image_transforms: ImageTransformSettings = field(default_factory=ImageTransformSettings)
     streaming: bool = field(
         default=False,
-        metadata={"help": "fetch files from the Hub while training, and keep none of them"},
+        metadata={"help": "stream files from the Hub during training, without storing them"},
     )
     balance_tasks: bool = field(
         default=False,
-        metadata={"help": "frames of every task come equally often, however many it has"},
+        metadata={"help": "sample all tasks equally often, whatever their number of frames"},
     )
     eval_split: float = field(
-        default=0.0, metadata={"help": "share of each task's episodes held out for --eval_steps"}
+        default=0.0,
+        metadata={
+            "help": "share of each task's episodes used for validation (--eval_steps), 0 to 1"
+        },
     )
 
     @property
     def name(self) -> str:
-        """What it is called: its Hub id, or its folder."""
+        """The dataset's Hub id, or its folder."""
         return self.repo_id or str(self.root)
 
     @property
@@ -65,7 +75,7 @@ class TrainDatasetSettings(FrameCacheSettings):
 
 
 class Precision(Enum):
-    """What a network computes in; weights are float32 always."""
+    """Number format of the computation; weights are always float32."""
 
     NO = "no"
     BF16 = "bf16"
@@ -73,30 +83,37 @@ class Precision(Enum):
 
 @dataclass
 class AccumulationSettings:
-    """Several batches for one update."""
+    """Gradient accumulation."""
 
-    steps: int = field(default=1, metadata={"help": "batches whose gradients make one update"})
+    steps: int = field(
+        default=1, metadata={"help": "batches whose gradients are accumulated for one update"}
+    )
 
 
 @dataclass
 class CompileSettings:
-    """Whether the network is compiled (torch.compile)."""
+    """Settings of torch.compile."""
 
-    enabled: bool = field(default=False, metadata={"help": "compile the network"})
+    enabled: bool = field(
+        default=False, metadata={"help": "compile the network with torch.compile"}
+    )
     backend: str = field(
-        default="inductor", metadata={"help": "inductor, or to find a fault aot_eager, eager"}
+        default="inductor",
+        metadata={"help": "compiler backend: inductor; for debugging aot_eager or eager"},
     )
     mode: str | None = field(
         default=None,
-        metadata={"help": "reduce-overhead, max-autotune, max-autotune-no-cudagraphs"},
+        metadata={
+            "help": "reduce-overhead, max-autotune or max-autotune-no-cudagraphs (default: torch's)"
+        },
     )
     regional: bool = field(
         default=True,
-        metadata={"help": "the network's hot parts, each by itself; false: its whole loss"},
+        metadata={"help": "compile repeated blocks separately; false: the whole loss function"},
     )
 
     def validate(self) -> None:
-        """Refuse what torch has not.
+        """Refuse backends and modes that torch lacks.
 
         Raises:
             UsageError: naming the flag.
@@ -119,57 +136,69 @@ _NO_GRAPHS = "max-autotune-no-cudagraphs"
 
 @dataclass
 class ParallelismSettings:
-    """How several processes (torchrun) share a training."""
+    """How processes (torchrun) share a training."""
 
     dp_replicate: int = field(
-        default=1, metadata={"help": "copies of the weights (1: as many as dp_shard leaves)"}
+        default=1,
+        metadata={"help": "data-parallel replicas of the weights; 1: as many as dp_shard leaves"},
     )
     dp_shard: int = field(
-        default=1, metadata={"help": "processes that the weights are spread over (FSDP2)"}
+        default=1, metadata={"help": "processes that share one copy of the weights (FSDP2)"}
     )
 
 
 @dataclass
 class AcceleratorSettings:
-    """How the device is used."""
+    """How the accelerator is used."""
 
     mixed_precision: Precision = field(
-        default=Precision.NO, metadata={"help": "no: float32 (TF32 on CUDA); bf16: autocast"}
+        default=Precision.NO,
+        metadata={"help": "no: float32 (TF32 on CUDA); bf16: autocast to bfloat16"},
     )
     gradient_accumulation: AccumulationSettings = field(default_factory=AccumulationSettings)
     compile: CompileSettings = field(default_factory=CompileSettings)
     cuda_graph: bool | None = field(
         default=None,
-        metadata={"help": "forward and backward as one CUDA graph (default: where it can be)"},
+        metadata={
+            "help": "capture forward and backward pass in one CUDA graph (default: where possible)"
+        },
     )
 
 
 @dataclass
 class EmaSettings:
-    """Whether and how weights are averaged over the steps."""
+    """Exponential moving average (EMA) of the weights."""
 
     enable: bool = field(
-        default=False, metadata={"help": "also keep an average of the weights, in its own folder"}
+        default=False,
+        metadata={
+            "help": "also keep an exponential moving average of the weights, in its own folder"
+        },
     )
     decay: float | None = field(
-        default=None, metadata={"help": "share of the old average (default: rises with the steps)"}
+        default=None,
+        metadata={"help": "decay of the average, 0 to 1 (default: rises with the steps)"},
     )
-    update_after_step: int = field(default=0, metadata={"help": "updates before it averages"})
-    inv_gamma: float = field(default=1.0, metadata={"help": "how late the decay rises"})
-    power: float = field(default=0.75, metadata={"help": "how fast the decay rises"})
+    update_after_step: int = field(default=0, metadata={"help": "updates before averaging starts"})
+    inv_gamma: float = field(
+        default=1.0, metadata={"help": "inverse gamma of the decay warm-up: larger rises later"}
+    )
+    power: float = field(
+        default=0.75, metadata={"help": "power of the decay warm-up: larger rises faster"}
+    )
     min_decay: float = field(default=0.0, metadata={"help": "lowest decay"})
     max_decay: float = field(default=0.9999, metadata={"help": "highest decay"})
     use_for_eval: bool = field(
-        default=True, metadata={"help": "evaluations while training play the average"}
+        default=True, metadata={"help": "evaluate the averaged weights during training"}
     )
 
     @property
     def played(self) -> bool:
-        """Whether evaluations play the average."""
+        """Whether evaluations use the averaged weights."""
         return self.enable and self.use_for_eval
 
     def validate(self) -> None:
-        """Refuse numbers that give no average.
+        """Refuse numbers that do not define an average.
 
         Raises:
             UsageError: naming the flag.
@@ -188,7 +217,7 @@ class EmaSettings:
 
 
 class StartMethod(Enum):
-    """How loader processes come to be."""
+    """Start methods of data loader processes."""
 
     SPAWN = "spawn"
     FORKSERVER = "forkserver"
@@ -197,14 +226,15 @@ class StartMethod(Enum):
 
 @dataclass
 class TrainWandbConfig(WandbConfig):
-    """Whether and where a training is logged to Weights & Biases."""
+    """Weights & Biases settings of a training."""
 
     project: str = field(default="lerobot", metadata={"help": "the W&B project"})
     run_id: str | None = field(
-        default=None, metadata={"help": "W&B's run to go on with (default: the folder's own)"}
+        default=None,
+        metadata={"help": "id of the W&B run to continue (default: that of the folder)"},
     )
     disable_artifact: bool = field(
-        default=False, metadata={"help": "do not upload the weights of checkpoints"}
+        default=False, metadata={"help": "do not upload checkpoints as artifacts"}
     )
     add_tags: bool = field(
         default=True, metadata={"help": "tag the run with policy, seed, dataset and env"}

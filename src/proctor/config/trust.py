@@ -1,4 +1,4 @@
-"""Whose word it takes to run somebody else's code: a flag's, never a file's."""
+"""Permission to run third-party code: flags give it, files never do."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from proctor.config.removed_flags import without_removed_flags
 from proctor.errors import UsageError
 
 TRUST = ("trust_remote_code", "env.trust_remote_code")
-"""The two spellings of the flag that lets somebody else's code run."""
+"""Both spellings of the flag that permits code from the Hub."""
 CODE_NAMES = ("policy.type", "env.type", "env.id")
-"""Flags whose value may be MODULE:NAME, and then the module is imported."""
+"""Flags whose value may be MODULE:NAME; the module is then imported."""
 
 
 def without_code_trust(
     settings: dict[str, Any], flags: Mapping[str, Any], origin: str
 ) -> dict[str, Any]:
-    """Return settings that were read from a file, less the leave to run somebody else's code.
+    """Return settings from a file without the permission to run third-party code.
 
-    A file may come from anywhere; a flag is the user's own word. So the leave is given again, and
+    A file may come from anywhere, a flag comes from the user. The permission must be a flag, and
     ``module:ATTRIBUTE``, which is imported, is refused unless a flag names it too. Flags that only
     an earlier version had are left out: every file that settings are read from comes through here.
 
@@ -45,7 +45,7 @@ def without_code_trust(
 
 
 def code_flags(config: RunConfig) -> str:
-    """Return the flags that must be given again, since a run folder does not speak for code."""
+    """Return the flags that name or permit code, which a resumed run needs again."""
     values = (config.policy.type, config.env.type, str(getattr(config.env, "id", "")))
     named = zip(CODE_NAMES, values, strict=True)
     flags = [f" --{name}={shlex.quote(value)}" for name, value in named if ":" in value]

@@ -1,6 +1,6 @@
-"""Flags that were set and that nothing asks for, since what they belong to is off: said in a line.
+"""Notes on flags that have no effect because their feature is disabled.
 
-A value that is as by default was not set: files, LeRobot's and ours, hold every flag.
+A flag with its default value counts as not set: config files hold every flag.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from proctor.policies.lerobot.config import CheckpointConfig
 from proctor.policies.lerobot.pretrained import PretrainedConfig
 
 Idle = tuple[list[str], str]
-"""Names of flags, and why they change nothing."""
+"""Names of flags, and why they have no effect."""
 
 
 def unused_in_training(config: TrainConfig) -> list[str]:
-    """Return a line for every reason for which flags of a training change nothing."""
+    """Return a note for every reason why flags of a training have no effect."""
     found = _notes([*_switched_off(config), *_of_playing(config), *_of_saving(config)])
     if config.dataset.eval_split and not config.eval_steps:
         found.append(
@@ -34,21 +34,21 @@ def unused_in_training(config: TrainConfig) -> list[str]:
 
 
 def unused_without_images(config: TrainConfig) -> list[str]:
-    """Return a line on flags of pictures, for a policy that looks at none."""
+    """Return a note on image flags, for a policy without image inputs."""
     asked = [f"dataset.{name}" for name in _set(config.dataset, "image_size", "cache")]
     asked += ["dataset.image_transforms.enable"] * config.dataset.image_transforms.enable
-    return _notes([(asked, "the policy looks at no pictures")])
+    return _notes([(asked, "the policy has no image inputs")])
 
 
 def unused_without_preset(config: TrainConfig, policy: CheckpointConfig) -> list[str]:
-    """Return a line on the fields of ``policy`` that say its preset, where that is not used."""
+    """Return a note on preset fields of ``policy``, where the preset is disabled."""
     if config.use_policy_training_preset:
         return []
     given = [f.name for f in fields(policy) if f.name.startswith(("optimizer_", "scheduler_"))]
     if isinstance(config.policy, PretrainedConfig):
         given = [name for name in given if name in config.policy.overrides]
     usual, preset = {f.name: _default(f) for f in fields(policy)}, policy.training_preset()
-    said = [  # others are asked for by the network itself
+    said = [  # the network itself uses the others
         f"policy.{name}"
         for name in _set(policy, *given)
         if replace(policy, **{name: usual[name]}).training_preset() != preset
@@ -57,7 +57,7 @@ def unused_without_preset(config: TrainConfig, policy: CheckpointConfig) -> list
 
 
 def unused_in_run(config: RunConfig) -> list[str]:
-    """Return a line for every reason for which flags of a run change nothing."""
+    """Return a note for every reason why flags of a run have no effect."""
     found: list[Idle] = []
     if isinstance(config, EvalConfig):
         found += _of_evaluation(config)
@@ -129,13 +129,13 @@ def _of_saving(config: TrainConfig) -> Iterator[Idle]:
 
 
 def _changed(section: str, settings: Any) -> list[str]:
-    """Name what of a section is not as by default."""
+    """Return the flags of a section that differ from their defaults."""
     names = (f.name for f in fields(settings) if f.init)
     return [f"{section}.{name}" for name in _set(settings, *names)]
 
 
 def _set(settings: Any, *names: str) -> list[str]:
-    """Return those of the names whose value is not their default."""
+    """Return the names whose value differs from the default."""
     usual = {f.name: f for f in fields(settings)}
     return [name for name in names if getattr(settings, name) != _default(usual[name])]
 
