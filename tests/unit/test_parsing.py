@@ -13,6 +13,7 @@ from proctor.features import Feature, FeatureKind
 from proctor.parsing import DEEPEST, MOST_CHARACTERS, load_yaml, parse_flow, parse_text
 from proctor.policies.act.config import ActConfig
 from proctor.policies.lerobot.overrides import override
+from tests.refusals import refuses
 
 BASE = {"policy.type": "random", "env.type": "fake"}
 
@@ -74,8 +75,9 @@ def test_cameras_are_names_too_and_a_number_is_no_name() -> None:
     flags = {"policy.type": "random", "env.type": "metaworld"}
     config: Any = build(EvalConfig, {**flags, "env.camera_name": "[corner2, corner]"})
     assert config.env.camera_name == "corner2,corner"
-    with pytest.raises(UsageError, match=r"--env\.task: expected str, got array"):
+    with refuses(UsageError, "flag.invalid-value") as refused:
         build(EvalConfig, {**flags, "env.task": [1]})
+    assert "--env.task" in str(refused.value)
 
 
 def test_flags_of_a_checkpoint_are_read_in_the_same_way() -> None:
@@ -85,8 +87,9 @@ def test_flags_of_a_checkpoint_are_read_in_the_same_way() -> None:
     )
     changed = override(config, {"rename_map": "{a: b}", "n_action_steps": "8"})
     assert (changed.rename_map, changed.n_action_steps) == ({"a": "b"}, 8)
-    with pytest.raises(UsageError, match=r"--policy\.rename_map: '\{a:b\}' is not valid YAML"):
+    with refuses(UsageError, "flag.invalid-value") as refused:
         override(config, {"rename_map": "{a:b}"})
+    assert "--policy.rename_map" in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -112,8 +115,9 @@ def test_what_is_hostile_or_no_value_is_one_line(text: str) -> None:
     with pytest.raises(ValueError, match=r"\w") as caught:
         parse_flow(text)
     assert "\n" not in str(caught.value)
-    with pytest.raises(UsageError, match=r"^--env\.kwargs: "):
+    with refuses(UsageError, "flag.invalid-value") as refused:
         build(EvalConfig, {"policy.type": "zero", "env.type": "gym", "env.kwargs": text})
+    assert "--env.kwargs" in str(refused.value)
 
 
 def test_a_file_whose_tags_yaml_trips_over_is_one_line() -> None:

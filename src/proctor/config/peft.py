@@ -37,9 +37,7 @@ class PeftSettings:
     )
     init_type: str | None = field(
         default=None,
-        metadata={
-            "help": f"initialisation of the adapter: {', '.join(ADAPTER_INITS)} (default: peft's own)"
-        },
+        metadata={"help": f"initialisation: {', '.join(ADAPTER_INITS)} (default: peft's own)"},
     )
     r: int | None = field(default=None, metadata={"help": "rank of the adapter (default: 16)"})
     lora_alpha: int | None = field(

@@ -13,6 +13,7 @@ from proctor.cli import main
 from proctor.commands.eval_settings import settings_from
 from proctor.errors import UsageError
 from proctor.runs.journal import JOURNAL_FILE
+from tests.refusals import refuses
 from tests.run_folders import RECORD, eight_episodes, write_run
 
 
@@ -50,12 +51,14 @@ def test_of_several_runs_below_it_the_unfinished_one_is_meant(tmp_path: Path) ->
 def test_which_of_several_runs_is_meant_is_never_guessed(tmp_path: Path) -> None:
     for name in "ab":
         begun(tmp_path / name)
-    with pytest.raises(UsageError, match=r"2 unfinished runs lie below .*; name one: .*/[ab], "):
+    with refuses(UsageError, "run.ambiguous") as refused:
         resumed(tmp_path)
+    assert "2 unfinished runs" in str(refused.value)
     for name in "ab":
         complete(tmp_path / name)
-    with pytest.raises(UsageError, match="2 runs, all complete, lie below"):
+    with refuses(UsageError, "run.ambiguous") as refused:
         resumed(tmp_path)
+    assert "2 runs" in str(refused.value)
 
 
 def test_a_run_in_the_folder_itself_is_taken_whatever_lies_below(tmp_path: Path) -> None:
@@ -75,12 +78,14 @@ def test_another_benchmark_or_policy_is_named_as_what_it_is(
     tmp_path: Path, flags: dict[str, str], words: str
 ) -> None:
     begun(tmp_path)
-    with pytest.raises(UsageError, match=words):
+    with refuses(UsageError, "run.other-settings") as refused:
         resumed(tmp_path, **flags)
+    assert words in str(refused.value)
     file = tmp_path / "config.json"
     file.write_text(json.dumps({"env": {"type": "pusht"}}))
-    with pytest.raises(UsageError, match="a run on fake, not on pusht"):
+    with refuses(UsageError, "run.other-settings") as refused:
         resumed(tmp_path, config_path=str(file))
+    assert "not on pusht" in str(refused.value)
 
 
 def test_what_was_asked_for_before_may_be_said_again(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from proctor.policies.scripted.random import RandomPolicy
 from proctor.report.page import write_page
 from proctor.report.served_pages import list_page
 from proctor.runs.folder import RunFolder, write_run_file
+from tests.refusals import refuses
 from tests.run_folders import eight_episodes, write_run
 
 BASE: dict[str, Any] = {"policy.type": "random", "env.type": "fake", "eval.n_episodes": 2}
@@ -77,7 +78,7 @@ def test_an_undecodable_path_is_no_traceback_on_a_strict_terminal(tmp_path: Path
 
 @pytest.mark.parametrize("text", ["a\0b", "a\nb", "\x1b[2J", "a" * 300, "a/" * 3000, "\ud800"])
 def test_a_path_that_no_file_can_have_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="path"):
+    with refuses(UsageError, "path.invalid"):
         path_of(text)
 
 
@@ -102,18 +103,19 @@ def test_a_path_that_no_file_can_have_is_refused(text: str) -> None:
 def test_a_number_that_would_take_all_memory_is_refused_before_it_does(
     flag: str, value: Any
 ) -> None:
-    with pytest.raises(UsageError, match="no task" if flag == "env.task_ids" else flag):
+    with pytest.raises(UsageError) as refused:
         prepare(build(EvalConfig, {**BASE, flag: value}))
+    assert ("no task" if flag == "env.task_ids" else flag) in str(refused.value)
 
 
 def test_many_tasks_with_many_episodes_are_refused_by_their_product() -> None:
-    with pytest.raises(UsageError, match="more than a run holds"):
+    with refuses(UsageError, "run.too-many-episodes"):
         prepare(build(EvalConfig, {**BASE, "env.n_tasks": 1001, "eval.n_episodes": 1000}))
 
 
 def test_observations_that_do_not_fit_into_memory_are_refused() -> None:
     large = {"env.image_size": 4096, "policy.inputs": ["observation.image"]}
-    with pytest.raises(UsageError, match=r"the observations of \d+ simulators take"):
+    with refuses(UsageError, "system.too-little-memory"):
         prepare(build(EvalConfig, {**BASE, **large, "policy.n_obs_steps": 10_000}))
 
 
@@ -121,12 +123,13 @@ def test_observations_that_do_not_fit_into_memory_are_refused() -> None:
 def test_a_config_file_that_breaks_yaml_is_one_line(tmp_path: Path, text: str) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text(text)
-    with pytest.raises(UsageError, match=r"settings\.yaml"):
+    with refuses(UsageError, "config-file.invalid") as refused:
         read_config_file(file)
+    assert "settings.yaml" in str(refused.value)
 
 
 def test_a_config_file_that_never_ends_is_refused() -> None:
-    with pytest.raises(UsageError, match="not a plain file"):
+    with refuses(UsageError, "config-file.unreadable"):
         read_config_file(Path("/dev/zero"))
 
 
@@ -144,18 +147,20 @@ def test_a_config_file_cannot_name_code(
 @pytest.mark.parametrize("name", [":PLUGIN", ".a:b", "..:x", "a b:c", "json:", "a.:b"])
 def test_a_type_that_is_no_name_of_code_is_refused(name: str) -> None:
     for part in ("policy", "env"):
-        with pytest.raises(UsageError, match=rf"--{part}\.type"):
+        with refuses(UsageError, "plugin.invalid-name") as refused:
             build(EvalConfig, {**BASE, f"{part}.type": name})
+        assert f"--{part}.type" in str(refused.value)
 
 
 def test_a_factory_that_makes_no_policy_is_named() -> None:
-    with pytest.raises(UsageError, match="makes a NoneType"):
+    with refuses(UsageError, "plugin.not-a-policy") as refused:
         prepare(
             build(
                 EvalConfig,
                 {**BASE, "policy.type": "tests.unit.commands.test_hostile_input:nothing"},
             )
         )
+    assert "NoneType" in str(refused.value)
 
 
 def nothing(config: Any, benchmark: Any) -> None:
@@ -190,14 +195,16 @@ def test_a_run_folder_cannot_name_code(
 )
 def test_a_run_json_of_other_types_is_damaged(folder: Path, place: list[str], value: Any) -> None:
     edit(folder / "run.json", *place, value=value)
-    with pytest.raises(RunFolderError, match="is damaged"):
+    with refuses(RunFolderError, "run.damaged") as refused:
         RunFolder(folder).read()
+    assert "run.json" in str(refused.value)
 
 
 def test_a_run_json_as_deep_as_the_stack_is_damaged(folder: Path) -> None:
     (folder / "run.json").write_text("[" * 200_000)
-    with pytest.raises(RunFolderError, match="is damaged"):
+    with refuses(RunFolderError, "run.damaged") as refused:
         RunFolder(folder).read()
+    assert "run.json" in str(refused.value)
 
 
 def test_a_protocol_without_sections_still_has_a_page_and_a_line_in_the_list(folder: Path) -> None:
@@ -214,12 +221,14 @@ def test_a_pipe_or_a_device_in_place_of_a_file_is_refused(folder: Path, name: st
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).unlink(missing_ok=True)
     os.mkfifo(folder / name)
-    with pytest.raises(RunFolderError, match="not a plain file"):
+    with refuses(RunFolderError, "run.unreadable") as refused:
         write_page(folder)
+    assert name in str(refused.value)
     (folder / name).unlink()
     (folder / name).symlink_to("/dev/zero")
-    with pytest.raises(RunFolderError, match="not a plain file"):
+    with refuses(RunFolderError, "run.unreadable") as refused:
         write_page(folder)
+    assert name in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -262,16 +271,16 @@ def test_a_run_is_not_defined_by_what_no_run_json_can_hold(
     monkeypatch.setattr(RandomPolicy, "protocol", lambda self: {"config": {"scale": number}})
     settings = {"env": {"type": "fake"}, "policy": {"type": "random"}}
     config = build(EvalConfig, settings | {"output_dir": str(tmp_path / "run")})
-    said = r"^policy\.config\.scale is .*: what defines a run must be"
-    with pytest.raises(UsageError, match=said):
+    with refuses(UsageError, "run.not-finite") as refused:
         prepare(config).protocol()
+    assert "policy.config.scale" in str(refused.value)
 
 
 def test_half_a_character_is_refused_by_the_flag_that_holds_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     said = refusal(capsys, "eval", "--policy.type=zero", "--env.type=fake", "--video.which=\ud800")
-    assert "--video.which: '\\ud800' is no character" in said
+    assert "--video.which: '\\ud800'" in said
 
 
 def test_a_page_is_never_written_through_a_link(folder: Path, tmp_path: Path) -> None:
@@ -286,8 +295,9 @@ def test_a_page_is_never_written_through_a_link(folder: Path, tmp_path: Path) ->
 
 def test_a_folder_in_the_way_of_a_page_is_one_line(tmp_path: Path) -> None:
     (tmp_path / f".page.html.{os.getpid()}.part").mkdir()
-    with pytest.raises(RunFolderError, match="cannot write"):
+    with refuses(RunFolderError, "disk.write-failed") as refused:
         write_run_file(tmp_path / "page.html", "x")
+    assert "page.html" in str(refused.value)
 
 
 @pytest.mark.parametrize("name", ["episodes.jsonl", "sessions.jsonl", ".lock", "videos"])

@@ -94,8 +94,9 @@ def test_an_opencv_that_does_not_load_is_said_before_the_run(
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: object())
     monkeypatch.setitem(sys.modules, "cv2", None)  # Python's own way to make an import fail
-    with pytest.raises(UsageError, match=r"run: apt-get install libgl1 libglib2\.0-0"):
+    with pytest.raises(UsageError) as refused:
         made(type="pusht").preflight(["observation.state"])
+    assert "apt-get install libgl1 libglib2.0-0" in str(refused.value)
 
 
 def test_nothing_of_them_is_imported_to_read_their_flags() -> None:

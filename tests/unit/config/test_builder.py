@@ -17,6 +17,7 @@ from proctor.config.flags import split_argv
 from proctor.config.help import flags_help
 from proctor.errors import UsageError
 from proctor.policies.base import PolicyConfig
+from tests.refusals import refuses
 
 BASE = {"policy.type": "random", "env.type": "fake"}
 
@@ -76,8 +77,9 @@ def test_a_second_config_is_a_few_lines_and_has_the_common_flags_too() -> None:
 def test_an_optional_section_may_be_left_out_and_is_checked_where_it_is_not() -> None:
     assert build(MadeUpTraining, {"policy.type": "zero"}).env is None
     assert build(MadeUpTraining, {"policy.type": "zero", "env": None}).env is None
-    with pytest.raises(UsageError, match=r"--env\.type is missing"):
+    with refuses(UsageError, "flag.missing") as refused:
         build(MadeUpTraining, {"policy.type": "zero", "env.n_tasks": 3})
+    assert "--env.type" in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -136,8 +138,9 @@ def test_an_alias_stands_for_the_field_that_declares_it() -> None:
     assert named.policy.rename_map == {"a": "b"}  # type: ignore[attr-defined]
     open_one = {"policy.path": "somewhere", "env.type": "fake", "rename_map": "{a: b}"}
     assert build(EvalConfig, open_one).policy.overrides == {"rename_map": "{a: b}"}  # type: ignore[attr-defined]
-    with pytest.raises(UsageError, match=r"--rename_map: the policy that is chosen has nothing"):
+    with refuses(UsageError, "flag.not-applicable") as refused:
         build(EvalConfig, {**BASE, "rename_map": "{a: b}"})
+    assert "--rename_map" in str(refused.value)
 
 
 def test_a_map_in_a_file_for_a_checkpoints_field_stays_whole() -> None:
@@ -158,5 +161,5 @@ def test_a_setting_whose_name_is_no_text_is_unknown_in_one_line() -> None:
     from proctor.config.evaluation import EvalConfig
 
     settings = {1: 2, "policy": {"type": "zero"}, "env": {"type": "fake"}}
-    with pytest.raises(UsageError, match="unknown"):
+    with refuses(UsageError, "flag.unknown"):
         build(EvalConfig, settings)  # type: ignore[arg-type]

@@ -24,6 +24,7 @@ from proctor.features import STATE
 from proctor.fingerprint import ConfigUse
 from proctor.policies.lerobot.families import FAMILIES, family
 from proctor.policies.lerobot.overrides import idle_overrides, override
+from tests.refusals import refuses
 
 FLAGS: dict[str, Any] = json.loads(
     (Path(__file__).parent / "data" / "lerobot_eval_flags.json").read_text()
@@ -77,8 +78,9 @@ def test_the_common_flags_are_done_but_for_recordings_which_have_a_flag_of_their
     told = verdicts(BASE, FLAGS["eval"], "eval.")
     assert by("done", told) >= {"n_episodes", "batch_size", "use_async_envs"}
     assert by("refused", told) == set()
-    with pytest.raises(UsageError, match=r"--eval\.recording=true: --record=DIR keeps all"):
+    with refuses(UsageError, "flag.unsupported") as refused:
         build(EvalConfig, {**BASE, "eval.recording": "true"})
+    assert "--record=DIR" in str(refused.value)
 
 
 NOTED = {"render_mode", "disable_env_checker", "fps"}
@@ -99,8 +101,9 @@ def test_a_benchmark_of_lerobots_that_is_not_there_says_what_to_use() -> None:
     absent = FLAGS["env"].keys() - plugins.known_plugins("benchmarks")
     assert absent, "all of them are there: the list of what to use can go"
     for name in absent:
-        with pytest.raises(UsageError, match=rf"--env\.type={name} is not there: .*(use|--env\.)"):
+        with refuses(UsageError, "env.unavailable") as refused:
             build(EvalConfig, {**BASE, "env.type": name})
+        assert f"--env.type={name}" in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -143,8 +146,9 @@ def test_a_training_is_read_from_lerobots_file_whatever_policy_it_is_of(kind: st
     assert built.policy.type == kind
     if kind in ("smolvla", "xvla"):
         wrong = {"smolvla": {"prefix_length": 3}, "xvla": {"dtype": "bfloat16"}}[kind]
-        with pytest.raises(UsageError, match=r"--policy\.(prefix_length|dtype)="):
+        with refuses(UsageError, "flag.unsupported") as refused:
             drop_lerobot_settings({"policy": told | wrong})
+        assert next(iter(wrong)) in str(refused.value)
 
 
 @pytest.mark.parametrize("kind", CHECKPOINTS)
@@ -239,5 +243,6 @@ def test_fields_of_a_checkpoint_are_changed_by_a_map_and_by_flags_together() -> 
     built: Any = build(EvalConfig, base | {"policy.overrides": "{device: cpu}"})
     assert built.policy.overrides == {"device": "cpu", "n_action_steps": "8"}
     for wrong in ("{device: cpu", "cpu"):
-        with pytest.raises(UsageError, match=r"^--policy\.overrides: '"):
+        with refuses(UsageError, "flag.invalid-value") as refused:
             build(EvalConfig, base | {"policy.overrides": wrong})
+        assert "--policy.overrides" in str(refused.value)

@@ -16,6 +16,7 @@ from proctor.config.training_sections import Precision
 from proctor.errors import UsageError
 from proctor.features import Feature, FeatureKind
 from proctor.policies.act.config import ActConfig
+from tests.refusals import refuses
 
 CHECKPOINTS = Path(__file__).parents[2] / "golden/data/checkpoints"
 LEROBOTS = json.loads(
@@ -66,16 +67,18 @@ def test_what_lerobot_alone_does_is_refused_with_a_reason_and_its_default_is_not
     assert drop_lerobot_settings({name: str(known.values[0]).lower()}) == {}
     assert known.reason
     if name != "dataset.return_uint8":  # there is no third
-        with pytest.raises(UsageError, match=f"^--{name}=7: ") as refused:
+        with refuses(UsageError, "flag.unsupported") as refused:
             drop_lerobot_settings({name: "7"})
+        assert f"--{name}=7: " in str(refused.value)
         assert known.reason in str(refused.value)
 
 
 @pytest.mark.parametrize("name", ["sample_weighting.type", "reward_model.type"])
 def test_a_field_of_what_is_not_there_is_refused_with_the_reason(name):
     section = name.partition(".")[0]
-    with pytest.raises(UsageError, match=f"^--{section}=x: {FOREIGN[section].reason}"):
+    with refuses(UsageError, "flag.unsupported") as refused:
         drop_lerobot_settings({name: "x"})
+    assert f"--{section}=x: " in str(refused.value)
 
 
 def test_older_names_and_nulls_are_read_as_lerobot_reads_them():
@@ -169,7 +172,9 @@ def test_an_adapter_is_asked_for_as_in_lerobot():
     assert build(TrainConfig, drop_lerobot_settings({**adapts, "peft": None})).peft == plain.peft
     regex = build(TrainConfig, {**adapts, "peft.target_modules": r".*\.layers\.\d{1,2}\.linear1"})
     assert regex.peft.targets == r".*\.layers\.\d{1,2}\.linear1"
-    with pytest.raises(UsageError, match=r"--ema\.enable is for weights"):
+    with refuses(UsageError, "flag.conflict") as refused:
         build(TrainConfig, {**adapts, **ADAPTER, "ema.enable": "true"})
-    with pytest.raises(UsageError, match=r"--peft\.\* is not for --parallelism\.dp_shard"):
+    assert "--ema.enable" in str(refused.value)
+    with refuses(UsageError, "flag.conflict") as refused:
         build(TrainConfig, {**adapts, **ADAPTER, "parallelism.dp_shard": "2"})
+    assert "--parallelism.dp_shard" in str(refused.value)

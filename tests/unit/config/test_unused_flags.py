@@ -109,7 +109,7 @@ def test_without_its_preset_a_policy_is_told_which_of_its_rates_are_unused() -> 
     ("flags", "said"),
     [
         ({"eval.stop_when": "soon"}, "soon"),
-        ({"eval.stop_when": "ci_width<0.1", "eval.scheduler": "lockstep"}, "lockstep runs one"),
+        ({"eval.stop_when": "ci_width<0.1", "eval.scheduler": "lockstep"}, "lockstep"),
         ({"eval.stop_when": "ci_width<0.1", "env.max_parallel_tasks": 1}, "max_parallel_tasks=1"),
     ],
     ids=str,
@@ -117,5 +117,6 @@ def test_without_its_preset_a_policy_is_told_which_of_its_rates_are_unused() -> 
 def test_what_evaluations_would_be_refused_for_is_refused_before_a_training(
     flags: dict[str, Any], said: str
 ) -> None:
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError) as refused:
         build(TrainConfig, TRAIN | PLAYED | flags)
+    assert said in str(refused.value)
