@@ -21,7 +21,7 @@ WORDS = ["--policy.type=expert", "--env.type=fake", "--record.images=false"]
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "say where to record to: --dataset.repo_id=USER/NAME or .root=DIR"),
+        ([], "--dataset.repo_id=USER/NAME"),
         (["--dataset.repo_id=demos"], "--dataset.repo_id must be USER/NAME, got 'demos'"),
         (["--dataset.root=taken"], "taken exists; add --resume"),
         (["--dataset.root=d", "--resume"], "d.recording holds no recording"),

@@ -117,7 +117,7 @@ def test_flags_of_training_are_none_of_an_evaluation_and_the_other_way_round():
         assert flag in evaluation
     idle = {"policy.type": "act", "env.type": "fake", "policy.dropout": "0"}
     assert build(EvalConfig, idle).notes == [
-        "--policy.dropout changes nothing here: how the policy is trained"
+        "--policy.dropout changes nothing here: it affects training only"
     ]
 
 
@@ -125,7 +125,7 @@ def test_flags_of_training_are_none_of_an_evaluation_and_the_other_way_round():
     ("changes", "told"),
     [
         ({"ema.decay": 1}, "--ema.decay must be from 0 to below 1"),
-        ({"keep_best": 1}, "--keep_best is for --keep_last"),
+        ({"keep_best": 1}, "--keep_best needs --keep_last"),
         ({"keep_best": 1, "keep_last": 1}, "--keep_best needs --env or --eval_steps"),
         (
             {"keep_best": 1, "keep_last": 1, "env.type": "fake", "env_eval_freq": 0},
@@ -138,7 +138,7 @@ def test_flags_of_training_are_none_of_an_evaluation_and_the_other_way_round():
         ),
         ({"dataset.eval_split": 1.5}, "--dataset.eval_split must be from 0 to below 1"),
         ({"dataset.episodes": "[0]", "dataset.exclude_episodes": "[1]"}, "give one of them"),
-        ({"env.type": "fake", "save_checkpoint": "false"}, "--env plays checkpoints"),
+        ({"env.type": "fake", "save_checkpoint": "false"}, "--save_checkpoint=false"),
         ({"dataset.repo_id": ""}, "--dataset.repo_id is missing"),
         ({"tolerance_s": 0}, "--tolerance_s must be above 0"),
         ({"ema.inv_gamma": "inf"}, "--ema.inv_gamma must be a finite number, got inf"),

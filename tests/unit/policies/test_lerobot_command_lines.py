@@ -212,5 +212,5 @@ def test_how_it_was_trained_is_taken_by_a_checkpoint_with_a_note(tmp_path: Path)
     policy = load_policy(str(folder), None, flags, small.OFFERED)
     assert policy.spec.n_action_steps == 2
     assert policy.spec.notes == (
-        "--policy.optimizer_lr, --policy.kl_weight change nothing here: how the policy is trained",
+        "--policy.optimizer_lr, --policy.kl_weight change nothing here: it affects training only",
     )

@@ -17,13 +17,20 @@ from tests.refusals import refuses
 ROOT = Path(__file__).parents[3]
 CODE = re.compile(r"[a-z]+(-[a-z]+)*\.[a-z0-9]+(-[a-z0-9]+)*")
 DONE = {
+    "api",
     "benchmarks",
     "callbacks",
+    "cli",
+    "commands",
+    "config",
     "datasets",
     "engine",
     "evaluation",
     "features",
     "fingerprint",
+    "lerobot_flags",
+    "parsing",
+    "plugins",
     "policies/language_act",
     "policies/pi0",
     "policies/pi05",

