@@ -1,4 +1,4 @@
-"""The Python door: what ``proctor eval`` does, with objects for flags."""
+"""The Python API: ``evaluate`` does what ``proctor eval`` does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from proctor.system.hub import HUB_ID
 from proctor.system.streams import open_closed_streams
 
 _SHORT = {"task": "env", "n_episodes": "eval", "batch_size": "eval"}
-"""Settings that have an argument of their own, and the section they belong to."""
+"""Settings with an argument of their own, and their sections."""
 
 
 def evaluate(
@@ -45,11 +45,11 @@ def evaluate(
         evaluate("expert", "metaworld", task=["reach-v3", "push-v3"], n_episodes=10, seed=7,
                  eval={"max_retries": 0}, output_dir="outputs/reach")
 
-    What the command line prints as warnings and notes is warned of, by the categories
-    ``ProctorWarning`` and ``ProctorNote``, most of it before anything is played.
+    Warnings and notes of the command line are issued as ``ProctorWarning`` and ``ProctorNote``,
+    most of them before the first episode.
 
     Raises:
-        ProctorError: with one line that says what to change.
+        ProctorError: in one line, with what to change.
     """
     open_closed_streams()
     _check_names(settings)
@@ -71,7 +71,7 @@ def evaluate(
 
 
 def _warn_of(notices: Notices) -> None:
-    """Warn the caller of ``evaluate``."""
+    """Issue Python warnings to the caller of ``evaluate``."""
     for warning in notices.warnings:
         warnings.warn(warning, ProctorWarning, stacklevel=3)
     for note in notices.notes:
@@ -79,7 +79,7 @@ def _warn_of(notices: Notices) -> None:
 
 
 def _check_names(settings: Mapping[str, Any]) -> None:
-    """Refuse an argument that means nothing, and a section that is no mapping."""
+    """Refuse an unknown argument, and a section that is not a mapping."""
     flags = {flag.name for flag in own_flags(EvalConfig)}
     sections = {name.partition(".")[0] for name in flags if "." in name}
     known = {name for name in flags if "." not in name} | sections
@@ -100,7 +100,7 @@ def _check_alias(name: str, known: set[str]) -> None:
 
 
 def _policy_settings(policy: Any) -> tuple[dict[str, Any], Any]:
-    """Return the settings that name a policy, and the object where it is one."""
+    """Return the settings that name a policy, and the policy object if one was passed."""
     if policy is None:
         return {}, None
     if isinstance(policy, Mapping):
@@ -111,7 +111,7 @@ def _policy_settings(policy: Any) -> tuple[dict[str, Any], Any]:
 
 
 def _kind_of_name(policy: str | Path) -> str:
-    """Whether a text is a policy's type or the path of a checkpoint."""
+    """Return "type" or "path": whether a text names a policy type or a checkpoint."""
     if isinstance(policy, Path):
         return "path"
     if policy in plugins.known_plugins("policies") or ":" in policy:
@@ -129,7 +129,7 @@ def _env_settings(env: str | Mapping[str, Any] | BenchmarkConfig | None) -> dict
 
 
 def _put(settings: dict[str, Any], section: str, name: str, value: Any) -> None:
-    """Set a setting that has an argument of its own, unless its section says it too."""
+    """Set a setting that has its own argument; refuse it if its section has it too."""
     inside = dict(settings.get(section) or {})
     if name in inside or f"{section}.{name}" in settings:
         raise UsageError(
@@ -139,7 +139,7 @@ def _put(settings: dict[str, Any], section: str, name: str, value: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as a config file could hold it: numpy's numbers, paths, tuples and enums."""
+    """Convert numpy numbers, paths, tuples and enums to the types of a config file."""
     if isinstance(value, Mapping):
         return {str(name): _plain(item) for name, item in value.items()}
     if isinstance(value, np.generic | np.ndarray):

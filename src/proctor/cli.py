@@ -1,6 +1,6 @@
-"""The command line: one module per command under ``commands``, imported when it is called.
+"""The command line: dispatches to one module per command in ``commands``.
 
-Heavy modules are imported inside the commands: ``proctor --help`` must answer at once.
+A command's module is imported when the command is called, so that ``proctor --help`` is quick.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from proctor.errors import (
 from proctor.system.streams import make_streams_robust, report_lost_output
 
 COMMANDS = {
-    "eval": "evaluate a policy on a benchmark: a success rate with its interval",
-    "record": "keep a policy's episodes as demonstrations: a LeRobot dataset",
-    "report": "write a run's page: rates, charts, timeline and all its episodes",
+    "eval": "evaluate a policy on a benchmark: success rates with confidence intervals",
+    "record": "record a policy's episodes as demonstrations, in a LeRobot dataset",
+    "report": "write the page of a run: success rates, charts, timeline and episodes",
     "audit": "run a sample of a run's episodes again, one by one, and compare",
-    "compare": "what changed between runs, and whether by more than chance",
-    "view": "runs in the browser: a list, and each run's page",
-    "train": "train a policy on demonstrations, to the same bits however often it is stopped",
-    "serve": "a policy behind a wire (openpi, vla-eval, GR00T, LeRobot): clients in common batches",
-    "data": "demonstrations in LeRobot's format: look, check, edit, convert, push and pull",
-    "list": "benchmarks, their tasks with instructions and lengths, and policies",
-    "doctor": "what works on this machine, how fast it renders, and how to mend the rest",
-    "info": "versions, cores, graphics and extras found on this machine",
+    "compare": "compare runs episode by episode, with significance tests",
+    "view": "show runs in the browser: a list, and the page of each run",
+    "train": "train a policy on demonstrations; resuming is exact, bit by bit",
+    "serve": "serve a policy (openpi, vla-eval, GR00T, LeRobot protocols), batching all clients",
+    "data": "inspect, check, edit, convert, upload and download LeRobot datasets",
+    "list": "list benchmarks, their tasks with instructions and horizons, and policies",
+    "doctor": "check this machine: what works, how fast it renders, how to mend the rest",
+    "info": "print versions, cores, graphics and extras of this machine",
 }
 _EXIT_USAGE = 2
 
 _OVERVIEW = """\
-Proctor examines robot policies in simulation.
+Proctor records demonstrations, trains robot policies and evaluates them in simulation.
 
 {commands}
 
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     make_streams_robust()
     words = list(sys.argv[1:] if argv is None else argv)
-    if argv is None:  # it may hold keys, and libraries (W&B) send it elsewhere
+    if argv is None:  # it may contain keys, and libraries such as W&B upload it
         del sys.argv[1:]
     code = _answered(words)
     report_lost_output()
@@ -64,13 +64,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _answered(words: list[str]) -> int:
-    """Run a command; what ends it early is said in one line."""
+    """Run a command; print errors of the user and interruptions in one line."""
     try:
         return _run(words)
     except ProctorError as error:
         _explain(error)
         return _EXIT_USAGE
-    except KeyboardInterrupt as stop:  # before or after the run itself, which says how to resume
+    except KeyboardInterrupt as stop:  # outside a run; a run prints how to resume it
         print("interrupted", file=sys.stderr)
         return exit_code_of(stop)
 
@@ -107,10 +107,10 @@ def _check_working_directory() -> None:
 
 
 def _explain(error: ProctorError) -> None:
-    """Print one line; where a policy or a worker broke by itself, its traceback before it."""
+    """Print the error in one line, after the traceback of a failed policy or worker."""
     if isinstance(error, PolicyError | WorkerError) and error.__cause__ is not None:
         cause = error.__cause__
-        of_worker = isinstance(cause, WorkerError)  # then its text is a traceback already
+        of_worker = isinstance(cause, WorkerError)  # its text is a traceback already
         text = str(cause) if of_worker else "".join(traceback.format_exception(cause)).strip()
         print(printable_text(text), file=sys.stderr)
     print(f"proctor: error: {strip_control_codes(str(error))}", file=sys.stderr)

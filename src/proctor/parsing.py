@@ -1,7 +1,6 @@
-"""Values as people type and write them: ``[a, b]``, ``{a: 1}``, JSON, ``a,b``, within bounds.
+"""Parses the values of flags (``[a, b]``, ``{a: 1}``, JSON, ``a,b``) and YAML config files.
 
-A flag is text, a config file is YAML. Both may come from anywhere: neither can run code, nest deep
-enough to break the stack or grow without end.
+Input may come from untrusted files: parsing runs no code, and bounds nesting depth and size.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _PLAIN = (
     ("int", re.compile(r"[-+]?[0-9]+")),
     ("float", re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|[-+]?\.(inf|nan)")),
 )
-"""What an unquoted word in ``[...]`` or ``{...}`` stands for; any other is text ("on" is, too)."""
+"""Types of unquoted words in ``[...]`` or ``{...}``; all other words are text, "on" too."""
 
 
 def inner_type(kind: Any) -> Any:
@@ -40,19 +39,19 @@ def container_of(kind: Any) -> Any:
 
 
 def enum_in(kind: Any) -> type[Enum] | None:
-    """Return the enum that a type is, or whose members it holds; None where there is none."""
+    """Return the enum that a type is, or whose members it contains; else None."""
     kinds = [inner_type(kind), *(inner_type(arg) for arg in typing.get_args(inner_type(kind)))]
     return next((k for k in kinds if isinstance(k, type) and issubclass(k, Enum)), None)
 
 
 def parse_text(kind: Any, text: str) -> Any:
-    """Return what ``text`` says for a field of type ``kind``, as far as its brackets tell.
+    """Parse the lists and maps in ``text`` for a field of type ``kind``.
 
-    Text that holds no list or map stays text: msgspec makes numbers and booleans of it, and a field
-    of type str keeps it as typed.
+    Other text stays text: msgspec converts it to numbers and booleans, and a field of type str
+    keeps it.
 
     Raises:
-        ValueError: brackets that are neither YAML nor JSON, in one line.
+        ValueError: the brackets are neither YAML nor JSON; the text is one line.
     """
     if inner_type(kind) is not str and text.lower() in ("none", "null"):
         return None
@@ -65,15 +64,15 @@ def parse_text(kind: Any, text: str) -> Any:
 
 
 def is_flow_list(text: str) -> bool:
-    """Tell whether ``text`` is written with brackets, rather than as ``a,b``."""
+    """Return whether ``text`` is a list in brackets, not ``a,b``."""
     return text.lstrip().startswith("[")
 
 
 def parse_flow(text: str) -> Any:
-    """Return the list or map that ``text`` holds: JSON, or YAML as ``[a, b]`` and ``{a: b}``.
+    """Return the list or map in ``text``: JSON, or YAML such as ``[a, b]`` and ``{a: b}``.
 
     Raises:
-        ValueError: it holds neither, or goes too deep; one line says which.
+        ValueError: it is neither, or nested too deep; the text is one line.
     """
     if len(text) > MOST_CHARACTERS:
         raise ValueError(f"it is longer than {MOST_CHARACTERS} characters")
@@ -96,10 +95,10 @@ def _is_deeper(value: Any, levels: int) -> bool:
 
 
 def load_yaml(text: str | bytes, *, flow: bool = False) -> Any:
-    """Read YAML, of which JSON is a part. ``flow``: a flag's value, with JSON's idea of scalars.
+    """Read YAML or JSON. ``flow``: a flag's value, whose scalars are read as in JSON.
 
     Raises:
-        ValueError: it is none, or goes too deep; one line says which.
+        ValueError: it is invalid, or nested too deep; the text is one line.
     """
     import yaml
 
@@ -107,18 +106,18 @@ def load_yaml(text: str | bytes, *, flow: bool = False) -> Any:
     try:
         return yaml.load(text, loader)  # noqa: S506  it is a SafeLoader
     except (yaml.YAMLError, ValueError, LookupError, AttributeError) as bad:
-        # PyYAML's own errors, and what it trips over: dates, tags and merges that are none
-        problem = getattr(bad, "problem", None) if flow else None  # in one word, where is plain
+        # PyYAML's own errors, and those that invalid dates, tags and merges cause in it
+        problem = getattr(bad, "problem", None) if flow else None  # no position
         raise ValueError(" ".join(str(problem or bad).split())) from None
 
 
 @cache
 def _loaders() -> tuple[Any, Any]:
-    """Return the loader of files and the one of flags; yaml is imported where one is needed."""
+    """Return the loaders of files and of flags; yaml is imported on first use."""
     import yaml
 
     class Shallow(yaml.SafeLoader):
-        """Reads no deeper than settings go: past that, a file is an attack on the stack."""
+        """Limits the nesting depth, which could overflow the stack."""
 
         depth = 0
 
@@ -131,7 +130,7 @@ def _loaders() -> tuple[Any, Any]:
             return node
 
     class Flow(Shallow):
-        """Reads one value of a flag: no aliases, which multiply, no tags, dates or octals."""
+        """Reads the value of a flag: no aliases, which can multiply, no tags, dates or octals."""
 
         def compose_node(self, parent: Any, index: Any) -> Any:
             event: Any = self.peek_event()  # type: ignore[no-untyped-call]

@@ -1,7 +1,8 @@
-"""Finds plug-ins by name: in the table here, by entry point, or as ``package.module:ATTRIBUTE``.
+"""Finds benchmarks and policies by name.
 
-A plug-in is a module's attribute; a policy may also be named by its factory alone.
-Nothing is imported before it is asked for.
+A name is looked up in the table of built-in plug-ins, then among entry points; or it is
+``package.module:ATTRIBUTE``. The attribute is a plug-in or, for a policy, a factory. A plug-in is
+imported when it is requested.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from proctor.system.user_code import (
 )
 
 HANDED_OVER = "python"
-"""What a run folder calls a policy that Python handed over: no flag can name one."""
+"""Type, in a run folder, of a policy object passed to ``proctor.evaluate``; not a flag's value."""
 BUILT_IN = {
     "benchmarks": {
         "aloha": "proctor.benchmarks.aloha.benchmark:PLUGIN",
@@ -49,7 +50,8 @@ BUILT_IN = {
         "zero": "proctor.policies.scripted.zero:PLUGIN",
     },
 }
-"""All that comes with Proctor: a new benchmark or policy is one line here."""
+"""All built-in plug-ins. A new benchmark is its folder and one line here; a new policy family is
+its folder and one line in ``policies/lerobot/families``."""
 
 _FLAGS = {"benchmarks": "--env.type", "policies": "--policy.type"}
 _ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
@@ -59,7 +61,7 @@ def find_benchmark(name: str) -> BenchmarkPlugin:
     """Return the benchmark plug-in called ``name``.
 
     Raises:
-        UsageError: there is none, or what was found is no benchmark.
+        UsageError: there is none, or it is not a benchmark.
     """
     plugin = _find("benchmarks", name)
     if not isinstance(plugin, BenchmarkPlugin):
@@ -75,7 +77,7 @@ def find_policy(name: str) -> PolicyPlugin:
     """Return the policy plug-in called ``name``.
 
     Raises:
-        UsageError: there is none, or what was found is no policy.
+        UsageError: there is none, or it is not a policy.
     """
     found = _find("policies", name)
     plugin = found if isinstance(found, PolicyPlugin) else _from_factory(found, name)
@@ -84,7 +86,7 @@ def find_policy(name: str) -> PolicyPlugin:
 
 
 def _check_config(what: str, config: Any, base: type[Any]) -> None:
-    """Refuse a plug-in's config class that flags cannot be read from."""
+    """Refuse a plug-in's config class that is not a dataclass with the right base."""
     if not (isinstance(config, type) and issubclass(config, base)):
         name = getattr(config, "__name__", repr(config))
         raise UsageError(
@@ -96,9 +98,9 @@ def _check_config(what: str, config: Any, base: type[Any]) -> None:
 
 
 def _from_factory(factory: Any, name: str) -> PolicyPlugin:
-    """Make a plug-in of anything that can be called with (config, interface).
+    """Make a plug-in from a callable with the parameters (config, interface).
 
-    Its flags are those of the config class that its first parameter is annotated with.
+    Its flags are the fields of the config class that annotates its first parameter.
     """
     try:
         signature = _signature(factory)
@@ -119,19 +121,19 @@ def _from_factory(factory: Any, name: str) -> PolicyPlugin:
 def _signature(factory: Any) -> inspect.Signature:
     try:
         return inspect.signature(factory, eval_str=True)
-    except NameError:  # annotated with what is imported for type checkers only
+    except NameError:  # an annotation is imported under TYPE_CHECKING only
         return inspect.signature(factory)
 
 
 def known_plugins(kind: str, use: ConfigUse = ConfigUse.EVALUATION) -> list[str]:
-    """List the names that flags choose ``kind`` ("benchmarks" or "policies") by, for ``use``."""
+    """List the names of the plug-ins of ``kind`` ("benchmarks" or "policies") for ``use``."""
     trained = kind == "policies" and use is ConfigUse.TRAINING
     ours = FAMILIES if trained else BUILT_IN[kind]
     return sorted({*ours, *_entry_points(kind)} - {HANDED_OVER})
 
 
 def plugin_module(kind: str, name: str) -> str | None:
-    """Return the module that a plug-in of somebody else's is found in; None for our own."""
+    """Return the module of a third-party plug-in; None for a built-in one."""
     if ":" in name:
         return name.partition(":")[0]
     if _current_name(kind, name) in BUILT_IN[kind]:
@@ -141,16 +143,16 @@ def plugin_module(kind: str, name: str) -> str | None:
 
 
 def plugin_code_hashes(kind: str, name: str) -> dict[str, str]:
-    """Return the hashes of a plug-in's files, where it is not our own: ours have a version."""
+    """Return the hashes of a third-party plug-in's files; built-in ones have Proctor's version."""
     module = plugin_module(kind, name)
     file = None if module is None else getattr(sys.modules.get(module), "__file__", None)
-    if module is None or file is None or not Path(file).is_file():  # as from a zip file
+    if module is None or file is None or not Path(file).is_file():  # it may be in a zip file
         return {}
     return source_hashes(Path(file), module.count(".") + (Path(file).stem == "__init__"))
 
 
 def blame_plugin(kind: str, name: str) -> contextlib.AbstractContextManager[None]:
-    """Name file and line in what a plug-in raises, where it is not our own: ours show all.
+    """Add file and line to errors of a third-party plug-in; built-in ones keep their traceback.
 
     Raises:
         PluginError: in one line.
@@ -183,7 +185,7 @@ def _find(kind: str, name: str) -> Any:
 
 
 def _current_name(kind: str, name: str) -> str:
-    """Return today's name of a built-in policy type that was renamed; other names unchanged."""
+    """Return the current name of a renamed built-in policy type; other names unchanged."""
     return FORMER_NAMES.get(name, name) if kind == "policies" else name
 
 
@@ -197,7 +199,7 @@ def _load_attribute(flag: str, path: str) -> Any:
         try:
             module = import_user_module(module_name)
         except ModuleNotFoundError as missing:
-            if f"{module_name}.".startswith(f"{missing.name}."):  # else it lacks what it imports
+            if f"{module_name}.".startswith(f"{missing.name}."):  # else its own import fails
                 raise UsageError(
                     f"{flag}={path}: {missing} (looked in {Path.cwd()} and in Python's path)",
                     code="plugin.not-found",

@@ -87,7 +87,7 @@ def test_flags_of_a_checkpoint_are_read_in_the_same_way() -> None:
     )
     changed = override(config, {"rename_map": "{a: b}", "n_action_steps": "8"})
     assert (changed.rename_map, changed.n_action_steps) == ({"a": "b"}, 8)
-    with refuses(UsageError, "flag.invalid-value") as refused:
+    with pytest.raises(UsageError) as refused:
         override(config, {"rename_map": "{a:b}"})
     assert "--policy.rename_map" in str(refused.value)
 

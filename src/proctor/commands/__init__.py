@@ -1,1 +1,1 @@
-"""The commands of the command line, one module each, with a ``run(words) -> exit code``."""
+"""The commands of the command line: one module each, with ``run(words) -> exit code``."""

@@ -1,4 +1,4 @@
-"""The words of a command whose flags are those of a config."""
+"""Arguments of commands with plug-ins (``eval``, ``record``, ``train``, ``serve``)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 def parse_flags(config: type[Config], words: list[str], usage: str) -> dict[str, str] | None:
-    """Return the flags among ``words``; None where help was asked for, which is then printed.
+    """Return the flags in ``words``; print the help and return None for ``--help``.
 
-    ``usage`` begins with "proctor COMMAND". What else there is to say is up to the words after
-    ``--help``: none for the flags to begin with, ``all``, ``policy act``, ``env libero``.
+    ``usage`` begins with "proctor COMMAND". Words after ``--help`` are its topic: none for the most
+    used flags, ``all``, ``policy act``, ``env libero``.
 
     Raises:
-        UsageError: one of them is no flag, or no topic of the help.
+        UsageError: a word is not a flag, or not a topic of the help.
     """
     positional, given = split_arguments(config, words)
     asked = given.pop("help", None)
@@ -37,7 +37,7 @@ def parse_flags(config: type[Config], words: list[str], usage: str) -> dict[str,
 
 
 def split_arguments(config: type[Config], words: list[str]) -> tuple[list[str], dict[str, str]]:
-    """Return the words that are no flags, and the flags."""
+    """Return the positional arguments and the flags."""
     from proctor.config.builder import BooleanFlags
     from proctor.config.flags import split_argv
 

@@ -110,7 +110,7 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
 
     run = load_run(path)
     record = run.record
-    if isinstance(record.resolved.get("record"), dict):  # an evaluation's is a folder at most
+    if isinstance(record.resolved.get("record"), dict):  # in an evaluation it is a folder or None
         raise UsageError(
             f"{path} is of a recording, whose policy may have been disturbed or relabelled: audit "
             "takes runs of proctor eval (proctor data check looks at its dataset)",
@@ -148,7 +148,7 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
 
 
 def _say_what_is_compared(why_not_exact: str | None, machine: Mapping[str, Any]) -> None:
-    """Say where less than all bits is compared, or where they may differ by the machine."""
+    """Print what is compared if not all bits are, and how this machine differs from the run's."""
     from proctor.runs.replay import RETURN_TOLERANCE
     from proctor.system.platform_info import torch_hardware
 

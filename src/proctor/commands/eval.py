@@ -28,13 +28,13 @@ EXIT_ERRORED_EPISODES = 1
 _USAGE = """\
 proctor eval --policy.type=NAME --env.type=NAME [--FLAG=VALUE ...]
 
-Evaluates a policy. Results are written to the run folder as episodes end; a run that was stopped
-is completed by: proctor eval --resume --output_dir=FOLDER (and, where a type is MODULE:NAME, that
-flag again: code is named by flags only, never by a file)
+Evaluate a policy. Results are written to the run folder as episodes end. An interrupted run is
+completed by: proctor eval --resume --output_dir=FOLDER (repeat flags with MODULE:NAME: only flags
+can name code, files cannot)
 
 Several checkpoints (--policy.path=a,b or a pattern, 'checkpoints/*'), seeds (--seed=1,2) or
-latencies (--eval.latency_steps=0,2,4) are evaluated one after the other, each in a folder of its
-own: one table, one comparison.
+latencies (--eval.latency_steps=0,2,4) are evaluated one after the other, each in its own folder,
+and compared in one table.
 """
 
 
@@ -64,9 +64,9 @@ Show = Callable[["Evaluation", "ActionSpec", "Console"], None]
 def evaluate_and_show(
     settings: dict[str, Any], show: Show | None = None, name: str | None = None
 ) -> tuple[RolloutContext[EvalConfig], int]:
-    """Evaluate, show the results, and return what was run with the exit code.
+    """Evaluate, show the results, and return the prepared run and the exit code.
 
-    Of several runs ``name`` is said first, once nothing of this one can be refused any more.
+    ``name`` is the name of one of several runs; it is printed once the run is prepared.
     """
     from proctor.callbacks.interrupts import Interrupts
 
@@ -113,14 +113,14 @@ def _evaluate_and_show(
     except SimulatorUnavailable as error:
         _say_what_cannot_be_opened(prepared, error)
         return prepared, EXIT_ERRORED_EPISODES
-    for notices in unseen:  # nothing was left to play
+    for notices in unseen:  # no episodes were left to run
         print_notices(notices, Console(stderr=True))
     show(evaluation, prepared.benchmark.action, table_console())
     return prepared, EXIT_ERRORED_EPISODES if evaluation.tally.errors else 0
 
 
 def _headline(prepared: RolloutContext[EvalConfig], done: int) -> str:
-    """Say what is about to run."""
+    """Return the line that describes the run."""
     n_tasks = len({spec.task for spec in prepared.plan})
     planned = len(prepared.plan)
     resumed = f" ({done} done before)" if done else ""
@@ -132,7 +132,7 @@ def _headline(prepared: RolloutContext[EvalConfig], done: int) -> str:
 
 
 def _say_what_renders(prepared: RolloutContext[EvalConfig]) -> None:
-    """Name the GL backend that was chosen, when images are needed and MUJOCO_GL did not say."""
+    """Print the chosen GL backend, where images are rendered and MUJOCO_GL is not set."""
     from proctor.system.gl import describe_chosen_backend
     from proctor.system.gl_probe import RENDERING_OFF
 
@@ -145,10 +145,10 @@ def _say_what_renders(prepared: RolloutContext[EvalConfig]) -> None:
 def _say_what_cannot_be_opened(
     prepared: RolloutContext[EvalConfig], error: SimulatorUnavailable
 ) -> None:
-    """Say it in one line; the traceback is kept where the simulators' own words are."""
+    """Print one line; the traceback goes to the simulators' log."""
     log = prepared.folder.path / "workers.log"
     with contextlib.suppress(OSError), log.open("a", errors="replace") as file:
-        file.write(f"{error.__cause__}\n")  # on a full disk, the line below still matters
+        file.write(f"{error.__cause__}\n")  # even on a full disk, print the line below
     where = f"traceback: {log}; `proctor doctor` tries all that is installed"
     print(strip_control_codes(f"proctor: error: {error} ({where})"), file=sys.stderr)
 

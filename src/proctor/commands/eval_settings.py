@@ -44,10 +44,10 @@ def resumed_run(settings: Settings) -> EarlierRun | None:
 
 
 def run_to_resume(folder: Path) -> Path:
-    """Return the run in ``folder``, or the one below it that is meant.
+    """Return the run in ``folder``, or the only unfinished one below it.
 
     Raises:
-        UsageError: there is none, or which one is meant cannot be told.
+        UsageError: there are several.
     """
     runs = find_runs(folder)
     if folder in runs or not runs:
@@ -71,7 +71,7 @@ def _is_complete(run: Path) -> bool:
 
 
 def _refuse_another_type(folder: Path, earlier: RunRecord, settings: Mapping[str, Any]) -> None:
-    """Refuse another benchmark or kind of policy in so many words: their flags would not fit."""
+    """Refuse to resume a run with another benchmark or kind of policy."""
     for section, what in (("env", "on"), ("policy", "of")):
         was = get_setting(section, "type", earlier.resolved)
         now, flag = get_setting(section, "type", settings), f"--{section}.type"

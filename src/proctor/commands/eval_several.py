@@ -1,4 +1,4 @@
-"""``proctor eval`` of several checkpoints, seeds or latencies: a run each, one comparison."""
+"""``proctor eval`` of several checkpoints, seeds or latencies: one run each, one comparison."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _EXIT_REFUSED = 2
 _MOST_RUNS = 1000
 _PATTERN = ("*", "?", "[")
 _WEIGHTS = "pretrained_model"
-"""The folder of a training's checkpoint that holds the policy."""
+"""The folder of the policy in a training's checkpoint."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One of several runs: its folder's name, and its settings."""
+    """One of several runs: the name of its folder, and its settings."""
 
     name: str
     seed: str
@@ -41,10 +41,10 @@ class Variant:
 
 
 def variants_of(settings: dict[str, Any]) -> list[Variant]:
-    """Return the runs that are asked for, by name; just one where there are no lists.
+    """Return the requested runs; one if no flag is a list.
 
     Raises:
-        UsageError: a pattern that nothing matches, or too many of them.
+        UsageError: a pattern matches nothing, or there are too many runs.
     """
     given = _given(settings, "policy", "path")
     paths = checkpoints_of(given)
@@ -68,12 +68,12 @@ def variants_of(settings: dict[str, Any]) -> list[Variant]:
 
 
 def checkpoints_of(given: Any) -> list[str]:
-    """Return the checkpoints that ``--policy.path`` names: one, a list, or what a pattern matches.
+    """Return the checkpoints of ``--policy.path``: one, a list, or those that match a pattern.
 
-    Of two names for one folder (a training's ``last``) the one that is no link is taken.
+    A folder that is also named by a link (a training's ``last``) is returned once.
 
     Raises:
-        UsageError: a pattern that nothing matches.
+        UsageError: a pattern matches nothing.
     """
     if isinstance(given, str) and _here(given) is not None:
         return [given]
@@ -89,7 +89,7 @@ def checkpoints_of(given: Any) -> list[str]:
 
 
 def _here(text: str) -> Path | None:
-    """Return the file or folder that ``text`` names; None where there is none, or none can be."""
+    """Return ``text`` as the path of an existing file or folder, else None."""
     try:
         path = Path(text).expanduser().absolute()
         return path if text and path.exists() else None
@@ -103,7 +103,7 @@ def _is_linked(path: str) -> bool:
 
 
 def _matches(pattern: str) -> list[str]:
-    """Return the checkpoints that a pattern matches, in the order of their names."""
+    """Return the checkpoints that match a pattern, sorted by name."""
     place = str(path_of(pattern))
     matches = [Path(name) for name in sorted(glob.glob(place))]  # noqa: PTH207  absolute ones too
     within = [path / _WEIGHTS if (path / _WEIGHTS).is_dir() else path for path in matches]
@@ -116,14 +116,14 @@ def _matches(pattern: str) -> list[str]:
 
 
 def _given(settings: Mapping[str, Any], section: str, name: str) -> Any:
-    """Return a setting, flat or nested, as it was given."""
+    """Return a setting from flat or nested settings."""
     nested = settings.get(section)
     inside = nested.get(name) if isinstance(nested, Mapping) else None
     return settings.get(f"{section}.{name}", inside)
 
 
 def _listed(value: Any) -> list[str]:
-    """Return what a flag lists: ``a,b``, ``[a, b]``, or itself."""
+    """Return the items of a flag's list: ``a,b``, ``[a, b]``, or one value."""
     if isinstance(value, list | tuple):
         return [str(item) for item in value]
     words = str("" if value is None else value).strip().removeprefix("[").removesuffix("]")
@@ -131,13 +131,13 @@ def _listed(value: Any) -> list[str]:
 
 
 def _numbers(value: Any) -> list[str]:
-    """Return the numbers that a flag lists, each once: a seed twice would count episodes twice."""
+    """Return the distinct numbers of a flag's list: a repeated seed would count episodes twice."""
     words = _listed(value)
     return list(dict.fromkeys(str(int(w)) if w.isdecimal() else w for w in words))
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """Return short names for checkpoints: of their paths, what they do not share."""
+    """Return short names for checkpoints: the parts of their paths that differ."""
     parts = [[part for part in path.parts if part not in ("/", _WEIGHTS)] for path in paths]
     least = min(len(own) for own in parts)
     before = next((i for i in range(least) if len({own[i] for own in parts}) > 1), least)
@@ -151,17 +151,17 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 Evaluate = Callable[[dict[str, Any], str], tuple[Path, int]]
-"""Evaluates by settings, under a name, and returns the run's folder with the exit code."""
+"""Evaluates a named run by its settings; returns its folder and the exit code."""
 
 
 def evaluate_several(variants: Sequence[Variant], given: dict[str, str], evaluate: Evaluate) -> int:
-    """Evaluate them one after the other, show all in one table, and return the exit code.
+    """Evaluate runs one after the other, show all in one table, and return the exit code.
 
-    A checkpoint that cannot be evaluated is named and left out; what all share is refused before
-    any begins.
+    A checkpoint that cannot be evaluated is named and skipped. Invalid settings of any run are
+    refused before the first run starts.
 
     Raises:
-        UsageError: the one policy of all cannot be evaluated.
+        UsageError: all runs have the same policy, and it cannot be evaluated.
     """
     root, asked, public = _checked(variants, given)
     of_one_policy = len({str(_given(v.settings, "policy", "path")) for v in variants}) == 1
@@ -190,10 +190,8 @@ def _checked(
 ) -> tuple[Path, list[dict[str, Any]], dict[str, Any]]:
     """Return the folder of all runs, the settings of each, and the flags without secrets.
 
-    None of the runs may be refused later.
-
     Raises:
-        UsageError: for what any of them would be refused.
+        UsageError: the settings of a run are invalid.
     """
     from proctor.commands.eval_settings import reference_run, resumed_run
     from proctor.config.builder import build
@@ -245,7 +243,7 @@ def _say_how_to_resume(root: Path, given: Mapping[str, Any]) -> None:
 
 
 def _show_all(done: Mapping[str, Path], seeds: Mapping[str, str], root: Path) -> None:
-    """Print all runs in one table, and of those that share their episodes what differs."""
+    """Print all runs in one table, and compare those with the same episodes."""
     from proctor.report.multi_run import NamedRun, runs_table
     from proctor.report.run import load_run
     from proctor.report.tables import table_console
@@ -255,7 +253,7 @@ def _show_all(done: Mapping[str, Path], seeds: Mapping[str, str], root: Path) ->
     for name, path in done.items():
         try:
             loaded[name] = load_run(path).require_rate()
-        except UsageError as error:  # nothing in it to compare, which is no fault of the others
+        except UsageError as error:  # it has no episodes to compare; the others do
             print(strip_control_codes(f"note: {error}"))
     runs = [NamedRun(name, run.rows, run.monitored) for name, run in loaded.items()]
     pooled = len({seeds[name] for name in loaded}) == len(loaded) > 1
@@ -273,9 +271,9 @@ def _show_all(done: Mapping[str, Path], seeds: Mapping[str, str], root: Path) ->
 
 
 def _compare(runs: Sequence[Run], root: Path, seed: str) -> None:
-    """Compare the runs with the first, in a line each and on a page.
+    """Compare the runs with the first one, in one line each and on a page.
 
-    Of many checkpoints the best looks better than it is: p-values are corrected for their number.
+    P-values are corrected for the number of runs: the best of many looks better than it is.
     """
     from proctor.report.compare_page import write_compare_page
     from proctor.report.comparison import Criteria, compare_all
@@ -287,8 +285,8 @@ def _compare(runs: Sequence[Run], root: Path, seed: str) -> None:
     print(strip_control_codes(f"compared with {runs[0].path.name}{of_seed}, in points{many}:"))
     for comparison in comparisons:
         overall = comparison.overall
-        told = f"{difference_text(overall)}, {p_equals(overall.p_holm)}"
-        print(strip_control_codes(f"  {comparison.b.name}  {told}"))
+        line = f"{difference_text(overall)}, {p_equals(overall.p_holm)}"
+        print(strip_control_codes(f"  {comparison.b.name}  {line}"))
         for warning in comparison.warnings:
             print(strip_control_codes(f"warning: {warning}"), file=sys.stderr)
     page = root / (f"compare_seed{seed}.html" if seed else "compare.html")

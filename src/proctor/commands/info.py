@@ -36,7 +36,7 @@ def run(words: list[str]) -> int:
 
 
 def info_lines() -> list[str]:
-    """Return versions, cores, graphics, devices, plug-ins and extras, a line each."""
+    """Return versions, cores, graphics, devices, plug-ins and extras, one line each."""
     return [
         f"proctor     {__version__}",
         f"python      {platform.python_version()} on {platform.platform()}",
@@ -82,7 +82,7 @@ def _packages() -> list[str]:
 
 
 def _extras() -> list[str]:
-    """Say for each extra whether all it needs is installed."""
+    """Return one line per extra: whether all its packages are installed."""
     try:
         requirements = metadata.requires("proctor") or []
     except metadata.PackageNotFoundError:

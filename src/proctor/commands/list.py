@@ -1,4 +1,4 @@
-"""``proctor list``: what there is to choose from: benchmarks, tasks and policies."""
+"""``proctor list``: the available benchmarks, tasks and policies."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _TOPICS = ("benchmarks", "tasks", "policies")
 _USAGE = """\
 proctor list [benchmarks | policies | tasks [BENCHMARK [TASK_OR_GROUP]] [--env.FLAG=VALUE ...]]
 
-Lists what --env.type, --env.task and --policy.type take: benchmarks with their groups of tasks,
-tasks with their instructions, their ids in each group and the most steps of an episode, policies.
-No simulator is started.
+List the values of --env.type, --env.task and --policy.type: benchmarks with their groups of tasks,
+tasks with their instructions, ids in each group and horizons, and policies. No simulator is
+started.
 
   proctor list tasks metaworld hard
   proctor list tasks --env.type=libero --env.task=libero_10 --env.protocol=openpi
@@ -30,7 +30,7 @@ No simulator is started.
 
 @dataclass
 class _Listed:
-    """A task and where it is found: its id in each group."""
+    """A task, and its id in each group."""
 
     task: Task
     groups: dict[str, int] = field(default_factory=dict)
@@ -70,7 +70,7 @@ def run(words: list[str]) -> int:
 
 
 def _env_settings(words: list[str], flags: Mapping[str, str]) -> dict[str, str]:
-    """Return the benchmark's settings, by words and by flags."""
+    """Return the benchmark's settings from positional arguments and flags."""
     settings = dict(zip(("type", "task"), words, strict=False))
     if len(words) > 2:
         raise UsageError(
@@ -103,12 +103,12 @@ def _list_tasks(settings: dict[str, str]) -> None:
         print(f"{'' if place == 0 else chr(10)}{name}: {plugins.find_benchmark(name).summary}")
         try:
             _show(_task_table(_tasks({"type": name})))
-        except UsageError as error:  # not installed, or nothing without an id
+        except UsageError as error:  # it is not installed, or needs an id
             print(strip_control_codes(str(error)))
 
 
 def _tasks(settings: Mapping[str, str]) -> list[_Listed]:
-    """Return the tasks that are named, or all of the benchmark's."""
+    """Return the requested tasks, or all tasks of the benchmark."""
     plugin = plugins.find_benchmark(settings["type"])
     groups = plugin.groups if "task" not in settings else ()
     listed: dict[tuple[str, str], _Listed] = {}
@@ -145,7 +145,7 @@ def _benchmark_table() -> tuple[Table, int]:
 
 
 def _how_many(name: str, plugin: BenchmarkPlugin) -> str:
-    """Return the number of tasks; what to do first, where they cannot be played here."""
+    """Return the number of tasks, or how to install a missing benchmark."""
     from proctor.system.platform_info import installed_version
 
     try:
@@ -182,7 +182,7 @@ def _table(*names: str) -> Table:
 def _text(cell: object) -> Any:
     from rich.text import Text
 
-    return Text(strip_control_codes(str(cell)))  # text, never markup
+    return Text(strip_control_codes(str(cell)))  # not parsed as markup
 
 
 def _show(shown: tuple[Table, int]) -> None:

@@ -1,4 +1,4 @@
-"""How commands print the notices of a run."""
+"""Prints the warnings and notes of a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def print_notices(notices: Notices, console: Console) -> None:
-    """Print warnings, then notes, a line each."""
+    """Print warnings, then notes, one line each."""
     for warning in notices.warnings:
         line = strip_control_codes(f"warning: {warning}")
         console.print(line, style="bold red", soft_wrap=True, markup=False)

@@ -1,4 +1,4 @@
-"""``proctor record``: demonstrations of a policy, as a LeRobot dataset."""
+"""``proctor record``: record a policy's episodes as a LeRobot dataset."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ EXIT_INCOMPLETE = 1
 _USAGE = """\
 proctor record --policy.type=NAME --env.type=NAME --dataset.repo_id=USER/NAME [--FLAG=VALUE ...]
 
-Plays a policy and keeps the episodes that succeed as a dataset, until there are
---record.n_episodes of every task. A recording that was stopped is completed by:
-proctor record --resume --dataset.root=FOLDER (and, where a type is MODULE:NAME, that flag again)
-Exit code 1: there are fewer demonstrations of a task than asked for.
+Run a policy and record its successful episodes as a dataset, until every task has
+--record.n_episodes demonstrations. An interrupted recording is completed by:
+proctor record --resume --dataset.root=FOLDER (repeat flags with MODULE:NAME)
+Exit code 1: a task has fewer demonstrations than requested.
 """
 
 
@@ -50,7 +50,7 @@ def run(words: list[str]) -> int:
 
 
 def _record_and_show(config: RecordConfig, settings: dict[str, Any], interrupts: Interrupts) -> int:
-    """Record, say what came of it, and return the exit code."""
+    """Record, print the results, and return the exit code."""
     from rich.console import Console
 
     from proctor.callbacks.progress import RecordingProgress
@@ -82,7 +82,7 @@ def _record_and_show(config: RecordConfig, settings: dict[str, Any], interrupts:
 
 
 def _headline(prepared: RolloutContext[RecordConfig], wanted: int, kept: int) -> str:
-    """Say what is about to be recorded."""
+    """Return the line that describes the recording."""
     n_tasks = len(prepared.benchmark.tasks())
     before = f" ({kept} recorded before)" if kept else ""
     labels = "" if prepared.config.record.label is None else ", labelled by its expert"
@@ -106,7 +106,7 @@ def _say_how_to_resume(config: RecordConfig) -> None:
 
 
 def _show(recorded: RecordingResult, console: Console) -> None:
-    """Say of every task what came of it, and where the dataset lies."""
+    """Print the counts of every task, and the folder of the dataset."""
     from rich.table import Table
 
     from proctor.report.tables import fit_table
@@ -162,7 +162,7 @@ def _resumed_recording(settings: dict[str, Any]) -> EarlierRun | None:
 
 
 def _run_folder(settings: dict[str, Any]) -> Path:
-    """Return the run folder of a recording that is resumed."""
+    """Return the run folder of the recording to resume."""
     from proctor.config.builder import get_setting
     from proctor.config.flags import path_of
     from proctor.config.recording import RecordDatasetSettings, run_folder_of

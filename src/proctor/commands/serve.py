@@ -1,4 +1,4 @@
-"""``proctor serve``: a policy behind a wire, for whoever's clients."""
+"""``proctor serve``: serve a policy to clients of several protocols."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 _USAGE = """\
 proctor serve --policy.path=CHECKPOINT [--protocol=openpi,vla-eval,groot] [--FLAG=VALUE ...]
 
-Serves a policy until Ctrl-C: requests of all clients, whatever they speak, in common batches. A
-policy without a checkpoint takes the names and sizes of its inputs from --env.type. On another host
-than this machine's own address, clients need the printed key.
+Serve a policy until Ctrl-C. Requests of all clients and protocols share inference batches. A policy
+without a checkpoint takes its input features from --env.type. Clients of other machines need the
+printed API key.
 """
 
 
@@ -64,10 +64,10 @@ def run(words: list[str]) -> int:
 
 @contextmanager
 def opened(config: ServeConfig) -> Iterator[PolicyService]:
-    """Make the policy and hold it ready.
+    """Load the policy and start its batcher.
 
     Raises:
-        UsageError: there is none, or nobody says what it looks at.
+        UsageError: there is none, or its input features are unknown.
     """
     from functools import partial
 
@@ -108,7 +108,7 @@ def _interface(config: ServeConfig) -> Interface:
         return interface_of(plugins.find_benchmark(config.env.type).maker(config.env)())
     if plugin.trained_interface is None:
         raise UsageError(
-            f"--policy.type={config.policy.type} does not say what it looks at: name a benchmark "
+            f"--policy.type={config.policy.type} states no input features: name a benchmark "
             "whose observations it is to be asked about, with --env.type",
             code="policy.unknown-inputs",
         )
@@ -129,14 +129,14 @@ def _about(config: ServeConfig, policy: Policy, interface: Interface) -> ServerI
         "code": plugin_code_hashes("policies", config.policy.type),
         **policy.protocol(),
     }
-    told = json.dumps(defined, sort_keys=True, default=str)
+    definition = json.dumps(defined, sort_keys=True, default=str)
     return ServerInfo(
         policy=spec.name,
         inputs={k: ObservationField(f.kind, list(f.shape), f.dtype) for k, f in features.items()},
         action_size=interface.action.size,
         n_obs_steps=spec.n_obs_steps,
         n_action_steps=spec.n_action_steps,
-        fingerprint=hashlib.sha256(told.encode()).hexdigest(),
+        fingerprint=hashlib.sha256(definition.encode()).hexdigest(),
         language_conditioned=spec.language_conditioned,
         bit_exact=spec.bit_exact,
         remembers=spec.remembers and type(policy).new_episode is not Base.new_episode,
@@ -165,9 +165,9 @@ def _say_where(
     about = service.server_info
     for line in (*config.notes, *_notes(config, about)):
         print(strip_control_codes(f"note: {line}"), file=sys.stderr)
-    seen = ", ".join(f"{key} {s.dtype} {s.shape}" for key, s in about.inputs.items())
-    seen = seen or "looks at nothing"
-    print(strip_control_codes(f"{about.policy}: {seen} -> actions of {about.action_size}"))
+    inputs = ", ".join(f"{key} {s.dtype} {s.shape}" for key, s in about.inputs.items())
+    inputs = inputs or "no inputs"
+    print(strip_control_codes(f"{about.policy}: {inputs} -> actions of {about.action_size}"))
     for name, address in zip(config.protocol, addresses, strict=True):
         print(f"{name:<9} {address}")
     if key is not None:

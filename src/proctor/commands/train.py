@@ -1,4 +1,4 @@
-"""``proctor train``: a dataset and a policy in, checkpoints out."""
+"""``proctor train``: train a policy on a dataset."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _USAGE = """\
 proctor train --dataset.repo_id=USER/NAME [--dataset.root=DIR] --policy.type=NAME [--FLAG=VALUE ...]
 
-Trains a policy on demonstrations. A run that was stopped, by whatever, goes on exactly where its
-last checkpoint was: proctor train --resume --output_dir=FOLDER
+Train a policy on demonstrations. An interrupted training continues exactly from its newest
+checkpoint: proctor train --resume --output_dir=FOLDER
 """
 
 
@@ -113,18 +113,18 @@ def _training_to_resume(flags: dict[str, Any], file: Path | None) -> tuple[Earli
 
 
 _FROM_CHECKPOINTS = {
-    "optimizer.": "optimiser goes on as it was",
-    "scheduler.type": "learning rate goes on as it did",
-    "peft.": "policy keeps the adapter that it has, or has none",
-    "dataset.inputs": "policy looks at what it did before",
-    "rename_map": "policy keeps its names",
-    "ema.enable": "training has averages from its beginning, or none",
+    "optimizer.": "training keeps its optimiser",
+    "scheduler.type": "training keeps its learning rate schedule",
+    "peft.": "policy keeps its adapter, or has none",
+    "dataset.inputs": "policy keeps its input features",
+    "rename_map": "policy keeps its feature names",
+    "ema.enable": "training averages weights from its start, or not at all",
 }
-"""What flags say, by the beginning of their names, that a checkpoint says too, and better."""
+"""Flags, by prefix, whose values the checkpoint defines, and the reason."""
 
 
 def _refuse_changes(flags: dict[str, Any], earlier: dict[str, Any], checkpoint: Path) -> None:
-    """Refuse flags that what lies in the checkpoint would silently win over, or that it lacks."""
+    """Refuse flags that contradict the checkpoint, which would silently win."""
     from proctor.fingerprint import flatten
     from proctor.training.checkpoints import PRETRAINED
 
@@ -144,7 +144,7 @@ def _refuse_changes(flags: dict[str, Any], earlier: dict[str, Any], checkpoint: 
 
 
 def _without_policy(settings: dict[str, Any], checkpoint: Path | None) -> dict[str, Any]:
-    """Return settings whose policy is the checkpoint's, where there is one already."""
+    """Return settings with the checkpoint's policy, if there is a checkpoint."""
     from proctor.training.checkpoints import PRETRAINED
 
     if checkpoint is None:
@@ -157,7 +157,7 @@ def _without_policy(settings: dict[str, Any], checkpoint: Path | None) -> dict[s
 
 
 def train_and_show(config: TrainConfig, given: dict[str, Any], resumed: Path | None) -> int:
-    """Train, show how it goes, and return the exit code."""
+    """Train, show the progress, and return the exit code."""
     from proctor.callbacks.wandb import require_wandb
     from proctor.training.distributed import process_group
     from proctor.training.folder import TrainingFolder
@@ -183,7 +183,7 @@ def train_and_show(config: TrainConfig, given: dict[str, Any], resumed: Path | N
 
 
 def _train_along(folder: TrainingFolder, setup: TrainingSetup, resumed: Path | None) -> int:
-    """Train beside the process that shows and writes."""
+    """Train in a process other than the main one, which shows and writes."""
     from proctor.training.loop import Trainer
 
     try:
@@ -236,8 +236,12 @@ def _train_and_write(
     if newest is not None:
         print(f"policy: {display_path(newest / PRETRAINED)}")
         if (newest / AVERAGED).is_dir():
-            played = ", which evaluations play" if config.plays and config.ema.played else ""
-            print(f"averaged: {display_path(newest / AVERAGED)}{played}")
+            used = (
+                ", which evaluations use"
+                if config.evaluates_in_env and config.ema.is_evaluated
+                else ""
+            )
+            print(f"averaged: {display_path(newest / AVERAGED)}{used}")
     print(f"report: {page}")
     return 0
 
@@ -251,9 +255,9 @@ def _say_what_is_learnt_from(frames: int, known: int | None) -> None:
 
 
 def _say_what_is_set_aside(folder: TrainingFolder, resumed: Path | None, step: int) -> None:
-    """Set aside what came after an earlier checkpoint that was named to go on from.
+    """Rename checkpoints and evaluations of steps after the resumed checkpoint.
 
-    Evaluations of later steps are of weights that are gone, always.
+    Evaluations of later steps are always renamed: their weights no longer exist.
     """
     from proctor.runs.training import CHECKPOINTS, EVALUATIONS
 
@@ -266,7 +270,7 @@ def _say_what_is_set_aside(folder: TrainingFolder, resumed: Path | None, step: i
 
 
 def _upload(folder: TrainingFolder, publication: Publication | None) -> int:
-    """Upload what is to be uploaded; whatever becomes of that, the training is done."""
+    """Upload the policy if requested; a failed upload does not fail the training."""
     from proctor.training.publishing import publish
 
     if publication is not None:

@@ -76,8 +76,8 @@ class Config:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the config as JSON values; ``build`` of them gives an equal config."""
-        told: dict[str, Any] = to_json(self, self._is_shown)
-        return told
+        values: dict[str, Any] = to_json(self, self._is_shown)
+        return values
 
     def _is_shown(self, owner: type[Any], field_name: str) -> bool:
         known = {f.name: f for f in fields(owner)}

@@ -118,17 +118,17 @@ def _flag(cls: type[Any], field: dataclasses.Field[Any], name: str, kind: Any) -
     default = field.default
     if field.default_factory is not dataclasses.MISSING:
         default = field.default_factory()
-    told = field.metadata
+    metadata = field.metadata
     return Flag(
         name=name,
         type=kind,
         default=default,
-        help=told.get("help", ""),
-        alias=told.get("alias"),
-        alias_help=told.get("alias_help", ""),
+        help=metadata.get("help", ""),
+        alias=metadata.get("alias"),
+        alias_help=metadata.get("alias_help", ""),
         names=has_mark(cls, field.name, "names"),
-        placeholder=told.get("placeholder", ""),
-        optional_value=told.get("optional_value", False),
+        placeholder=metadata.get("placeholder", ""),
+        optional_value=metadata.get("optional_value", False),
     )
 
 

@@ -22,7 +22,8 @@ def _defaults() -> dict[str, dict[str, Any]]:
     six["sharpness"] = ("SharpnessJitter", {"sharpness": [0.5, 1.5]})
     six["affine"] = ("RandomAffine", {"degrees": [-5.0, 5.0], "translate": [0.05, 0.05]})
     return {
-        name: {"weight": 1.0, "type": kind, "kwargs": told} for name, (kind, told) in six.items()
+        name: {"weight": 1.0, "type": kind, "kwargs": settings}
+        for name, (kind, settings) in six.items()
     }
 
 
@@ -63,7 +64,7 @@ class ImageTransformSettings:
         Raises:
             UsageError: naming the invalid transform.
         """
-        return [_transform(name, told) for name, told in self.tfs.items()]
+        return [_transform(name, settings) for name, settings in self.tfs.items()]
 
     def validate(self) -> None:
         """Refuse invalid settings.
@@ -82,18 +83,18 @@ class ImageTransformSettings:
             )
 
 
-def _transform(name: str, told: Any) -> Transform:
+def _transform(name: str, settings: Any) -> Transform:
     where = f"--dataset.image_transforms.tfs: {name}"
-    if not isinstance(told, dict) or told.get("type") not in KINDS:
+    if not isinstance(settings, dict) or settings.get("type") not in KINDS:
         raise UsageError(
             f"{where} has no known type (choose {', '.join(KINDS)})", code="flag.invalid-value"
         )
-    given = dict(told.get("kwargs") or {})
-    weight = told.get("weight", 1.0)
+    given = dict(settings.get("kwargs") or {})
+    weight = settings.get("weight", 1.0)
     if not isinstance(weight, int | float) or not 0 < weight < 1e9:
         raise UsageError(f"{where}: its weight must be above 0", code="flag.out-of-range")
-    known = KINDS[told["type"]]
-    if told["type"] == "RandomAffine":
+    known = KINDS[settings["type"]]
+    if settings["type"] == "RandomAffine":
         shift = _range(f"{where}: translate", given.pop("translate", [0.0, 0.0]), (0.0, 1.0))
         low, high = _range(f"{where}: degrees", given.pop("degrees", None), (-360.0, 360.0))
         what, translate = "affine", shift
@@ -101,7 +102,7 @@ def _transform(name: str, told: Any) -> Transform:
         what = next(iter(given), "")
         if what not in known:
             raise UsageError(
-                f"{where}: a {told['type']} takes one of {', '.join(known)}",
+                f"{where}: a {settings['type']} takes one of {', '.join(known)}",
                 code="flag.invalid-value",
             )
         ends = (-0.5, 0.5) if what == "hue" else (0.0, 100.0)

@@ -191,8 +191,8 @@ def lerobot_train_config(
     Fields that older LeRobot versions refuse are omitted if they have those versions' behaviour.
     ``env`` is always omitted: LeRobot's benchmarks have other fields under the same names.
     """
-    told = config.as_dict()
-    known = told["dataset"].items()
+    settings = config.as_dict()
+    known = settings["dataset"].items()
     our_own = ("inputs", "image_size")
     dataset = {k: v for k, v in known if k not in our_own and not k.startswith("cache")}
     if not dataset[
@@ -215,18 +215,18 @@ def lerobot_train_config(
         "scheduler",
         "peft",
     }
-    adapter = config.peft.told()
-    del told["accelerator"]["cuda_graph"]  # ours
+    adapter = config.peft.to_lerobot()
+    del settings["accelerator"]["cuda_graph"]  # ours
     usual = AcceleratorSettings(cuda_graph=config.accelerator.cuda_graph)
     left_out |= {"accelerator"} if config.accelerator == usual else set()
     left_out |= {"parallelism"} if config.parallelism == ParallelismSettings() else set()
     left_out |= {"ema"} if config.ema == EmaSettings() else set()
     return {
-        **{name: value for name, value in told.items() if name not in left_out},
+        **{name: value for name, value in settings.items() if name not in left_out},
         "dataset": dataset,
         "env": None,
         "policy": json.loads(encode_config(policy, NEWEST_LEROBOT)),
-        "eval": {name: told["eval"][name] for name in of_eval},
+        "eval": {name: settings["eval"][name] for name in of_eval},
         "rename_map": policy.rename_map or {},
         **({"peft": adapter} if adapter is not None else {}),
         **optimization,

@@ -110,7 +110,7 @@ class PeftSettings:
                     code="flag.invalid-value",
                 ) from None
 
-    def told(self) -> dict[str, Any] | None:
+    def to_lerobot(self) -> dict[str, Any] | None:
         """Return the section of LeRobot's train_config.json; None: no adapter."""
         if not self.active:
             return None

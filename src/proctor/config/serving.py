@@ -119,7 +119,7 @@ class ServeConfig(Config):
         return [Endpoint(p, port) for p, port in zip(protocols, ports, strict=True)]
 
     def limits(self, api_key: str | None) -> ServerLimits:
-        """Return what the server allows to whoever shows ``api_key``."""
+        """Return the limits of a server whose clients send ``api_key``."""
         tls = None
         if self.tls_cert is not None and self.tls_key is not None:
             tls = (self.tls_cert, self.tls_key)
@@ -192,7 +192,7 @@ class ServeConfig(Config):
             )
         if self.tls_cert is None:
             raise UsageError(
-                f"--host={self.host} is seen by others: add --tls_cert and --tls_key, or say that "
+                f"--host={self.host} is public: add --tls_cert and --tls_key, or say that "
                 "the network is trusted with --trust",
                 code="serve.not-encrypted",
             )

@@ -143,13 +143,13 @@ class TrainConfig(Config):
         return self.save_checkpoint and due
 
     @property
-    def plays(self) -> bool:
+    def evaluates_in_env(self) -> bool:
         """Whether checkpoints are evaluated in ``env``, and ranked by success rate."""
         return self.env is not None and self.env_eval_freq > 0
 
     def evaluates_after(self, step: int) -> bool:
         """Return whether the policy is evaluated in ``env`` after ``step`` steps."""
-        return self.plays and (step % self.env_eval_freq == 0 or step == self.steps)
+        return self.evaluates_in_env and (step % self.env_eval_freq == 0 or step == self.steps)
 
     def validate(self) -> None:
         """Refuse invalid values.
@@ -222,12 +222,12 @@ class TrainConfig(Config):
                 "--keep_best needs --keep_last=N; without it all checkpoints are kept",
                 code="flag.missing",
             )
-        if not self.plays and not self.eval_steps:
+        if not self.evaluates_in_env and not self.eval_steps:
             raise UsageError(
                 "--keep_best needs --env or --eval_steps to rank checkpoints",
                 code="flag.missing",
             )
-        meet = 0 if self.plays else math.lcm(self.eval_steps, self.save_freq)
+        meet = 0 if self.evaluates_in_env else math.lcm(self.eval_steps, self.save_freq)
         if meet > self.steps and self.steps % self.eval_steps:
             raise UsageError(
                 f"--keep_best: no checkpoint has a validation loss: --eval_steps={self.eval_steps} "

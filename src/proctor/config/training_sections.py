@@ -124,9 +124,9 @@ class CompileSettings:
         }
         for name, values in known.items():
             if getattr(self, name) not in values:
-                told = ", ".join(str(value) for value in values if value)
+                choices = ", ".join(str(value) for value in values if value)
                 raise UsageError(
-                    f"--accelerator.compile.{name} is {getattr(self, name)!r} (choose {told})",
+                    f"--accelerator.compile.{name} is {getattr(self, name)!r} (choose {choices})",
                     code="flag.invalid-value",
                 )
 
@@ -193,7 +193,7 @@ class EmaSettings:
     )
 
     @property
-    def played(self) -> bool:
+    def is_evaluated(self) -> bool:
         """Whether evaluations use the averaged weights."""
         return self.enable and self.use_for_eval
 

@@ -65,7 +65,7 @@ def unused_in_run(config: RunConfig) -> list[str]:
         found += _of_recording(config)
     if not config.eval.use_async_envs:
         watched = [f"eval.{name}" for name in _set(config.eval, "watchdog_s")]
-        found.append((watched, "without processes nobody waits (--eval.use_async_envs=false)"))
+        found.append((watched, "simulators run in this process (--eval.use_async_envs=false)"))
     return _notes(found)
 
 
@@ -86,10 +86,10 @@ def _of_evaluation(config: EvalConfig) -> Iterator[Idle]:
 def _of_recording(config: RecordConfig) -> Iterator[Idle]:
     if not config.record.images:
         kept = [f"dataset.{name}" for name in _set(config.dataset, "codec", "video")]
-        yield kept, "--record.images=false records no pictures"
+        yield kept, "--record.images=false records no images"
     elif config.dataset.video is False:
         codec = [f"dataset.{name}" for name in _set(config.dataset, "codec")]
-        yield codec, "--dataset.video=false keeps pictures in the tables"
+        yield codec, "--dataset.video=false stores images in the tables"
 
 
 def _switched_off(config: TrainConfig) -> Iterator[Idle]:
@@ -111,14 +111,14 @@ def _switched_off(config: TrainConfig) -> Iterator[Idle]:
 
 
 def _of_playing(config: TrainConfig) -> Iterator[Idle]:
-    played = [*_changed("eval", config.eval), *_changed("video", config.video)]
+    evaluation = [*_changed("eval", config.eval), *_changed("video", config.video)]
     if config.env is None:
-        yield [*_set(config, "env_eval_freq"), *played], "no --env.type is given to play in"
+        yield [*_set(config, "env_eval_freq"), *evaluation], "no --env.type is given to evaluate in"
     elif not config.env_eval_freq:
-        yield [*played, "env.type"], "--env_eval_freq=0 plays no checkpoint"
+        yield [*evaluation, "env.type"], "--env_eval_freq=0 evaluates no checkpoint"
     if config.env is None and config.ema.enable:
         averaged = [f"ema.{name}" for name in _set(config.ema, "use_for_eval")]
-        yield averaged, "no --env.type is given to play in"
+        yield averaged, "no --env.type is given to evaluate in"
 
 
 def _of_saving(config: TrainConfig) -> Iterator[Idle]:

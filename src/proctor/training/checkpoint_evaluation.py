@@ -149,7 +149,7 @@ class CheckpointEvaluator:
             return ["--resume", f"--output_dir={output}"]
         config = self._config
         flags: dict[str, Any] = {
-            "policy.path": checkpoint / (AVERAGED if config.ema.played else PRETRAINED),
+            "policy.path": checkpoint / (AVERAGED if config.ema.is_evaluated else PRETRAINED),
             "output_dir": output,
             "seed": config.seed,
         }

@@ -110,8 +110,8 @@ class TrainingFolder:
         if record is None or self.checkpoints().newest() is None:
             return
         was = flatten(record.resolved) | {_AVERAGED: record.plays_averages}
-        if config.plays and self.scores(by_success=True):
-            now = flatten(_episode_settings(config)) | {_AVERAGED: config.ema.played}
+        if config.evaluates_in_env and self.scores(by_success=True):
+            now = flatten(_episode_settings(config)) | {_AVERAGED: config.ema.is_evaluated}
             if changed := _changed(was, now):
                 raise UsageError(
                     f"{self.path}: earlier checkpoints were evaluated with other settings "

@@ -29,7 +29,7 @@ class TrainingMonitor:
         self._folder, self._config = folder, trainer.setup.config
         self._first, self._began = trainer.trainer_state.step, time.monotonic()
         self._checkpoints = folder.checkpoints(self._config.steps)
-        self._scores = folder.scores(by_success=self._config.plays)
+        self._scores = folder.scores(by_success=self._config.evaluates_in_env)
         self._evaluator = CheckpointEvaluator(self._config, folder.path / EVALUATIONS)
         self._console = Console(stderr=True)
         wanted = self._config.wandb.active
@@ -59,7 +59,7 @@ class TrainingMonitor:
         self._say(f"step {step:,}: held-out loss {loss:.4g}")
         if self._tracking is not None:
             self._tracking.log_validation(step, loss)
-        if not self._config.plays and math.isfinite(loss):
+        if not self._config.evaluates_in_env and math.isfinite(loss):
             self._scores[step] = -loss
 
     def on_checkpoint(self, step: int, checkpoint: Path) -> None:

@@ -168,7 +168,7 @@ def test_an_adapter_is_asked_for_as_in_lerobot():
     section |= {"init_type": None, "r": 16, "lora_alpha": None}
     lerobots = build(TrainConfig, drop_lerobot_settings({**adapts, "peft": section}))
     flags = build(TrainConfig, {**adapts, "peft.target_modules": "[a, b]"})
-    assert lerobots.peft.told() == flags.peft.told() == section
+    assert lerobots.peft.to_lerobot() == flags.peft.to_lerobot() == section
     assert build(TrainConfig, drop_lerobot_settings({**adapts, "peft": None})).peft == plain.peft
     regex = build(TrainConfig, {**adapts, "peft.target_modules": r".*\.layers\.\d{1,2}\.linear1"})
     assert regex.peft.targets == r".*\.layers\.\d{1,2}\.linear1"

@@ -204,7 +204,7 @@ def test_averages_and_weights_are_not_compared_with_each_other(
     )
     run, averaged = tmp_path / "run", {"steps": 2, "ema.enable": "true"}
     assert main(["train", *words(numbers, run, SMALL_ACT, RUN, ENV, averaged)]) == 0
-    assert "000002/pretrained_model_ema, which evaluations play\n" in capsys.readouterr().out
+    assert "000002/pretrained_model_ema, which evaluations use\n" in capsys.readouterr().out
     resume = ["train", "--resume", f"--output_dir={run}", "--steps=4"]
     for flag in ("--ema.use_for_eval=false", "--ema.enable=false"):
         assert main([*resume, flag]) == 2
