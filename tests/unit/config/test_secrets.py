@@ -81,7 +81,8 @@ def test_sources_that_differ_are_refused_without_showing_a_key(
 def test_a_file_that_holds_no_key_is_refused(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "key"
     path.write_bytes(content)
-    with refuses(UsageError, "secret.invalid") as refused:
+    code = "secret.unreadable" if len(content) > 4096 else "secret.invalid"
+    with refuses(UsageError, code) as refused:
         eval_key({"policy.api_key_file": str(path)})
     assert "--policy.api_key_file" in str(refused.value)
     assert KEY not in str(refused.value)
