@@ -138,7 +138,7 @@ def read_checkpoint(
     plugin, stated, notes = read_config(folder)
     idle = [f"--policy.{name}" for name in idle_overrides(stated, overrides or {}, use)]
     if idle:
-        notes.append(unused_note(idle, "how the policy is trained"))
+        notes.append(unused_note(idle, "it affects training only"))
     config = override(stated, overrides or {}, use)
     weights = read_weights(folder, adapted=config.use_peft)
     tensors = weights.tensors
