@@ -115,7 +115,5 @@ def test_a_checkpoint_that_is_not_there_is_refused_before_anything_is_begun(
     monkeypatch.setitem(sys.modules, "torch", None)  # an import would fail
     words = ["eval", f"--policy.path={tmp_path}/nope", "--env.type=fake"]
     assert main(words) == 2
-    assert capsys.readouterr().err == (
-        f"proctor: error: {tmp_path}/nope does not exist (and is no Hub id, which reads "
-        "owner/name)\n"
-    )
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{tmp_path}/nope" in line

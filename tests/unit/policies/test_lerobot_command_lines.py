@@ -201,9 +201,9 @@ def test_an_accelerator_that_is_not_here_is_replaced_and_named(tmp_path: Path) -
     folder = small.write_small(small.small_act(), tmp_path / "checkpoint")
     policy = load_policy(str(folder), None, {"device": "cuda"}, small.OFFERED)
     assert policy.device.type in ("cpu", "mps")
-    assert policy.spec.notes[-1] == (
-        f"torch sees no cuda device here: the policy runs on {policy.device.type}"
-    )
+    note = policy.spec.notes[-1]
+    assert "cuda" in note
+    assert note.endswith(f"runs on {policy.device.type}")
 
 
 def test_how_it_was_trained_is_taken_by_a_checkpoint_with_a_note(tmp_path: Path) -> None:
