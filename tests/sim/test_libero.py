@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from proctor import evaluate, make_env
-from proctor.benchmarks.libero import probe as libero_probe
+from proctor.benchmarks.libero import settling_check
 from proctor.benchmarks.libero.benchmark import ControlMode, Libero, LiberoConfig
 from proctor.benchmarks.libero.sim import SETTLE_ACTION, LiberoSim, axis_angle
 from proctor.engine.episode import Episode
@@ -246,13 +246,13 @@ def test_an_object_put_where_it_belongs_is_a_success(
 @pytest.mark.usefixtures("no_images")
 def test_a_world_that_settles_elsewhere_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     task = ALL_TASKS[10]
-    monkeypatch.setattr(libero_probe, "_as_tested", lambda: False)
+    monkeypatch.setattr(settling_check, "_as_tested", lambda: False)
     sim = small(task).make_sim(task)  # the table is right for the versions the tests run with
-    expected = libero_probe.settled_table()["tasks"][task.suite][task.name]
+    expected = settling_check.settled_table()["tasks"][task.suite][task.name]
     monkeypatch.setitem(expected, "basket_1", [0.0, 0.0, 0.0])
     assert isinstance(sim, LiberoSim)
     with pytest.raises(RuntimeError, match=r"basket_1 .*0\.\d+ m .*mujoco==3\.3\.0"):
-        libero_probe.check_settling(sim, task)
+        settling_check.check_settling(sim, task)
     sim.close()
 
 
@@ -260,7 +260,7 @@ def test_a_world_that_settles_elsewhere_is_named(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.usefixtures("no_images")
 @pytest.mark.parametrize("task", in_test_all(ALL_TASKS))
 def test_every_world_settles_as_the_table_says(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(libero_probe, "_as_tested", lambda: False)
+    monkeypatch.setattr(settling_check, "_as_tested", lambda: False)
     small(task).make_sim(task).close()
 
 
@@ -271,7 +271,7 @@ def test_every_world_settles_as_the_table_says(task: Task, monkeypatch: pytest.M
 def test_every_task_of_libero_90_opens_and_settles_as_the_table_says(
     task: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(libero_probe, "_as_tested", lambda: False)
+    monkeypatch.setattr(settling_check, "_as_tested", lambda: False)
     benchmark = small(task)
     sim = benchmark.make_sim(task)
     sim.reset(benchmark.spec(task, 0, 1000))
