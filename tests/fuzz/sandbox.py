@@ -271,7 +271,7 @@ def _patches(sandbox: Sandbox) -> list[Any]:
     """Replace the slow parts: simulators, videos, W&B. Reading, checking and writing stay."""
     return [
         mock.patch.object(Session, "run", return_value=None),
-        mock.patch.object(Session, "film", return_value=ReplayedVideos()),
+        mock.patch.object(Session, "record_videos", return_value=ReplayedVideos()),
         mock.patch.object(evaluation, "wandb_tracking", return_value=contextlib.nullcontext([])),
         mock.patch("proctor.evaluation.preparing.git_commit", return_value=None),
         mock.patch("proctor.evaluation.audit.run_alone", _recorded_again),

@@ -84,15 +84,15 @@ def test_a_search_finds_better_plans_than_a_thousand_tries(monkeypatch):
     network = make_parts(small_tdmpc(cem_iterations=8, n_gaussian_samples=128)).network
     best = torch.tensor([0.3, -0.6, 0.9])
 
-    def worth(z, plans, *_):
+    def estimate_value(z, plans, *_):
         return -((plans - best) ** 2).sum((1, 3))
 
-    monkeypatch.setattr(network, "worth", worth)
+    monkeypatch.setattr(network, "estimate_value", estimate_value)
     drawn = draw_noise(network.draws, torch.Generator().manual_seed(0), 2)
     plan, mean = network.plan(torch.zeros(2, 6), torch.zeros(2, 3, 3), drawn)
     tries = 2 * torch.rand(2, 3, 1000, 3, generator=torch.Generator().manual_seed(1)) - 1
     for found in (plan, mean):
-        assert (worth(None, found[:, :, None]) > worth(None, tries).max()).all()
+        assert (estimate_value(None, found[:, :, None]) > estimate_value(None, tries).max()).all()
 
 
 def test_actions_of_a_plan_are_played_once_each_or_the_first_repeatedly():

@@ -115,7 +115,7 @@ def test_another_rate_and_range_than_the_environments_are_noted(tmp_path, capsys
     settings = words(data, run, SMALL_ACT, RUN, SHORT, FAKE, {"env_eval_freq": 2})
     assert main(["train", *settings]) == 0
     for said in (capsys.readouterr().err, (run / "eval/000002.log").read_text()):
-        assert "the demonstrations have 50 actions a second, fake plays 10" in said
+        assert "50 actions per second, fake executes 10" in said
         assert "fake clips it to [-1, 1]" in said
 
 
@@ -136,7 +136,7 @@ def test_a_checkpoint_alone_says_its_rate_where_its_dataset_still_lies(begun, tm
     assert trained_fps(tmp_path / "alone") is None
     interface = Interface("robot", read_checkpoint(run / LAST).config.features, ActionSpec(2), 20)
     policy = load_policy(str(run / LAST), None, {"device": "cpu"}, interface)
-    assert any("10 actions a second, robot plays 20" in note for note in policy.spec.notes)
+    assert any("10 actions per second, robot executes 20" in note for note in policy.spec.notes)
 
 
 ARM = Interface("arm", {}, ActionSpec(2, (-1.0, 0.0), (1.0, 512.0)), 10)
