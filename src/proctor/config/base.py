@@ -1,4 +1,4 @@
-"""Base classes of the configs, and the marker of sections whose fields a plug-in defines."""
+"""Base classes of the configs, and the metadata of sections whose fields a plug-in defines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from proctor.lerobot_flags import LerobotFlag
 from proctor.policies.base import PolicyConfig
 
 STRICT_BATCH = 8
-"""Batch size that --eval.strict pads to. It is a constant because results depend on it, bit by bit.
+"""Batch size that --eval.strict pads to, a constant: results depend on it in their last bits.
 
 For ACT with 14 simulators on an H200 it costs 5% of the run time; 16 would cost 9%."""
 MOST_SEED = 2**31 - 1
@@ -58,7 +58,7 @@ class Config:
 
     use: ClassVar[ConfigUse] = ConfigUse.EVALUATION
     first: ClassVar[str] = ""
-    """Names of the most used flags, in the order of ``--help``."""
+    """Names of the most used flags, separated by spaces, in the order of ``--help``."""
     foreign: ClassVar[Mapping[str, LerobotFlag]] = OF_ENVIRONMENTS
     """Flags of LeRobot that Proctor lacks, by dotted name: accepted with a note, or refused."""
 
@@ -75,7 +75,7 @@ class Config:
         """
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the config as JSON values; ``build`` of them gives an equal config."""
+        """Return the config as JSON values; ``config.builder.build`` makes an equal one of them."""
         values: dict[str, Any] = to_json(self, self._is_shown)
         return values
 
@@ -156,7 +156,7 @@ class RunConfig(Config):
 
     @property
     def may_stop(self) -> bool:
-        """Whether the run may end before every planned episode has; a class may override this."""
+        """Whether the run may stop before all planned episodes are run; a subclass may say so."""
         return False
 
     @property

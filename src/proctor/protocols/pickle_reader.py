@@ -1,4 +1,4 @@
-"""Reader of LeRobot's pickles that runs no code of theirs, in bounded time and memory.
+"""Safe reader of LeRobot's pickles: runs no code from the pickle, in bounded time and memory.
 
 A pickle is a program. ``pickle_machine`` interprets it without imports and without calls to
 anything that was sent. The result is walked once: plain values, arrays and LeRobot's records are
@@ -38,7 +38,10 @@ def load(frame: bytes) -> Any:
 
 
 def _finished(value: Any, left: list[int], depth: int) -> Any:
-    """Return a value with all stand-ins finished; shared objects count at each occurrence."""
+    """Replace each PendingObject by its value, and tuples by lists.
+
+    Shared objects count at each occurrence.
+    """
     left[0] -= 1
     if left[0] < 0 or depth < 0:
         raise ProtocolError(

@@ -17,7 +17,7 @@ from proctor.stats.anytime import NOT_MONITORED, MonitoredRates
 _UNLIMITED_WIDTH = 10_000
 """Columns: wider than any table."""
 _MIN_NAME_WIDTH, _MAX_FOLDS = 14, 3
-"""Least columns of a wrapped name, and most lines it may be wrapped into."""
+"""Minimum width of a wrapped name in characters, and its maximum number of lines."""
 _GAP = 2
 
 
@@ -28,7 +28,7 @@ def table_console() -> Console:
 
 
 def fit_table(table: Table, width: int, names: int = 1) -> RenderableType:
-    """Return ``table``, or its rows as a few lines each if it does not fit into ``width``.
+    """Return ``table``; if it is wider than ``width``, spread each row over several lines.
 
     The first ``names`` columns name the row; these may be wrapped.
     """
@@ -76,8 +76,8 @@ def results_table(
 ) -> RenderableType:
     """Return the results per task, per group if there are several, and overall.
 
-    ``monitored``: which rates a stop rule monitors. The column "steps" is the mean number of steps
-    to success.
+    ``monitored``: rates that a stop rule monitors; they get anytime-valid intervals. The column
+    "steps" is the mean number of steps to success.
     """
     tasks, groups = by_task(rows), by_group(rows)
     grouped = any(suite != episodes[0].task for (suite, _), episodes in tasks.items())

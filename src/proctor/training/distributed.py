@@ -1,4 +1,4 @@
-"""Data-parallel training by several processes, started by torchrun.
+"""Data-parallel and sharded (FSDP) training by several processes, started by torchrun.
 
     torchrun --nproc_per_node=4 -m proctor.cli train ...
 
@@ -24,7 +24,7 @@ from proctor.training.sampler import ProcessShare
 
 _PATIENCE = timedelta(hours=6)
 """Processes wait this long while one downloads, decodes or validates. torchrun stops all processes
-if one dies, so only a hang takes longer."""
+if one dies, so only a hang reaches this timeout."""
 _GONE = ("closed by peer", "reset by peer", "connection refused", "broken pipe")
 
 
@@ -43,11 +43,11 @@ class DistributedContext:
 
     @property
     def is_main_process(self) -> bool:
-        """Whether this process writes the run folder."""
+        """Whether this is rank 0, which writes the run folder."""
         return self.share.rank == 0
 
     def device(self, picked: torch.device) -> torch.device:
-        """Return this process's device, of the kind ``picked`` for all.
+        """Select and return this process's device; ``picked`` is the type of all devices.
 
         Raises:
             UsageError: there are too few GPUs, or the device kind is not supported.
@@ -100,7 +100,7 @@ class DistributedContext:
     def local_main_first(self) -> Iterator[None]:
         """Run the block in the first process of every machine before the others.
 
-        The others find its downloads and caches, and an error is printed once.
+        The others find its downloads and caches, and do not start if it fails.
         """
         if self.local_rank != 0:
             self.barrier()

@@ -71,13 +71,13 @@ class TrainingSetup:
     samples: TrainingSamples
     order: BatchOrder
     held_out: tuple[TrainingSamples, BatchOrder] | None
-    """Samples and order of the validation loss."""
+    """Samples and batch order of the validation loss; None without --eval_steps."""
     dataset: dict[str, Any]
-    """The identity of the dataset, as train.json keeps it."""
+    """The identity of the dataset, as saved in train.json."""
     distributed: DistributedContext = SINGLE_PROCESS
 
     def fill_caches(self, on_progress: Callable[[str, int, int], None]) -> None:
-        """Decode the cached frames, before any process waits for an image.
+        """Decode the cached frames, before the first training step.
 
         Raises:
             UsageError: the dataset cannot be read, or the cache cannot be written.
@@ -179,7 +179,7 @@ def _check_benchmark(
 ) -> list[str]:
     """Check that the policy can be evaluated on ``--env``, before hours of training.
 
-    Returns notes on demonstrations whose control differs from the benchmark's.
+    Returns notes on demonstrations whose fps or action range differs from the benchmark's.
     """
     if config.env is None:
         return []
@@ -301,7 +301,7 @@ def select_inputs(interface: Interface, requested: list[str] | None) -> dict[str
 
 
 def _named(parts: LoadedCheckpoint, actions: Sequence[str] | None) -> LoadedCheckpoint:
-    """Return the parts adapted to new action names, which identify the grippers."""
+    """Return the parts with the dataset's action names in config and pipelines."""
     before, after = pipelines_with_action_names(parts.preprocessor, parts.postprocessor, actions)
     config = with_action_names(parts.config, actions)
     return replace(parts, config=config, preprocessor=before, postprocessor=after)

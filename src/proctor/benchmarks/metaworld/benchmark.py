@@ -92,7 +92,10 @@ class Metaworld(ListedTasks):
         self._tasks = unique_tasks(_selected_tasks(config))
 
     def features(self) -> dict[str, Feature]:
-        """Return the cameras' images, the hand's 4 numbers, and Meta-World's 39 numbers."""
+        """Return the cameras' images, the hand's state and Meta-World's observation.
+
+        The state has 4 numbers and is absent for obs_type=pixels; the observation has 39.
+        """
         shape = self._render_settings.shape
         offered = {key: Feature(FeatureKind.VISUAL, shape, "uint8") for key in self._camera_of}
         if self._config.state_is_offered:
@@ -131,7 +134,10 @@ class Metaworld(ListedTasks):
 
 
 class _Script:
-    """A scripted policy of Meta-World; the first call imports it, since the parent needs none."""
+    """A scripted policy of Meta-World, imported at the first call.
+
+    The main process does not need it.
+    """
 
     def __init__(self, policy: str) -> None:
         self._name = policy
@@ -174,7 +180,7 @@ def _selected_tasks(config: MetaworldConfig) -> Iterator[Task]:
 
 
 def _group(item: str) -> tuple[str, tuple[str, ...]]:
-    """Return the suite that ``item`` names, and its tasks in the order of their ids."""
+    """Return a group's name and its tasks by id; a single task is its own group."""
     name = item.removeprefix("metaworld-")
     if name in _GROUPS:
         return name, _GROUPS[name]

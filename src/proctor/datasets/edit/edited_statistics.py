@@ -1,4 +1,4 @@
-"""The statistics of an edited dataset: computed from the data, with the sources' quantiles."""
+"""The statistics of an edited dataset: from the data; an episode keeps its source's quantiles."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class EditedStatistics:
     """Accumulates the statistics of the result, segment by segment."""
 
     def __init__(self, edit_plan: EditPlan, seen: Mapping[str, Sequence[Array]]) -> None:
-        """Start without frames; ``seen`` are the pixel counts of cameras that were encoded."""
+        """Start without frames. ``seen``: pixel counts [C, 256] per encoded camera and episode."""
         self._edit_plan, self._seen = edit_plan, seen
         self._keys = features_with_stats(edit_plan.info.features)
         self._totals = RunningStatistics()

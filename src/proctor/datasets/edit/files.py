@@ -21,7 +21,7 @@ _REPACKED = ("data", "videos", *_LOCKS, INFO_FILE, "meta/episodes", f"{STAGING_F
 def link_or_copy(path: Path, into: Path, *, linked: bool) -> None:
     """Put the file ``path`` at ``into`` too: as a hard link if ``linked`` and possible, or a copy.
 
-    A symbolic link is always copied.
+    For a symbolic link, copy the content of its target.
     """
     into.parent.mkdir(parents=True, exist_ok=True)
     if linked and not path.is_symlink():
@@ -31,7 +31,7 @@ def link_or_copy(path: Path, into: Path, *, linked: bool) -> None:
 
 
 def copy_other_files(root: Path, into: Path, *, linked: bool) -> None:
-    """Take over the files that are no part of the format: the card, notes, foreign tables."""
+    """Take over files that are not part of the format: the card, notes, other tools' tables."""
     for path in root.iterdir():
         if path.name == "meta":
             for inner in path.iterdir():
@@ -50,7 +50,7 @@ def _copy_tree(path: Path, into: Path, *, linked: bool) -> None:
 
 
 def link_unpacked_files(root: Path, into: Path) -> None:
-    """Take over every file of a dataset that repacking does not write, symbolic links too."""
+    """Take over every file that repacking does not write, and re-create symbolic links."""
     skipped = {root / name for name in _REPACKED}
     folders = [root]
     while folders:

@@ -40,7 +40,7 @@ QUANTIZED = ("int8",)
 NEW_IN_0_6 = {"since": "0.6"}
 """Field metadata: older LeRobot versions refuse this key."""
 NOT_A_FLAG = {"hidden": True}
-"""Field metadata: in config.json, but not used by any run."""
+"""Field metadata: in config.json, but not a command-line flag."""
 
 
 def training_field(help_text: str) -> dict[str, Any]:
@@ -110,7 +110,9 @@ class CheckpointConfig(PolicyConfig):
     )
     latency_steps: int | None = field(
         default=None,
-        metadata=run_flag("steps executed during inference (set by --eval.latency_steps)")
+        metadata=run_flag(
+            "environment steps executed while inference runs (set by --eval.latency_steps)"
+        )
         | _EVALUATION,
     )
     rename_map: dict[str, str] | None = field(
@@ -153,7 +155,7 @@ class CheckpointConfig(PolicyConfig):
 
     @property
     def cameras(self) -> list[str]:
-        """The image inputs, in the checkpoint's order, which selects their weights."""
+        """The image inputs, in the checkpoint's order, on which the network depends."""
         return [k for k, f in self.input_features.items() if f.kind is FeatureKind.VISUAL]
 
     @property
@@ -181,13 +183,14 @@ class CheckpointConfig(PolicyConfig):
     def for_interface(
         self, interface: Interface, renames: Mapping[str, str], use: ConfigUse
     ) -> Self:
-        """Return the config adapted to ``interface``, if the policy supports other sizes."""
+        """Return the config adapted to the sizes of ``interface``, or itself if sizes are fixed."""
         return self
 
     def encode_instruction(self, instruction: str) -> dict[str, Array]:
         """Return the network's inputs for an instruction, without a batch axis.
 
-        Only for encodings without a tokenizer; tokenizers are pipeline steps. Empty: no inputs.
+        Only for encodings without a tokenizer; tokenizers are pipeline steps. Empty if the policy
+        takes no instruction this way.
         """
         return {}
 
@@ -197,7 +200,7 @@ class CheckpointConfig(PolicyConfig):
         return bool(self.encode_instruction(""))
 
     def instruction_key(self, read: Mapping[str, Array]) -> Hashable:
-        """Return a key of an encoded instruction: the network cannot tell equal keys apart."""
+        """Return a key that is equal for instructions that the network cannot distinguish."""
         return tuple((name, array.tobytes()) for name, array in sorted(read.items()))
 
     def processing(
@@ -264,7 +267,7 @@ ConfigT = TypeVar("ConfigT", bound=CheckpointConfig)
 
 @dataclass(frozen=True)
 class CheckpointPlugin(PolicyPlugin):
-    """A policy family of LeRobot checkpoints, with the place of its network."""
+    """A policy family of LeRobot checkpoints, with the import path of its network."""
 
     network: str = field(kw_only=True)
     """Class of its network, as package.module:ATTRIBUTE, imported on use."""

@@ -3,7 +3,7 @@
     images ─▶ SigLIP ─▶ tokens ┐
     instruction ─▶ tokens ─────┤▶ language model ─▶ KV cache of every layer, once per query
     state ─▶ token ────────────┘                        ▼
-    noisy actions, time ─▶ tokens ─────────▶ expert, causal ─▶ velocity ─▶ ten steps to actions
+    noisy actions, time ─▶ tokens ─────────▶ expert, causal ─▶ velocity ─▶ Euler steps to actions
 
 Flow matching: x_t = t noise + (1 - t) actions, and the velocity is noise - actions. Prefix tokens
 never attend to action tokens, so training and inference compute them in the same way. B is the
@@ -76,7 +76,7 @@ class SmolVla(Network):
         return self.vlm_with_expert.vlm.model.text_model.embed_tokens.num_embeddings
 
     def _check_image_sizes(self, side: int) -> None:
-        """Refuse image sizes that do not divide into patches and tokens."""
+        """Refuse images that are not square or do not divide into patches and tokens."""
         size = self.config.resize_imgs_with_padding
         seen = [self.config.input_features[key].shape[:2] for key in self.config.cameras]
         for height, width in seen if size is None else [(size[1], size[0])]:
@@ -87,7 +87,7 @@ class SmolVla(Network):
                 )
 
     def _freeze(self) -> None:
-        """Freeze parameters by the config, as LeRobot does."""
+        """Freeze unused layers, and the parts that the config names, as LeRobot does."""
         config, both = self.config, self.vlm_with_expert
         if config.freeze_vision_encoder:
             both.vlm.model.vision_model.requires_grad_(False)
@@ -99,7 +99,7 @@ class SmolVla(Network):
         self.state_proj.requires_grad_(config.train_state_proj)
 
     def remap_state_dict(self, stored: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Accept files without the language-model head."""
+        """Use the token embeddings as language-model head if a file has none."""
         words, writes = (f"vlm_with_expert.vlm.{name}.weight" for name in (EMBEDDINGS, "lm_head"))
         return stored if words not in stored else {writes: stored[words], **stored}
 
@@ -211,7 +211,10 @@ class SmolVla(Network):
     def loss(
         self, batch: dict[str, Tensor], draws: dict[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the squared error of the velocity at random times, without padded actions."""
+        """Return the squared error of the velocity at random times.
+
+        Padded steps and dimensions do not count.
+        """
         config, noise = self.config, draws[NOISE]
         actions = batch[ACTION]
         if config.adapt_to_pi_aloha:
