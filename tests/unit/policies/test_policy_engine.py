@@ -138,8 +138,9 @@ def test_the_weights_and_the_replan_interval_are_part_of_the_fingerprint(
     run: Callable[..., Evaluation], path: str
 ) -> None:
     folder = play(run, path).path
-    with pytest.raises(UsageError, match=r"policy\.n_action_steps was"):
+    with refuses(UsageError, "run.other-settings") as refused:
         play(run, path, output_dir=str(folder), resume=True, policy__n_action_steps=2)
+    assert "policy.n_action_steps" in str(refused.value)
 
 
 def test_a_rename_map_reaches_the_policy(run: Callable[..., Evaluation], tmp_path: Path) -> None:
@@ -164,5 +165,6 @@ def test_strict_is_allowed_everywhere_and_changes_nothing_on_a_cpu(
 
 
 def test_a_policy_that_knows_no_renaming_refuses_the_map(run: Callable[..., Evaluation]) -> None:
-    with pytest.raises(UsageError, match=r"--rename_map: the policy that is chosen"):
+    with pytest.raises(UsageError) as refused:
         run(policy__type="zero", rename_map={"a": "b"})
+    assert "--rename_map" in str(refused.value)

@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from small_policies import OFFERED, small_act, small_diffusion, write_small
+from tests.refusals import refuses
 
 from proctor import plugins
 from proctor.benchmarks.base import interface_of
@@ -172,13 +173,16 @@ def test_resume_and_audit_refuse_another_policy_and_say_which_field(
         "eval__n_episodes": 1,
     }
     folder = run(**flags).path
-    with pytest.raises(UsageError, match=r"--policy\.n_action_steps was 3, now 2"):
+    with pytest.raises(UsageError) as refused:
         run(**flags, output_dir=str(folder), resume=True, policy__n_action_steps=2)
+    assert "--policy.n_action_steps" in str(refused.value)
     assert run(**{**flags, "eval__n_episodes": 2}, output_dir=str(folder), resume=True).complete
     assert audit([str(folder)]) == 0
     config_file = path / "config.json"
     config_file.write_text(config_file.read_text().replace('"relu"', '"gelu"'))
-    with pytest.raises(UsageError, match=r"cannot be audited.*feedforward_activation was 'relu\'"):
+    with refuses(UsageError, "run.changed") as refused:
         audit([str(folder)])
-    with pytest.raises(UsageError, match=r"policy\.files\.config\.json was [0-9a-f]{12}, now"):
+    assert "feedforward_activation" in str(refused.value)
+    with pytest.raises(UsageError) as refused:
         run(**flags, output_dir=str(folder), resume=True)
+    assert "policy.files.config.json" in str(refused.value)

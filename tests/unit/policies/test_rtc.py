@@ -142,11 +142,13 @@ def test_load_scheduler_and_resume_change_no_episode_whose_chunks_are_led(
     assert digests(play(output_dir=str(some.path), resume=True)) == digests(alone)
     free = play(policy__rtc_config="{enabled: false}", eval__batch_size=1)
     assert digests(free) != digests(alone), "the flag must do something"
-    with pytest.raises(UsageError, match=r"policy\.rtc_config"):
+    with pytest.raises(UsageError) as refused:
         play(output_dir=str(some.path), resume=True, policy__rtc_config="{execution_horizon: 3}")
+    assert "policy.rtc_config" in str(refused.value)
     with refuses(UsageError, "policy.latency-too-long"):
         play(eval__latency_steps=3)
-    with pytest.raises(UsageError, match=r"say --eval\.latency_steps=1"):
+    with refuses(UsageError, "flag.conflict") as refused:
         play(policy__latency_steps=1)
+    assert "--eval.latency_steps=1" in str(refused.value)
     with refuses(UsageError, "flag.unknown"):
         play(policy__overrides={"latency_steps": 1})

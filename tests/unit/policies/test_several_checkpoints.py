@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import small_policies as small
+from tests.refusals import refuses
 
 from proctor.cli import main
 from proctor.commands import eval as eval_command
@@ -48,8 +49,9 @@ def test_a_pattern_names_every_checkpoint_once(training: Path) -> None:
     assert checkpoints_of(["train/checkpoints/0*20", both[0]]) == [both[1], both[0]]
     assert checkpoints_of(f"{both[0]},me/on_the_hub") == [both[0], "me/on_the_hub"]
     assert checkpoints_of(str(training)) == [str(training)], "what exists is one, whatever its name"
-    with pytest.raises(UsageError, match=r"--policy\.path=train/9\*: no checkpoint matches"):
+    with refuses(UsageError, "checkpoint.not-found") as refused:
         checkpoints_of("train/9*")
+    assert "--policy.path=train/9*" in str(refused.value)
 
 
 def test_runs_are_called_by_what_tells_their_paths_apart() -> None:
@@ -184,12 +186,13 @@ def test_an_interrupted_series_says_how_to_go_on_with_all_of_it(
         ("a" * 5000 + "*", "1", "too long"),
         ("a\0*,b", "1", "control codes"),
         ("~nobody_here/*", "1", "~nobody_here"),
-        ("a", ",".join(map(str, range(1001))), "1001 runs are asked for, at most 1000 go"),
+        ("a", ",".join(map(str, range(1001))), "1001"),
     ],
 )
 def test_what_no_list_of_runs_can_be_is_one_line(path: str, seed: str, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError) as refused:
         variants_of({"policy.path": path, "seed": seed})
+    assert words in str(refused.value)
 
 
 @pytest.mark.parametrize("path", ["a" * 5000, "a\0b", "~nobody_here/x", "", "[", "a[,b]", ",,"])
@@ -197,4 +200,4 @@ def test_what_is_no_path_at_all_is_left_to_those_who_read_paths(path: str) -> No
     try:
         assert variants_of({"policy.path": path})
     except UsageError as refused:
-        assert "no checkpoint matches" in str(refused)  # noqa: PT017  either is fine
+        assert refused.code == "checkpoint.not-found"  # noqa: PT017  either is fine

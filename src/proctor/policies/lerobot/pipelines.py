@@ -1,4 +1,4 @@
-"""The pipelines of a checkpoint: read from its files, or made as LeRobot makes them."""
+"""A checkpoint's pre- and postprocessor: read from its files, or made with LeRobot's defaults."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ STATE_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}\.safetensors")
 
 
 def has_pipelines(folder: Path) -> bool:
-    """Tell whether a checkpoint has its steps in files: those from before LeRobot 0.4 do not."""
+    """Whether a checkpoint has pipeline files; those before LeRobot 0.4 do not."""
     return any((folder / f"{name}.json").is_file() for name in (PREPROCESSOR, POSTPROCESSOR))
 
 
 def read_pipelines(
     folder: Path, config: CheckpointConfig, stated: CheckpointConfig | None = None
 ) -> tuple[Pipeline, Pipeline]:
-    """Return the pipelines before and behind the network, with all that they work by.
+    """Return the pre- and postprocessor, with statistics and tokenizers.
 
-    Steps are as their files have them, but for what flags changed of the ``stated`` config, where
-    they did: how many tokens a prompt has, say, stands in both.
+    The steps are those of the files. Flags that changed the ``stated`` config also change the
+    steps: the prompt's length, for example, is in both.
 
     Raises:
-        UsageError: a step that we do not know, statistics that are missing or NaN, or a tokenizer
-            that is not to be had; or a flag for a step that the checkpoint does not have.
+        UsageError: an unknown step, missing or NaN statistics, a missing tokenizer, or a flag for
+            a step that the checkpoint does not have.
     """
     read = (read_pipeline(folder, name) for name in (PREPROCESSOR, POSTPROCESSOR))
     made = zip(_made(stated or config), _made(config), strict=True)
@@ -59,7 +59,7 @@ def read_pipelines(
 
 
 def _made(config: CheckpointConfig) -> tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]:
-    """Return the steps of a new policy with this config, as far as its fields decide on them."""
+    """Return the default steps of a policy with this config."""
     norm_map = config.normalization_mapping
     return config.processing(
         _usual(Normalize(norm_map=norm_map), Unnormalize(norm_map=norm_map), "cpu")
@@ -80,7 +80,7 @@ def _usual(normalize: Normalize, unnormalize: Unnormalize, device: str) -> Usual
 def _following(
     pipeline: Pipeline, stated: Sequence[ProcessorStep], asked: Sequence[ProcessorStep]
 ) -> Pipeline:
-    """Return a pipeline with the settings in which what is ``asked`` for is not what is stated."""
+    """Return a pipeline with the settings in which ``asked`` differs from ``stated``."""
     steps = list(pipeline.steps)
     for old, new in zip(stated, asked, strict=True):
         given = {f.name: getattr(new, f.name) for f in fields(new)}
@@ -88,8 +88,8 @@ def _following(
         places = [n for n, step in enumerate(steps) if type(step) is type(new)]
         if changed and not places:
             raise UsageError(
-                f"the checkpoint's {pipeline.name} has no {new.registry_name}, whose "
-                f"{', '.join(changed)} flags are to change",
+                f"the checkpoint's {pipeline.name} has no {new.registry_name}, but flags change "
+                f"its {', '.join(changed)}",
                 code="flag.unused",
             )
         for n in places if changed else ():
@@ -99,7 +99,7 @@ def _following(
 
 
 def pipeline_files(folder: Path) -> dict[str, Path]:
-    """Return the files of a checkpoint's pipelines by name, once all of them have been read."""
+    """Return the files of a checkpoint's pipelines by name; they must have been read before."""
     files: list[Path] = []
     for name in (PREPROCESSOR, POSTPROCESSOR):
         file = folder / f"{name}.json"
@@ -111,7 +111,7 @@ def pipeline_files(folder: Path) -> dict[str, Path]:
 
 
 def restrict_features(pipeline: Pipeline, features: Mapping[str, Feature]) -> Pipeline:
-    """Return a pipeline for ``features`` of these sizes, and none beside."""
+    """Return a pipeline whose normalisers have only ``features``, with these sizes."""
     steps = [
         replace(s, features={k: features[k] for k in s.features if k in features})
         if isinstance(s, Normalize)
@@ -122,31 +122,30 @@ def restrict_features(pipeline: Pipeline, features: Mapping[str, Feature]) -> Pi
 
 
 def file_hashes(pipeline: Pipeline) -> dict[str, str]:
-    """Return the SHA-256 of every file that its steps hold: tokenizers, wherever they came from."""
+    """Return the SHA-256 of every file of its steps, such as tokenizers."""
     return {name: hashlib.sha256(held).hexdigest() for name, held in pipeline.files.items()}
 
 
 def require_stats(folder: Path, config: CheckpointConfig, inputs: Stats, outputs: Stats) -> None:
-    """Refuse a checkpoint whose files of steps were left behind: it would act on raw numbers.
+    """Refuse a checkpoint without its pipeline files: its inputs would not be normalised.
 
-    Or on a guess: which words, and as which kind of robot, no other file says.
+    The prompt of a language-conditioned policy is also defined only in these files.
 
     Raises:
-        UsageError: naming the first feature that is to be normalised by numbers that are not there,
-            or the file.
+        UsageError: naming the first feature without statistics, or the missing file.
     """
     for features, stats in ((config.input_features, inputs), (config.output_features, outputs)):
         for key, feature in features.items():
             mode = _asked(config, feature)
             if mode is not NormMode.IDENTITY and key not in stats:
                 raise UsageError(
-                    f"{folder} has no {PREPROCESSOR}.json, and its weights hold no statistics to "
-                    f"normalise {key} by ({mode.value}): copy the checkpoint's policy_* files too",
+                    f"{folder} has no {PREPROCESSOR}.json, and its weights hold no statistics of "
+                    f"{key} for {mode.value}: copy the checkpoint's policy_* files too",
                     code="checkpoint.missing-pipelines",
                 )
     if config.language_conditioned and not inputs and not outputs:
         raise UsageError(
-            f"{folder} has no {PREPROCESSOR}.json, which says what a {config.type} is told: copy "
+            f"{folder} has no {PREPROCESSOR}.json, which defines the prompt of {config.type}: copy "
             "the checkpoint's policy_* files too",
             code="checkpoint.missing-pipelines",
         )
@@ -155,7 +154,7 @@ def require_stats(folder: Path, config: CheckpointConfig, inputs: Stats, outputs
 def features_without_stats(
     config: CheckpointConfig, before: Pipeline, after: Pipeline
 ) -> list[str]:
-    """Return what a step, or the config where there is no step for it, normalises by nothing."""
+    """Return the features that should be normalised but have no statistics."""
     found = []
     for pipeline, features in (before, config.input_features), (after, config.output_features):
         scales = any(isinstance(step, Normalize) for step in pipeline.steps)
@@ -168,7 +167,7 @@ def features_without_stats(
 def normalization_conflicts(
     config: CheckpointConfig, before: Pipeline, after: Pipeline
 ) -> list[str]:
-    """Return what the steps normalise otherwise than ``config`` says, or in other sizes."""
+    """Return differences in mode or size between the steps' normalisation and ``config``."""
     found = []
     for pipeline, features in (before, config.input_features), (after, config.output_features):
         steps = [step for step in pipeline.steps if isinstance(step, Normalize)]
@@ -184,16 +183,16 @@ def normalization_conflicts(
 
 
 def _other_size(one: Feature, other: Feature) -> bool:
-    """Whether two features have other numbers of numbers; pictures come in any size."""
+    """Whether two features differ in size; images may have any size."""
     return FeatureKind.VISUAL not in (one.kind, other.kind) and one.shape != other.shape
 
 
 def with_dataset_stats(
     config: CheckpointConfig, before: Pipeline, after: Pipeline, stats: Stats
 ) -> tuple[Pipeline, Pipeline]:
-    """Return the pipelines as they normalise by another dataset: how, ``config`` says.
+    """Return the pipelines with another dataset's statistics and the modes of ``config``.
 
-    LeRobot does the same: what a checkpoint's own steps normalise is replaced.
+    As in LeRobot, they replace the checkpoint's own features and modes.
     """
     everything = {**config.input_features, **config.output_features}
     of = (before, everything), (after, config.output_features)
@@ -214,9 +213,9 @@ def with_dataset_stats(
 
 
 def action_stats(after: Pipeline) -> dict[str, Array] | None:
-    """Return the statistics of the actions that a policy learnt, in the environment's units.
+    """Return the statistics of the demonstrated actions, in the environment's units.
 
-    None where there are none, or where steps behind the unnormalizer change the actions again.
+    None if there are none, or if steps after the unnormalizer change the actions.
     """
     places = [n for n, step in enumerate(after.steps) if isinstance(step, Unnormalize)]
     if not places or not all(isinstance(s, ToDevice) for s in after.steps[places[-1] + 1 :]):
@@ -231,17 +230,17 @@ def _asked(config: CheckpointConfig, feature: Feature) -> NormMode:
 
 
 def read_pipeline(folder: Path, name: str) -> Pipeline:
-    """Return the pipeline of ``<name>.json`` with its statistics, before it is equipped.
+    """Return the pipeline of ``<name>.json`` with its statistics, without tokenizers.
 
     Raises:
-        UsageError: a step that we do not know, or statistics that are missing or NaN.
+        UsageError: an unknown step, or missing or NaN statistics.
     """
     file = folder / f"{name}.json"
     raw = read_json(file)
     listed = raw.get("steps", [])
     if not isinstance(listed, list) or len(listed) > MOST_PIPELINE_STEPS:
         raise UsageError(
-            f"{file}: steps are no list of at most {MOST_PIPELINE_STEPS}",
+            f"{file}: steps is not a list of at most {MOST_PIPELINE_STEPS}",
             code="checkpoint.invalid-pipeline",
         )
     steps = []
@@ -252,7 +251,7 @@ def read_pipeline(folder: Path, name: str) -> Pipeline:
 
 
 def _state_of(step: Any, folder: Path, where: str) -> Tensors:
-    """Return the numbers in a step's state file, which must lie beside the pipeline."""
+    """Return the tensors of a step's state file, which must be beside the pipeline."""
     state_file = step.get("state_file") if isinstance(step, dict) else None
     if state_file is None:
         return {}
@@ -267,12 +266,12 @@ def _state_of(step: Any, folder: Path, where: str) -> Tensors:
 def default_pipelines(
     config: CheckpointConfig, inputs: Stats, outputs: Stats, *, legacy_in: Path | None = None
 ) -> tuple[Pipeline, Pipeline]:
-    """Return the steps that LeRobot gives such a policy, with these statistics.
+    """Return LeRobot's default pipelines of a policy, with these statistics.
 
-    ``legacy_in`` is the folder of a checkpoint from before there were steps in files.
+    ``legacy_in`` is the folder of a checkpoint without pipeline files.
 
     Raises:
-        UsageError: statistics that cannot be, or a tokenizer that is not to be had.
+        UsageError: invalid statistics, or a missing tokenizer.
     """
     legacy = legacy_in is not None
     norm_map = config.normalization_mapping
@@ -295,22 +294,22 @@ def default_pipelines(
 def _ready(
     before: Pipeline, after: Pipeline, config: CheckpointConfig, folder: Path | None
 ) -> tuple[Pipeline, Pipeline]:
-    """Return both with all that their steps need: of files, of observations and of each other."""
+    """Return both with tokenizers loaded and inverse steps bound; check their inputs."""
     if config.tokenizer is not None and not before.adds_prompt_inputs:
         raise UsageError(
-            f"{config.type} has no tokenizer, so --policy.tokenizer says nothing",
+            f"{config.type} has no tokenizer: remove --policy.tokenizer",
             code="flag.unused",
         )
     if before.adds_prompt_inputs and not config.language_conditioned:
         raise UsageError(
-            f"{config.type} is not told its task, and a step of it makes tokens",
+            f"{config.type} takes no instruction, but its preprocessor makes tokens",
             code="checkpoint.unexpected-tokenizer",
         )
     if config.language_conditioned and not (
         before.adds_prompt_inputs or config.encode_instruction("")
     ):
         raise UsageError(
-            f"{config.type} is told its task, and no step of it makes tokens of words",
+            f"{config.type} needs an instruction, but its preprocessor makes no tokens",
             code="checkpoint.missing-tokenizer",
         )
     before = before.inverse_of(replace(before, steps=())).with_tokenizers(
@@ -320,7 +319,7 @@ def _ready(
     for key in (*before.needs, *after.needs):
         if key not in config.input_features:
             raise UsageError(
-                f"a step of the policy works by {key}, which it does not look at",
+                f"a step needs {key}, which is not an input of the policy",
                 code="checkpoint.pipeline-mismatch",
             )
     return before, after

@@ -1,7 +1,7 @@
-"""How a policy is trained, as its config says: on which samples, by which optimiser and schedule.
+"""Training presets of policies: samples, optimiser and learning-rate schedule.
 
-Records in the words of LeRobot's files, without torch. ``--optimizer.*`` and ``--scheduler.*``
-change single fields of a policy's preset. None: not said.
+The records have the field names of LeRobot's files and need no torch. ``--optimizer.*`` and
+``--scheduler.*`` override single fields of a preset. None: not set.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
         "optimizer_groups": {},
     },
 }
-"""What each has, in LeRobot's order, with LeRobot's defaults."""
+"""Fields of each optimiser, in LeRobot's order, with LeRobot's defaults."""
 MAY_BE_NULL = ("soft_prompt_warmup_lr_scale",)
-"""Fields that say something by not being said; others without a default are needed."""
+"""Fields that may stay unset; other fields without a default are required."""
 GROUP_FIELDS = ("lr", "betas", "eps", "weight_decay")
-"""What multi_adam's ``optimizer_groups`` say of each group."""
+"""Fields of a group in multi_adam's ``optimizer_groups``."""
 ADAPTER_METHOD, ADAPTER_INITS = "LORA", ("gaussian", "orthogonal")
-"""The one kind of adapter there is, and how a new one may begin beside peft's own way: as long as
-it leaves the base policy alone."""
+"""The supported adapter method, and the initialisations besides peft's default: those that do not
+change the base policy."""
 SCHEDULES: dict[str, dict[str, Any]] = {
     "diffuser": {"num_warmup_steps": 0, "name": "cosine"},
     "vqbet": {"num_warmup_steps": None, "num_vqvae_training_steps": None, "num_cycles": 0.5},
@@ -77,13 +77,14 @@ _DIVIDE = ("num_decay_steps", "peak_lr")
 
 @dataclass(frozen=True)
 class OptimizerSettings:
-    """How weights follow their gradients."""
+    """Settings of the optimiser."""
 
     type: str | None = field(default=None, metadata={"help": f"one of {', '.join(OPTIMIZERS)}"})
     lr: float | None = field(default=None, metadata={"help": "learning rate"})
     weight_decay: float | None = field(default=None, metadata={"help": "weight decay"})
     grad_clip_norm: float | None = field(
-        default=None, metadata={"help": "gradients are scaled down to this norm; 0: never"}
+        default=None,
+        metadata={"help": "gradient norm above which gradients are clipped; 0: no clipping"},
     )
     betas: list[float] | None = field(default=None, metadata={"help": "of all Adams"})
     eps: float | None = field(default=None, metadata={"help": "of all Adams"})
@@ -107,10 +108,10 @@ class OptimizerSettings:
 
 @dataclass(frozen=True)
 class ScheduleSettings:
-    """How the learning rate changes from step to step."""
+    """Settings of the learning-rate schedule."""
 
     type: str | None = field(default=None, metadata={"help": f"one of {', '.join(SCHEDULES)}"})
-    num_warmup_steps: int | None = field(default=None, metadata={"help": "steps of rising rate"})
+    num_warmup_steps: int | None = field(default=None, metadata={"help": "warm-up steps"})
     name: str | None = field(
         default=None, metadata={"help": "of diffuser: cosine, linear, constant_with_warmup"}
     )
@@ -131,27 +132,27 @@ class ScheduleSettings:
 
 @dataclass(frozen=True)
 class SampleWindows:
-    """What a network is trained on: which steps around a frame, and from which frames."""
+    """Time steps of a training sample relative to its frame, and the frames that are used."""
 
     action_steps: range
     observation_steps: range | None = None
-    """Steps around the frame, as -1, 0; None: the frame alone, without an axis of time."""
+    """Steps relative to the frame, such as -1, 0; None: the frame alone, without a time axis."""
     reward_steps: range | None = None
-    """Steps whose rewards are learnt from, under ``next.reward``; None: none are."""
+    """Steps whose rewards are in the sample, as ``next.reward``; None: no rewards."""
     drop_last: int = 0
-    """Frames at the end of every episode that no sample begins at."""
+    """Frames at the end of every episode that no sample starts at."""
 
 
 @dataclass(frozen=True)
 class TrainingPreset:
-    """What a policy was designed to be trained with."""
+    """A policy's default optimiser and schedule."""
 
     optimizer: OptimizerSettings
     schedule: ScheduleSettings | None = None
 
 
 class AdamFields(Protocol):
-    """The fields of a config that is trained by an Adam."""
+    """Config fields of Adam."""
 
     optimizer_lr: float
     optimizer_betas: list[float]
@@ -160,7 +161,7 @@ class AdamFields(Protocol):
 
 
 class CosineFields(AdamFields, Protocol):
-    """The fields of a config that is trained by AdamW under a cosine after a warm-up."""
+    """Config fields of AdamW with a warm-up and a cosine decay."""
 
     optimizer_grad_clip_norm: float
     scheduler_warmup_steps: int
@@ -171,7 +172,7 @@ class CosineFields(AdamFields, Protocol):
 def adam_settings(
     fields: AdamFields, kind: str = "adam", grad_clip_norm: float = 10.0
 ) -> OptimizerSettings:
-    """Return the Adam that a config's fields say."""
+    """Return the settings of Adam from a config's fields."""
     return OptimizerSettings(
         type=kind,
         lr=fields.optimizer_lr,
@@ -183,7 +184,7 @@ def adam_settings(
 
 
 def cosine_preset(fields: CosineFields, kind: str = "adamw") -> TrainingPreset:
-    """Return AdamW, its rate rising and then falling as a cosine, as a config's fields say."""
+    """Return AdamW with a warm-up and a cosine decay, from a config's fields."""
     schedule = ScheduleSettings(
         type="cosine_decay_with_warmup",
         num_warmup_steps=fields.scheduler_warmup_steps,
@@ -197,14 +198,14 @@ def cosine_preset(fields: CosineFields, kind: str = "adamw") -> TrainingPreset:
 def shared_settings(
     preset: dict[str, Any], kind: str | None, known: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return of a preset what the type that was asked for has too, where it is another one."""
+    """Return the preset's fields that the requested type shares, if it is another type."""
     if kind is None or kind == preset.get("type"):
         return preset
     return {name: value for name, value in preset.items() if name in known.get(kind, {})}
 
 
 def check_non_negative(section: str, settings: dict[str, Any]) -> None:
-    """Refuse what is no number or below 0 (gradients would be turned round), and 0 to divide by.
+    """Refuse negative or infinite values, and 0 where it is a divisor.
 
     Raises:
         UsageError: naming the flag.
@@ -221,6 +222,6 @@ def check_non_negative(section: str, settings: dict[str, Any]) -> None:
 
 
 def given_fields(settings: OptimizerSettings | ScheduleSettings) -> dict[str, Any]:
-    """Return the fields that are said, as a file has them."""
+    """Return the fields that are set."""
     values = {f.name: getattr(settings, f.name) for f in fields(settings)}
     return {name: value for name, value in values.items() if value is not None}

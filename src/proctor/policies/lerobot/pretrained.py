@@ -15,7 +15,7 @@ from proctor.policies.base import Policy, PolicyConfig, PolicyPlugin
 
 @dataclass
 class PretrainedConfig(PolicyConfig):
-    """Where the checkpoint is; any other --policy flag changes a field of its config."""
+    """The checkpoint's path; other --policy flags override fields of its config."""
 
     type: str = "pretrained"
     path: str = field(
@@ -35,14 +35,14 @@ class PretrainedConfig(PolicyConfig):
     latency_steps: int | None = field(
         default=None,
         metadata={
-            "help": "where it is served: steps the robot goes on while it thinks (an evaluation "
-            "says --eval.latency_steps)"
+            "help": "for serving: steps the robot executes during inference (an evaluation uses "
+            "--eval.latency_steps)"
         },
     )
 
 
 def pin(config: PretrainedConfig) -> PretrainedConfig:
-    """Return the config with the folder that a link, such as checkpoints/last, names now.
+    """Return the config with links, such as checkpoints/last, resolved.
 
     Raises:
         UsageError: there is no such checkpoint.
@@ -56,9 +56,9 @@ def pin(config: PretrainedConfig) -> PretrainedConfig:
 
 
 def check_checkpoint(config: PretrainedConfig) -> None:
-    """Refuse a checkpoint that is neither here nor can be on the Hub; nothing is loaded for it.
+    """Refuse a path that is neither a local checkpoint nor a Hub id, before anything is loaded.
 
-    Nor is one that no chunk of lasts for the latency, which its config says.
+    It also refuses a latency that is too long for the checkpoint's chunks.
     """
     from proctor.policies.lerobot.location import local_folder, locate
 
@@ -76,7 +76,7 @@ def check_checkpoint(config: PretrainedConfig) -> None:
 
 
 def make(config: PretrainedConfig, interface: Interface) -> Policy:
-    """Load the checkpoint, whole or not at all, and check that it fits ``interface``."""
+    """Load the checkpoint and check that it matches ``interface``."""
     check_checkpoint(config)
     from proctor.policies.lerobot.checkpoint import load_policy
 
@@ -90,7 +90,7 @@ def _overrides(config: PretrainedConfig) -> dict[str, Any]:
         overrides.setdefault("pad_to", config.pad_to)
     if overrides.pop("latency_steps", None) is not None:
         raise UsageError(
-            "--policy.overrides: latency_steps is no field of a checkpoint's config",
+            "--policy.overrides: latency_steps is not a field of a checkpoint's config",
             code="flag.unknown",
         )
     if config.latency_steps is not None:
@@ -99,10 +99,10 @@ def _overrides(config: PretrainedConfig) -> dict[str, Any]:
 
 
 def trained_interface(config: PretrainedConfig) -> Interface:
-    """Return what the checkpoint was trained for, as its files state it.
+    """Return the interface that the checkpoint was trained for.
 
     Raises:
-        UsageError: they cannot be read.
+        UsageError: its files cannot be read.
     """
     check_checkpoint(config)
     from proctor.policies.lerobot.checkpoint import checkpoint_interface

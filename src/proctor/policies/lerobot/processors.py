@@ -1,7 +1,7 @@
-"""The processing around a network that a checkpoint carries: rename, batch, device, normalise.
+"""Pre- and postprocessor pipelines of a checkpoint: rename, batch, device, normalise.
 
-A pipeline is a JSON file with a list of steps and, for steps that hold numbers, a safetensors file
-each. Formulas (x raw, y normalised, d = high - low with exact zeros replaced by eps):
+A pipeline is a JSON file with a list of steps; steps with statistics have a safetensors file each.
+Formulas (x raw, y normalised, d = high - low with exact zeros replaced by eps):
 
     MEAN_STD               y = (x - mean) / (std + eps)     x = y * std + mean
     MIN_MAX                y = 2 (x - min) / d - 1          x = (y + 1) / 2 * d + min
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from proctor.policies.lerobot.tokenizer import Tokenizers
 
 Stats: TypeAlias = dict[str, dict[str, Tensor]]
-"""Feature key -> name of the statistic (mean, std, min, ...) -> numbers."""
+"""Feature key -> name of the statistic (mean, std, min, ...) -> tensor."""
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 NEEDED = {
@@ -43,7 +43,7 @@ NEEDED = {
 
 @dataclass(frozen=True)
 class Rename(ProcessorStep):
-    """Give observations the names the policy knows."""
+    """Rename observations to the policy's names."""
 
     registry_name: ClassVar[str] = "rename_observations_processor"
     rename_map: dict[str, str] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Rename(ProcessorStep):
 
 @dataclass(frozen=True)
 class ToBatch(ProcessorStep):
-    """Put a batch axis before what has none."""
+    """Add a batch axis where it is missing."""
 
     registry_name: ClassVar[str] = "to_batch_processor"
 
@@ -99,20 +99,20 @@ class ToDevice(ProcessorStep):
         return {"device": self.device, "float_dtype": self.float_dtype}
 
     def check(self, where: str) -> None:
-        """Refuse a dtype that is none."""
+        """Refuse an unknown dtype."""
         if self.float_dtype not in (None, *FLOATS):
             raise UsageError(
                 f"{where}: float_dtype is {self.float_dtype!r}", code="checkpoint.unsupported-step"
             )
 
     def on(self, device: torch.device) -> ProcessorStep:
-        """Where the checkpoint was trained says nothing about where it runs."""
+        """Return the step for ``device``: the saved one is where the checkpoint was trained."""
         return replace(self, device=str(device))
 
 
 @dataclass(frozen=True)
 class Normalize(ProcessorStep):
-    """Bring inputs to the scale the network was trained on."""
+    """Normalise the network's inputs."""
 
     registry_name: ClassVar[str] = "normalizer_processor"
     eps: float = 1e-8
@@ -124,11 +124,11 @@ class Normalize(ProcessorStep):
     """Checkpoints before LeRobot 0.4 divide by (max - min + eps)."""
 
     def mode(self, key: str) -> NormMode:
-        """Return how ``key`` is normalised: not at all where there are no statistics."""
+        """Return how ``key`` is normalised: IDENTITY if it has no statistics."""
         return self.asked(key) if key in self.stats else NormMode.IDENTITY
 
     def asked(self, key: str) -> NormMode:
-        """Return how ``key`` should be normalised."""
+        """Return how ``key`` should be normalised, by the config."""
         feature = self.features.get(key)
         if feature is None:
             return NormMode.IDENTITY
@@ -138,7 +138,7 @@ class Normalize(ProcessorStep):
         return self.norm_map.get(feature.kind.value, NormMode.IDENTITY)
 
     def __call__(self, tensors: Tensors) -> Tensors:
-        """Normalise every tensor whose feature asks for it."""
+        """Normalise every tensor by its feature's mode."""
         return {key: self._one(key, value) for key, value in tensors.items()}
 
     def _one(self, key: str, x: Tensor) -> Tensor:
@@ -161,7 +161,7 @@ class Normalize(ProcessorStep):
         return torch.where(span == 0, torch.full_like(span, self.eps), span)
 
     def config(self) -> dict[str, Any]:
-        """Return what is normalised how."""
+        """Return features and modes."""
         named: dict[str, Any] = {
             "eps": self.eps,
             "features": encode_features(self.features),
@@ -176,14 +176,14 @@ class Normalize(ProcessorStep):
         return {f"{k}.{name}": v for k, each in self.stats.items() for name, v in each.items()}
 
     def on(self, device: torch.device) -> ProcessorStep:
-        """Keep the statistics on ``device``."""
+        """Return the step with its statistics on ``device``."""
         moved = {k: {n: v.to(device) for n, v in each.items()} for k, each in self.stats.items()}
         return replace(self, stats=moved)
 
 
 @dataclass(frozen=True)
 class Unnormalize(Normalize):
-    """Bring the network's outputs back to the scale of the robot."""
+    """Convert the network's outputs back to the robot's units."""
 
     registry_name: ClassVar[str] = "unnormalizer_processor"
 
@@ -202,7 +202,7 @@ class Unnormalize(Normalize):
 
 @dataclass(frozen=True)
 class UsualSteps:
-    """The steps that every policy has, for one and its statistics."""
+    """The steps that every policy has, with its statistics."""
 
     rename: ProcessorStep
     to_batch: ProcessorStep
@@ -214,7 +214,7 @@ class UsualSteps:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Steps that are applied one after the other."""
+    """A named sequence of steps."""
 
     name: str
     steps: tuple[ProcessorStep, ...]
@@ -226,14 +226,14 @@ class Pipeline:
         return tensors
 
     def on(self, device: torch.device) -> Pipeline:
-        """Return the pipeline as it works on ``device``."""
+        """Return the pipeline for ``device``."""
         return replace(self, steps=tuple(step.on(device) for step in self.steps))
 
     def encode_prompt(self, words: Sequence[str], seen: Tensors) -> dict[str, Array]:
-        """Return what the network is told of its task, by the names of its inputs: [B, ...] each.
+        """Return the network's prompt inputs by name, [B, ...] each.
 
-        ``seen`` [B, ...], on the CPU and by the observations' own names, is what ``needs`` and, of
-        samples to learn from, ``training_keys`` name.
+        ``seen`` holds the observations of ``needs`` and, in training, of ``training_keys``:
+        [B, ...] on the CPU, by the benchmark's names.
         """
         told = PromptInputs(tuple(words), seen)
         for step in self.steps if self.adds_prompt_inputs else ():
@@ -242,37 +242,37 @@ class Pipeline:
 
     @property
     def adds_prompt_inputs(self) -> bool:
-        """Whether the network hears something of its steps."""
+        """Whether a step adds prompt inputs."""
         return any(step.adds_prompt_inputs for step in self.steps)
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Observations, by the policy's names, that its steps work by on the CPU."""
+        """Observations that its steps need on the CPU, by the policy's names."""
         return tuple(dict.fromkeys(key for step in self.steps for key in step.needs))
 
     @property
     def training_keys(self) -> tuple[str, ...]:
-        """What else of a sample what is told depends on, where the policy is trained."""
+        """Further keys of a training sample that prompt inputs depend on."""
         return tuple(dict.fromkeys(key for step in self.steps for key in step.training_keys))
 
     @property
     def files(self) -> dict[str, bytes]:
-        """The files that its steps work by, by their path in a checkpoint."""
+        """The files of its steps, by their path in a checkpoint."""
         return {name: held for step in self.steps for name, held in step.files().items()}
 
     def with_tokenizers(self, tokenizers: Tokenizers) -> Pipeline:
-        """Return the pipeline with the files that its steps need beside the checkpoint's own.
+        """Return the pipeline with the tokenizers of its steps loaded.
 
         Raises:
-            UsageError: they are not to be had.
+            UsageError: a tokenizer is not available.
         """
         return replace(self, steps=tuple(step.with_tokenizers(tokenizers) for step in self.steps))
 
     def inverse_of(self, earlier: Pipeline) -> Pipeline:
-        """Return the pipeline behind a network as it undoes what ``earlier`` did before it.
+        """Return a postprocessor whose steps are bound to the ``earlier`` steps they invert.
 
         Raises:
-            UsageError: there is nothing that a step could undo.
+            UsageError: a step has nothing to invert.
         """
         return replace(self, steps=tuple(step.inverse_of(earlier.steps) for step in self.steps))
 
@@ -285,14 +285,14 @@ class Pipeline:
 
     @property
     def rename_map(self) -> dict[str, str]:
-        """The renaming of its rename step; empty where there is none."""
+        """The map of its rename step; empty if it has none."""
         maps = [step.rename_map for step in self.steps if isinstance(step, Rename)]
         return maps[0] if maps else {}
 
     def protocol(self) -> dict[str, Any]:
-        """Return what the steps do, in their order; their numbers are in files that are hashed.
+        """Return the configs of the steps, in order; their statistics are hashed as files.
 
-        Without the device: where the checkpoint was trained says nothing about where it runs.
+        The device is left out: it is where the checkpoint was trained.
         """
         return {
             f"{place}_{step.registry_name}": {
@@ -302,7 +302,7 @@ class Pipeline:
         }
 
     def lacks_stats(self, key: str) -> bool:
-        """Whether ``key`` is to be normalised here, and there is nothing to do it by."""
+        """Whether ``key`` should be normalised but has no statistics."""
         steps = [step for step in self.steps if isinstance(step, Normalize)]
         return any(
             step.asked(key) is not NormMode.IDENTITY and key not in step.stats for step in steps

@@ -1,4 +1,4 @@
-"""Actions that are told from where the robot is: made so before the network, undone behind it."""
+"""Actions relative to the robot's state: converted by the preprocessor, undone after it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from proctor.policies.lerobot.step import OURS, ProcessorStep, Tensors
 
 @dataclass(frozen=True)
 class RelativeActions(ProcessorStep):
-    """Subtract the state, number by number, from every action of a chunk; grippers stay."""
+    """Subtract the state from every action of a chunk, except for excluded joints."""
 
     registry_name: ClassVar[str] = "relative_actions_processor"
     enabled: bool = False
@@ -24,16 +24,16 @@ class RelativeActions(ProcessorStep):
     action_names: list[str] | None = None
 
     def __call__(self, tensors: Tensors) -> Tensors:
-        """Change the actions, where there are any: only samples to learn from have them."""
+        """Make the actions relative; only training samples have actions."""
         if not self.enabled or ACTION not in tensors or STATE not in tensors:
             return tensors
         actions = tensors[ACTION]
         return {**tensors, ACTION: actions - self.offset(actions, tensors[STATE])}
 
     def offset(self, actions: Tensor, state: Tensor) -> Tensor:
-        """Return what is added to relative ``actions`` [B, T, A] at ``state`` [B, S]: [B, 1, A].
+        """Return the offset [B, 1, A] of relative ``actions`` [B, T, A] at ``state`` [B, S].
 
-        Numbers of an action beyond the state's, and joints that are excluded, have none.
+        It is 0 for excluded joints and for action dimensions beyond the state's.
         """
         size = actions.shape[-1]
         moved = torch.tensor(self._moved(size), dtype=actions.dtype, device=actions.device)
@@ -48,7 +48,7 @@ class RelativeActions(ProcessorStep):
         return moved + [True] * (size - len(moved))
 
     def config(self) -> dict[str, Any]:
-        """Return which numbers are relative."""
+        """Return which action dimensions are relative."""
         return {
             "enabled": self.enabled,
             "exclude_joints": self.exclude_joints,
@@ -58,10 +58,10 @@ class RelativeActions(ProcessorStep):
 
 @dataclass(frozen=True)
 class AbsoluteActions(ProcessorStep):
-    """Add the state that a chunk was asked for at to each of its actions.
+    """Add the state at the time of the query to each action of the chunk.
 
-    LeRobot adds the state of the moment that an action is played in, though it was learnt from the
-    one that the chunk begins at; the two are the same for a chunk's first action only.
+    LeRobot adds the state at the time an action is executed, although training uses the state at
+    the start of the chunk. The two agree only for a chunk's first action.
     """
 
     registry_name: ClassVar[str] = "absolute_actions_processor"
@@ -70,32 +70,32 @@ class AbsoluteActions(ProcessorStep):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The state, where it does anything."""
+        """The state, if the step is enabled."""
         return (STATE,) if self.enabled else ()
 
     def __call__(self, tensors: Tensors) -> Tensors:
-        """Change the actions."""
+        """Make the actions absolute."""
         if not self.enabled:
             return tensors
-        assert self.relative is not None, "a pipeline is put after the one before the network"
+        assert self.relative is not None, "inverse_of is called before use"
         actions = tensors[ACTION]
         return {**tensors, ACTION: actions + self.relative.offset(actions, tensors[STATE])}
 
     def config(self) -> dict[str, Any]:
-        """Return whether it does."""
+        """Return whether the step is enabled."""
         return {"enabled": self.enabled}
 
     def inverse_of(self, earlier: Sequence[ProcessorStep]) -> ProcessorStep:
-        """Return the step with the one that it undoes.
+        """Return the step bound to the relative-actions step that it inverts.
 
         Raises:
-            UsageError: there is none.
+            UsageError: the preprocessor has none that is enabled.
         """
         found = [step for step in earlier if isinstance(step, RelativeActions) and step.enabled]
         if self.enabled and not found:
             raise UsageError(
-                f"{self.registry_name} is enabled, and before it (and the network) is no "
-                f"{RelativeActions.registry_name} that is",
+                f"{self.registry_name} is enabled, but the preprocessor has no enabled "
+                f"{RelativeActions.registry_name}",
                 code="checkpoint.invalid-pipeline",
             )
         return replace(self, relative=found[0]) if self.enabled else self

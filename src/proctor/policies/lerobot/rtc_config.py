@@ -1,6 +1,6 @@
-"""Real-time chunking as a config.json says it: how a new chunk is led to go on where the old ends.
+"""The ``rtc_config`` of a config.json: settings of real-time chunking.
 
-No torch here: `--help` reads configs. What it does is in policies/blocks/rtc.py.
+No torch here: `--help` reads configs. The algorithm is in policies/blocks/rtc.py.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ class RtcConfig:
     enabled: bool = True
     mode: Literal["guided"] = "guided"
     prefix_attention_schedule: Literal["ZEROS", "ONES", "LINEAR", "EXP"] = "LINEAR"
-    """How much a step of the old chunk counts, from the first that is not yet decided on."""
+    """Decay of the guidance weights after the inference delay."""
     max_guidance_weight: float = 10.0
     execution_horizon: int = 10
-    """From this step on the old chunk counts nothing."""
+    """Step from which the old chunk has no influence."""
     debug: bool = False
     debug_maxlen: int = 100
 
 
 def read_rtc(raw: Mapping[str, Any] | None) -> RtcConfig | None:
-    """Return what ``rtc_config`` says; None where it is off.
+    """Decode ``rtc_config``; None if real-time chunking is off.
 
     Raises:
-        UsageError: a field that there is not, or a value that cannot be.
+        UsageError: an unknown field or an invalid value.
     """
     if raw is None:
         return None

@@ -1,4 +1,4 @@
-"""Writes a policy as a checkpoint that LeRobot loads."""
+"""Write checkpoints that LeRobot loads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write_checkpoint(
 ) -> None:
     """Write ``parts`` as a new folder that LeRobot ``for_lerobot`` (and newer) loads.
 
-    The folder appears whole or not at all.
+    The folder appears atomically, by a rename.
 
     Raises:
         UsageError: the folder exists, or the config needs a newer LeRobot.
@@ -50,12 +50,12 @@ def write_parts(
     for_lerobot: str = NEWEST_LEROBOT,
     weights: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Write the files of a checkpoint into a folder that nobody reads yet.
+    """Write the files of a checkpoint into a folder that is not in use yet.
 
-    ``weights`` are written instead of those that the network has, under its names.
+    ``weights`` replaces the network's state dict.
 
     Raises:
-        OSError, SafetensorError: the disk does not take them.
+        OSError, SafetensorError: the files cannot be written.
     """
     (folder / "config.json").write_text(encode_config(parts.config, for_lerobot))
     state = parts.network.state_dict() if weights is None else weights
@@ -72,9 +72,9 @@ def write_parts(
 
 
 def write_pipeline(pipeline: Pipeline, folder: Path) -> None:
-    """Write ``<name>.json``, the state files of its steps and the tokenizers that they work by.
+    """Write ``<name>.json``, the state files of its steps, and their tokenizers.
 
-    LeRobot 0.6.1 has its tokenizers from the Hub, by name; ours are beside, for who has no way.
+    LeRobot 0.6.1 loads tokenizers from the Hub by name; the copies here allow offline use.
     """
     steps = []
     for index, step in enumerate(pipeline.steps):

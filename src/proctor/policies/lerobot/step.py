@@ -1,12 +1,12 @@
-"""One step of the processing that a checkpoint carries, and what is told of a task on its way.
+"""One step of a checkpoint's pre- or postprocessor, and the prompt inputs that it encodes.
 
-A step does two things, each of which it may leave alone:
+A step has two methods, and may implement either:
 
     step(tensors)     with observations and actions, on the device, a batch at a time
     step.hear(told)   with a task's words, on the CPU, before the batch goes to the device
 
-Words are no tensors, so what makes numbers of them is apart: it is done once for an instruction,
-or, where a prompt has the robot's state in it, once for each row.
+Text is not a tensor, so prompts are encoded apart: once per instruction, or once per row if the
+prompt holds the robot's state.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 Tensors: TypeAlias = dict[str, Tensor]
 OURS = {"saved": False}
-"""Field metadata of a step: not in its config, but made when a checkpoint is read."""
+"""Field metadata of a step: not saved in its config, set when a checkpoint is read."""
 
 
 @dataclass(frozen=True)
 class PromptInputs:
-    """What a network is told, on its way through the steps: a row for each query or sample."""
+    """Prompts on their way through the steps, one row for each query or sample."""
 
     words: tuple[str, ...]
-    """Of each row's task; a step may put others in their place."""
+    """Instruction or prompt of each row; a step may replace it."""
     seen: Tensors = field(default_factory=dict)
-    """The parts of the newest observation that steps need (``ProcessorStep.needs``), [B, ...],
-    processed so far; in training also the actions [B, T, A]."""
+    """The newest observations that steps need (``ProcessorStep.needs``), [B, ...], processed by
+    the steps before; in training also the actions [B, T, A]."""
     arrays: dict[str, Array] = field(default_factory=dict)
-    """What the network is given, by the names of its inputs: [B, ...] each."""
+    """The network's prompt inputs by name, [B, ...] each."""
 
 
 @dataclass(frozen=True)
@@ -47,27 +47,27 @@ class ProcessorStep:
 
     registry_name: ClassVar[str]
     adds_prompt_inputs: ClassVar[bool] = False
-    """Whether the network hears something of it: it adds to ``PromptInputs.arrays``."""
+    """Whether it adds to ``PromptInputs.arrays``."""
     artifacts: ClassVar[Mapping[str, str]] = {}
-    """Settings whose files newer LeRobots keep in folders of the checkpoint, with our fields that
-    name these folders."""
+    """Settings whose files newer LeRobot versions keep in folders of the checkpoint, mapped to the
+    fields that name these folders."""
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Observations, by the policy's names, that it works by on the CPU: the newest, raw.
+        """Observations that it needs on the CPU, by the policy's names: the newest, raw.
 
-        Before the network, what it tells depends on them beside the words; behind the network they
-        are handed to the step among its tensors.
+        In the preprocessor they are part of the prompt. In the postprocessor they are among the
+        step's tensors.
         """
         return ()
 
     @property
     def training_keys(self) -> tuple[str, ...]:
-        """What else of a sample what it tells depends on, where the policy is trained."""
+        """Further keys of a training sample that its prompt inputs depend on."""
         return ()
 
     def __call__(self, tensors: Tensors) -> Tensors:
-        """Return the tensors after this step; the argument is left as it was."""
+        """Return the tensors after this step; the argument is not changed."""
         return tensors
 
     def encode_prompt(self, told: PromptInputs) -> PromptInputs:
@@ -75,40 +75,40 @@ class ProcessorStep:
         return replace(told, seen=self(told.seen)) if told.seen else told
 
     def config(self) -> dict[str, Any]:
-        """Return the step's config as it stands in the JSON file."""
+        """Return the step's config for the JSON file."""
         return {}
 
     def state(self) -> Tensors:
-        """Return the step's numbers as they stand in its state file."""
+        """Return the step's tensors for its state file."""
         return {}
 
     def files(self) -> Mapping[str, bytes]:
-        """Return the files that it works by, by their path in a checkpoint: tokenizers."""
+        """Return the files that it needs, such as tokenizers, by their path in a checkpoint."""
         return {}
 
     def on(self, device: torch.device) -> ProcessorStep:
-        """Return the step as it works on ``device``."""
+        """Return the step for ``device``."""
         return self
 
     def check(self, where: str) -> None:
-        """Refuse a config that it cannot work by; ``where`` names its place.
+        """Refuse an unsupported config; ``where`` names the step in errors.
 
         Raises:
             UsageError: naming the setting.
         """
 
     def with_tokenizers(self, tokenizers: Tokenizers) -> ProcessorStep:
-        """Return the step with the files that it needs beside the checkpoint's own.
+        """Return the step with its tokenizers loaded.
 
         Raises:
-            UsageError: they are not to be had.
+            UsageError: a tokenizer is not available.
         """
         return self
 
     def inverse_of(self, earlier: Sequence[ProcessorStep]) -> ProcessorStep:
-        """Return a step behind the network as it undoes what ``earlier``, before it, did.
+        """Return a postprocessor step bound to the step of ``earlier`` that it inverts.
 
         Raises:
-            UsageError: there is nothing that it could undo.
+            UsageError: the preprocessor has no such step.
         """
         return self

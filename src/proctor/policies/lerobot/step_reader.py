@@ -30,33 +30,33 @@ KNOWN = {
     "relative_actions_processor": f"{_RELATIVE}:RelativeActions",
     "absolute_actions_processor": f"{_RELATIVE}:AbsoluteActions",
 }
-"""Where each step that several families use is, by LeRobot's name for it."""
+"""Steps that several families use: LeRobot's names to module:ATTRIBUTE."""
 
 
 def build_step(raw: Any, state: Tensors, where: str) -> ProcessorStep:
-    """Make a step from its JSON object and the numbers of its state file.
+    """Make a step from its JSON object and the tensors of its state file.
 
     Raises:
-        UsageError: the step is not one we know, or its config or statistics are unusable.
+        UsageError: the step is unknown, or its config or statistics are invalid.
     """
     name = raw.get("registry_name") or raw.get("class") if isinstance(raw, dict) else None
     known = KNOWN if isinstance(name, str) and name in KNOWN else KNOWN | family_steps()
     if not isinstance(name, str) or name not in known:
         raise UsageError(
-            f"{where} is {name!r}, unknown to us (we know {', '.join(known)})",
+            f"{where}: unknown step {name!r} (known: {', '.join(known)})",
             code="checkpoint.unknown-step",
         )
     config = raw.get("config") or {}
     if not isinstance(config, dict):
         raise UsageError(
-            f"{where}, {name}: its config is no JSON object", code="checkpoint.invalid-pipeline"
+            f"{where}, {name}: its config is not a JSON object", code="checkpoint.invalid-pipeline"
         )
     kind: type[ProcessorStep] = import_attribute(known[name])
     ours = {f.name for f in fields(kind) if f.metadata.get("saved", True)}
     for key in config:
         if key not in ours:
             raise UsageError(
-                f"{where}, {name}: we do not know its setting {key!r}",
+                f"{where}, {name}: unknown setting {key!r}",
                 code="checkpoint.unsupported-step",
             )
     try:
@@ -77,7 +77,7 @@ def build_step(raw: Any, state: Tensors, where: str) -> ProcessorStep:
 
 
 def _folders(raw: Any, kind: type[ProcessorStep], where: str) -> dict[str, str]:
-    """Return the folders of the checkpoint, by our fields, that it has files of settings in."""
+    """Return the checkpoint's folders with files of the step, by the step's fields."""
     try:
         folders = msgspec.convert(raw or {}, dict[str, str])
     except msgspec.ValidationError as error:
@@ -87,7 +87,7 @@ def _folders(raw: Any, kind: type[ProcessorStep], where: str) -> dict[str, str]:
     for setting, folder in folders.items():
         if setting not in kind.artifacts or not _FOLDER.fullmatch(folder):
             raise UsageError(
-                f"{where}: we do not know its artifact {setting!r} in {folder!r}",
+                f"{where}: unknown artifact {setting!r} in {folder!r}",
                 code="checkpoint.unsupported-step",
             )
     return {kind.artifacts[setting]: folder for setting, folder in folders.items()}
@@ -103,7 +103,7 @@ def group_stats(state: Tensors) -> Stats:
 
 
 def check_stats(step: Normalize, where: str) -> None:
-    """Refuse statistics that are missing, NaN, or were never set (infinite).
+    """Refuse statistics that are missing, NaN, or infinite (never set).
 
     Raises:
         UsageError: naming the statistic.
@@ -119,7 +119,7 @@ def check_stats(step: Normalize, where: str) -> None:
         for name in NEEDED[step.mode(key)]:
             if name not in each:
                 raise UsageError(
-                    f"{where}: {step.mode(key).value} needs {key}.{name}, not there",
+                    f"{where}: {step.mode(key).value} needs {key}.{name}, which is missing",
                     code="stats.missing",
                 )
             if each[name].double().isinf().any():
@@ -130,7 +130,7 @@ def check_stats(step: Normalize, where: str) -> None:
 
 
 def _check_shape(name: str, value: Tensor, feature: Feature) -> None:
-    """Refuse a statistic that does not go with each number of its feature."""
+    """Refuse a statistic whose shape does not broadcast to its feature."""
     found, wanted = list(value.shape), list(channels_first(feature))
     padded = [1] * (len(wanted) - len(found)) + found
     if len(padded) != len(wanted) or any(

@@ -1,7 +1,7 @@
-"""Reads safetensors files into private memory.
+"""Read safetensors files into private memory.
 
-A file that stays mapped is the policy's weights: whoever writes to it later changes the policy, and
-whoever truncates it ends the process. Tensors read here share nothing with their file.
+With a memory-mapped file, a later write would change the policy and a truncation would crash the
+process. Tensors read here share no memory with their file.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 class FileHash:
     """The SHA-256 of a file, computed by a thread from the bytes that were read.
 
-    The thread hashes while the next bytes are read and while the network is built: without the
-    CPU's own instructions it takes three seconds for each GB.
+    The thread hashes while the next bytes are read and while the network is built. Without SHA
+    instructions of the CPU, hashing takes three seconds per GB.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class _Entry:
 
 
 class FileStates:
-    """Remembers the files of a folder, to tell whether one changed while the others were read."""
+    """Detects files of a folder that change while the checkpoint is read."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -100,10 +100,10 @@ class FileStates:
         self._found = {name: file_stamp(folder / name) for name in names}
 
     def check(self, names: Iterable[str]) -> None:
-        """Compare the named files with how they were found.
+        """Check that the named files have not changed since the start.
 
         Raises:
-            UsageError: one of them changed: what was read may be of two checkpoints.
+            UsageError: a file changed, so the parts may belong to two checkpoints.
         """
         for name in names:
             file = self._folder / name
@@ -128,11 +128,11 @@ def hash_file(path: Path) -> FileHash:
 
 
 def read_tensors(path: Path) -> Tensors:
-    """Return all tensors of a safetensors file, on the CPU, in memory of their own.
+    """Return all tensors of a safetensors file, on the CPU, in private memory.
 
     Raises:
-        UsageError: there is no such file, it is a pickle, truncated, otherwise not whole, or
-            changed while it was read.
+        UsageError: the file is missing, a pickle, truncated, damaged, or changed while it was
+            read.
     """
     return _read_file(path, lambda piece: None)
 
@@ -277,7 +277,8 @@ def _why_missing(path: Path) -> str:
         )
     if (path.parent / "adapter_config.json").is_file():
         return (
-            f"{path.parent} is a PEFT adapter, and no whole policy (with use_peft in config.json)"
+            f"{path.parent} is a PEFT adapter, not a whole policy (it needs use_peft in "
+            "config.json)"
         )
     if (path.parent / "pytorch_model_fsdp_0").is_dir():
         return f"{path.parent} is sharded; convert it with lerobot-convert-dcp"

@@ -1,4 +1,4 @@
-"""Tokenizers: from a checkpoint's folder, a folder that a flag names, or the Hub; never as code.
+"""Load tokenizers from a checkpoint, a folder named by a flag, or the Hub; never run their code.
 
 A tokenizer is a ``tokenizer.json``, which the `tokenizers` library reads as data, and the special
 tokens of ``tokenizer_config.json``. Both may come from anywhere: sizes are bounded, and rules that
@@ -27,13 +27,13 @@ from proctor.system.hub import download
 from proctor.system.optional import LOAD_ERRORS, import_failure
 
 FOLDER = "tokenizer"
-"""Where a checkpoint has its own, if not beside its config.json."""
+"""Folder of a tokenizer inside a checkpoint, if it is not beside config.json."""
 TOKENIZER, SETTINGS, SPECIALS = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
 PROCESSOR = "processor_config.json"
-"""What a tokenizer of something else than words says of it."""
+"""Settings of a tokenizer of other data than text, such as FAST's."""
 FILES = (TOKENIZER, SETTINGS, SPECIALS, PROCESSOR)
 MOST_TOKENS, MOST_LETTERS = 4096, 100_000
-"""Of an instruction, or of what says actions, as tokens and as letters."""
+"""Longest instruction or tokenized action, in tokens and in characters."""
 _HINT = (
     f"put its {TOKENIZER} and {SETTINGS} beside the checkpoint's config.json, or name a folder "
     "with them: --policy.tokenizer=DIR"
@@ -42,21 +42,21 @@ _MOST_NAME = 300
 
 
 class TextTokenizer:
-    """Words to numbers, as the files of a tokenizer say; travels between processes as those."""
+    """A text tokenizer made from its files; pickled as these files."""
 
     def __init__(self, files: Mapping[str, bytes], where: str) -> None:
         """Read a tokenizer; ``where`` names it in errors.
 
         Raises:
-            UsageError: the files are none of a tokenizer, or make too much of a text.
-            MissingExtra: there is nothing here to read them with.
+            UsageError: the files are invalid, or their rules refused.
+            MissingExtra: the ``tokenizers`` library is not installed.
         """
         self.files, self.where = dict(files), where
         rules = _object(files[TOKENIZER], f"{where}/{TOKENIZER}")
         check_rules(rules, f"{where}/{TOKENIZER}")
         self._most = MATCHED_LETTERS if patterns_in(rules) else MOST_LETTERS
         self._said: dict[str, Any] = {}
-        for name in (SPECIALS, SETTINGS):  # the second is asked first
+        for name in (SPECIALS, SETTINGS):  # the second takes precedence
             if name in files:
                 self._said |= _object(files[name], f"{where}/{name}")
         self._padding = rules.get("padding")
@@ -64,18 +64,18 @@ class TextTokenizer:
         self._tokenizer.no_padding()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel as files."""
+        """Pickle as files."""
         return TextTokenizer, (self.files, self.where)
 
     def encode(self, text: str, most: int | None = None, *, specials: bool = True) -> list[int]:
-        """Return the numbers of ``text``, cut to ``most``; with those that begin and end it.
+        """Return the token ids of ``text``, truncated to ``most``; by default with specials.
 
         Raises:
-            UsageError: the text is too long to be an instruction, or has letters without numbers.
+            UsageError: the text is too long, or has characters without tokens.
         """
         if len(text) > self._most:
             raise UsageError(
-                f"{len(text)} letters are no instruction (at most {self._most})",
+                f"the instruction has {len(text)} characters (at most {self._most})",
                 code="policy.prompt-too-long",
             )
         if most is None:
@@ -90,7 +90,7 @@ class TextTokenizer:
         return ids
 
     def special(self, name: str) -> int:
-        """Return the number of a special token, as ``pad_token`` or ``eos_token``.
+        """Return the id of a special token, such as ``pad_token`` or ``eos_token``.
 
         Raises:
             UsageError: the tokenizer has none.
@@ -107,7 +107,7 @@ class TextTokenizer:
 
     @property
     def pad(self) -> int:
-        """The number that fills up.
+        """The id of the padding token.
 
         Raises:
             UsageError: the tokenizer has none.
@@ -118,19 +118,19 @@ class TextTokenizer:
 
     @property
     def size(self) -> int:
-        """How many numbers there are, special tokens among them."""
+        """Vocabulary size, with special tokens."""
         return int(self._tokenizer.get_vocab_size())
 
     @property
     def plain_size(self) -> int:
-        """How many there are without those that were added to its model."""
+        """Vocabulary size without added tokens."""
         return int(self._tokenizer.get_vocab_size(with_added_tokens=False))
 
     def number(self, token: str) -> int:
-        """Return the number of a token.
+        """Return the id of a token.
 
         Raises:
-            UsageError: there is none like that.
+            UsageError: the token is not in the vocabulary.
         """
         number = self._tokenizer.token_to_id(token)
         if number is None:
@@ -140,10 +140,10 @@ class TextTokenizer:
         return int(number)
 
     def decode(self, ids: list[int]) -> str:
-        """Return the text of numbers; what is no number of its own is left out.
+        """Return the text of token ids; unknown ids are left out.
 
         Raises:
-            ValueError: it would be far too long.
+            ValueError: the text would be too long.
         """
         if sum(len(self._tokenizer.id_to_token(n) or "") for n in ids) > MOST_LETTERS:
             raise ValueError(f"more than {MOST_LETTERS} letters")
@@ -153,23 +153,23 @@ class TextTokenizer:
 
 @dataclass(frozen=True)
 class Tokenizers:
-    """Where the tokenizers of a policy may be."""
+    """Finds the tokenizers of a policy."""
 
     folder: Path | None = None
-    """Its checkpoint."""
+    """The policy's checkpoint."""
     given: str | None = None
-    """Folder or Hub id, given by hand."""
+    """Folder or Hub id of --policy.tokenizer."""
     found: dict[tuple[str | None, str], TextTokenizer] = field(default_factory=dict)
-    """Those that were read already."""
+    """Tokenizers that were already loaded."""
 
     def find(self, name: str | None, inside: str = FOLDER) -> TextTokenizer:
         """Return the tokenizer that a checkpoint calls ``name``, or has in its folder ``inside``.
 
-        First what was given by hand; then the checkpoint's own; then a folder or a repository of
-        the Hub of that name.
+        Searched in this order: --policy.tokenizer, the checkpoint, a folder or Hub repository of
+        that name.
 
         Raises:
-            UsageError: it is nowhere, or is none; the text says what to do.
+            UsageError: it is not found or invalid; the text says what to do.
         """
         if (name, inside) not in self.found:
             folder = self._folder(name, inside)
@@ -194,7 +194,7 @@ class Tokenizers:
 
 
 def _folder_of(name: str, what: str) -> Path:
-    """Return the folder of a tokenizer that is here or on the Hub."""
+    """Return the folder of a tokenizer, local or downloaded from the Hub."""
     try:
         here = Path(name).expanduser()
         folder = here if here.is_dir() else download(name, None, FILES)
@@ -236,7 +236,7 @@ def _object(raw: bytes, where: str) -> dict[str, Any]:
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON; of a name that is there twice, libraries take one or the other."""
+    """Return a JSON object; refuse duplicate keys, which libraries resolve differently."""
     said = dict(pairs)
     if len(said) < len(pairs):
         raise ValueError("a name is there twice in one object")
@@ -244,7 +244,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _built(text: str, where: str) -> Any:
-    """Return the library's tokenizer of a text that is JSON."""
+    """Return the library's tokenizer from JSON text."""
     try:
         from tokenizers import Tokenizer
     except LOAD_ERRORS as error:
@@ -255,15 +255,15 @@ def _built(text: str, where: str) -> Any:
 
 @contextmanager
 def _telling(what: str) -> Iterator[None]:
-    """Say in one line what the library cannot cope with.
+    """Turn the library's errors into one-line errors.
 
     Raises:
-        UsageError: it could not.
+        UsageError: the library failed.
     """
     try:
         yield
     except BaseException as error:
-        # It may say so by a panic, which is no Exception.
+        # The library may raise a Rust panic, which is not an Exception.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise UsageError(

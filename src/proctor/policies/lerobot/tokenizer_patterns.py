@@ -1,7 +1,7 @@
-"""Regular expressions that published tokenizers use: the only ones that are run.
+"""Allow-list of the regular expressions of published tokenizers; no others are run.
 
-A regular expression from somebody else's file could take for ever: ``(a+)+$`` tries 2^n ways on n
-letters. So a tokenizer.json may hold the patterns below and no others.
+An untrusted regular expression can take exponential time: ``(a+)+$`` tries 2^n ways on n
+characters. So a tokenizer.json may hold only the patterns below.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The rate of the demonstrations that a checkpoint was trained on, where its folder says so."""
+"""Frame rate of the dataset that a checkpoint was trained on, if its folder states it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from proctor.policies.lerobot.location import read_json
 
 
 def trained_fps(folder: Path) -> int | None:
-    """Return the frames per second of the dataset of a checkpoint; None where it is not known.
+    """Return the frames per second of a checkpoint's dataset; None if unknown.
 
-    The training's own record says it, or the dataset that LeRobot's ``train_config.json`` names by
-    its folder, if it still lies there.
+    Read from the training's record, or from the dataset folder that LeRobot's
+    ``train_config.json`` names, if it still exists.
     """
     record = _read(folder.resolve().parent.parent.parent / "train.json").get("dataset")
     if isinstance(record, dict):
@@ -24,7 +24,7 @@ def trained_fps(folder: Path) -> int | None:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """Return a JSON object; empty where there is none: nothing but a note depends on it."""
+    """Return a JSON object; empty if it is missing or unreadable, since only a note needs it."""
     try:
         return read_json(file) if file.is_file() else {}
     except (UsageError, OSError):

@@ -1,4 +1,4 @@
-"""The weights of a checkpoint, checked key by key before any network sees them."""
+"""Read a checkpoint's weights and check every tensor before it is loaded into the network."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ MOST_SHARDS = 1000
 
 
 class SkipWeightInit(TorchFunctionMode):
-    """While it is on, layers neither allocate nor initialise weights that are about to be replaced.
+    """Context in which layers neither allocate nor initialise weights, since a file replaces them.
 
-    What a layer makes empty, to be filled later, is made without memory; tables that it computes
-    itself are as always. A network of billions of weights is then built in no time and no memory.
+    ``torch.empty`` makes tensors on the meta device; tables that a layer computes are unchanged. A
+    network of billions of weights is then built at once and without memory.
     """
 
     def __torch_function__(
@@ -46,13 +46,13 @@ class SkipWeightInit(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Do what was asked, unless it is to initialise a tensor."""
+        """Call ``func``, unless it allocates or initialises a weight."""
         kwargs = kwargs or {}
         if func is torch.empty and kwargs.get("device") is None:
             kwargs = {**kwargs, "device": "meta"}
         if func in (Tensor.normal_, Tensor.uniform_):
             return args[0]
-        if func is torch.linalg.qr:  # of orthogonal weights
+        if func is torch.linalg.qr:  # in orthogonal initialisation
             return args[0], args[0]
         if getattr(func, "__module__", None) == nn.init.__name__:
             return args[0] if args else kwargs["tensor"]
@@ -60,7 +60,7 @@ class SkipWeightInit(TorchFunctionMode):
 
 
 def read_weight_files(folder: Path) -> tuple[Tensors, dict[str, FileHash]]:
-    """Return the weights in ``folder``, of one file or of several, and the files by name.
+    """Return the weights in ``folder``, from one file or from shards, and the files by name.
 
     Raises:
         UsageError: a file is missing, damaged, does not hold what the index says, or changed while
@@ -78,7 +78,7 @@ def read_weight_files(folder: Path) -> tuple[Tensors, dict[str, FileHash]]:
     for key, name in places.items():
         if key not in held[name].tensors:
             raise UsageError(
-                f"{index}: {key} is to be in {name}, which does not have it",
+                f"{index}: {key} should be in {name}, but is missing there",
                 code="checkpoint.missing-tensor",
             )
         tensors[key] = held[name].tensors[key]
@@ -88,7 +88,7 @@ def read_weight_files(folder: Path) -> tuple[Tensors, dict[str, FileHash]]:
 
 
 def _shards(index: Path) -> dict[str, str]:
-    """Return which file has which tensor: files that lie beside the index, and not too many."""
+    """Return the file of each tensor; only files beside the index are allowed."""
     places = read_json(index).get("weight_map")
     if not isinstance(places, dict) or not places:
         raise UsageError(
@@ -97,7 +97,7 @@ def _shards(index: Path) -> dict[str, str]:
     for key, name in places.items():
         if not isinstance(name, str) or not SHARD.fullmatch(name):
             raise UsageError(
-                f"{index}: {key} is in {name!r}, which is no file of weights here",
+                f"{index}: {key} is in {name!r}, which is not a safetensors file beside it",
                 code="checkpoint.invalid-index",
             )
     if len(set(places.values())) > MOST_SHARDS:
@@ -110,8 +110,8 @@ def _shards(index: Path) -> dict[str, str]:
 def split_legacy(tensors: Tensors, config: CheckpointConfig) -> tuple[Tensors, Stats, Stats]:
     """Return weights, input statistics and output statistics of a file from before LeRobot 0.4.
 
-    There the statistics stood between the weights, with the dots of feature names as underscores:
-    only the config can tell which dots they were.
+    Such files hold the statistics among the weights, with underscores for the dots of feature
+    names; the config's feature names restore the dots.
     """
     names = {**config.input_features, **config.output_features}
     by_underscore = {key.replace(".", "_"): key for key in names}
@@ -126,7 +126,7 @@ def split_legacy(tensors: Tensors, config: CheckpointConfig) -> tuple[Tensors, S
         flat, _, statistic = found[2].replace(".", "_").rpartition("_")
         if flat not in by_underscore:
             raise UsageError(
-                f"{key} is for no feature of the config ({', '.join(names)})",
+                f"{key} belongs to no feature of the config ({', '.join(names)})",
                 code="checkpoint.unknown-feature",
             )
         side = outputs if found[1] == "unnormalize_outputs" else inputs
@@ -141,10 +141,10 @@ def load_weights(
     where: str,
     merged: Callable[[Tensors], Tensors] | None = None,
 ) -> list[str]:
-    """Give ``network`` its weights; return the names left over.
+    """Load weights into ``network``; return the names of unused tensors.
 
-    Nothing is assigned before everything is checked. ``merged`` returns the weights that it takes
-    of these, once they have their names of today: what an adapter has learnt is under those.
+    Everything is checked before anything is assigned. ``merged`` merges an adapter into the
+    weights, after they have been renamed to today's names.
 
     Raises:
         UsageError: a key is missing, has the wrong shape or type, or holds NaN or infinity.
@@ -170,7 +170,7 @@ def load_weights(
 
 
 def load_submodule(part: nn.Module, tensors: Tensors, where: str) -> None:
-    """Copy the weights of a part of a network, whose names there are those of ``tensors``.
+    """Copy ``tensors`` into a submodule with the same parameter names.
 
     Raises:
         UsageError: a key is missing, has the wrong shape or type, or holds NaN or infinity.
@@ -182,10 +182,10 @@ def load_submodule(part: nn.Module, tensors: Tensors, where: str) -> None:
 
 
 def check_tensor(key: str, expected: Tensor, found: Tensor | None, where: str) -> None:
-    """Refuse a tensor that cannot take the place of ``expected``.
+    """Refuse a tensor that does not match ``expected``.
 
     Raises:
-        UsageError: it is missing, of another shape or type, or holds NaN or infinity.
+        UsageError: it is missing, has another shape or dtype, or holds NaN or infinity.
     """
     shape = list(expected.shape)
     if found is None:
@@ -208,9 +208,9 @@ def check_tensor(key: str, expected: Tensor, found: Tensor | None, where: str) -
             code="checkpoint.dtype-mismatch",
         )
     if found.is_floating_point() and found.element_size() < 2:
-        found = found.float()  # torch counts nothing in float8
+        found = found.float()  # torch has no aminmax for float8
     if found.is_floating_point() and found.numel():
-        # As one pass without memory of its own: the tensors of language models have gigabytes.
+        # One pass without extra memory: tensors of language models have gigabytes.
         low, high = (float(end) for end in torch.aminmax(found))
         if not (math.isfinite(low) and math.isfinite(high)):
             what = "NaN" if math.isnan(low) else "infinity"
