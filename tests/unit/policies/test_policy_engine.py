@@ -138,7 +138,7 @@ def test_the_weights_and_the_replan_interval_are_part_of_the_fingerprint(
     run: Callable[..., Evaluation], path: str
 ) -> None:
     folder = play(run, path).path
-    with refuses(UsageError, "run.other-settings") as refused:
+    with pytest.raises(UsageError) as refused:
         play(run, path, output_dir=str(folder), resume=True, policy__n_action_steps=2)
     assert "policy.n_action_steps" in str(refused.value)
 
