@@ -124,6 +124,8 @@ class _LoopErrors:
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
+        if isinstance(error, ValueError) and "_start_serving" in repr(context.get("handle")):
+            return  # asyncio's retry after an exhaustion, on a socket that was closed meanwhile
         if not isinstance(error, OSError) or error.errno not in _EXHAUSTED:
             loop.default_exception_handler(context)
         elif loop.time() - self._said_at >= _SAY_EVERY_S:
