@@ -1,10 +1,10 @@
-"""Write tests/medium.txt, the tests that `make test-fast` leaves out because they take a second.
+"""Write tests/medium.txt: tests of half a second or more, which `make test-fast` leaves out.
 
     .venv/bin/python scripts/medium_tests.py [PYTEST ARGUMENTS]
 
 Runs `make test`'s selection, or what the arguments select, and times every test. A test function
-is listed when all its cases together take a second or more. Functions that did not run keep their
-line. Run it on an idle machine: each time is scaled down by the load, which is only an estimate.
+is listed when all its cases together take half a second or more. Functions that did not run keep
+their line. Run it on an idle machine: each time is scaled down by the load, which is only an estimate.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 LIST = ROOT / "tests" / "medium.txt"
-LEAST_S = 1.0
+LEAST_S = 0.5
 SELECTION = ["-m", "not sim and not slow and not vla and not ray and not gpu", "tests"]
 _TIMES = "PROCTOR_TEST_TIMES"
 
