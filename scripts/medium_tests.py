@@ -4,7 +4,7 @@
 
 Runs `make test`'s selection, or what the arguments select, and times every test. A test function
 is listed when all its cases together take half a second or more. Functions that did not run keep
-their line. Run it on an idle machine: each time is scaled down by the load, which is only an estimate.
+their line. Run it on an idle machine: times are scaled down by the load, which is an estimate.
 """
 
 from __future__ import annotations
