@@ -18,7 +18,7 @@ demo: $(BASE) graphics
 tutorial: $(LEARN)
 	@$(BIN)/python scripts/tutorial.py
 
-# Under 90 s on two cores: the tests that take less than half a second each (tests/medium.txt lists the others).
+# Under 90 s on two cores: the quick tests (tests/medium.txt lists the slower ones).
 test-fast: $(STAMP)
 	$(TESTS) auto -m "not medium and not alone and not browser and not sim and not slow and not vla and not ray and not gpu" tests/unit tests/contract tests/golden
 

@@ -33,7 +33,7 @@ hypothesis_settings.load_profile("busy")
 
 
 MEDIUM = frozenset(Path(__file__).with_name("medium.txt").read_text().splitlines())
-"""Tests that take half a second or more; scripts/medium_tests.py writes the list."""
+"""Slower tests, which `make test-fast` skips; scripts/medium_tests.py writes the list."""
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
