@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,20 +17,19 @@ if TYPE_CHECKING:
     from proctor.config.merging import EarlierRun
     from proctor.config.training import TrainConfig
     from proctor.training.folder import TrainingFolder
-    from proctor.training.publishing import Publication
-    from proctor.training.setup import TrainingSetup
+    from proctor.training.loop import Trainer
+    from proctor.training.session import SessionObserver
 
 _USAGE = """\
 proctor train --dataset.repo_id=USER/NAME [--dataset.root=DIR] --policy.type=NAME [--FLAG=VALUE ...]
 
-Train a policy on demonstrations. An interrupted training continues exactly from its newest
-checkpoint: proctor train --resume --output_dir=FOLDER
+Train a policy on demonstrations. Ctrl-C writes a checkpoint, and a resumed training ends with the
+same bits as an uninterrupted one: proctor train --resume --output_dir=FOLDER
 """
 
 
 def run(words: list[str]) -> int:
     """Run the command and return its exit code."""
-    from proctor.callbacks.interrupts import Interrupts
     from proctor.config.builder import build
     from proctor.config.lerobot_training import drop_lerobot_settings
     from proctor.config.training import TrainConfig
@@ -39,8 +39,10 @@ def run(words: list[str]) -> int:
         return 0
     settings, resumed = settings_from(given)
     config = build(TrainConfig, drop_lerobot_settings(settings))
-    with Interrupts():
-        return train_and_show(config, settings, resumed)
+    from proctor.training.session import run_session  # imports torch
+
+    interrupt = run_session(config, settings, resumed, _printed_session()).interrupt
+    return 0 if interrupt is None else exit_code_of(interrupt)
 
 
 def settings_from(given: dict[str, str]) -> tuple[dict[str, Any], Path | None]:
@@ -52,15 +54,46 @@ def settings_from(given: dict[str, str]) -> tuple[dict[str, Any], Path | None]:
         UsageError: there is nothing to resume, or a flag would change what is resumed.
     """
     from proctor.config.flags import path_of
-    from proctor.config.lerobot_training import drop_lerobot_settings
     from proctor.config.merging import is_resumed, merge_settings
 
     flags: dict[str, Any] = dict(given)
     if not is_resumed(flags):
-        return merge_settings(flags, translate=drop_lerobot_settings), None
+        return merge_settings(flags, translate=_settings_of_file(flags)), None
     file = path_of(flags.pop("config_path")) if "config_path" in flags else None
     earlier, checkpoint = _training_to_resume(flags, file)
     return merge_settings(flags, resumed=lambda _: earlier), checkpoint
+
+
+def _settings_of_file(flags: dict[str, Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return what is done to the settings of ``--config_path`` for a new training.
+
+    A checkpoint's train_config.json names the folder of its training. A new training with these
+    settings gets a folder of its own.
+    """
+    from proctor.config.flags import path_of
+    from proctor.config.lerobot_training import drop_lerobot_settings
+    from proctor.config.merging import is_resumed
+
+    def translate(settings: dict[str, Any]) -> dict[str, Any]:
+        file = path_of(str(flags["config_path"]))
+        kept = dict(settings)
+        if (file.parent.name, file.name) == ("pretrained_model", "train_config.json"):
+            kept.pop("resume", None)
+            kept.pop("output_dir", None)
+            print(
+                "note: a new training with these settings; to continue that training: proctor "
+                f"train --resume --config_path={shlex.quote(str(flags['config_path']))}",
+                file=sys.stderr,
+            )
+        elif is_resumed(kept):
+            raise UsageError(
+                f"{file} sets resume, which has to be a flag: proctor train --resume "
+                "--output_dir=FOLDER",
+                code="flag.conflict",
+            )
+        return drop_lerobot_settings(kept)
+
+    return translate
 
 
 def _training_to_resume(flags: dict[str, Any], file: Path | None) -> tuple[EarlierRun, Path | None]:
@@ -78,12 +111,6 @@ def _training_to_resume(flags: dict[str, Any], file: Path | None) -> tuple[Earli
     from proctor.training.folder import TrainingFolder
     from proctor.training.publishing import SETTINGS
 
-    for name in flags:
-        if name.startswith("policy.") and name not in ("policy.device", *SETTINGS):
-            raise UsageError(
-                f"--{name}: a resumed policy keeps its settings; leave the flag out",
-                code="flag.conflict",
-            )
     if file is not None:
         checkpoint: Path | None = checkpoint_of(file)
         folder = TrainingFolder(checkpoint.parent.parent)  # type: ignore[union-attr]
@@ -94,7 +121,7 @@ def _training_to_resume(flags: dict[str, Any], file: Path | None) -> tuple[Earli
         raise UsageError(
             "--resume needs --output_dir=FOLDER, the training to continue", code="flag.missing"
         )
-    earlier = folder.given()
+    earlier = folder.given(flags, from_checkpoint=checkpoint is not None)
     if earlier is None:
         if checkpoint is None:
             raise UsageError(
@@ -102,6 +129,7 @@ def _training_to_resume(flags: dict[str, Any], file: Path | None) -> tuple[Earli
             )
         earlier = read_config_file(checkpoint / PRETRAINED / "train_config.json")
     if checkpoint is not None:
+        _refuse_policy_flags(flags)
         _refuse_changes(flags, earlier, checkpoint)
     uploads = {name: value for name, value in earlier.items() if name in SETTINGS}
 
@@ -110,6 +138,17 @@ def _training_to_resume(flags: dict[str, Any], file: Path | None) -> tuple[Earli
 
     origin = str(folder.path)
     return EarlierRun(earlier, origin, adapt, found={"output_dir": origin}), checkpoint
+
+
+def _refuse_policy_flags(flags: dict[str, Any]) -> None:
+    from proctor.training.publishing import SETTINGS
+
+    for name in flags:
+        if name.startswith("policy.") and name not in ("policy.device", *SETTINGS):
+            raise UsageError(
+                f"--{name}: a resumed policy keeps its settings; leave the flag out",
+                code="flag.conflict",
+            )
 
 
 _FROM_CHECKPOINTS = {
@@ -156,81 +195,36 @@ def _without_policy(settings: dict[str, Any], checkpoint: Path | None) -> dict[s
     return {**kept, "policy.path": str(checkpoint / PRETRAINED)}
 
 
-def train_and_show(config: TrainConfig, given: dict[str, Any], resumed: Path | None) -> int:
-    """Train, show the progress, and return the exit code."""
-    from proctor.callbacks.wandb import require_wandb
-    from proctor.training.distributed import process_group
-    from proctor.training.folder import TrainingFolder
-    from proctor.training.publishing import check_publication, parse_publication
-    from proctor.training.setup import prepare
+def _printed_session() -> SessionObserver:
+    """Return the observer that prints to the terminal."""
+    from rich.console import Console
 
-    folder = TrainingFolder(config.output_dir or _default_folder(config))
-    publication = parse_publication(given)
-    if config.wandb.active:
-        require_wandb(config.wandb)
-    with process_group() as distributed:
-        with distributed.local_main_first():
-            setup = prepare(config, resumed, distributed)
-            if publication is not None and distributed.is_main_process:
-                check_publication(publication, setup.parts.base)
-        try:
-            if distributed.is_main_process:
-                code = _train_and_write(folder, setup, given, resumed)
-                return code or _upload(folder, publication)
-            return _train_along(folder, setup, resumed)
-        finally:
-            setup.close()
+    from proctor.training.session import SessionObserver
 
+    class PrintedSession(SessionObserver):
+        """Prints what a session tells its user."""
 
-def _train_along(folder: TrainingFolder, setup: TrainingSetup, resumed: Path | None) -> int:
-    """Train in a process other than the main one, which shows and writes."""
-    from proctor.training.loop import Trainer
+        def on_note(self, text: str) -> None:
+            print(f"note: {text}", file=sys.stderr)
 
-    try:
-        trainer = Trainer.begin(setup, resumed)
-        trainer.fill_caches(lambda *_: None)
-        trainer.run(folder.checkpoints(), None)
-        setup.distributed.barrier()
-    except KeyboardInterrupt as stop:
-        return exit_code_of(stop)
-    return 0
+        def on_interrupted_setup(self, folder: TrainingFolder, resumed: Path | None) -> None:
+            _say_nothing_was_trained(folder, resumed)
+
+        def on_stopped(self, folder: TrainingFolder, trainer: Trainer) -> None:
+            _say_where_it_stopped(folder, trainer)
+
+        def on_end(self, folder: TrainingFolder, config: TrainConfig, page: Path) -> None:
+            _say_results(folder, config, page)
+
+        def on_upload(self, text: str) -> None:
+            print(text, file=sys.stderr if text.startswith("warning") else sys.stdout)
+
+    return PrintedSession(Console(stderr=True))
 
 
-def _train_and_write(
-    folder: TrainingFolder, setup: TrainingSetup, given: dict[str, str], resumed: Path | None
-) -> int:
+def _say_results(folder: TrainingFolder, config: TrainConfig, page: Path) -> None:
     from proctor.training.checkpoints import AVERAGED, PRETRAINED
-    from proctor.training.folder import SessionData
-    from proctor.training.loop import Trainer
-    from proctor.training.monitor import TrainingMonitor
 
-    config, frames = setup.config, len(setup.order.frames)
-    if config.resume:
-        folder.check_scores_comparable(config)
-    known = folder.recorded_frames() if config.resume else None
-    with folder.in_use(config, given, SessionData(frames, setup.dataset)):
-        if known not in (None, frames):
-            _say_what_is_learnt_from(frames, known)
-        trainer = Trainer.begin(setup, resumed)
-        folder.drop_log_after(trainer.trainer_state.step)
-        _say_what_is_set_aside(folder, resumed, trainer.trainer_state.step)
-        monitor = TrainingMonitor(folder, trainer)
-        try:
-            trainer.fill_caches(monitor.on_frames_decoded)
-            monitor.resume_evaluations()
-            trainer.run(folder.checkpoints(config.steps), monitor)
-            monitor.wait_for_evaluations()
-            setup.distributed.barrier()
-        except KeyboardInterrupt as stop:
-            monitor.close(failed=True)
-            monitor.write_report()
-            _say_how_to_resume(folder)
-            return exit_code_of(stop)
-        except Exception:
-            monitor.close(failed=True)
-            raise
-        monitor.close()
-        page = monitor.write_report()
     newest = folder.checkpoints().newest()
     print(f"results: {folder.path}")
     if newest is not None:
@@ -243,51 +237,39 @@ def _train_and_write(
             )
             print(f"averaged: {display_path(newest / AVERAGED)}{used}")
     print(f"report: {page}")
-    return 0
 
 
-def _say_what_is_learnt_from(frames: int, known: int | None) -> None:
-    print(
-        f"note: {frames:,} frames instead of {known:,}: the dataset, or what is taken of it, was "
-        "changed since; they come in another order, and statistics stay the checkpoint's",
-        file=sys.stderr,
-    )
+def _say_nothing_was_trained(folder: TrainingFolder, resumed: Path | None) -> None:
+    kept = "" if resumed is None else f"; {display_path(resumed)} is unchanged"
+    print(f"interrupted before the first step: nothing to save{kept}", file=sys.stderr)
+    if resumed is not None:
+        _say_how_to_resume(folder)
 
 
-def _say_what_is_set_aside(folder: TrainingFolder, resumed: Path | None, step: int) -> None:
-    """Rename checkpoints and evaluations of steps after the resumed checkpoint.
-
-    Evaluations of later steps are always renamed: their weights no longer exist.
-    """
-    from proctor.runs.training import CHECKPOINTS, EVALUATIONS
-
-    newest = folder.checkpoints().newest()
-    is_newest = resumed is None or newest is None or resumed.resolve() == newest.resolve()
-    places = [EVALUATIONS] if is_newest else [CHECKPOINTS, EVALUATIONS]
-    names = folder.rename_results_after(step, places)
-    if names:
-        print(f"note: of steps after {step:,}, set aside: {', '.join(names)}", file=sys.stderr)
-
-
-def _upload(folder: TrainingFolder, publication: Publication | None) -> int:
-    """Upload the policy if requested; a failed upload does not fail the training."""
-    from proctor.training.publishing import publish
-
-    if publication is not None:
-        for line in publish(folder, publication):
-            print(line, file=sys.stderr if line.startswith("warning") else sys.stdout)
-    return 0
-
-
-def _default_folder(config: TrainConfig) -> Path:
-    env = "" if config.env is None else f"{config.env.type}_"
-    job = config.job_name or f"{env}{getattr(config.policy, 'type', 'policy')}"
-    return Path(time.strftime(f"outputs/train/%Y-%m-%d/%H-%M-%S_{job}"))
+def _say_where_it_stopped(folder: TrainingFolder, trainer: Trainer) -> None:
+    """Print the step, what is saved and lost, and the command that continues."""
+    step, newest = trainer.trainer_state.step, folder.checkpoints().newest()
+    saved = 0 if newest is None else int(newest.name)
+    lost = f"step {step:,} is" if step == saved + 1 else f"steps {saved + 1:,} to {step:,} are"
+    if step == 0:
+        text = "before the first step: nothing to save"
+    elif newest is None:
+        off = "" if trainer.setup.config.save_checkpoint else " (--save_checkpoint=false)"
+        text = f"after step {step:,}: {lost} lost, there is no checkpoint{off}"
+    elif step > saved:
+        text = (
+            f"after step {step:,}: {lost} lost, the newest checkpoint is that of step {saved:,} "
+            f"({display_path(newest)})"
+        )
+    else:
+        text = f"after step {step:,}: its checkpoint is complete ({display_path(newest)})"
+    print(f"interrupted {text}", file=sys.stderr)
+    _say_how_to_resume(folder)
 
 
 def _say_how_to_resume(folder: TrainingFolder) -> None:
-    print(
-        f"interrupted: continue with\n  proctor train --resume "
-        f"--output_dir={shlex.quote(str(folder.path))}",
-        file=sys.stderr,
-    )
+    words = ["proctor", "train", "--resume", f"--output_dir={folder.path}"]
+    if "LOCAL_WORLD_SIZE" in os.environ and os.environ.get("WORLD_SIZE") != "1":
+        local = os.environ["LOCAL_WORLD_SIZE"]
+        words[:1] = ["torchrun", f"--nproc_per_node={local}", "-m", "proctor.cli"]
+    print(f"continue with\n  {shlex.join(words)}", file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -29,11 +30,21 @@ from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings
 from proctor.policies.lerobot.pretrained import PretrainedConfig
 
 _MOST_STEPS, _MOST_BATCH, _MOST_LOADERS = 10**9, 10**6, 256
+_MOST_MINUTES = 10**6
 
 
 @dataclass
 class TrainConfig(Config):
     """Config of a training: policy, dataset, optimiser steps, evaluation and run folder."""
+
+    help_group: ClassVar[str] = "Training"
+    help_groups: ClassVar[Mapping[str, str]] = {
+        "Run folder": "output_dir job_name resume",
+        "Data loading": "num_workers prefetch_factor dataloader_multiprocessing_context "
+        "tolerance_s",
+        "Checkpoints": "save_checkpoint save_freq save_minutes keep_last keep_best",
+        "Validation and evaluation": "eval_steps max_eval_samples env_eval_freq",
+    }
 
     use: ClassVar[ConfigUse] = ConfigUse.TRAINING
     first: ClassVar[str] = (
@@ -50,12 +61,13 @@ class TrainConfig(Config):
     )
     output_dir: Path | None = field(
         default=None,
-        metadata={"help": "folder of the training (default: outputs/train/DATE/TIME_JOB)"}
+        metadata={"help": "folder of the training", "default_help": "outputs/train/DATE/TIME_JOB"}
         | PRESENTATION,
     )
     job_name: str | None = field(
         default=None,
-        metadata={"help": "name in the default folder (default: ENV_POLICY)"} | PRESENTATION,
+        metadata={"help": "name in the default run folder", "default_help": "ENV_POLICY"}
+        | PRESENTATION,
     )
     resume: bool = field(
         default=False,
@@ -66,56 +78,85 @@ class TrainConfig(Config):
     )
     seed: int = field(
         default=1000,
-        metadata={"help": "seed of initial weights, data order, noise and evaluation episodes"},
+        metadata={
+            "help": "seed of weight initialisation, data order, noise and evaluation episodes"
+        },
     )
     steps: int = field(
-        default=100_000, metadata={"help": "optimiser steps (with gradient accumulation: batches)"}
+        default=100_000, metadata={"help": "optimiser steps; with gradient accumulation: batches"}
     )
-    batch_size: int = field(default=8, metadata={"help": "samples per batch and process"})
+    batch_size: int = field(default=8, metadata={"help": "samples per batch, in every process"})
     num_workers: int = field(
         default=4,
-        metadata={"help": "data loader processes, which decode images; 0: in the training process"},
+        metadata={
+            "help": "data loader worker processes, which decode images; 0: decode in the "
+            "training process"
+        },
     )
     prefetch_factor: int = field(
-        default=4, metadata={"help": "batches that each data loader process prefetches"}
+        default=4, metadata={"help": "batches prefetched by each data loader worker"}
     )
     dataloader_multiprocessing_context: StartMethod = field(
-        default=StartMethod.SPAWN, metadata={"help": "start method of the data loader processes"}
+        default=StartMethod.SPAWN,
+        metadata={"help": "multiprocessing start method of the data loader workers"},
     )
     tolerance_s: float = field(
         default=1e-4,
-        metadata={"help": "most seconds between a requested timestamp and its video frame"},
+        metadata={
+            "help": "maximum difference in seconds between a requested timestamp and its video "
+            "frame"
+        },
     )
-    log_freq: int = field(default=200, metadata={"help": "steps between log lines"})
-    save_checkpoint: bool = field(default=True, metadata={"help": "write checkpoints"})
-    save_freq: int = field(default=20_000, metadata={"help": "steps between checkpoints"})
+    log_freq: int = field(default=200, metadata={"help": "optimiser steps between log lines"})
+    save_checkpoint: bool = field(default=True, metadata={"help": "save checkpoints"})
+    save_freq: int = field(default=20_000, metadata={"help": "optimiser steps between checkpoints"})
+    save_minutes: float = field(
+        default=10.0,
+        metadata={
+            "help": "minutes without a checkpoint after which an interim one is saved, until the "
+            "next of --save_freq replaces it; 0: no interim checkpoints"
+        },
+    )
     keep_last: int | None = field(
-        default=None, metadata={"help": "newest checkpoints to keep (default: all)"}
+        default=None,
+        metadata={"help": "number of newest checkpoints to keep", "default_help": "all"},
     )
     keep_best: int | None = field(
         default=None,
         metadata={
-            "help": "with --keep_last: also keep this many best checkpoints, by success rate in "
-            "--env, else by validation loss (default: none)"
+            "help": "with --keep_last: number of best checkpoints to keep, by success rate in "
+            "--env, else by validation loss",
+            "default_help": "0",
         },
     )
     eval_steps: int = field(
-        default=0, metadata={"help": "steps between computations of the validation loss; 0: none"}
+        default=0,
+        metadata={
+            "help": "optimiser steps between computations of the validation loss",
+            "default_help": "never",
+        },
     )
     max_eval_samples: int = field(
         default=0,
-        metadata={"help": "validation samples, balanced over tasks; 0: all"},
+        metadata={
+            "help": "maximum samples of the validation loss, balanced over tasks",
+            "default_help": "all",
+        },
     )
     env_eval_freq: int = field(
         default=20_000,
-        metadata={"help": "steps between evaluations in --env; one more at the end; 0: none"},
+        metadata={
+            "help": "optimiser steps between evaluations in --env, and one after the last "
+            "step; 0: never"
+        },
     )
     eval: EvalSettings = field(default_factory=EvalSettings)
     video: VideoSettings = field(default_factory=VideoSettings, metadata=PRESENTATION)
     use_policy_training_preset: bool = field(
         default=True,
         metadata={
-            "help": "use the policy's optimiser and schedule; false: --optimizer.*, --scheduler.*"
+            "help": "use the policy family's optimiser and schedule; false: those of "
+            "--optimizer.* and --scheduler.*"
         },
     )
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
@@ -127,9 +168,7 @@ class TrainConfig(Config):
     wandb: TrainWandbConfig = field(default_factory=TrainWandbConfig, metadata=PRESENTATION)
     cudnn_deterministic: bool = field(
         default=False,
-        metadata={
-            "help": "on CUDA, use deterministic kernels only: reproducible bit by bit, slower"
-        },
+        metadata={"help": "on CUDA, use deterministic kernels only: bit-exact repeats, slower"},
     )
 
     @property
@@ -173,6 +212,11 @@ class TrainConfig(Config):
         between("prefetch_factor", self.prefetch_factor, 1, 1000)
         at_least("log_freq", self.log_freq, 1)
         at_least("save_freq", self.save_freq, 1)
+        if not 0 <= self.save_minutes <= _MOST_MINUTES:
+            raise UsageError(
+                f"--save_minutes must be from 0 to {_MOST_MINUTES:,}, got {self.save_minutes:g}",
+                code="flag.out-of-range",
+            )
         for name in ("eval_steps", "max_eval_samples", "env_eval_freq"):
             at_least(name, getattr(self, name), 0)
         self._validate_keeping()

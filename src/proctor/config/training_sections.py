@@ -5,44 +5,63 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from typing import ClassVar
 
 from proctor.callbacks.wandb import WandbConfig
 from proctor.config.image_transforms import ImageTransformSettings
 from proctor.datasets.cache_settings import FrameCacheSettings
 from proctor.errors import UsageError
+from proctor.fingerprint import LOCAL_PATH
 
 
 @dataclass
 class TrainDatasetSettings(FrameCacheSettings):
     """The training dataset (--dataset.*)."""
 
-    repo_id: str = field(default="", metadata={"help": "id of the dataset on the Hub: user/name"})
+    help_group: ClassVar[str] = "Dataset"
+
+    repo_id: str = field(
+        default="",
+        metadata={
+            "help": "Hub id of the dataset, as user/name",
+            "default_help": "required without dataset.root",
+        },
+    )
     root: Path | None = field(
-        default=None, metadata={"help": "folder of the dataset (default: $HF_LEROBOT_HOME/REPO_ID)"}
+        default=None,
+        metadata={"help": "folder of the dataset", "default_help": "$HF_LEROBOT_HOME/REPO_ID"}
+        | LOCAL_PATH,
     )
     revision: str | None = field(
-        default=None, metadata={"help": "branch, tag or commit on the Hub (default: v3.0)"}
+        default=None, metadata={"help": "branch, tag or commit on the Hub", "default_help": "v3.0"}
     )
     episodes: list[int] | None = field(
-        default=None, metadata={"help": "episodes to train on, as [0,3] (default: all)"}
+        default=None, metadata={"help": "episodes to train on, as [0,3]", "default_help": "all"}
     )
     exclude_episodes: list[int] | None = field(
-        default=None, metadata={"help": "episodes to leave out (default: none)"}
+        default=None,
+        metadata={"help": "episodes to leave out, as [0,3]", "default_help": "no episodes"},
     )
     inputs: list[str] | None = field(
         default=None,
-        metadata={"help": "input features of a new policy (default: all cameras and states)"},
+        metadata={
+            "help": "input features of a new policy, as [observation.state]",
+            "default_help": "all cameras and states",
+        },
     )
     image_size: list[int] | None = field(
         default=None,
         metadata={
-            "help": "resize images to [height,width] pixels when they are decoded; the policy's "
-            "input size (default: as recorded)"
+            "help": "resize decoded images to [height,width] pixels, the policy's input size",
+            "default_help": "as recorded",
         },
     )
     use_imagenet_stats: bool = field(
         default=True,
-        metadata={"help": "normalise images by ImageNet's mean and standard deviation"},
+        metadata={
+            "help": "normalise images by ImageNet's mean and standard deviation; false: by the "
+            "dataset's"
+        },
     )
     image_transforms: ImageTransformSettings = field(default_factory=ImageTransformSettings)
     streaming: bool = field(
@@ -56,7 +75,9 @@ class TrainDatasetSettings(FrameCacheSettings):
     eval_split: float = field(
         default=0.0,
         metadata={
-            "help": "share of each task's episodes used for validation (--eval_steps), 0 to 1"
+            "help": "fraction of each task's episodes held out for the validation loss "
+            "(--eval_steps), 0 to 1",
+            "default_help": "no validation",
         },
     )
 
@@ -64,6 +85,25 @@ class TrainDatasetSettings(FrameCacheSettings):
     def name(self) -> str:
         """The dataset's Hub id, or its folder."""
         return self.repo_id or str(self.root)
+
+    @property
+    def path_or_id(self) -> str | Path:
+        """The dataset's Hub id, or its folder as a path, which is never looked for on the Hub.
+
+        Raises:
+            UsageError: ``root`` does not exist.
+        """
+        if self.root is None:
+            return self.repo_id
+        root = self.root.expanduser()
+        if not root.exists():
+            pull = f"proctor data pull {self.repo_id or 'USER/NAME'} --root={self.root}"
+            raise UsageError(
+                f"--dataset.root: {root.absolute()} does not exist; correct it, or download the "
+                f"dataset first ({pull})",
+                code="dataset.not-found",
+            )
+        return self.repo_id or self.root
 
     @property
     def size(self) -> tuple[int, int] | None:
@@ -85,8 +125,10 @@ class Precision(Enum):
 class AccumulationSettings:
     """Gradient accumulation."""
 
+    help_group: ClassVar[str] = "Accelerator"
+
     steps: int = field(
-        default=1, metadata={"help": "batches whose gradients are accumulated for one update"}
+        default=1, metadata={"help": "gradient accumulation: batches per optimiser update"}
     )
 
 
@@ -94,22 +136,29 @@ class AccumulationSettings:
 class CompileSettings:
     """Settings of torch.compile."""
 
+    help_group: ClassVar[str] = "torch.compile"
+
     enabled: bool = field(
         default=False, metadata={"help": "compile the network with torch.compile"}
     )
     backend: str = field(
         default="inductor",
-        metadata={"help": "compiler backend: inductor; for debugging aot_eager or eager"},
+        metadata={"help": "torch.compile backend: inductor, or for debugging aot_eager or eager"},
     )
     mode: str | None = field(
         default=None,
         metadata={
-            "help": "reduce-overhead, max-autotune or max-autotune-no-cudagraphs (default: torch's)"
+            "help": "torch.compile mode: default, reduce-overhead, max-autotune or "
+            "max-autotune-no-cudagraphs",
+            "default_help": "torch's",
         },
     )
     regional: bool = field(
         default=True,
-        metadata={"help": "compile repeated blocks separately; false: the whole loss function"},
+        metadata={
+            "help": "regional compilation: compile repeated blocks once each; false: compile "
+            "the whole loss function"
+        },
     )
 
     def validate(self) -> None:
@@ -138,12 +187,17 @@ _NO_GRAPHS = "max-autotune-no-cudagraphs"
 class ParallelismSettings:
     """How processes (torchrun) share a training."""
 
+    help_group: ClassVar[str] = "Parallelism"
+
     dp_replicate: int = field(
         default=1,
-        metadata={"help": "data-parallel replicas of the weights; 1: as many as dp_shard leaves"},
+        metadata={
+            "help": "data-parallel replicas of the model; 1: all processes that dp_shard leaves"
+        },
     )
     dp_shard: int = field(
-        default=1, metadata={"help": "processes that share one copy of the weights (FSDP2)"}
+        default=1,
+        metadata={"help": "processes that shard one copy of the weights (FSDP2); 1: no sharding"},
     )
 
 
@@ -151,16 +205,22 @@ class ParallelismSettings:
 class AcceleratorSettings:
     """How the accelerator is used."""
 
+    help_group: ClassVar[str] = "Accelerator"
+
     mixed_precision: Precision = field(
         default=Precision.NO,
-        metadata={"help": "no: float32 (TF32 on CUDA); bf16: autocast to bfloat16"},
+        metadata={
+            "help": "precision of the computation: float32, with TF32 on CUDA (no), or "
+            "autocast to bfloat16 (bf16)"
+        },
     )
     gradient_accumulation: AccumulationSettings = field(default_factory=AccumulationSettings)
     compile: CompileSettings = field(default_factory=CompileSettings)
     cuda_graph: bool | None = field(
         default=None,
         metadata={
-            "help": "capture forward and backward pass in one CUDA graph (default: where possible)"
+            "help": "capture forward and backward pass in a CUDA graph",
+            "default_help": "where possible",
         },
     )
 
@@ -169,27 +229,39 @@ class AcceleratorSettings:
 class EmaSettings:
     """Exponential moving average (EMA) of the weights."""
 
+    help_group: ClassVar[str] = "Exponential moving average (EMA)"
+
     enable: bool = field(
         default=False,
         metadata={
-            "help": "also keep an exponential moving average of the weights, in its own folder"
+            "help": "keep an exponential moving average of the weights, in a folder of its own "
+            "in every checkpoint"
         },
     )
     decay: float | None = field(
         default=None,
-        metadata={"help": "decay of the average, 0 to 1 (default: rises with the steps)"},
+        metadata={
+            "help": "constant decay of the average, 0 to 1",
+            "default_help": "rises with the steps, by inv_gamma and power",
+        },
     )
-    update_after_step: int = field(default=0, metadata={"help": "updates before averaging starts"})
+    update_after_step: int = field(
+        default=0, metadata={"help": "optimiser steps before the averaging starts"}
+    )
     inv_gamma: float = field(
-        default=1.0, metadata={"help": "inverse gamma of the decay warm-up: larger rises later"}
+        default=1.0,
+        metadata={"help": "inverse gamma of the decay warm-up: a larger one rises later"},
     )
     power: float = field(
-        default=0.75, metadata={"help": "power of the decay warm-up: larger rises faster"}
+        default=0.75, metadata={"help": "power of the decay warm-up: a larger one rises faster"}
     )
-    min_decay: float = field(default=0.0, metadata={"help": "lowest decay"})
-    max_decay: float = field(default=0.9999, metadata={"help": "highest decay"})
+    min_decay: float = field(default=0.0, metadata={"help": "minimum decay of the warm-up"})
+    max_decay: float = field(default=0.9999, metadata={"help": "maximum decay of the warm-up"})
     use_for_eval: bool = field(
-        default=True, metadata={"help": "evaluate the averaged weights during training"}
+        default=True,
+        metadata={
+            "help": "evaluate the averaged weights during training; false: the current weights"
+        },
     )
 
     @property
@@ -228,14 +300,14 @@ class StartMethod(Enum):
 class TrainWandbConfig(WandbConfig):
     """Weights & Biases settings of a training."""
 
-    project: str = field(default="lerobot", metadata={"help": "the W&B project"})
+    project: str = field(default="lerobot", metadata={"help": "W&B project"})
     run_id: str | None = field(
         default=None,
-        metadata={"help": "id of the W&B run to continue (default: that of the folder)"},
+        metadata={"help": "id of the W&B run to continue", "default_help": "the run folder's"},
     )
     disable_artifact: bool = field(
-        default=False, metadata={"help": "do not upload checkpoints as artifacts"}
+        default=False, metadata={"help": "do not upload checkpoints as W&B artifacts"}
     )
     add_tags: bool = field(
-        default=True, metadata={"help": "tag the run with policy, seed, dataset and env"}
+        default=True, metadata={"help": "tag the W&B run with policy, seed, dataset and env"}
     )

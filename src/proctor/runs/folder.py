@@ -8,8 +8,8 @@ import hashlib
 import itertools
 import json
 import shutil
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,13 +19,19 @@ from proctor.errors import RunFolderError, UsageError, WriteFailed
 from proctor.fingerprint import PROTOCOL_FORMAT, changed_fields, describe_changes, flatten
 from proctor.runs.journal import read_journal
 from proctor.runs.path_checks import refuse_blocked_paths
+from proctor.runs.paths import RecordedPath, keep_typed, pinned_settings
 from proctor.runs.records import RECORD_FORMAT, PlannedTask, Seconds, refuse_newer_format
+from proctor.runs.sessions import SESSIONS_FILE
 from proctor.system import clock
 from proctor.system.files import atomic_write, read_regular_file
 from proctor.system.locks import CLAIM_FILE, LOCK_FILE, acquire_lock
+from proctor.types import Score
 
 RUN_FILE = "run.json"
 EVAL_INFO_FILE = "eval_info.json"
+WANDB_ID_FILE = "wandb.json"
+_OF_SESSIONS = (EVAL_INFO_FILE, SESSIONS_FILE, WANDB_ID_FILE)
+"""Files besides the journal that hold something of earlier sessions."""
 _LEAST_FREE_BYTES = 16 * 2**20
 
 
@@ -48,24 +54,46 @@ class RunRecord:
     None in folders of older versions."""
     tasks: list[PlannedTask] | None = None
     """The tasks of the whole run; None in folders of older versions."""
+    paths: dict[str, RecordedPath] = field(default_factory=dict)
+    """The paths in the settings by dotted name; empty in folders of older versions."""
+    scores: list[Score] = field(default_factory=list)
+    """The benchmark's scores to show; empty in folders of older versions."""
+    warnings: list[str] = field(default_factory=list)
+    """Warnings of the benchmark and the policy; empty in folders of older versions."""
+
+    @property
+    def pinned_given(self) -> dict[str, Any]:
+        """The given settings, with the step's folder instead of ``checkpoints/last``."""
+        return pinned_settings(self.given, self.paths)
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether the run records demonstrations (``proctor record``)."""
+        return isinstance(self.resolved.get("record"), dict)  # of an evaluation: a folder or None
 
     @property
     def fingerprint(self) -> str:
-        """The hash of everything that defines the episodes.
+        """The hash of everything that defines the episodes."""
+        return fingerprint_of(self.protocol)
 
-        Fields that are null are left out. So a version with one more field, unset, can resume the
-        runs of a version without it.
-        """
-        fields = flatten(self.protocol).items()
-        defined = {name: value for name, value in fields if value is not None}
-        canonical = json.dumps(defined, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+def fingerprint_of(protocol: Mapping[str, Any]) -> str:
+    """Return the hash of a protocol.
+
+    Fields that are null are left out. So a version with one more field, unset, can resume the runs
+    of a version without it.
+    """
+    fields = flatten(protocol).items()
+    defined = {name: value for name, value in fields if value is not None}
+    canonical = json.dumps(defined, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class _ConfigJson:
     given: dict[str, Any]
     resolved: dict[str, Any]
+    paths: dict[str, RecordedPath] = field(default_factory=dict)
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
@@ -83,6 +111,8 @@ class _RunJson:
     planned_episodes: _Count | None = None
     bit_reproducible: bool | None = None
     tasks: list[PlannedTask] | None = None
+    scores: list[Score] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     format: _Count = RECORD_FORMAT
 
 
@@ -155,6 +185,9 @@ class RunFolder:
             planned_episodes=written.planned_episodes,
             bit_reproducible=written.bit_reproducible,
             tasks=written.tasks,
+            paths=written.config.paths,
+            scores=written.scores,
+            warnings=written.warnings,
         )
 
     def write(self, record: RunRecord) -> None:
@@ -162,7 +195,11 @@ class RunFolder:
         content = {
             "format": RECORD_FORMAT,
             "fingerprint": record.fingerprint,
-            "config": {"given": record.given, "resolved": record.resolved},
+            "config": {
+                "given": record.given,
+                "resolved": record.resolved,
+                "paths": {name: asdict(path) for name, path in record.paths.items()},
+            },
             "protocol": record.protocol,
             "versions": record.versions,
             "machine": record.machine,
@@ -170,21 +207,43 @@ class RunFolder:
             "planned_episodes": record.planned_episodes,
             "bit_reproducible": record.bit_reproducible,
             "tasks": None if record.tasks is None else [asdict(task) for task in record.tasks],
+            "scores": [asdict(score) for score in record.scores],
+            "warnings": record.warnings,
         }
         write_json(self.path / RUN_FILE, content)
+
+    @property
+    def has_episodes(self) -> bool:
+        """Whether an episode of the run has ended; damaged lines of the journal count.
+
+        Raises:
+            RunFolderError: the journal cannot be read, or was written by a newer Proctor.
+        """
+        journal = read_journal(self.path)
+        return bool(journal.rows or journal.damaged)
+
+    def begin(self, record: RunRecord) -> None:
+        """Write ``run.json``; in a first session, remove what a start without episodes left."""
+        if len(record.sessions) == 1:
+            for name in _OF_SESSIONS:
+                (self.path / name).unlink(missing_ok=True)
+        self.write(record)
 
     def session_record(self, record: RunRecord, *, resume: bool) -> RunRecord:
         """Return ``record`` with one more session, for a new run or a resumed one.
 
-        Writes nothing, so that a run that is refused later leaves the folder unchanged.
+        A run without episodes, whose start failed, is begun anew. Writes nothing, so that a run
+        that is refused later leaves the folder unchanged.
 
         Raises:
-            UsageError: the folder has a run and ``resume`` is off; it has none and ``resume`` is
-                on; or its episodes are defined differently.
+            UsageError: the folder has a run with episodes and ``resume`` is off; it has no run and
+                ``resume`` is on; or its episodes are defined differently.
         """
         earlier = self.read()
         if earlier is None and resume:
             raise UsageError(f"--resume: {self.path} holds no run to resume", code="run.not-found")
+        if earlier is not None and not self.has_episodes:
+            earlier = None
         if earlier is not None and not resume:
             raise UsageError(
                 f"{self.path} already holds a run; add --resume to complete it, or choose another "
@@ -193,6 +252,9 @@ class RunFolder:
             )
         if earlier is not None:
             _check_same_episodes(self.path, earlier, record)
+            before = (earlier.given, earlier.paths)
+            given, paths = keep_typed(record.given, record.paths, before, self.path)
+            record = replace(record, given=given, paths=paths)
         sessions = [] if earlier is None else earlier.sessions
         ends = [row.end_time for row in read_journal(self.path).rows]
         started = clock.begin_session(not_before=max([*sessions, *ends], default=0.0))

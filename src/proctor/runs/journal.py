@@ -62,6 +62,8 @@ class EpisodeRecord:
     """The world of the spec. For a journal of an older version: the default world of the seed."""
     steps_to_success: NonNegativeInt | None = None
     """Steps until the task was first solved; None in journals of older versions."""
+    scores: dict[str, FiniteFloat] | None = None
+    """Maximum of each score of the benchmark; None if it has none, and in older journals."""
     format: NonNegativeInt = RECORD_FORMAT
 
     def __post_init__(self) -> None:
@@ -163,6 +165,7 @@ def make_record(result: EpisodeResult) -> EpisodeRecord:
         digest=result.digest,
         error=result.error,
         steps_to_success=result.steps_to_success,
+        scores=result.scores if measured else None,
     )
 
 

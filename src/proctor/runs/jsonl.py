@@ -63,6 +63,22 @@ def truncate_partial_line(path: Path) -> None:
         os.truncate(path, size)
 
 
+def end_partial_line(fd: int) -> None:
+    """End a last line that was cut off, so that the next line starts on its own.
+
+    Unlike ``truncate_partial_line`` it is safe while another process appends to the file.
+
+    Args:
+        fd: the log, open for reading and appending.
+
+    Raises:
+        OSError: the file cannot be read or written.
+    """
+    size = os.fstat(fd).st_size
+    if size and os.pread(fd, 1, size - 1) != b"\n":
+        os.write(fd, b"\n")
+
+
 def _complete_size(content: bytes) -> int:
     return content.rfind(b"\n") + 1
 

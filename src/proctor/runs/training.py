@@ -10,6 +10,7 @@ import msgspec
 
 from proctor.errors import UsageError
 from proctor.runs.jsonl import read_jsonl
+from proctor.runs.paths import RecordedPath
 from proctor.runs.records import FiniteFloat, Seconds
 from proctor.system.files import read_regular_file
 
@@ -34,6 +35,11 @@ class TrainingRecord:
     """Frames that the newest session trains on; None in records of older versions."""
     dataset: dict[str, Any] | None = None
     """The identity of the dataset's contents (``training.same_dataset``); None in older records."""
+    resumed_step: _Step | None = None
+    """Step of the checkpoint that the newest session resumed from; None: it began at step 0, or the
+    record is older."""
+    paths: dict[str, RecordedPath] = field(default_factory=dict)
+    """The paths in the settings by dotted name; empty in older records."""
 
     @property
     def plays_averages(self) -> bool:

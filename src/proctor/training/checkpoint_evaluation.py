@@ -106,12 +106,17 @@ class CheckpointEvaluator:
             yield from self.finished()
         yield from self.finished()
 
-    def stop(self) -> None:
-        """Stop the running evaluation; a resumed training continues it from its episodes."""
+    def terminate(self) -> None:
+        """Ask the running evaluation to stop, without waiting for it."""
         self._waiting.clear()
         if self._running is not None:
+            self._running[1].terminate()
+
+    def stop(self) -> None:
+        """Stop the running evaluation; a resumed training continues it from its episodes."""
+        self.terminate()
+        if self._running is not None:
             process = self._running[1]
-            process.terminate()
             try:
                 process.wait(_STOP_S)
             except subprocess.TimeoutExpired:

@@ -5,6 +5,7 @@ checkpoints/000200/training_state/        state for a resumed run (state.py)
 checkpoints/000200/pretrained_model_ema/  the policy with EMA weights, with --ema.enable
 checkpoints/last -> 000200
 checkpoints/best -> 000100                the checkpoint with the highest score, if any
+checkpoints/000150/interim                written by time or on a signal: removed with the next one
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ LAST, BEST = "last", "best"
 PRETRAINED, AVERAGED, STATE = "pretrained_model", "pretrained_model_ema", "training_state"
 _NAME = re.compile("[0-9]{6,12}")
 _DRAFT, _OLD = ".part", ".old"
+_INTERIM = "interim"
+"""Empty file in a checkpoint that is removed as soon as there is a newer one."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,11 @@ class Checkpoints:
         found = self.all()
         return found[-1] if found else None
 
-    def save(self, step: int, write: Callable[[Path], None]) -> Path:
+    def save(self, step: int, write: Callable[[Path], None], *, interim: bool = False) -> Path:
         """Let ``write`` fill the folder of a step, which appears only when it is on the disk.
+
+        An ``interim`` checkpoint, written by time or on a signal, is kept until there is a newer
+        one.
 
         Raises:
             RunFolderError: it cannot be written; earlier checkpoints are untouched.
@@ -67,6 +73,8 @@ class Checkpoints:
             _remove(draft)
             draft.mkdir(parents=True)
             write(draft)
+            if interim:
+                (draft / _INTERIM).touch()
             _sync_all(draft)
             if path.exists():  # a run resumed from an earlier checkpoint
                 path.rename(self.folder / f".{path.name}{_OLD}")
@@ -103,12 +111,24 @@ class Checkpoints:
             "run again with --resume"
         )
 
+    def is_interim(self, path: Path) -> bool:
+        """Return whether a checkpoint is removed when there is a newer one."""
+        return (path / _INTERIM).exists()
+
+    def remove_superseded(self) -> None:
+        """Remove the interim checkpoints that are not the newest checkpoint."""
+        for path in self.all()[:-1]:
+            if self.is_interim(path):
+                self._remove_checkpoint(path)
+
     def keep(self, last: int, others: frozenset[int] = frozenset()) -> None:
         """Remove all checkpoints except the ``last`` newest and those of the steps ``others``."""
         for path in self.all()[:-last]:
             if int(path.name) not in others:
-                aside = path.rename(self.folder / f".{path.name}{_OLD}")
-                _remove(aside)
+                self._remove_checkpoint(path)
+
+    def _remove_checkpoint(self, path: Path) -> None:
+        _remove(path.rename(self.folder / f".{path.name}{_OLD}"))
 
     def tidy(self) -> None:
         """Remove partial checkpoints of a killed process."""

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
+import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from proctor.datasets.stream import Stream
 
 IS_PAD = "_is_pad"
+_TERMINATION_DELAY_S = 30
 Batch = dict[str, Tensor]
 
 
@@ -115,7 +120,7 @@ def batches(
     steps: range,
     loading: LoaderSettings,
     device: torch.device,
-) -> Iterator[Batch]:
+) -> Generator[Batch, None, None]:
     """Yield the batches of ``steps``, on ``device``, in the order of the steps.
 
     Raises:
@@ -128,7 +133,8 @@ def batches(
         # The metrics show the waiting time; torch's warning only compares core counts.
         warnings.filterwarnings("ignore", message="This DataLoader will create")
         try:
-            loaded = iter(_loader(samples, order, steps, loading, device))
+            with _keyboard_signals_blocked():
+                loaded = iter(_loader(samples, order, steps, loading, device))
         except (OSError, RuntimeError) as error:
             raise _loader_error(error) from error
     copier = _Copier(device) if device.type == "cuda" else None
@@ -150,9 +156,41 @@ def _loader(
         prefetch_factor=loading.prefetch_factor if loading.processes else None,
         multiprocessing_context=loading.start_method if loading.processes else None,
         collate_fn=_as_it_is,
+        worker_init_fn=_outlive_signals if loading.processes else None,
         pin_memory=device.type == "cuda",
         generator=torch.Generator(),  # keeps the default generator untouched
     )
+
+
+@contextmanager
+def _keyboard_signals_blocked() -> Iterator[None]:
+    """Block SIGINT and SIGHUP, which processes that are started in the block keep blocked.
+
+    A terminal sends them to all processes of a training. The training process decides when its
+    loader processes end.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGHUP))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _outlive_signals(worker: int) -> None:
+    """Let a loader process outlive SIGTERM by some seconds, for the training to finish its step.
+
+    torchrun and job schedulers send SIGTERM to all processes of a training. A training that stops
+    may close its connection to this process at any time: that is not worth a traceback.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: signal.alarm(_TERMINATION_DELAY_S))
+    sys.excepthook = _print_unless_disconnected
+
+
+def _print_unless_disconnected(
+    kind: type[BaseException], error: BaseException, where: TracebackType | None
+) -> None:
+    if not isinstance(error, EOFError | ConnectionError):
+        sys.__excepthook__(kind, error, where)
 
 
 def _loader_error(error: Exception) -> TrainingError:

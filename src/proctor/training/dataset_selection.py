@@ -26,6 +26,37 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class FrameCounts:
+    """The frames of a dataset: those that a training uses, and the others by reason."""
+
+    used: int
+    not_selected: int
+    """Frames of episodes that are left out."""
+    held_out: int
+    held_out_episodes: int
+    dropped: int
+    """Frames at the ends of episodes, where no sample starts."""
+
+    @property
+    def total(self) -> int:
+        """All frames of the dataset."""
+        return self.used + self.not_selected + self.held_out + self.dropped
+
+    @property
+    def unused_text(self) -> str:
+        """Why frames are not used; empty if all are."""
+        reasons = [
+            (self.not_selected, "of episodes that are not selected (--dataset.episodes)"),
+            (
+                self.held_out,
+                f"of {self.held_out_episodes:,} validation episode(s) (--dataset.eval_split)",
+            ),
+            (self.dropped, "at the ends of episodes (--policy.drop_n_last_frames)"),
+        ]
+        return ", ".join(f"{frames:,} {reason}" for frames, reason in reasons if frames)
+
+
+@dataclass(frozen=True)
 class DatasetSelection:
     """A dataset's metadata, and its episodes for training and validation."""
 
@@ -115,6 +146,20 @@ class DatasetSelection:
             order = replace(order, tasks=self._tasks(episodes)[frames])
         return TrainingSamples(dataset, shapes, instruction_encoder), order
 
+    def frame_counts(self, used: int) -> FrameCounts:
+        """Return how many frames of the dataset are trained on and why not all; ``used`` are."""
+        lengths = self.source.episodes.length
+        trained, held_out = (
+            int(lengths[list(episodes)].sum()) for episodes in (self.trained_on, self.held_out)
+        )
+        return FrameCounts(
+            used=used,
+            not_selected=int(lengths.sum()) - trained - held_out,
+            held_out=held_out,
+            held_out_episodes=len(self.held_out),
+            dropped=trained - used,
+        )
+
     def validation_samples(self, parts: LoadedCheckpoint) -> tuple[TrainingSamples, BatchOrder]:
         """Return the validation samples, each once and in dataset order.
 
@@ -162,7 +207,7 @@ def _open_stream(
         seed=config.seed,
         image_size=given.size,
     )
-    return open_stream(given.name, revision=given.revision, options=options, root=given.root)
+    return open_stream(given.path_or_id, revision=given.revision, options=options, root=given.root)
 
 
 def select_dataset(config: TrainConfig) -> DatasetSelection:
@@ -190,14 +235,14 @@ def _open_handle(config: TrainConfig) -> DatasetHandle:
     from proctor.datasets.reader import open_handle
 
     given = config.dataset
-    return open_handle(given.name, given.root, given.revision)
+    return open_handle(given.path_or_id, given.root, given.revision)
 
 
 def _streamed_source(config: TrainConfig) -> DatasetMetadata:
     from proctor.datasets.stream import open_stream
 
     given = config.dataset
-    stream = open_stream(given.name, revision=given.revision, root=given.root)
+    stream = open_stream(given.path_or_id, revision=given.revision, root=given.root)
     try:
         source = replace(stream.source, name=given.name)
         _ = source.stats, source.ranges  # cached properties, read before the files are removed

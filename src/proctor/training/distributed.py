@@ -9,7 +9,7 @@ Each process computes its share of every step's samples; gradients are averaged 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -95,6 +95,14 @@ class DistributedContext:
         total = values.detach().cpu().double()  # avoids mixing with GPU collectives
         dist.all_reduce(total)
         return total / self.share.world_size
+
+    def max(self, values: Sequence[int]) -> list[int]:
+        """Return the maximum of each value over all processes; all processes must call this."""
+        if self.is_single_process:
+            return list(values)
+        most = torch.tensor(values)
+        dist.all_reduce(most, dist.ReduceOp.MAX)
+        return [int(value) for value in most]
 
     @contextmanager
     def local_main_first(self) -> Iterator[None]:

@@ -25,8 +25,9 @@ from proctor.config.training import TrainConfig
 from proctor.errors import RunFolderError, UsageError, WriteFailed
 from proctor.fingerprint import defining_fields, flatten, short_value, without_secrets
 from proctor.runs.disk_errors import explaining_disk_errors
-from proctor.runs.folder import is_unused, remove_if_unused, write_run_file
+from proctor.runs.folder import WANDB_ID_FILE, is_unused, remove_if_unused, write_run_file
 from proctor.runs.jsonl import read_jsonl
+from proctor.runs.paths import RecordedPath, keep_typed, record_paths, settings_with_paths
 from proctor.runs.training import (
     CHECKPOINTS,
     LOG_FILE,
@@ -70,6 +71,8 @@ class SessionData:
     frames: int
     dataset: dict[str, Any]
     """The identity of the dataset (see ``same_dataset``)."""
+    resumed_step: int | None = None
+    """Step of the checkpoint that the session resumes from; None: it begins at step 0."""
 
 
 @dataclass(frozen=True)
@@ -82,14 +85,24 @@ class TrainingFolder:
         """Return its checkpoints; ``steps`` sets the number of digits in their names."""
         return Checkpoints(self.path / CHECKPOINTS, max(6, len(str(steps))))
 
-    def given(self) -> dict[str, Any] | None:
-        """Return the given settings of the training; None if Proctor has not written the folder.
+    def given(self, but: Mapping[str, Any], *, from_checkpoint: bool) -> dict[str, Any] | None:
+        """Return the given settings of the training, with its paths as they are now.
+
+        None if Proctor has not written the folder.
+
+        Args:
+            but: settings that replace those of the training.
+            from_checkpoint: a checkpoint has the policy, so the one to start from may be gone.
 
         Raises:
-            UsageError: the record is damaged, or was written by a newer Proctor.
+            UsageError: the record is damaged, was written by a newer Proctor, or its dataset or
+                policy is gone.
         """
         record = read_training(self.path)
-        return None if record is None else record.given
+        if record is None:
+            return None
+        paths = _without_policy(record.paths) if from_checkpoint else record.paths
+        return settings_with_paths(record.given, paths, self.path, but)
 
     def recorded_frames(self) -> int | None:
         """Return the number of training frames of the last session; None if unknown.
@@ -134,12 +147,14 @@ class TrainingFolder:
     ) -> Iterator[None]:
         """Lock the folder while the training runs, and write train.json.
 
+        A training without a checkpoint is begun anew: its log gets another name.
+
         Raises:
             FolderInUse: another process uses the folder.
             RunFolderError: the folder exists already, or cannot be written.
         """
         made = not self.path.exists()
-        if not config.resume and not made and not is_unused(self.path):
+        if not config.resume and not made and not self._can_begin():
             raise RunFolderError(
                 f"{self.path} exists already; add --resume to continue it, or choose another "
                 "--output_dir",
@@ -154,6 +169,8 @@ class TrainingFolder:
             ) from None
         try:
             with explaining_disk_errors(self._kept):
+                if data.resumed_step is None:
+                    self._set_aside_log()
                 self._write(config, given, data)
                 if (self.path / CHECKPOINTS).is_dir():
                     self.checkpoints().tidy()
@@ -162,6 +179,16 @@ class TrainingFolder:
             if made:
                 remove_if_unused(self.path)
             lock.release()
+
+    def _can_begin(self) -> bool:
+        """Return whether a training may begin in the existing folder, and lose nothing.
+
+        Raises:
+            UsageError: its record is damaged, or was written by a newer Proctor.
+        """
+        if is_unused(self.path):
+            return True
+        return read_training(self.path) is not None and self.checkpoints().newest() is None
 
     def _kept(self, mend: str) -> str:
         """Return the message after a disk error: what was kept, and how to continue."""
@@ -173,11 +200,17 @@ class TrainingFolder:
         return f"{kept}: {mend}, then run again with --resume"
 
     def _write(self, config: TrainConfig, given: Mapping[str, Any], data: SessionData) -> None:
-        earlier = read_training(self.path)
+        earlier = None if data.resumed_step is None else read_training(self.path)
         kept = {k: v for k, v in given.items() if k not in ("resume", "output_dir", "config_path")}
         if earlier is not None:  # changed settings also apply to later sessions
             changed = {k: v for k, v in kept.items() if not k.startswith("policy.")}
             kept = earlier.given | changed
+        paths = record_paths(config, kept, self.path)
+        if earlier is not None:
+            before = (earlier.given, earlier.paths)
+            kept, paths = keep_typed(kept, paths, before, self.path)
+            of_policy = earlier.paths.keys() - _without_policy(earlier.paths).keys()
+            paths = _without_policy(paths) | {name: earlier.paths[name] for name in of_policy}
         record = TrainingRecord(
             given=without_secrets(config, kept),
             resolved=without_secrets(config, config.as_dict()),
@@ -191,6 +224,8 @@ class TrainingFolder:
             },
             frames=data.frames,
             dataset=data.dataset,
+            resumed_step=data.resumed_step,
+            paths=paths,
         )
         write_run_file(self.path / RECORD_FILE, json.dumps(asdict(record), indent=2))
 
@@ -206,15 +241,39 @@ class TrainingFolder:
         except OSError as error:
             raise WriteFailed(self.path / LOG_FILE, error) from error
 
-    def drop_log_after(self, step: int) -> None:
+    def _set_aside_log(self) -> None:
+        """Give the log of a training without a checkpoint, and its W&B id, another name.
+
+        Raises:
+            WriteFailed: the disk is full, missing or read-only.
+        """
+        log = self.path / LOG_FILE
+        if not log.exists():
+            return
+        try:
+            for path in (log, self.path / WANDB_ID_FILE):
+                if path.exists():
+                    path.rename(_free(path))
+        except OSError as error:
+            raise WriteFailed(log, error) from error
+
+    def drop_log_after(self, step: int) -> Path | None:
         """Drop the log lines after ``step``, which a resumed training runs again.
+
+        Returns a copy of the whole log, if lines were dropped.
 
         Raises:
             RunFolderError: the log cannot be read or written.
         """
-        kept = [text for text, line in self._logged() if line.step <= step]
-        if (self.path / LOG_FILE).exists():
-            write_run_file(self.path / LOG_FILE, b"".join(kept))
+        log, whole = self.path / LOG_FILE, None
+        lines = list(read_jsonl(log, msgspec.json.Decoder(_Line).decode))
+        kept = [line.text for line in lines if line.value is not None and line.value.step <= step]
+        if len(kept) < len(lines):
+            whole = _free(log)
+            write_run_file(whole, b"".join(line.text for line in lines))
+        if log.exists():
+            write_run_file(log, b"".join(kept))
+        return whole
 
     def rename_results_after(self, step: int, places: Sequence[str]) -> list[str]:
         """Rename checkpoints and evaluations after ``step`` in the folders ``places``.
@@ -239,17 +298,21 @@ class TrainingFolder:
 
     def scores(self, *, by_success: bool) -> dict[int, float]:
         """Return the score of each step: success rate, or negative validation loss."""
-        lines = [line for _, line in self._logged()]
+        lines = self._logged()
         if by_success:
             played = [line for line in lines if line.kind == "evaluation"]
             return {n.step: n.pc_success for n in played if n.pc_success is not None}
         judged = [line for line in lines if line.kind == "held_out"]
         return {n.step: -n.loss for n in judged if n.loss is not None}
 
-    def _logged(self) -> list[tuple[bytes, _Line]]:
-        """Return the lines of the log, with their newlines; damaged lines are left out."""
+    def _logged(self) -> list[_Line]:
+        """Return the lines of the log; damaged lines are left out."""
         lines = read_jsonl(self.path / LOG_FILE, msgspec.json.Decoder(_Line).decode)
-        return [(line.text, line.value) for line in lines if line.value is not None]
+        return [line.value for line in lines if line.value is not None]
+
+
+def _without_policy(paths: Mapping[str, RecordedPath]) -> dict[str, RecordedPath]:
+    return {name: path for name, path in paths.items() if not name.startswith("policy.")}
 
 
 def _episode_settings(config: TrainConfig) -> dict[str, Any]:

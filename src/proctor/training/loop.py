@@ -13,6 +13,7 @@ killed and resumed ends with the same bits as an uninterrupted run (on a CPU).
 from __future__ import annotations
 
 import json
+import signal
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -45,6 +46,7 @@ from proctor.training.sampler import WHOLE_SHARE
 from proctor.training.setup import TrainingSetup
 from proctor.training.sharding import gather_state
 from proctor.training.state import Batching, Snapshot, TrainerState, read_state, write_state
+from proctor.training.stopping import SaveTimer, StopRequests
 
 _FUSED = ("cuda", "cpu")
 """Devices with fused optimisers; on a CPU they take a quarter to a half of the time."""
@@ -53,11 +55,17 @@ _FUSED = ("cuda", "cpu")
 class TrainingCallback(Protocol):
     """Receives the events of a training."""
 
+    def on_step(self, step: int) -> None:
+        """A step is done; metrics may come later."""
+
     def on_metrics(self, metrics: Metrics) -> None:
         """New metrics are available."""
 
     def on_validation(self, step: int, loss: float) -> None:
         """The validation loss was computed."""
+
+    def lacks_validation(self, step: int) -> bool:
+        """Return whether the validation loss of this step was never computed."""
 
     def on_checkpoint(self, step: int, checkpoint: Path) -> None:
         """A checkpoint was written completely."""
@@ -114,42 +122,89 @@ class Trainer:
             with self.setup.distributed.local_main_first():
                 self.setup.fill_caches(on_progress)
 
-    def run(self, checkpoints: Checkpoints, callback: TrainingCallback | None) -> None:
+    def run(
+        self, checkpoints: Checkpoints, callback: TrainingCallback | None, stop: StopRequests
+    ) -> signal.Signals | None:
         """Run all remaining steps; without a callback nothing is written or validated.
 
+        A stop signal of any process ends all processes after the same step, with a checkpoint.
+        Returns the signal; None if all steps are done.
+
         Raises:
+            KeyboardInterrupt: a second signal came.
             TrainingError: the loss is not finite, or a loader process died.
             RunFolderError: a checkpoint cannot be written.
         """
-        setup, trainer_state, config = self.setup, self.trainer_state, self.setup.config
+        setup, config = self.setup, self.setup.config
         tracker = MetricTracker(setup.device, setup.distributed)
-        steps = range(trainer_state.step, config.steps)
+        saver = _Saver(self, checkpoints, callback, tracker)
+        steps = range(self.trainer_state.step, config.steps)
         feed = batches(setup.samples, setup.order, steps, setup.loading, setup.device)
         setup.parts.network.train()
-        with training_numerics(setup.device, deterministic=config.cudnn_deterministic):
-            for batch in tracker.timed_batches(feed):
+        with (
+            training_numerics(setup.device, deterministic=config.cudnn_deterministic),
+            stop.deferring(),
+        ):
+            if self.missed_validation(callback):
+                self.validate(callback, stop)
+            for batch in stop.until_requested(tracker.timed_batches(feed), self.may_stop):
                 self.step(batch, tracker)
-                step = trainer_state.step
+                step = self.trainer_state.step
                 if step % config.log_freq == 0 or step == config.steps:
-                    metrics = tracker.collect(step, self.rate)
-                    if callback is not None:
-                        callback.on_metrics(metrics)
+                    self.report(tracker, callback)
+                if callback is not None:
+                    callback.on_step(step)
                 if config.eval_steps and step % config.eval_steps == 0:
                     with tracker.untimed():
-                        self.validate(callback)
-                if config.saves_after(step):
-                    tracker.check_finite(step)
-                    with tracker.untimed():
-                        self.save(checkpoints, callback)
+                        self.validate(callback, stop)
+                if saver.save_and_check(stop):
+                    break
+            signum = self.requested_stop(stop)
+            if signum is not None:
+                feed.close()  # ends the loader processes, which the signal may also have reached
+                if tracker.has_steps:
+                    self.report(tracker, callback)
+                saver.save_rest()
+            return signum
 
-    def validate(self, callback: TrainingCallback | None) -> None:
+    def may_stop(self) -> bool:
+        """Return whether this process alone may stop the training before the next step."""
+        return self.setup.distributed.is_single_process and self.is_at_update
+
+    @property
+    def is_at_update(self) -> bool:
+        """Whether no gradients are accumulated, which a checkpoint does not hold."""
+        return self.trainer_state.step % self.setup.config.accumulation == 0
+
+    def requested_stop(self, stop: StopRequests) -> signal.Signals | None:
+        """Return the stop signal that any process received; all processes must call this."""
+        (signum,) = self.setup.distributed.max([stop.requested or 0])
+        return signal.Signals(signum) if signum else None
+
+    def report(self, tracker: MetricTracker, callback: TrainingCallback | None) -> None:
+        """Pass on the metrics since the last report."""
+        metrics = tracker.collect(self.trainer_state.step, self.rate)
+        if callback is not None:
+            callback.on_metrics(metrics)
+
+    def missed_validation(self, callback: TrainingCallback | None) -> bool:
+        """Return whether a stop signal cut off the validation of the resumed step."""
+        step, every = self.trainer_state.step, self.setup.config.eval_steps
+        if not every or not step or step % every:
+            return False
+        lacks = callback is not None and callback.lacks_validation(step)
+        return self.setup.distributed.max([lacks]) == [1]
+
+    def validate(self, callback: TrainingCallback | None, stop: StopRequests) -> None:
         """Compute the validation loss; with sharded weights all processes compute it."""
         if callback is not None or self.learner.sharded:
-            loss = self.validation_loss()
-            if callback is not None:
+            loss = self.validation_loss(stop)
+            if callback is not None and loss is not None:
                 callback.on_validation(self.trainer_state.step, loss)
 
-    def save(self, checkpoints: Checkpoints, callback: TrainingCallback | None) -> None:
+    def save(
+        self, checkpoints: Checkpoints, callback: TrainingCallback | None, *, interim: bool
+    ) -> None:
         """Write a checkpoint; all processes gather sharded weights.
 
         Raises:
@@ -169,7 +224,9 @@ class Trainer:
         snapshot = trainer_state.snapshot(keep=keep)
         if callback is not None:
             path = checkpoints.save(
-                trainer_state.step, partial(self.write_checkpoint, weights, snapshot)
+                trainer_state.step,
+                partial(self.write_checkpoint, weights, snapshot),
+                interim=interim,
             )
             callback.on_checkpoint(trainer_state.step, path)
 
@@ -248,8 +305,12 @@ class Trainer:
         return float(self.trainer_state.optimizer.param_groups[0]["lr"])
 
     @torch.no_grad()
-    def validation_loss(self) -> float:
-        """Return the mean loss on held-out episodes, always on the same samples."""
+    def validation_loss(self, stop: StopRequests) -> float | None:
+        """Return the mean loss on held-out episodes, always on the same samples.
+
+        None: a stop signal came, and no other process depends on this one. A resumed training
+        computes the loss then.
+        """
         assert self.setup.held_out is not None
         samples, order = self.setup.held_out
         network = self.setup.parts.network.eval()
@@ -260,6 +321,9 @@ class Trainer:
                 loss, _ = self.loss(batch, self.draw_noise(network, number, len(batch[ACTION])))
             total += loss.detach() * len(batch[ACTION])
             rows += len(batch[ACTION])
+            if stop.requested is not None and not self.learner.sharded:
+                network.train()
+                return None
         network.train()
         return float(total) / rows
 
@@ -286,6 +350,53 @@ class Trainer:
             setup.config.parallelism.dp_shard,
         )
         write_state(folder / STATE, snapshot, setup.rng.lerobot_rng_state(snapshot.step), batching)
+
+
+class _Saver:
+    """Writes the checkpoints of a session: by steps, by time and on a stop signal."""
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        checkpoints: Checkpoints,
+        callback: TrainingCallback | None,
+        tracker: MetricTracker,
+    ) -> None:
+        self._trainer, self._tracker = trainer, tracker
+        self._checkpoints, self._callback = checkpoints, callback
+        self._config = trainer.setup.config
+        self._timer = SaveTimer(self._config.save_minutes)
+        self._saved = trainer.trainer_state.step
+
+    def save_and_check(self, stop: StopRequests) -> bool:
+        """Write a checkpoint if one is due; return whether any process should stop.
+
+        All processes must call this after every step.
+        """
+        trainer = self._trainer
+        if not trainer.is_at_update:
+            return False
+        is_timed = self._callback is not None and self._timer.is_due
+        requested, due = trainer.setup.distributed.max([stop.requested or 0, is_timed])
+        if self._config.saves_after(trainer.trainer_state.step):
+            self._save(interim=False)
+        elif due:
+            self.save_rest()
+        else:
+            return requested != 0
+        return trainer.requested_stop(stop) is not None  # a signal while it was written
+
+    def save_rest(self) -> None:
+        """Write an interim checkpoint if there were steps since the last checkpoint."""
+        if self._config.save_checkpoint and self._trainer.trainer_state.step > self._saved:
+            self._save(interim=True)
+
+    def _save(self, *, interim: bool) -> None:
+        self._saved = self._trainer.trainer_state.step
+        self._tracker.check_finite(self._saved)
+        with self._tracker.untimed():
+            self._trainer.save(self._checkpoints, self._callback, interim=interim)
+        self._timer.restart()
 
 
 def _check_accumulation(step: int, accumulation: int) -> None:

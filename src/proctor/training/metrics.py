@@ -78,6 +78,11 @@ class MetricTracker:
         self._idle: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
         self._reset()
 
+    @property
+    def has_steps(self) -> bool:
+        """Whether there were steps since the last report."""
+        return self._steps > 0
+
     def _reset(self) -> None:
         self._losses, self._norms = Series(self._distributed), Series(self._distributed)
         self._parts: dict[str, Series] = {}

@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from proctor.callbacks.progress import ProgressLine, duration_text
+from proctor.callbacks.progress_updates import UpdateSender
 from proctor.errors import WriteFailed
 from proctor.report.training_page import write_training_page
 from proctor.runs.training import EVALUATIONS, EvaluationLogRow, read_training_log
@@ -19,19 +20,32 @@ from proctor.training.checkpoints import BEST
 from proctor.training.folder import TrainingFolder, metrics_row
 from proctor.training.loop import Trainer
 from proctor.training.metrics import Metrics
+from proctor.training.stopping import StopRequests
 from proctor.training.tracking import TrainingWandb
 
 
 class TrainingMonitor:
     """Shows metrics on the progress line, writes the log, and manages checkpoints."""
 
-    def __init__(self, folder: TrainingFolder, trainer: Trainer) -> None:
-        self._folder, self._config = folder, trainer.setup.config
+    def __init__(
+        self,
+        folder: TrainingFolder,
+        trainer: Trainer,
+        stop: StopRequests,
+        console: Console,
+        sender: UpdateSender | None = None,
+    ) -> None:
+        """Show progress on ``console``, and pass it to ``sender``."""
+        self._folder, self._config, self._stop = folder, trainer.setup.config, stop
         self._first, self._began = trainer.trainer_state.step, time.monotonic()
+        self._step = self._first
         self._checkpoints = folder.checkpoints(self._config.steps)
         self._scores = folder.scores(by_success=self._config.evaluates_in_env)
         self._evaluator = CheckpointEvaluator(self._config, folder.path / EVALUATIONS)
-        self._console = Console(stderr=True)
+        self._console, self._sender = console, sender
+        self.failure: Exception | None = None
+        """The exception of the function that receives progress; it stops the training."""
+        self._loss = ""
         wanted = self._config.wandb.active
         self._tracking = TrainingWandb(trainer.setup, folder.path) if wanted else None
         self._headline(trainer)
@@ -41,14 +55,37 @@ class TrainingMonitor:
 
     def on_frames_decoded(self, camera: str, frames: int, total: int) -> None:
         """Show the progress of filling a cache."""
-        self._line.show(f"decoding {camera}: {frames:,}/{total:,} frames")
+        text = f"decoding {camera}: {frames:,}/{total:,} frames"
+        self._line.show(text)
+        if self._sender is not None and self._sender.is_due:
+            self._send(self._first, text)
+
+    def on_step(self, step: int) -> None:
+        """Pass on the progress, if it is time."""
+        if self._sender is None:
+            return
+        if step == self._first + 1:
+            self._sender.begin(step)
+        if self._sender.is_due:
+            parts = [f"step {step:,}/{self._config.steps:,}", self._loss, self._time_left(step)]
+            self._send(step, "  ".join(part for part in parts if part))
+
+    def _send(self, step: int, text: str) -> None:
+        """Pass on the progress; an exception stops the training after a checkpoint."""
+        assert self._sender is not None
+        try:
+            self._sender.send(step, self._config.steps, text)
+        except Exception as error:  # noqa: BLE001  the session raises it
+            self.failure = error
+            self._stop.request()
 
     def on_metrics(self, metrics: Metrics) -> None:
         """Show and log metrics."""
         self._folder.log(metrics_row(metrics))
         if self._tracking is not None:
             self._tracking.log_metrics(metrics)
-        self._text = self.metrics_text(metrics)
+        self._text, self._step = self.metrics_text(metrics), metrics.step
+        self._loss = f"loss {metrics.loss:.4g}"
         self._line.show(self._text)
         if self._evaluator.pending:
             self._record_evaluations(self._evaluator.finished())
@@ -64,12 +101,16 @@ class TrainingMonitor:
 
     def on_checkpoint(self, step: int, checkpoint: Path) -> None:
         """Submit the checkpoint for evaluation if due, and remove old checkpoints."""
-        if self._tracking is not None:
+        if self._tracking is not None and not self._checkpoints.is_interim(checkpoint):
             self._tracking.upload_checkpoint(step, checkpoint)
-        if self._config.evaluates_after(step):
+        if self._config.evaluates_after(step) and self._stop.requested is None:
             self._evaluator.submit(checkpoint)
         self._record_evaluations(self._evaluator.finished())
         self.write_report()
+
+    def lacks_validation(self, step: int) -> bool:
+        """Return whether the log has no validation loss of this step."""
+        return step not in self._folder.scores(by_success=False)
 
     def resume_evaluations(self) -> None:
         """Submit the checkpoints that an earlier session did not evaluate.
@@ -96,11 +137,22 @@ class TrainingMonitor:
         self._record_evaluations(self._evaluator.wait_for_all())
 
     def close(self, *, failed: bool = False) -> None:
-        """Stop running evaluations and finish the progress line."""
+        """Stop running evaluations, finish the progress line, and wait until W&B has everything."""
         self._evaluator.stop()
         self._line.close(self._text)
+        if self._sender is not None:
+            self._send(self._step, self._text)
         if self._tracking is not None:
-            self._tracking.end(failed=failed)
+            tracking, self._tracking = self._tracking, None
+            tracking.end(failed=failed)
+
+    def close_line(self) -> None:
+        """Finish the progress line."""
+        self._line.close(self._text)
+
+    def close_at_once(self) -> None:
+        """Ask a running evaluation to stop; wait for nothing."""
+        self._evaluator.terminate()
 
     def write_report(self) -> Path:
         """Write the report page, and return its path."""
@@ -108,6 +160,8 @@ class TrainingMonitor:
 
     def _record_evaluations(self, results: Iterable[EvaluationLogRow]) -> None:
         for result in results:
+            if result.problem is not None and self._stop.requested is not None:
+                continue  # the signal also reached the evaluation, which a resumed run continues
             self._say(str(result))
             self._folder.log({"kind": "evaluation", **asdict(result)})
             if self._tracking is not None:
@@ -132,6 +186,7 @@ class TrainingMonitor:
             raise WriteFailed(self._checkpoints.folder, error) from error
 
     def _keep_and_name(self) -> None:
+        self._checkpoints.remove_superseded()
         if self._config.keep_last is not None:
             best = frozenset(self._ranked()[: self._config.keep_best or 0])
             self._checkpoints.keep(self._config.keep_last, best | self._evaluator.pending)
@@ -170,7 +225,9 @@ class TrainingMonitor:
 
     def _headline(self, trainer: Trainer) -> None:
         setup = trainer.setup
-        frames, policy = len(setup.order.frames), setup.parts.config
+        counts, policy = setup.frame_counts, setup.parts.config
+        unused = f" (not used: {counts.unused_text})" if counts.unused_text else ""
+        frames = f"{counts.used:,} of {counts.total:,}" if unused else f"{counts.used:,}"
         millions = sum(p.numel() for p in setup.parts.network.parameters()) / 1e6
         trainable = (
             sum(p.numel() for p in setup.parts.network.parameters() if p.requires_grad) / 1e6
@@ -180,8 +237,9 @@ class TrainingMonitor:
         n = setup.distributed.share.world_size
         distributed = "" if setup.distributed.is_single_process else f" by {n} processes"
         self._say(
-            f"{policy.type}, {millions:.1f} M parameters{adapter}, on {frames:,} frames of "
-            f"{setup.config.dataset.repo_id or setup.config.dataset.root}, {setup.device}: "
+            f"{policy.type}, {millions:.1f} M parameters{adapter}, on {frames} frames of "
+            f"{setup.config.dataset.repo_id or setup.config.dataset.root}{unused}, "
+            f"{setup.device}: "
             f"{setup.config.steps:,} steps of {setup.order.step_size}{distributed}{resumed} -> "
             f"{self._folder.path}"
         )

@@ -43,7 +43,7 @@ from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
 from proctor.policies.runtime.runner import pick_device
 from proctor.training.checkpoints import PRETRAINED
 from proctor.training.data import LoaderSettings, TrainingSamples
-from proctor.training.dataset_selection import DatasetSelection, select_dataset
+from proctor.training.dataset_selection import DatasetSelection, FrameCounts, select_dataset
 from proctor.training.distributed import SINGLE_PROCESS, DistributedContext
 from proctor.training.graph import uses_cuda_graph
 from proctor.training.learner import check_compiler
@@ -74,6 +74,7 @@ class TrainingSetup:
     """Samples and batch order of the validation loss; None without --eval_steps."""
     dataset: dict[str, Any]
     """The identity of the dataset, as saved in train.json."""
+    frame_counts: FrameCounts
     distributed: DistributedContext = SINGLE_PROCESS
 
     def fill_caches(self, on_progress: Callable[[str, int, int], None]) -> None:
@@ -163,6 +164,7 @@ def prepare(
         replace(order, share=distributed.share),
         selection.validation_samples(parts) if config.eval_steps else None,
         dataset,
+        selection.frame_counts(len(order.frames)),
         distributed,
     )
 
@@ -261,14 +263,6 @@ def _new_parts(
     )
     policy = with_action_names(policy, selection.action_names)
     policy.validate()
-    weights = getattr(policy, "pretrained_backbone_weights", None)
-    if policy.cameras and weights is not None:
-        raise UsageError(
-            f"--policy.pretrained_backbone_weights={weights}: these weights are missing and never "
-            "downloaded; add --policy.pretrained_backbone_weights=null to train the image "
-            "encoder from scratch, or start from a checkpoint with --policy.path=DIR",
-            code="policy.missing-backbone-weights",
-        )
     stats = dataset_stats(config, selection, {})
     before, after = default_pipelines(policy, stats, stats)
     with RngStreams(config.seed).seed_weight_init():

@@ -162,6 +162,15 @@ def _read_step(folder: Path) -> _Step:
     return found
 
 
+def read_step(folder: Path) -> int:
+    """Return the completed steps of a checkpoint's training state.
+
+    Raises:
+        UsageError: the file is missing or damaged.
+    """
+    return _read_step(folder).step
+
+
 def read_state(folder: Path, trainer_state: TrainerState) -> None:
     """Load the files into ``trainer_state``; they may be written by LeRobot.
 

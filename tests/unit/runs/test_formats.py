@@ -79,7 +79,7 @@ def test_old_folders_are_compared_with_each_other(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["compare", str(kept(FIRST, tmp_path)), str(kept(UNNUMBERED, tmp_path))]) == 0
-    assert "4 pairs show a difference" in capsys.readouterr().out
+    assert "with 4 pairs, a true difference of" in capsys.readouterr().out
 
 
 def test_the_first_folder_is_not_resumed_and_the_last_without_a_number_is(

@@ -55,6 +55,10 @@ def by_two(request, numbers, tmp_path_factory) -> tuple[Path, subprocess.Complet
         words(numbers, runs / "copies", RUN, ACT, STEPS, HALF, SPREAD, {"parallelism.dp_shard": 1}),
         words(numbers, runs / "spread_parts", RUN, ACT, STEPS, HALF, SPREAD, {"steps": 2}),
         ["--resume", f"--output_dir={runs / 'spread_parts'}", "--steps=4"],
+        ["interrupt=1:3", *words(numbers, runs / "stopped", RUN, ACT, STEPS, HALF)],
+        ["--resume", f"--output_dir={runs / 'stopped'}"],
+        ["interrupt=0:3", *words(numbers, runs / "spread_stopped", RUN, ACT, STEPS, HALF, SPREAD)],
+        ["--resume", f"--output_dir={runs / 'spread_stopped'}"],
         words(numbers, runs / "refused", RUN, ACT, {"dataset.episodes": "[7]"}),
     ]
     (runs / "asked.json").write_text(json.dumps(asked))
@@ -89,6 +93,17 @@ def test_a_resumed_run_of_two_ends_with_the_bits_of_an_undisturbed_one(by_two):
     whole, parts = (runs / name for name in ("whole", "parts"))
     assert files_of(parts / "checkpoints/000008") == files_of(whole / "checkpoints/000008")
     assert losses(parts) == losses(whole)
+
+
+@pytest.mark.parametrize(("name", "last"), [("", "000008"), ("spread_", "000004")])
+def test_a_signal_to_one_process_stops_both_after_the_same_step(by_two, name, last):
+    runs, done = by_two
+    stopped, whole = runs / f"{name}stopped", runs / (name.removesuffix("_") or "whole")
+    assert done.stderr.count(f"after step 3: its checkpoint is complete ({stopped}/") == 1
+    assert files_of(stopped / "checkpoints" / last) == files_of(whole / "checkpoints" / last)
+    assert losses(stopped) == losses(whole)
+    record = json.loads((stopped / "train.json").read_text())
+    assert record["resumed_step"] == 3
 
 
 def test_weights_that_are_spread_over_processes_learn_what_copies_do(by_two):

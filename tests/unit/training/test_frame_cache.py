@@ -124,17 +124,6 @@ def test_a_training_reads_the_metadata_of_its_dataset_once(
     assert len(opened) == 1
 
 
-def test_imagenet_weights_that_are_asked_for_and_not_there_are_one_line_with_what_to_do(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """LeRobot's default for policies with cameras."""
-    asked = {name: value for name, value in FEW.items() if not name.startswith("policy.")}
-    assert main(["train", *words(root, tmp_path / "run", SMALL_ACT, asked)]) == 2
-    (said,) = capsys.readouterr().err.splitlines()
-    assert "--policy.pretrained_backbone_weights=null" in said
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_finished_training_that_is_resumed_decodes_nothing_and_starts_no_loaders(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -73,3 +73,46 @@ def test_no_update_is_made_of_fewer_batches_than_the_others(numbers, tmp_path, c
     three = ["--accelerator.gradient_accumulation.steps=3", "--steps=6", "--save_freq=3"]
     train("--resume", f"--output_dir={run}", *three, expect=2)
     assert "--accelerator.gradient_accumulation.steps" in capsys.readouterr().err
+
+
+def test_a_training_records_the_step_that_last_meant_when_it_was_started(
+    numbers, tmp_path, monkeypatch
+):
+    first, second = tmp_path / "first", tmp_path / "second"
+    train(*words(numbers, first, SMALL_ACT, RUN, {"steps": 4}))
+    monkeypatch.chdir(tmp_path)
+    last = {"policy.path": "first/checkpoints/last/pretrained_model", "policy.device": "cpu"}
+    train(*words(numbers, second, RUN, last, {"steps": 2}))
+    train("--resume", f"--output_dir={first}", "--steps=6")  # moves last
+    meant = str(first / "checkpoints/000004/pretrained_model")
+    record = json.loads((second / "train.json").read_text())
+    assert record["given"]["policy.path"] == meant
+    assert record["resolved"]["policy"]["path"] == meant
+    assert record["resumed_step"] is None
+    resumed = json.loads((first / "train.json").read_text())
+    assert resumed["resumed_step"] == 4
+    assert resumed["resolved"]["policy"]["path"] == meant
+
+
+def test_a_checkpoints_settings_begin_a_new_training_in_a_folder_of_its_own(
+    numbers, tmp_path, monkeypatch, capsys
+):
+    run = tmp_path / "run"
+    train(*words(numbers, run, SMALL_ACT, RUN, {"steps": 2}))
+    train("--resume", f"--output_dir={run}", "--steps=4")  # so that the file says resume
+    before = files_of(run)
+    config = run / "checkpoints/000004/pretrained_model/train_config.json"
+    monkeypatch.chdir(tmp_path)
+    capsys.readouterr()
+    train(f"--config_path={config}", "--steps=2")
+    assert f"proctor train --resume --config_path={config}" in capsys.readouterr().err
+    (new,) = (tmp_path / "outputs/train").glob("*/*")
+    assert files_of(new / "checkpoints/000002") == files_of(run / "checkpoints/000002")
+    assert files_of(run) == before
+
+
+def test_a_config_file_that_says_resume_is_told_what_to_type(numbers, tmp_path, capsys):
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps({"resume": True, "output_dir": str(tmp_path / "run")}))
+    train(*words(numbers, tmp_path / "run", SMALL_ACT, RUN), f"--config_path={file}", expect=2)
+    assert "proctor train --resume --output_dir=FOLDER" in capsys.readouterr().err

@@ -307,3 +307,19 @@ def test_more_steps_can_be_asked_for_when_resuming_and_a_policys_fields_cannot(
     assert Checkpoints(tmp_path / "run/checkpoints").newest().name == "000010"
     train("--resume", f"--output_dir={tmp_path / 'run'}", "--policy.dropout=0", expect=2)
     assert "--policy.dropout" in capsys.readouterr().err
+
+
+def test_the_first_line_says_which_frames_are_not_used_and_why(numbers, tmp_path, capsys):
+    some = {"dataset.eval_split": 0.3, "steps": 1, "save_freq": 1}
+    train(*words(numbers, tmp_path / "all", SMALL_ACT, RUN, {"steps": 1, "save_freq": 1}))
+    assert " on 24 frames of someone/numbers, cpu" in capsys.readouterr().err
+    train(*words(numbers, tmp_path / "some", SMALL_DIFFUSION, RUN, some))
+    assert (
+        " on 7 of 24 frames of someone/numbers (not used: 15 of 2 validation episode(s) "
+        "(--dataset.eval_split), 2 at the ends of episodes (--policy.drop_n_last_frames)), cpu"
+    ) in capsys.readouterr().err
+    train(*words(numbers, tmp_path / "one", SMALL_ACT, RUN, {"dataset.episodes": "[1]"}))
+    assert (
+        " on 7 of 24 frames of someone/numbers (not used: 17 of episodes that are not selected "
+        "(--dataset.episodes)), cpu"
+    ) in capsys.readouterr().err

@@ -17,21 +17,42 @@ import socket
 import sys
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 
 from proctor.cli import main
+from proctor.errors import EXIT_INTERRUPTED
+from proctor.training.data import Batch
 from proctor.training.distributed import process_group
+from proctor.training.loop import Trainer
+from proctor.training.metrics import MetricTracker
 
 IMPORTED_LATER = (
-    "torch._dynamo", "torch.distributed.fsdp", "proctor.training.setup", "proctor.training.loop",
+    "torch._dynamo", "torch.distributed.fsdp", "proctor.training.setup",
 )  # fmt: skip
 """Modules that a distributed training imports lazily."""
 
 
 def train(asked: Path) -> int:
     with process_group():
-        return max(main(["train", *words]) for words in json.loads(asked.read_text()))
+        return max(train_one(words) for words in json.loads(asked.read_text()))
+
+
+def train_one(words: list[str]) -> int:
+    """Run a training; a first word "interrupt=1:3" sends SIGINT to rank 1 in its step 3."""
+    if not words[0].startswith("interrupt="):
+        return main(["train", *words])
+    rank, _, number = words[0].removeprefix("interrupt=").partition(":")
+    update = Trainer.step
+
+    def step(self: Trainer, batch: Batch, tracker: MetricTracker) -> None:
+        update(self, batch, tracker)
+        if self.trainer_state.step == int(number) and os.environ["RANK"] == rank:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with patch.object(Trainer, "step", step):
+        return int(main(["train", *words[1:]]) != EXIT_INTERRUPTED)
 
 
 def train_as(rank: str, port: str, asked: Path) -> None:
