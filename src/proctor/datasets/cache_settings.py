@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from typing import ClassVar
 
 from proctor.errors import UsageError
 from proctor.fingerprint import PRESENTATION
@@ -27,24 +28,27 @@ class CacheKind(Enum):
 class FrameCacheSettings:
     """The flags ``--dataset.cache*``, which never change an image."""
 
+    help_group: ClassVar[str] = "Frame cache"
+
     cache: CacheKind = field(
         default=CacheKind.OFF,
         metadata={
-            "help": "cache decoded frames at the size that the policy uses: off, ram, or disk "
-            "(persistent and shared; see `proctor data cache`)"
+            "help": "cache decoded frames, at the policy's image size, in RAM or on disk "
+            "(persistent; see proctor data cache)"
         }
         | PRESENTATION,
     )
     cache_gb: float = field(
         default=50.0,
         metadata={
-            "help": "size limit of the cache in GB; on disk, least recently used frames go first"
+            "help": "size limit of the cache in GB; the disk cache drops the least recently "
+            "used frames"
         }
         | PRESENTATION,
     )
     cache_dir: str | None = field(
         default=None,
-        metadata={"help": "folder of the disk cache (default: ~/.cache/proctor/frames)"}
+        metadata={"help": "folder of the disk cache", "default_help": "~/.cache/proctor/frames"}
         | PRESENTATION,
     )
 

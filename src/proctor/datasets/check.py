@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,11 +29,12 @@ from proctor.datasets.checks.rows import RowCheck
 from proctor.datasets.checks.stats import check_camera, check_episode_stats, check_stats
 from proctor.datasets.checks.table import EpisodeTable, read_episode_table
 from proctor.datasets.checks.videos import VideoCheck
+from proctor.datasets.edit.destination import free_backup
 from proctor.datasets.format.episodes import read_episode_stats
 from proctor.datasets.format.info import INFO_FILE, Info
 from proctor.datasets.format.info_file import read_info, write_info
 from proctor.datasets.format.tables import STATS_FILE, read_stats
-from proctor.datasets.format.tasks import write_tasks
+from proctor.datasets.format.tasks import TASKS_FILE, write_tasks
 from proctor.errors import DatasetError
 from proctor.system.locks import acquire_lock
 
@@ -46,7 +48,11 @@ class CheckReport:
     """None if info.json itself is invalid."""
     findings: tuple[DatasetFinding, ...]
     decoded: bool
-    """Whether images were decoded."""
+    """Whether images were to be decoded."""
+    n_images: int = 0
+    """Images that the episodes of all cameras should have."""
+    n_decoded: int = 0
+    """Images that were decoded without an error."""
 
     @property
     def errors(self) -> int:
@@ -77,13 +83,20 @@ def check(
     look = _Look(root, info, decode, tell)
     findings = with_repairs(list(look.all()), look.mends, info.total_episodes)
     findings.sort(key=lambda finding: finding.level is not FindingLevel.ERROR)
-    return CheckReport(root, info, tuple(findings), decode)
+    return CheckReport(
+        root,
+        info,
+        tuple(findings),
+        decode,
+        n_images=len(info.cameras) * info.total_frames,
+        n_decoded=sum(seen.decoded for seen in look.colours.values()),
+    )
 
 
 def repair(root: Path) -> list[str]:
     """Rewrite what can be derived: the totals, and the order and index of tasks.
 
-    Return the changes as text.
+    The replaced files are kept beside the dataset, in ROOT_meta_old. Return the changes as text.
 
     Raises:
         DatasetError: the tables cannot be read.
@@ -92,9 +105,11 @@ def repair(root: Path) -> list[str]:
     lock = acquire_lock(root)
     try:
         info = read_info(root)
-        done = []
+        done: list[str] = []
+        backup: Path | None = None
         tasks = read_task_table(root, info)
         if not info.is_v2 and not (tasks.is_index and tasks.in_order):
+            backup = _keep_meta_file(root, TASKS_FILE, backup)
             write_tasks(root, tasks.ordered())
             done.append(f"wrote the {len(tasks.names)} tasks again, in order, with their index")
         table = read_episode_table(root, info)
@@ -102,6 +117,7 @@ def repair(root: Path) -> list[str]:
         said = (info.total_episodes, info.total_frames, info.total_tasks)
         found = (len(counted), int(counted.length.sum()), len(tasks.names))
         if said != found:
+            backup = _keep_meta_file(root, INFO_FILE, backup)
             write_info(
                 root,
                 replace(
@@ -113,9 +129,22 @@ def repair(root: Path) -> list[str]:
                 ),
             )
             done.append(f"set totals of episodes, frames and tasks from {said} to {found}")
+        if backup is not None:
+            done.append(f"backup of the replaced files: {backup}")
         return done
     finally:
         lock.release()
+
+
+def _keep_meta_file(root: Path, name: str, backup: Path | None) -> Path:
+    """Copy a file that will be replaced to ``backup``, or to a new folder; return the folder."""
+    if backup is None:
+        backup = free_backup(root.resolve(), "_meta_old")
+        backup.mkdir()
+    path = root / name
+    if path.is_symlink() or path.is_file():  # a link stays a link: others may own its target
+        shutil.copyfile(path, backup / path.name, follow_symlinks=False)
+    return backup
 
 
 @dataclass(frozen=True)
@@ -124,6 +153,8 @@ class _Look:
     info: Info
     decode: bool
     tell: Callable[[str], None]
+    colours: dict[str, MeanColours] = field(default_factory=dict)
+    """Camera -> its decoded images."""
 
     @property
     def mends(self) -> RepairCommands:
@@ -153,15 +184,14 @@ class _Look:
         )
         self.tell("frames")
         yield from row_check.run()
-        colours: dict[str, MeanColours] = {}
-        yield from self._videos(table, colours)
+        yield from self._videos(table, self.colours)
         if self.decode:
             for key in self.info.image_keys:
                 self.tell(f"images of {key}")
-                seen = colours.setdefault(key, MeanColours())
+                seen = self.colours.setdefault(key, MeanColours())
                 yield from check_images(self.root, self.info, table, key, seen)
         self.tell("statistics")
-        yield from self._stats(table, row_check, colours)
+        yield from self._stats(table, row_check, self.colours)
         yield from check_files(self.root, self.info, table, self.mends)
 
     def _videos(

@@ -105,7 +105,7 @@ def find_local(
     if root is None and (here.is_dir() or not isinstance(path_or_id, str) or not _is_id(name)):
         what = f"it has no {INFO_FILE}" if here.is_dir() else "no such folder"
         raise DatasetError(f"{name} is not a dataset: {what}", code="dataset.not-found")
-    if root is not None and not _is_id(name):
+    if root is not None and (not isinstance(path_or_id, str) or not _is_id(name)):
         raise DatasetError(
             f"{here} is not a dataset: it has no {INFO_FILE}", code="dataset.not-found"
         )

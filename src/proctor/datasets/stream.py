@@ -43,7 +43,7 @@ class StreamOptions:
     buffer: int = 4096
     """Size of the shuffle buffer, in frames."""
     kept_gb: float = 8.0
-    """Largest size of downloaded files that are kept, in bytes; a shard is always kept."""
+    """Largest size of downloaded files that are kept, in GB; a shard is always kept."""
 
 
 @dataclass(frozen=True)

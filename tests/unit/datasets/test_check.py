@@ -312,7 +312,12 @@ def test_what_follows_from_the_rest_is_mended(name: str, tmp_path: Path) -> None
     root = copy_of(VIDEO, tmp_path, damage)
     (finding,) = check(root).findings
     assert finding.mend == f"proctor data check {root} --mend"
-    assert len(repair(root)) == 1
+    replaced = root / TASKS if name.startswith("tasks") else root / "meta/info.json"
+    before = replaced.read_bytes()
+    _, backup = repair(root)
+    kept = root.with_name(f"{root.name}_meta_old")
+    assert str(kept) in backup
+    assert {path.name: path.read_bytes() for path in kept.iterdir()} == {replaced.name: before}
     assert check(root).findings == ()
     assert read_info(root) == read_info(VIDEO)
     assert read_tasks(root, read_info(root)) == ("push the block", "lift the cup")
@@ -325,6 +330,32 @@ def test_tasks_whose_numbers_are_lost_are_not_mended_by_guessing(tmp_path: Path)
     with refuses(DatasetError, "dataset.task-numbering"):
         repair(root)
     assert (root / TASKS).read_bytes() == before
+
+
+def heading(root: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    main(["data", "check", str(root)])
+    return capsys.readouterr().out.splitlines()[0]
+
+
+def test_pictures_of_a_missing_video_do_not_count_as_decoded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = copy_of(VIDEO, tmp_path)
+    assert heading(root, capsys).endswith("1 camera, every picture decoded")
+    (root / MOVIE).unlink()
+    assert heading(root, capsys).endswith("1 camera, no picture decoded")
+    main(["data", "check", str(root), "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert (told["decoded"], told["images"], told["images_decoded"]) == (False, 28, 0)
+
+
+def test_broken_pictures_are_not_counted_as_decoded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage, _ = DAMAGES["video.undecodable"]
+    root = copy_of(VIDEO, tmp_path, damage)
+    assert re.search(r"1 camera, \d+ of 28 pictures decoded$", heading(root, capsys))
 
 
 MENDED = ["tasks.index", "episodes.gap", "columns.missing", "rows.scattered", "rows.null",

@@ -27,6 +27,22 @@ COMMANDS = (
     "train --policy.type=act --dataset.repo_id=x --dataset.root=ROOT --output_dir=out",
     "eval --env.type=fake --policy.type=random --record=out",
 )
+OPTIONAL = (
+    "pyarrow", "torch", "av", "gymnasium", "mujoco", "huggingface_hub", "safetensors", "PIL",
+    "wandb", "ray", "zmq", "grpc", "websockets", "tokenizers", "cv2", "pandas",
+)  # fmt: skip
+"""Packages of extras."""
+BASE_COMMANDS = (
+    "eval --env.type=fake --policy.type=expert --eval.n_episodes=1 --output_dir=a",
+    "eval --env.type=fake --policy.type=random --eval.n_episodes=1 --output_dir=b",
+    "compare a b",
+    "report a --card",
+    "audit a --episodes=1",
+    "list",
+    "info",
+    "eval --resume --output_dir=a",
+)
+"""Commands that `pip install proctor` alone can run."""
 WITHOUT_PYARROW = """
 import sys
 sys.modules["pyarrow"] = None
@@ -56,6 +72,30 @@ def test_every_command_that_needs_pyarrow_gives_one_line_with_the_pip_command(
     assert wrong == {}
     assert done.stdout.split() == ["2"] * len(COMMANDS)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_evaluation_without_datasets_needs_no_optional_package(tmp_path: Path) -> None:
+    """As after ``pip install proctor`` alone."""
+    script = f"""
+import sys
+class Hiding:
+    def __init__(self, finder):
+        self.finder = finder
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {OPTIONAL!r}:
+            return None
+        return self.finder.find_spec(name, path, target)
+sys.meta_path = [Hiding(finder) for finder in sys.meta_path]
+from proctor.cli import main
+for line in sys.stdin.read().splitlines():
+    assert main(line.split("\\t")) == 0, line
+"""
+    lines = "\n".join(line.replace(" ", "\t") for line in BASE_COMMANDS)
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        input=lines, capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 def test_one_module_imports_pyarrow() -> None:

@@ -15,10 +15,13 @@ from proctor.errors import DatasetError, strip_control_codes
 
 @dataclass
 class MeanColours:
-    """The mean colour of a camera's images that were decoded."""
+    """The mean colour of a sample of a camera's decoded images."""
 
     total: npt.NDArray[np.float64] | float = 0.0
     pictures: int = 0
+    """Number of images in the mean."""
+    decoded: int = 0
+    """Number of the episodes' images that were decoded without an error."""
 
     def add(self, picture: npt.NDArray[np.uint8]) -> None:
         """Add one image, uint8 [H, W, C]."""

@@ -65,6 +65,7 @@ def _wrong(info: Info, key: str, stored: Any, frame: int, colours: MeanColours) 
         (picture,) = decode_images(f"frame {frame}", [content], (height, width, channels))
     except DatasetError as error:
         return str(error)
+    colours.decoded += 1
     colours.add(
         picture
     )  # all images: a sample of short episodes would mostly show their first frames

@@ -116,6 +116,7 @@ class VideoCheck:
         seen = decode_all(path, self.info.fps, colours, looked_at)
         yield from self.length(key, path, rows, seen.frames)
         bad = np.array(sorted(seen.broken), np.int64)
+        colours.decoded += int(((shown < seen.frames) & ~np.isin(shown, bad)).sum())
         hurt = {
             row: inside[0] - first
             for row, (first, end) in spans.items()

@@ -39,6 +39,10 @@ class BuiltDataset:
     info: Info
     again: Mapping[str, Sequence[int]]
     """Camera -> episodes whose packets could not be copied, so that they were encoded again."""
+    replaced: bool = False
+    """Whether it took the place of another dataset."""
+    backup: Path | None = None
+    """Folder of the replaced dataset; None if there was none, or if it was removed."""
 
 
 def edit(
@@ -49,7 +53,7 @@ def edit(
     Raises:
         UsageError: as ``build`` and ``make`` do; or another process works in the dataset.
     """
-    with dataset_locked(destination):
+    with dataset_locked(destination) as where:
         source = open_source(root)
         if destination.in_place and source.info.is_v2 and make is not convert:
             raise UsageError(
@@ -57,8 +61,8 @@ def edit(
                 "(--output=DIR), or convert it first (proctor data convert)",
                 code="dataset.old-version",
             )
-        linked = destination.in_place and destination.backup is None
-        return build(replace(make(source), linked=linked), destination)
+        linked = where.in_place and where.backup is None
+        return build(replace(make(source), linked=linked), where)
 
 
 def build(edit_plan: EditPlan, destination: Destination) -> BuiltDataset:
@@ -79,7 +83,9 @@ def build(edit_plan: EditPlan, destination: Destination) -> BuiltDataset:
         if len({kept.source.root for kept in edit_plan.kept}) > 1:
             (into / CARD_FILE).write_text(merged_card(edit_plan, destination.root.name))
     again = {key: written.again for key, written in videos.items() if written.again}
-    return BuiltDataset(destination.root, info, again)
+    return BuiltDataset(
+        destination.root, info, again, replaced=destination.in_place, backup=destination.backup
+    )
 
 
 def write_dataset(edit_plan: EditPlan, into: Path) -> tuple[Info, dict[str, WrittenVideos]]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import glob
+import itertools
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from proctor.datasets.writing.staging import lock_dataset, remove_lock_files, unlock_dataset
@@ -28,8 +29,10 @@ class Destination:
     root: Path
     in_place: bool = False
     """Whether the result replaces a dataset in ``root``."""
+    keep_old: bool = False
+    """Whether the replaced dataset is kept beside ``root``."""
     backup: Path | None = None
-    """Folder that keeps the replaced dataset, overwriting what is there; None removes it."""
+    """Folder that will keep the replaced dataset; chosen once the dataset is locked."""
 
 
 def new_destination(root: Path) -> Destination:
@@ -49,7 +52,7 @@ def new_destination(root: Path) -> Destination:
 def in_place_destination(root: Path, *, keep_old: bool = False) -> Destination:
     """Return the destination that replaces the dataset in ``root``.
 
-    With ``keep_old``, the replaced dataset is kept beside it, as ROOT_old.
+    With ``keep_old``, the replaced dataset is kept beside it, under a name that is free.
 
     Raises:
         UsageError: there is no such folder, or its files are links into a shared download.
@@ -64,24 +67,35 @@ def in_place_destination(root: Path, *, keep_old: bool = False) -> Destination:
             "give --output=DIR",
             code="dataset.shared-download",
         )
-    backup = path.with_name(f"{path.name}_old") if keep_old else None
-    return Destination(path, in_place=True, backup=backup)
+    return Destination(path, in_place=True, keep_old=keep_old)
+
+
+def free_backup(root: Path, suffix: str = "_old") -> Path:
+    """Return a path beside ``root`` where nothing is: ROOT_old, ROOT_old_2, ROOT_old_3, ..."""
+    for number in itertools.count(1):
+        path = root.with_name(f"{root.name}{suffix}{'' if number == 1 else f'_{number}'}")
+        if not os.path.lexists(path):
+            return path
+    raise AssertionError("unreachable")
 
 
 @contextlib.contextmanager
-def dataset_locked(destination: Destination) -> Iterator[None]:
+def dataset_locked(destination: Destination) -> Iterator[Destination]:
     """Hold the lock of a dataset that will be replaced; take it before reading the dataset.
+
+    Yield the destination with the folder of its backup: no other edit chooses that folder now.
 
     Raises:
         UsageError: another process records into the dataset or edits it.
     """
     if not destination.in_place:
-        yield
+        yield destination
         return
     with _explaining_write_errors(destination):
         lock = lock_dataset(destination.root)
+    backup = free_backup(destination.root) if destination.keep_old else None
     try:
-        yield
+        yield replace(destination, backup=backup)
     except BaseException:
         unlock_dataset(destination.root, lock)
         raise
@@ -141,12 +155,16 @@ def _move(folder: Path, destination: Destination) -> None:
         except OSError:
             destination.root.rename(folder)  # otherwise it blocks the next attempt
             raise
-    else:
+    elif destination.backup is None:
         swap(destination.root, folder)
-        if destination.backup is not None:
-            shutil.rmtree(destination.backup, ignore_errors=True)
-            folder.rename(destination.backup)
-            remove_lock_files(destination.backup)
+    else:  # the new dataset takes the backup's name first: a kill at any moment loses no dataset
+        folder.rename(destination.backup)
+        try:
+            swap(destination.root, destination.backup)
+        except BaseException:
+            destination.backup.rename(folder)
+            raise
+        remove_lock_files(destination.backup)
 
 
 def remove_leftovers(root: Path) -> None:
@@ -167,8 +185,9 @@ def _explaining_write_errors(destination: Destination) -> Iterator[None]:
         kept = f"{destination.root} is unchanged" if destination.in_place else "nothing was created"
         where = destination.root.parent
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            hint = " (--backup=false needs less space)" if destination.keep_old else ""
             raise UsageError(
-                f"no space left in {where} for the edited dataset; {kept}", code="disk.full"
+                f"no space left in {where} for the edited dataset; {kept}{hint}", code="disk.full"
             ) from None
         reason = error.strerror or str(error)
         raise UsageError(

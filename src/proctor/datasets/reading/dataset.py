@@ -69,6 +69,13 @@ class Dataset:
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
 
+    def __repr__(self) -> str:
+        n = len(self.chosen)
+        return (
+            f"Dataset({self.name}: {n:,} episode{'s' * (n != 1)}, {len(self):,} frames, "
+            f"{self.info.fps} fps, features: {', '.join(self.info.features)})"
+        )
+
     @property
     def spans(self) -> Array:
         """Positions [from, to) of each chosen episode, int64 [n, 2]."""

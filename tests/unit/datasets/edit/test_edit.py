@@ -275,15 +275,31 @@ def test_an_edit_in_place_swaps_and_leaves_nothing_beside(source: Path) -> None:
     assert not (source / ".lock").exists()
 
 
-def test_the_old_one_is_kept_beside_where_that_is_asked_for(source: Path) -> None:
+def test_every_edit_with_a_backup_keeps_the_dataset_before_it(source: Path) -> None:
     before = golden_items()
-    for _ in range(2):  # twice: the older copy makes room
+    backups = [
         edit(
             source, in_place_destination(source, keep_old=True), lambda s: operations.delete(s, [0])
-        )
+        ).backup
+        for _ in range(2)
+    ]
     assert read_info(source).total_episodes == 1
-    assert_same_frames(items(source.with_name("source_old")), before[12:])
-    assert sorted(path.name for path in source.parent.iterdir()) == ["source", "source_old"]
+    first, second = source.with_name("source_old"), source.with_name("source_old_2")
+    assert backups == [first, second]
+    assert_same_frames(items(first), before)
+    assert_same_frames(items(second), before[12:])
+    names = sorted(path.name for path in source.parent.iterdir())
+    assert names == ["source", "source_old", "source_old_2"]
+    assert not (first / ".lock").exists()
+
+
+def test_a_backup_takes_no_name_that_is_in_use(source: Path) -> None:
+    source.with_name("source_old").symlink_to("gone")
+    source.with_name("source_old_2").write_text("my notes")
+    where = in_place_destination(source, keep_old=True)
+    built = edit(source, where, lambda s: operations.delete(s, [0]))
+    assert built.backup == source.with_name("source_old_3")
+    assert source.with_name("source_old_2").read_text() == "my notes"
 
 
 def test_files_that_stay_as_they_are_are_not_written_again(source: Path) -> None:

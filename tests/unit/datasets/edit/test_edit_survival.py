@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from proctor import datasets
-from proctor.commands.data_edit import split_into
 from proctor.datasets.edit import build as build_module
 from proctor.datasets.edit import destination, operations
 from proctor.datasets.edit.build import edit
 from proctor.datasets.edit.destination import in_place_destination, new_destination
 from proctor.datasets.edit.edit_plan import open_source
+from proctor.datasets.edit.split import split_into
 from proctor.datasets.format.info_file import read_info
 from proctor.datasets.writing.staging import lock_dataset, unlock_dataset
 from proctor.errors import UsageError
@@ -85,6 +85,34 @@ def test_a_kill_after_the_swap_leaves_the_new_one_whole(root: Path) -> None:
     assert len(list(root.parent.iterdir())) == 2  # the old one is not removed yet
     edit(root, in_place_destination(root), lambda s: operations.delete(s, [0]))
     assert read_info(root).total_episodes == 1
+    assert [path.name for path in root.parent.iterdir()] == ["demos"]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_kill_at_the_swap_of_an_edit_with_backup_loses_no_dataset(
+    root: Path, moment: str
+) -> None:
+    before = contents(root)
+    words = KILLED_IN.replace("(Path(sys.argv[1]))", "(Path(sys.argv[1]), keep_old=True)")
+    done = subprocess.run(
+        [sys.executable, "-c", words, str(root), f"{moment}:destination:swap"], check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    where = in_place_destination(root, keep_old=True)
+    edit(root, where, lambda s: operations.delete(s, [0]))
+    assert before in [contents(path) for path in root.parent.iterdir() if path != root]
+
+
+def test_a_swap_that_fails_leaves_no_backup(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    before = contents(root)
+    monkeypatch.setattr(destination, "swap", full)
+    where = in_place_destination(root, keep_old=True)
+    with refuses(UsageError, "disk.full"):
+        edit(root, where, lambda s: operations.delete(s, [0]))
+    assert contents(root) == before
     assert [path.name for path in root.parent.iterdir()] == ["demos"]
 
 
