@@ -15,6 +15,7 @@ from proctor.report.comparison import Criteria, compare_all
 from proctor.report.run import load_run
 from proctor.runs.folder import RunRecord
 from proctor.runs.journal import EpisodeRecord
+from proctor.runs.paths import RecordedPath
 from proctor.types import Outcome
 from tests.browser.test_report_page import (
     TINY_VIDEO,
@@ -217,4 +218,25 @@ def test_success_is_drawn_against_latency(tmp_path: Path, open_page: OpenPage) -
     assert len(browser.find_elements("css selector", ".latency .curve circle")) == 3
     rates = texts(browser, ".latency tbody td:nth-child(2)")
     assert rates == ["90.0%", "60.0%", "30.0%"]
+    assert sideways_overflow(browser) == 0
+
+
+def test_checkpoints_have_an_overview_and_a_curve(tmp_path: Path, open_page: OpenPage) -> None:
+    loaded = []
+    for step, won in ((1000, 1), (2000, 5), (4000, 9)):
+        path = f"/w/act/checkpoints/{step:06}/pretrained_model"
+        paths = {"policy.path": RecordedPath(path, path, "x", existed=True)}
+        rows = rows_of([WON] * won + [LOST] * (10 - won))
+        folder = tmp_path / f"step{step}"
+        loaded.append(load_run(write_run(folder, rows, replace(RECORD, paths=paths))))
+    browser = open_page(write_compare_page(loaded, compare_all(loaded, Criteria())))
+    assert texts(browser, ".overview-of-runs td:nth-child(1)") == [
+        "step1000",
+        "step2000",
+        "step4000",
+    ]
+    assert texts(browser, ".overview-of-runs td:nth-child(2)") == ["1,000", "2,000", "4,000"]
+    assert texts(browser, ".overview-of-runs td:nth-child(3)") == ["10.0%", "50.0%", "90.0%"]
+    assert texts(browser, ".steps h2") == ["Success against training step"]
+    assert len(browser.find_elements("css selector", ".steps .curve circle")) == 3
     assert sideways_overflow(browser) == 0

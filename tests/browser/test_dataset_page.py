@@ -41,7 +41,7 @@ HOSTILE = "<img src=x onerror=window.hacked=1>\" onerror=window.hacked=1 '"
 @pytest.fixture
 def served_page(browser: Any) -> Iterator[Any]:
     """The dataset of three episodes in one video, served, at its first episode."""
-    with serving(DatasetSite(read_summary(VIDEO))) as server:
+    with serving(DatasetSite(VIDEO)) as server:
         browser.get(server.url)
         until(browser, "document.querySelector('video')?.readyState >= 2")
         yield browser

@@ -125,7 +125,30 @@ def test_the_list_is_searched_sorted_and_two_of_it_compared(browser: Any, tmp_pa
     assert browser.get_log("browser") == []
 
 
-@pytest.mark.parametrize("width", [390, 760, 1200])
+def test_the_list_labels_recordings_and_breaks_names_between_words(
+    browser: Any, tmp_path: Path
+) -> None:
+    size = {"width": 1200, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    resolved = RECORD.resolved | {"record": {"keep": "success"}}
+    record = replace(RECORD, resolved=resolved, protocol={"policy": {"type": "expert"}})
+    write_run(tmp_path / "eval" / "pick_place_with_noise_and_two_cameras", eight_episodes(), record)
+    with served(tmp_path) as server:
+        browser.get(server.url)
+        assert text_of(browser, "#runs .tag") == "recording"
+        assert text_of(browser, "#runs td.far").endswith("demonstrations")
+        assert text_of(browser, "#runs td.result").endswith("of all attempts")
+        lines = browser.execute_script(
+            """const words = [...document.querySelectorAll('#runs .folder')];
+            return words.map((word) => [...word.childNodes].filter((node) => node.nodeType === 3)
+                .map((node) => { const range = document.createRange(); range.selectNode(node);
+                    return range.getClientRects().length; }))"""
+        )
+        assert {n for words in lines for n in words} == {1}, "no word is on two lines"
+        browser.get("about:blank")
+
+
+@pytest.mark.parametrize("width", [390, 760, 1010, 1200])
 def test_the_list_never_scrolls_sideways(browser: Any, tmp_path: Path, width: int) -> None:
     write_run(tmp_path / ("a_very_long_name" * 12), eight_episodes()[:3])
     size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}

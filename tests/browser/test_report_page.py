@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from proctor.report.page import write_page
-from proctor.types import Outcome
+from proctor.types import Outcome, Score
 from tests.run_folders import RECORD, eight_episodes, episode, infected, write_run
 
 pytestmark = pytest.mark.browser
@@ -253,13 +253,15 @@ def test_pointing_at_the_timeline_names_the_episode(page: Path, open_page: OpenP
     assert "Worker 0, point-0 episode" in browser.find_element("id", "pointed").text
 
 
-@pytest.mark.parametrize("width", [320, 390, 768, 905, 1200])
+@pytest.mark.parametrize("width", [320, 390, 768, 905, 1025, 1200])
 def test_the_page_never_scrolls_sideways(
     tmp_path: Path, open_page: OpenPage, *, width: int
 ) -> None:
     long = [replace(row, task="a_very_long_name" * 9, error=row.error and "y" * 900)
             for row in eight_episodes()]  # fmt: skip
-    browser = open_page(write_page(write_run(tmp_path, long)), width=width)
+    scores = [Score("max_reward", "max reward"), Score("coverage", "max coverage")]
+    folder = write_run(tmp_path, long, replace(RECORD, scores=scores))
+    browser = open_page(write_page(folder), width=width)
     click(browser, "#outcomes button", 2)
     click(browser, ".log .toggle")
     for place in range(4):

@@ -255,42 +255,50 @@
     return el("section", {}, el("h2", {}, "Videos side by side"), playback(), list, more);
   }
 
-  // ---- Success against latency ----
+  // ---- Success against latency, or against training step ----
 
   const HUES = 6; // of the page's colours, one a curve
+  const LATENCY = { key: "latency", class: "latency", title: "Success against latency", head: "Latency, steps", group: "Policy", unit: "latency, steps",
+    point: (value) => plural(value, "step"), zero: true,
+    about: "Latency: simulator steps during one inference; the policy executes its previous chunk meanwhile." };
+  const STEPS = { key: "step", class: "latency steps", title: "Success against training step", head: "Training step", group: "Training", unit: "training step",
+    point: (value) => `step ${count(value)}`, zero: false,
+    about: "Each point is a checkpoint of a training; runs of the same checkpoint with several seeds are pooled." };
 
-  /** Round steps of latency that the axis names: at most eight of them, and always the ends. */
-  function latencyTicks(most) {
-    const every = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000].find((step) => most / step <= 7) ?? 2000;
-    return Array.from({ length: Math.floor(most / every) + 1 }, (_, n) => n * every);
+  /** Round numbers that the axis names: at most eight of them. */
+  function ticks(least, most) {
+    const sizes = Array.from({ length: 12 }, (_, power) => [1, 2, 5].map((digit) => digit * 10 ** power)).flat();
+    const every = sizes.find((size) => (most - least) / size <= 7) ?? sizes[sizes.length - 1];
+    const first = Math.ceil(least / every);
+    return Array.from({ length: Math.floor(most / every) - first + 1 }, (_, n) => (first + n) * every);
   }
 
-  const pointText = (name, one) => `${name}, ${plural(one.latency, "step")}: ${percent(one.rate)} ` +
+  const pointText = (what, name, one) => `${name}, ${what.point(one[what.key])}: ${percent(one.rate)} ` +
     `${interval(one.interval)} ${one.successes}/${one.episodes}`;
 
-  function curve(one, place, most) {
+  function curve(what, one, place, across) {
     // Curves beside each other by a hair, so that their whiskers do not cover each other.
-    const across = (point) => `${(4 + (92 * point.latency) / most + 0.5 * (place % 3)).toFixed(3)}%`;
+    const x = (point) => `${(across(point[what.key]) + 0.5 * (place % 3)).toFixed(3)}%`;
     const down = (rate) => `${(100 - 100 * rate).toFixed(3)}%`;
     const drawn = one.points.filter((point) => point.rate !== null);
     return svg("g", { class: `curve hue${place % HUES}` },
-      ...drawn.slice(1).map((point, n) => svg("line", { class: "joined", x1: across(drawn[n]), x2: across(point),
+      ...drawn.slice(1).map((point, n) => svg("line", { class: "joined", x1: x(drawn[n]), x2: x(point),
         y1: down(drawn[n].rate), y2: down(point.rate) })),
-      ...drawn.map((point) => svg("line", { class: "whisker", x1: across(point), x2: across(point),
+      ...drawn.map((point) => svg("line", { class: "whisker", x1: x(point), x2: x(point),
         y1: down(point.interval[0]), y2: down(point.interval[1]) })),
-      ...drawn.map((point) => svg("circle", { cx: across(point), cy: down(point.rate), r: 4.5 },
-        svg("title", {}, pointText(one.name, point)))));
+      ...drawn.map((point) => svg("circle", { cx: x(point), cy: down(point.rate), r: 4.5 },
+        svg("title", {}, pointText(what, one.name, point)))));
   }
 
-  function latencyTable(curves) {
+  function curveTable(what, curves) {
     const rows = curves.flatMap((one) => one.points.map((point) => el("tr", {},
-      curves.length > 1 ? el("td", {}, one.name) : null, el("td", { class: "number" }, count(point.latency)),
+      curves.length > 1 ? el("td", {}, one.name) : null, el("td", { class: "number" }, count(point[what.key])),
       el("td", { class: "number percent" }, percent(point.rate)), el("td", { class: "number" }, interval(point.interval)),
       el("td", { class: "number" }, ratio([point.successes, point.episodes])))));
-    const names = [...(curves.length > 1 ? ["Policy"] : []), "Latency, steps", "Success", "95% interval", "Episodes"];
+    const names = [...(curves.length > 1 ? [what.group] : []), what.head, "Success", "95% interval", "Episodes"];
     return el("table", { class: "latencies" },
       el("thead", {}, el("tr", {}, ...names.map((name) =>
-        el("th", { scope: "col", class: name === "Policy" ? "" : "number" }, name)))), el("tbody", {}, ...rows));
+        el("th", { scope: "col", class: name === what.group ? "" : "number" }, name)))), el("tbody", {}, ...rows));
   }
 
   function leftOut(curves) {
@@ -299,23 +307,51 @@
       "are left out." : "";
   }
 
-  function latency(curves) {
+  function curvesOf(what, curves) {
     if (!curves.length) return null;
-    const most = Math.max(...curves.flatMap((one) => one.points.map((point) => point.latency)));
+    const places = curves.flatMap((one) => one.points.map((point) => point[what.key]));
+    const least = what.zero ? 0 : Math.min(...places), most = Math.max(...places);
+    const across = (value) => 4 + (92 * (value - least)) / (most - least);
     const rates = [0, 0.25, 0.5, 0.75, 1];
-    const chart = svg("svg", { class: "chart", role: "img", "aria-label": "Success against latency" },
+    const chart = svg("svg", { class: "chart", role: "img", "aria-label": what.title },
       ...rates.map((rate) => svg("line", { class: "grid", x1: 0, x2: "100%", y1: `${100 - 100 * rate}%`, y2: `${100 - 100 * rate}%` })),
-      ...curves.map((one, place) => curve(one, place, most)));
+      ...curves.map((one, place) => curve(what, one, place, across)));
     const upright = el("div", { class: "upright" }, ...[...rates].reverse().map((rate) => el("span", {}, `${100 * rate}%`)));
-    const below = svg("svg", { class: "below", "aria-hidden": "true" }, ...latencyTicks(most).map((step) =>
-      svg("text", { x: `${4 + (92 * step) / most}%`, y: "1em", "text-anchor": "middle" }, String(step))));
+    const below = svg("svg", { class: "below", "aria-hidden": "true" }, ...ticks(least, most).map((value) =>
+      svg("text", { x: `${across(value)}%`, y: "1em", "text-anchor": "middle" }, count(value))));
     const legend = curves.length < 2 ? null : el("p", { class: "legend" }, ...curves.map((one, place) =>
       el("span", { class: `curve hue${place % HUES}` }, one.name)));
-    return el("section", { class: "latency" }, el("h2", {}, "Success against latency"),
-      el("p", { class: "quiet" }, "Latency: simulator steps during one inference; the policy executes its previous chunk meanwhile. " +
-        "Dot: success rate; bar: 95% interval." + leftOut(curves)), legend,
-      el("div", { class: "plane" }, upright, chart, below, el("span", { class: "quiet unit" }, "latency, steps")),
-      latencyTable(curves));
+    return el("section", { class: what.class }, el("h2", {}, what.title),
+      el("p", { class: "quiet" }, `${what.about} Dot: success rate; bar: 95% interval.` + leftOut(curves)), legend,
+      el("div", { class: "plane" }, upright, chart, below, el("span", { class: "quiet unit" }, what.unit)),
+      curveTable(what, curves));
+  }
+
+  // ---- Overview of several runs ----
+
+  function overview(rows) {
+    if (rows === null) return null;
+    const columns = [
+      { name: "Run", key: (row) => row.name, cell: (row) => (row.report === null ? row.name : el("a", { href: row.report }, row.name)) },
+      ...(rows.some((row) => row.step !== null) ? [{ name: "Training step", class: "number", key: (row) => row.step,
+        cell: (row) => (row.step === null ? "–" : count(row.step)) }] : []),
+      { name: "Success", class: "number percent", key: (row) => row.rate, cell: (row) => percent(row.rate) },
+      { name: "95% interval", class: "number secondary", key: (row) => row.interval && row.interval[0], cell: (row) => interval(row.interval) },
+      { name: "k/n", class: "number", key: (row) => row.counts[0], cell: (row) => ratio(row.counts) },
+      { name: "Difference from the first", class: "number", key: (row) => row.change && row.change.difference,
+        cell: (row) => (row.change === null ? "–" : `${difference(row.change.difference)} ${range(row.change.interval)}`) },
+      { name: "p (Holm)", class: "number secondary", key: (row) => row.change && row.change.p_holm,
+        cell: (row) => (row.change === null ? "–" : row.change.p_holm_text) },
+    ];
+    const order = { column: null, descending: false };
+    const body = el("tbody");
+    const draw = () => body.replaceChildren(...(order.column === null ? rows
+      : sorted(rows, order.column.key, order.descending)).map((row) => el("tr", { class: row.differs ? "differs" : "" },
+      ...columns.map((column) => el("td", { class: column.class ?? "", "data-label": column.name }, column.cell(row))))));
+    draw();
+    return el("section", { class: "overview-of-runs" }, el("h2", {}, "Overview"),
+      el("p", { class: "quiet" }, "Success: of all episodes of a run. Difference: in points, of the episodes that both runs completed."),
+      el("table", { class: "rates" }, sortableHead(columns, order, draw), body));
   }
 
   // ---- The page ----
@@ -337,5 +373,6 @@
   byId("about").textContent = (page.paired ? "Compared episode by episode: the same task, seed and init state."
     : "Compared as separate samples of each task: there are no pairs.") +
     (page.corrected === null ? "" : ` In each section B is the run it names. ${page.corrected}.`);
-  byId("comparisons").append(...[latency(page.curves), ...page.comparisons.map(comparison)].filter(Boolean));
+  byId("comparisons").append(...[overview(page.overview), curvesOf(STEPS, page.steps), curvesOf(LATENCY, page.curves),
+    ...page.comparisons.map(comparison)].filter(Boolean));
 })();

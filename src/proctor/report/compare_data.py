@@ -14,6 +14,7 @@ from proctor.report.latency_curve import latency_curves
 from proctor.report.page import REPORT_FILE
 from proctor.report.pairing import paired_episodes
 from proctor.report.run import Run
+from proctor.report.step_curve import checkpoint_of, step_curves
 from proctor.runs.journal import EpisodeRecord
 from proctor.stats.rates import Interval, wilson_interval
 from proctor.types import EpisodeKey, Outcome
@@ -52,9 +53,36 @@ def compare_data(
         "level": f"{100 * (1 - criteria.alpha):g}%",
         "paired": criteria.paired,
         "corrected": correction_note(len(others)) if len(others) > 1 else None,
+        "overview": _overview(runs, comparisons, start) if len(others) > 1 else None,
+        "steps": step_curves(runs),
         "curves": latency_curves(runs),
         "comparisons": sections,
     }
+
+
+def _overview(
+    runs: Sequence[Run], comparisons: Sequence[Comparison], start: Path
+) -> list[dict[str, Any]]:
+    """Return a row for every run: its rate on all its episodes, and its difference from the first.
+
+    The difference is of the compared episodes only.
+    """
+    rows = []
+    for run, comparison in zip(runs, [None, *comparisons], strict=True):
+        added, checkpoint = run.tally, checkpoint_of(run)
+        rows.append(
+            _run(run, start)
+            | {
+                "step": None if checkpoint is None else checkpoint.step,
+                "rate": added.rate,
+                "interval": _ends(added.interval),
+                "counts": [added.successes, added.episodes],
+                "errors": added.errors,
+                "change": None if comparison is None else _change(comparison.overall),
+                "differs": comparison is not None and comparison.differs,
+            }
+        )
+    return rows
 
 
 def verdict(comparison: Comparison) -> str:

@@ -96,6 +96,21 @@ class Comparison:
     warnings: list[str]
 
     @property
+    def difference(self) -> float | None:
+        """The success rate of B minus that of A, over all tasks."""
+        return self.overall.difference
+
+    @property
+    def interval(self) -> Interval | None:
+        """The interval of the difference, with coverage 1 - alpha."""
+        return self.overall.interval
+
+    @property
+    def p_value(self) -> float | None:
+        """p-value of "A and B are equal over all tasks", Holm-corrected over the runs."""
+        return self.overall.p_holm
+
+    @property
     def differs(self) -> bool:
         """Whether B is significantly better or worse than A over all tasks."""
         p = self.overall.p_holm
@@ -105,6 +120,17 @@ class Comparison:
     def is_worse(self) -> bool:
         """Whether B is significantly worse by more than the margin."""
         return self.p_worse_holm <= self.criteria.alpha
+
+    def __str__(self) -> str:
+        if self.difference is None or self.interval is None or self.p_value is None:
+            return "B - A n/a"
+        low, high = (100 * end for end in self.interval)
+        found = f"B - A {100 * self.difference:+.1f} [{low:+.1f}, {high:+.1f}] points"
+        worse = ", worse" if self.is_worse else ""
+        return f"{found}, p={self.p_value:.3g}, n={self.overall.n_a}+{self.overall.n_b}{worse}"
+
+    def __repr__(self) -> str:
+        return f"Comparison({self}, a={str(self.a)!r}, b={str(self.b)!r})"
 
     def changed(self, sign: int) -> list[Change]:
         """Return the tasks on which B is significantly better (1) or worse (-1)."""

@@ -67,8 +67,8 @@ def comparison_lines(comparison: Comparison) -> list[str]:
     if comparison.detectable is not None:
         pairs = "pairs" if criteria.paired else "episodes each"
         lines.append(
-            f"{overall.n_a} {pairs} show a difference of {100 * comparison.detectable:.1f} points "
-            "or more with 80% power"
+            f"with {overall.n_a} {pairs}, a true difference of {100 * comparison.detectable:.1f} "
+            "points is found 80% of the time"
         )
     if overall.diverged_a or overall.diverged_b:
         lines.append(

@@ -12,7 +12,7 @@ from proctor.types import EpisodeKey, Outcome
 
 def comparison_warnings(a: Run, b: Run, *, paired: bool) -> list[str]:
     """Return warnings about damaged, unfinished or copied runs and about differing protocols."""
-    lines = [line for run in (a, b) for line in _of_one(run)]
+    lines = [line for run in (a, b) for line in run_warnings(run)]
     lines += _copies(a, b) + _overlap(a, b, paired=paired)
     return lines + changed_protocol(a.record.protocol, b.record.protocol, seeds=paired)
 
@@ -33,8 +33,9 @@ def pairing_warnings(sides: PairedSides) -> list[str]:
     return lines
 
 
-def _of_one(run: Run) -> list[str]:
-    lines = []
+def run_warnings(run: Run) -> list[str]:
+    """Return warnings about one run: damaged lines, early stop, missing episodes."""
+    lines = [f"{run.path}: {warning}" for warning in run.warnings]
     if run.damaged:
         numbers = ", ".join(map(str, run.damaged))
         lines.append(f"{run.path}: skipped unreadable lines of {JOURNAL_FILE}: {numbers}")

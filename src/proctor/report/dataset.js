@@ -1,6 +1,7 @@
 (() => {
   const { byId, el, svg, pair, fixed, count, plural, sorted, sortableHead, startTheme } = parts;
   const page = JSON.parse(byId("run").textContent);
+  const edits = datasetEdits.start(page, showMarks);
   const FIRST_ROWS = 50, HUES = 8, RATES = [0.25, 0.5, 1, 2, 4];
 
   // ---- Episodes: from columns to records ----
@@ -93,7 +94,7 @@
       const next = found === null ? frame : found.findLastIndex(([at]) => at <= frame);
       if (next === drawn || next < 0) return;
       drawn = next;
-      image.src = found === null ? `picture/${page.cameras.indexOf(camera)}/${now.episode.index}/${frame}.jpg`
+      image.src = found === null ? `picture/${page.cameras.indexOf(camera)}/${now.episode.index}/${frame}.jpg?v=${page.version}`
         : `data:image/jpeg;base64,${found[next][1]}`;
     });
     return image;
@@ -126,7 +127,7 @@
       made.push(url);
       return film(one, url, 0);
     }
-    if (media.url) return film(one, media.url, media.from_s);
+    if (media.url) return film(one, `${media.url}?v=${page.version}`, media.from_s);
     if (page.served) return figure(one, pictures(one, null));
     return figure(one, media.pictures.length ? pictures(one, media.pictures)
       : el("div", { class: "missing" }, "left out: the file would be too large"));
@@ -207,7 +208,7 @@
 
   async function numbersOf(episode) {
     if (!page.served) return page.kept[episode.index];
-    const answer = await fetch(`episode/${episode.index}`);
+    const answer = await fetch(`episode/${episode.index}?v=${page.version}`);
     if (!answer.ok) throw new Error(await answer.text());
     return answer.json();
   }
@@ -228,7 +229,8 @@
     byId("previous").disabled = episode.place === 0;
     byId("next").disabled = episode.place === episodes.length - 1;
     seek(0);
-    mark();
+    showCurrent();
+    showMarks();
     try { history.replaceState(null, "", `#${episode.index}`); } catch { /* a file in a frame */ }
   }
 
@@ -237,11 +239,27 @@
     byId("player").scrollIntoView();
   }
 
+  const step = (by) => { const next = episodes[now.episode.place + by]; if (next) open(next); };
+
+  /** Space plays, n and p go to the next and the previous episode; further keys edit. */
+  function onKey(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || !now.episode) return;
+    if (event.target.matches("input:not([type=checkbox], [type=range]), select, textarea") && event.key !== "Escape") return;
+    if (event.key === " " && !event.target.matches("button, input, summary, a")) { if (now.playing) pause(); else play(); }
+    else if (event.key === "n") step(1);
+    else if (event.key === "p") step(-1);
+    else if (!edits.onKey(event, now.episode)) return;
+    event.preventDefault();
+  }
+
   function startPlayer() {
+    document.addEventListener("keydown", onKey);
     byId("play").addEventListener("click", () => (now.playing ? pause() : play()));
     byId("frame").addEventListener("input", () => { pause(); seek(Number(byId("frame").value)); });
-    byId("previous").addEventListener("click", () => open(episodes[now.episode.place - 1]));
-    byId("next").addEventListener("click", () => open(episodes[now.episode.place + 1]));
+    byId("previous").addEventListener("click", () => step(-1));
+    byId("next").addEventListener("click", () => step(1));
+    byId("mark").hidden = !edits.allowed;
+    byId("mark").addEventListener("click", () => edits.set([now.episode], !edits.has(now.episode)));
     byId("rate").append(...RATES.map((rate) => el("option", { value: rate, ...(rate === 1 ? { selected: "" } : {}) }, `${rate}×`)));
     byId("rate").addEventListener("change", () => {
       now.rate = Number(byId("rate").value);
@@ -256,19 +274,46 @@
   // ---- All episodes ----
 
   const COLUMNS = [
-    { name: "Episode", class: "number", key: (e) => e.index, cell: (e) => String(e.index) },
+    ...(edits.allowed ? [{ class: "box", cell: box }] : []),
+    { name: "Episode", class: "index", key: (e) => e.index, cell: (e) => String(e.index) },
     { name: "Task", key: (e) => e.task, cell: (e) => el("button", { type: "button", class: "link" }, e.task || "–") },
     { name: "Frames", class: "number", descending: true, key: (e) => e.length, cell: (e) => count(e.length) },
     { name: "Seconds", class: "number secondary", descending: true, key: (e) => e.seconds, cell: (e) => fixed(e.seconds, 1) },
   ];
-  const list = { order: { column: COLUMNS[0], descending: false }, limit: FIRST_ROWS, body: el("tbody") };
+  const list = {
+    order: { column: COLUMNS.find((column) => column.name === "Episode"), descending: false },
+    limit: FIRST_ROWS, body: el("tbody"), found: [], pressed: null,
+  };
+
+  /** A box that marks its episode; with shift, all from the box pressed before to this one. */
+  function box(episode) {
+    const press = (event) => {
+      event.stopPropagation();
+      const from = event.shiftKey ? list.found.indexOf(list.pressed) : -1, to = list.found.indexOf(episode);
+      const chosen = from < 0 ? [episode] : list.found.slice(Math.min(from, to), Math.max(from, to) + 1);
+      list.pressed = episode;
+      edits.set(chosen, event.currentTarget.checked);
+    };
+    return el("input", { type: "checkbox", "aria-label": `Mark episode ${episode.index}`, onclick: press });
+  }
+
+  function showMarks() {
+    for (const one of list.body.children) {
+      const isMarked = edits.has(episodes[one.dataset.place]), tick = one.querySelector("input");
+      if (tick) tick.checked = isMarked;
+      one.classList.toggle("marked", isMarked);
+    }
+    const isMarked = now.episode !== null && edits.has(now.episode);
+    byId("mark").setAttribute("aria-pressed", String(isMarked));
+    byId("mark").textContent = isMarked ? "Marked" : "Mark";
+  }
 
   function row(episode) {
-    return el("tr", { class: "row", "data-episode": episode.index, onclick: () => choose(episode) },
+    return el("tr", { class: "row", "data-episode": episode.index, "data-place": episode.place, onclick: () => choose(episode) },
       ...COLUMNS.map((column) => el("td", { class: column.class ?? "" }, column.cell(episode))));
   }
 
-  function mark() {
+  function showCurrent() {
     for (const one of list.body.children) {
       if (Number(one.dataset.episode) === now.episode?.index) one.setAttribute("aria-current", "true");
       else one.removeAttribute("aria-current");
@@ -280,8 +325,10 @@
     const words = byId("search").value.toLowerCase().split(/\s+/).filter(Boolean);
     const found = sorted(episodes.filter((episode) => words.every((word) => episode.text.includes(word))),
       list.order.column.key, list.order.descending);
+    list.found = found;
     list.body.replaceChildren(...found.slice(0, limit).map(row));
-    mark();
+    showCurrent();
+    showMarks();
     byId("shown").textContent = `${count(found.length)} of ${count(episodes.length)}` +
       (episodes.length < page.total ? ` in this file; the dataset has ${count(page.total)}` : "");
     const more = (label, next) => el("button", { type: "button", onclick: () => redraw(next) }, label);
@@ -291,6 +338,8 @@
 
   function showEpisodes() {
     byId("search").addEventListener("input", () => redraw());
+    byId("mark-found").hidden = !edits.allowed;
+    byId("mark-found").addEventListener("click", () => edits.set(list.found, true));
     byId("episodes").append(el("table", { class: "log" },
       sortableHead(COLUMNS, list.order, () => redraw(list.limit)), list.body));
     redraw();
@@ -321,4 +370,5 @@
   showWhole();
   showEpisodes();
   startPlayer();
+  edits.begin();
 })();

@@ -32,6 +32,7 @@ def dataset_data(summary: DatasetSummary, episodes: Sequence[int] | None = None)
     return {
         "title": summary.name,
         "about": strip_control_codes(str(summary.root)),
+        "folder": strip_control_codes(summary.root.resolve().name),
         "fps": info.fps,
         "figures": _figures(summary),
         "tasks": list(known),

@@ -36,7 +36,8 @@ class PageLimits:
 
 def page_html(values: Mapping[str, Any]) -> str:
     """Return the page that shows ``values``: those of ``dataset_data``, and where media are."""
-    return document_html("dataset", values, styles=("page.css", "dataset.css"), media=True)
+    styles, scripts = ("page.css", "dataset.css"), ("dataset_edit.js",)
+    return document_html("dataset", values, styles=styles, scripts=scripts, media=True)
 
 
 def write_dataset_page(

@@ -18,7 +18,12 @@ from typing import Any
 
 
 def document_html(
-    name: str, values: Mapping[str, Any], *, styles: tuple[str, ...], media: bool = False
+    name: str,
+    values: Mapping[str, Any],
+    *,
+    styles: tuple[str, ...],
+    scripts: tuple[str, ...] = (),
+    media: bool = False,
 ) -> str:
     """Return a page: its body is ``NAME.html``, and ``NAME.js`` draws ``values`` into it.
 
@@ -26,10 +31,11 @@ def document_html(
         name: base name of the body and the script.
         values: JSON values; "title" is required.
         styles: names of the CSS files.
+        scripts: names of further scripts that ``NAME.js`` uses.
         media: the page embeds videos, or is served with images.
     """
     style = "".join(_resource(file) for file in styles)
-    script = _resource("parts.js") + _resource(f"{name}.js")
+    script = "".join(_resource(file) for file in ("parts.js", *scripts, f"{name}.js"))
     parts = {
         "policy": _security_policy(style, script, live=bool(values.get("live")), media=media),
         "title": html_text(str(values["title"])),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from proctor.fingerprint import flatten
+from proctor.report.curve_points import curve_points
 from proctor.report.run import Run
-from proctor.report.summary import tally
-from proctor.runs.journal import EpisodeRecord
 
 _LATENCY = ("eval.latency_steps", "policy.config.latency_steps")
 """Protocol fields with the latency: of the run, and of a policy that knows it."""
@@ -27,8 +26,7 @@ def protocol_latency(protocol: Mapping[str, Any]) -> int:
 def latency_curves(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Return a curve for every policy that was evaluated with several latencies, one point a run.
 
-    All points of a curve use the same episodes: those that all of its runs completed. Otherwise
-    a run of easier tasks, or an unfinished one, would look more robust to latency.
+    All points of a curve use the same episodes: those that all of its runs completed.
     """
     curves: dict[str, list[Run]] = {}
     for run in runs:
@@ -44,15 +42,9 @@ def latency_curves(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def _curve(runs: Sequence[Run]) -> dict[str, Any]:
-    completed = [{_start(row) for row in run.rows if row.outcome.counts} for run in runs]
-    shared = set.intersection(*completed)
-    points = [_point(run, shared) for run in runs]
-    left_out = sum(len(run.rows) for run in runs) - sum(point["episodes"] for point in points)
+    points, left_out = curve_points([[run] for run in runs])
+    points = [{"latency": _latency(run), **point} for run, point in zip(runs, points, strict=True)]
     return {"name": _name(runs[0]), "points": points, "left_out": left_out}
-
-
-def _start(row: EpisodeRecord) -> tuple[str, str, int, int | None]:
-    return (row.suite, row.task, row.seed, row.init_state)
 
 
 def _latency(run: Run) -> int:
@@ -63,15 +55,3 @@ def _name(run: Run) -> str:
     """Return the name that the runs of a curve share."""
     folder = run.path.resolve().name
     return _FOLDER_SUFFIX.sub("", folder) or "success"
-
-
-def _point(run: Run, shared: Container[tuple[str, str, int, int | None]]) -> dict[str, Any]:
-    rows = [row for row in run.rows if row.outcome.counts and _start(row) in shared]
-    added = tally(rows, run.monitored.overall)
-    return {
-        "latency": _latency(run),
-        "rate": added.rate,
-        "interval": None if added.interval is None else list(added.interval),
-        "successes": added.successes,
-        "episodes": added.episodes,
-    }

@@ -30,13 +30,14 @@ class NamedRun:
     """Which of its rates a stop rule monitors."""
 
 
-def runs_table(runs: Sequence[NamedRun], width: int, *, pooled: bool = False) -> RenderableType:
+def runs_table(
+    runs: Sequence[NamedRun], width: int, *, pools: Sequence[NamedRun] = ()
+) -> RenderableType:
     """Return a table with a row per run: its overall rate, and the rates of tasks or groups.
 
-    ``pooled``: the runs are seeds of one policy, and a last row pools them.
+    ``pools``: the pooled episodes of several seeds of a policy, in rows below.
     """
-    pooled_rows = sorted((row for run in runs for row in run.rows), key=lambda row: row.key)
-    parts = _parts(pooled_rows)
+    parts = _parts(sorted((row for run in runs for row in run.rows), key=lambda row: row.key))
     names = [] if parts is None else parts.names
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("run", overflow="fold")
@@ -52,10 +53,10 @@ def runs_table(runs: Sequence[NamedRun], width: int, *, pooled: bool = False) ->
 
     for run in runs:
         add(run)
-    # The pooled interval is not valid if a stop rule may have ended one of the runs.
-    if pooled and all(run.monitored == NOT_MONITORED for run in runs):
+    if pools:
         table.add_section()
-        add(NamedRun(POOLED_ROW, pooled_rows), style="bold")
+    for pool in pools:
+        add(pool, style="bold")
     return fit_table(table, width)
 
 

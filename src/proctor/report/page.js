@@ -3,6 +3,8 @@
     byId, el, svg, pair, copyable, fixed, count, percent, interval, plural, seconds, sorted, sortableHead,
     startTheme, showProgress, notice, follow, playback, download,
   } = parts;
+  const { labelField, startLabels } = labels;
+  const { plots, showFailures } = failures;
   const run = JSON.parse(document.getElementById("run").textContent);
   const OUTCOMES = ["failure", "diverged", "error", "success", "ended"];
   const KINDS = {
@@ -23,6 +25,7 @@
     episode.task = run.tasks[episode.task];
     episode.error = episode.error === null ? null : run.errors[episode.error];
     episode.place = place;
+    episode.labels ??= [];
     return episode;
   });
   const name = (episode) => `${episode.task.name} episode ${episode.index}`;
@@ -30,6 +33,7 @@
     `${run.episode_command[0]} ${episode.task.flags} ${run.episode_command[1]}${episode.index}`;
   const searched = (episode) => (episode.text ??= [
     episode.task.group, episode.task.name, episode.index, episode.seed, episode.digest, episode.error,
+    ...episode.labels,
   ].join(" ").toLowerCase());
 
   // ---- The chart of a rate: posterior, interval, point ----
@@ -80,7 +84,7 @@
     const identity = [["Checkpoint", run.checkpoint], ["Folder", run.place]].filter(([, value]) => value !== null);
     byId("about").after(el("dl", { class: "identity" },
       ...identity.flatMap(([label, value]) => [el("dt", {}, label), el("dd", {}, value)])));
-    showProgress(run, run.recorded, "episodes");
+    showProgress(run, run.recorded, run.unit);
     const notices = [];
     if (run.status === "stopped early") {
       const planned = run.planned === null ? "" : ` of ${count(run.planned)} planned`;
@@ -101,7 +105,7 @@
     // Only a served page knows that no process works on the run.
     const reason = run.interrupted !== null ? ` What stopped it: ${run.interrupted}.`
       : run.live ? " Its process ended without a word: it was killed, ran out of memory, or the machine went down." : "";
-    return `This run is not complete: ${count(run.recorded)} of ${count(run.planned)} episodes have ended.${reason} To go on:`;
+    return `This run is not complete: ${count(run.recorded)} of ${count(run.planned)} ${run.unit} are finished.${reason} To go on:`;
   }
 
   function showHeadline() {
@@ -115,7 +119,8 @@
     if (all.diverged) figures.push(["Simulation diverged, failed", count(all.diverged)]);
     figures.push(["Errors, not in the rate", count(all.errors)]);
     if (all.bounds) figures.push(["If those all failed – succeeded", all.bounds.map(percent).join(" – ")]);
-    figures.push(["Mean steps to success", fixed(all.steps, 0)], ["Mean reward", fixed(all.reward, 1)],
+    figures.push(["Mean reward", fixed(all.reward, 1)], ...run.scores.map(({ name, label }) => [`Mean ${label}`, fixed(all.scores[name] ?? null, 3)]),
+      ["Mean episode length, steps", fixed(all.length, 0)], ["Mean steps to success", fixed(all.steps, 0)],
       ["Time worked", seconds(run.time.total)]);
     byId("figures").append(...figures.map(([label, value]) => pair(label, value)));
   }
@@ -134,8 +139,11 @@
       { name: "Success", class: "number percent", key: (row) => row.rate, cell: (row) => percent(row.rate) },
       { name: "95% interval", class: "number secondary", key: (row) => row.interval && row.interval[0], cell: (row) => interval(row.interval) },
       { name: "k/n", class: "number", key: (row) => row.k, cell: ratio },
-      { name: "Steps", class: "number secondary", key: (row) => row.steps, cell: (row) => fixed(row.steps, 0) },
       { name: "Reward", class: "number secondary", key: (row) => row.reward, cell: (row) => fixed(row.reward, 1) },
+      ...run.scores.map(({ name, label }) => ({ name: label[0].toUpperCase() + label.slice(1), class: "number secondary",
+        key: (row) => row.scores[name] ?? null, cell: (row) => fixed(row.scores[name] ?? null, 3) })),
+      { name: "Episode steps", class: "number secondary", key: (row) => row.length, cell: (row) => fixed(row.length, 0) },
+      { name: "Steps to success", class: "number secondary", key: (row) => row.steps, cell: (row) => fixed(row.steps, 0) },
     ];
     for (const [name, key] of [["Diverged", "diverged"], ["Errors", "errors"]]) {
       if (run.overall[key]) columns.push({ name, class: "number secondary", descending: true, key: (row) => row[key],
@@ -174,6 +182,12 @@
       "aria-label": name(episode) });
   }
 
+  // A video with what happens in it: actions, rewards, and what a person says about it.
+  function watched(episode) {
+    const film = video(episode);
+    return [film, plots(run, episode, film), labelField(episode)];
+  }
+
   function warned(warnings) {
     const shown = warnings.slice(0, FIRST_WARNINGS).map((text) => el("p", { class: "notice" }, text));
     const left = warnings.length - shown.length;
@@ -188,7 +202,7 @@
     let next = 0;
     function add() {
       byId("film-list").append(...filmed.slice(next, next + FIRST_FILMS).map((episode) => el("figure", {},
-        video(episode), el("figcaption", {}, outcome(episode), ` ${name(episode)}`))));
+        el("figcaption", {}, outcome(episode), ` ${name(episode)}`), ...watched(episode))));
       next += FIRST_FILMS;
       byId("film-more").replaceChildren(...(next < filmed.length
         ? [el("button", { type: "button", onclick: add }, `Show more of ${count(filmed.length)}`)] : []));
@@ -211,7 +225,7 @@
     { name: "Worker", class: "number secondary", key: (e) => e.worker, cell: (e) => String(e.worker) },
     { name: "Attempts", class: "number secondary", descending: true, key: (e) => e.attempts, cell: (e) => String(e.attempts) },
   ];
-  const view = { order: { column: EPISODE_COLUMNS[0], descending: false }, outcome: null, filmed: false, limit: FIRST_ROWS };
+  const view = { order: { column: EPISODE_COLUMNS[0], descending: false }, outcome: null, filmed: false, only: null, limit: FIRST_ROWS };
   const open = new Set();
   const body = el("tbody");
 
@@ -228,7 +242,7 @@
     }
     if (episode.digest !== null) facts.push(["Digest", el("code", {}, episode.digest)]);
     return el("td", { colspan: EPISODE_COLUMNS.length },
-      episode.video === null ? null : video(episode),
+      ...(episode.video === null ? [labelField(episode)] : watched(episode)),
       el("dl", {}, ...facts.map(([label, value]) => pair(label, value))),
       episode.error === null ? null : el("pre", { class: "text" }, episode.error),
       copyable(singleCommand(episode)));
@@ -255,6 +269,7 @@
     const words = byId("search").value.toLowerCase().split(/\s+/).filter(Boolean);
     return episodes.filter((episode) =>
       (view.outcome === null || episode.outcome === view.outcome) && (!view.filmed || episode.video !== null) &&
+      (view.only === null || view.only.has(episode)) &&
       (!words.length || words.every((word) => searched(episode).includes(word))));
   }
 
@@ -285,12 +300,30 @@
     byId("all").scrollIntoView();
   }
 
+  function searchFor(text) {
+    byId("search").value = text;
+    redraw();
+  }
+
   function chooseOutcome(chosen) {
     view.outcome = chosen;
     for (const button of byId("outcomes").children) {
       button.setAttribute("aria-pressed", String(button.dataset.kind === String(chosen)));
     }
     redraw();
+  }
+
+  // Show chosen episodes only; null shows all again. One episode is opened.
+  function chooseOnly(chosen, label) {
+    view.only = chosen && new Set(chosen);
+    byId("only").hidden = chosen === null;
+    byId("only").textContent = `${label} ✕`;
+    if (chosen === null) return redraw();
+    byId("search").value = "";
+    if (chosen.length === 1) open.add(chosen[0]);
+    chooseFilmed(false);
+    chooseOutcome(null);
+    byId("all").scrollIntoView();
   }
 
   function chooseFilmed(only) {
@@ -307,6 +340,7 @@
     worker: (e) => e.worker, attempts: (e) => e.attempts, renders: (e) => e.renders, clipped_steps: (e) => e.clipped,
     open_s: (e) => e.open, sim_s: (e) => e.simulate, render_s: (e) => e.render, wait_s: (e) => e.wait,
     digest: (e) => e.digest, error: (e) => e.error, video: (e) => e.video,
+    labels: (e) => e.labels.join("; "),
   };
   function saveCsv() {
     const names = Object.keys(CSV);
@@ -324,6 +358,7 @@
     byId("filmed").hidden = !filmed;
     byId("filmed").textContent = `With video ${count(filmed)}`;
     byId("filmed").addEventListener("click", () => chooseFilmed(!view.filmed));
+    byId("only").addEventListener("click", () => chooseOnly(null, ""));
     byId("csv").hidden = !episodes.length;
     byId("csv").addEventListener("click", saveCsv);
     byId("search").addEventListener("input", () => redraw());
@@ -449,7 +484,9 @@
   startTheme();
   showHead();
   showHeadline();
+  startLabels(run, episodes, { searchFor, changed: (episode) => { episode.text = undefined; } });
   showResults();
+  showFailures(run, episodes, { name, kinds: OUTCOMES, choose: chooseOnly });
   showFilms();
   showEpisodes();
   showTime();

@@ -34,4 +34,5 @@ def write_page(folder: Path, output: Path | None = None) -> Path:
 
 def page_html(run: Mapping[str, Any]) -> str:
     """Return the page that shows ``run``, the values of ``page_data``."""
-    return document_html("page", run, styles=("page.css",))
+    styles, scripts = ("page.css", "failures.css"), ("labels.js", "failures.js")
+    return document_html("page", run, styles=styles, scripts=scripts)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from proctor.report.failure_data import failure_data
 from proctor.report.formatting import rounded, settings_rows, utc_date
 from proctor.report.reproduce import (
     episode_command_prefix,
@@ -15,14 +16,11 @@ from proctor.report.reproduce import (
     task_flags,
 )
 from proctor.report.run import Run
+from proctor.report.run_warnings import run_warnings
 from proctor.report.status import seconds_left, status_of
-from proctor.report.stopped import (
-    interval_kind,
-    round_warnings,
-)
+from proctor.report.stopped import interval_kind
 from proctor.report.summary import by_group, by_task, tally
 from proctor.report.timeline import Timeline, make_timeline, throughput_limit, time_spent
-from proctor.report.worlds import world_warnings
 from proctor.runs.folder import RunRecord
 from proctor.runs.journal import EpisodeRecord
 from proctor.runs.latency import latency_summary
@@ -44,14 +42,15 @@ _DISPLAY_ORDER = {
 
 def page_data(run: Run, *, running: bool = False) -> dict[str, Any]:
     """Return the values of the page; ``running``: a process is working on the run."""
-    record, done, planned = run.record, len(run.rows), run.record.planned_episodes
+    record, done, planned = run.record, run.n_done, run.record.planned_episodes
     timeline = make_timeline(run.rows, record.sessions)
     tasks, groups, how = _tasks(run), by_group(run.rows), run.monitored
     status = status_of(done, planned, running=running, stopped=run.stopped is not None)
     return {
         "title": title(record),
         "status": status.value,
-        "left_s": rounded(seconds_left(run.rows, planned, record.sessions), 1),
+        "left_s": rounded(seconds_left(run.rows, _expected_episodes(run), record.sessions), 1),
+        "begun": bool(run.rows),
         "checkpoint": _policy_path(record),
         "place": str(run.path.absolute()),
         "resume": resume_command(run.path.absolute(), record.resolved),
@@ -59,11 +58,13 @@ def page_data(run: Run, *, running: bool = False) -> dict[str, Any]:
         "sessions": len(record.sessions),
         "planned": planned,
         "recorded": done,
+        "unit": run.unit,
         "damaged": run.damaged,
         "stopped": run.stopped,
         "interrupted": run.interrupted,
         "interval": interval_kind(record.resolved),
-        "warnings": world_warnings(run.rows) + round_warnings(run.rows, record.resolved),
+        "warnings": run_warnings(run.rows, record),
+        "scores": [asdict(score) for score in record.scores],
         "overall": _tally(run.rows, how.overall) | _bounds(run.rows),
         "groups": [
             {"name": suite, **_tally(rows, how.group)}
@@ -72,13 +73,14 @@ def page_data(run: Run, *, running: bool = False) -> dict[str, Any]:
         ],
         "tasks": [_task(task, how.task) for task in tasks],
         "episodes": _episodes(run, timeline, [task.key for task in tasks]),
+        "failures": failure_data(run, [task.key for task in tasks]),
         "errors": _errors(run.rows),
         "film_warnings": run.video_warnings,
         "time": _time(run.rows, timeline, run.session_totals),
         "fingerprint": record.fingerprint,
-        "command": run_command(record.given, record.resolved),
+        "command": run_command(record.pinned_given, record.resolved),
         "episode_command": [
-            episode_command_prefix(record.given, record.resolved),
+            episode_command_prefix(record.pinned_given, record.resolved),
             episode_flag(0).removesuffix("0"),
         ],
         "facts": {
@@ -88,6 +90,15 @@ def page_data(run: Run, *, running: bool = False) -> dict[str, Any]:
             "Machine": settings_rows(record.machine),
         },
     }
+
+
+def _expected_episodes(run: Run) -> int | None:
+    """Return how many episodes the run will have; a recording runs more than it keeps."""
+    planned = run.record.planned_episodes
+    if not run.record.is_recording or planned is None:
+        return planned
+    attempts = len(run.rows)
+    return attempts + round((planned - run.n_done) * attempts / run.n_done) if run.n_done else None
 
 
 def title(record: RunRecord) -> str:
@@ -153,6 +164,8 @@ def _tally(rows: Sequence[EpisodeRecord], anytime: AnytimeInterval | None) -> di
         "rate": rounded(added.rate, 6),
         "interval": None if interval is None else [rounded(end, 6) for end in interval],
         "steps": rounded(added.mean_steps_to_success, 1),
+        "length": rounded(added.mean_steps, 1),
+        "scores": {name: rounded(value, 4) for name, value in added.scores.items()},
         "reward": rounded(added.avg_sum_reward, 3),
     }
 
@@ -188,6 +201,7 @@ def _episodes(run: Run, timeline: Timeline, tasks: list[tuple[str, int]]) -> dic
         "digest": lambda row: row.digest,
         "error": lambda row: None if row.error is None else texts[_shortened(row.error)],
         "video": lambda row: row.video if row.key in run.video_keys else None,
+        "labels": lambda row: run.labels.get(row.key),
     }
     episodes = {name: [value(row) for row in run.rows] for name, value in columns.items()}
     episodes["start"] = [rounded(span.start_s, 3) for span in timeline.spans]

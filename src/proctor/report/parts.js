@@ -94,7 +94,7 @@ const parts = (() => {
     showWayBack(run);
     byId("title").append(" ", badge(run.status));
     if (run.planned === null || (run.status !== "running" && run.status !== "incomplete")) return;
-    const left = run.status !== "running" ? null : run.left_s === null ? "starting"
+    const left = run.status !== "running" ? null : run.left_s === null ? (run.begun ? null : "starting")
       : done < run.planned ? `about ${run.left_s < 100 ? `${Math.ceil(run.left_s)} s` : seconds(run.left_s)} left` : "finishing";
     const share = run.planned ? Math.floor((100 * done) / run.planned) : 0;
     byId("notices").append(el("div", { class: "going" },
@@ -104,6 +104,10 @@ const parts = (() => {
 
   const notice = (text, command = null) =>
     el("div", { class: "notice" }, text, command === null ? null : copyable(command));
+
+  // A person types or watches: an update would take the text or the video away.
+  const isBusy = () => document.activeElement?.matches("input.label") ||
+    [...document.querySelectorAll("video")].some((video) => !video.paused && !video.ended);
 
   // A served page polls for updates; `keep` is called before it reloads.
   function follow(run, keep) {
@@ -121,6 +125,7 @@ const parts = (() => {
         }
         return;
       }
+      if (isBusy()) return;
       keep();
       location.reload();  // the browser keeps the scroll position
     }, 1000 * run.look_every_s);
@@ -152,6 +157,12 @@ const parts = (() => {
 
   // ---- A table as a file ----
 
+  function save(name, text, type) {
+    const link = el("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name });
+    link.click();
+    URL.revokeObjectURL(link.href);
+  }
+
   function download(name, rows) {
     const cell = (value) => {
       // Text that a spreadsheet would take for a formula gets a leading quote, as in `proctor report --csv`.
@@ -160,9 +171,33 @@ const parts = (() => {
       return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
     };
     const text = rows.map((row) => `${row.map(cell).join(",")}\n`).join("");
-    const link = el("a", { href: URL.createObjectURL(new Blob([text], { type: "text/csv" })), download: name });
-    link.click();
-    URL.revokeObjectURL(link.href);
+    save(name, text, "text/csv");
+  }
+
+  // ---- Edits: the printed address of a local server has a token, which the browser keeps ----
+
+  const TOKEN = "proctor-edit-token";
+  const isLocal = () => ["127.0.0.1", "localhost", "[::1]"].includes(location.hostname);
+  let editToken = null;
+  if (isLocal()) {
+    const query = new URLSearchParams(location.search);
+    const given = query.get("token");
+    try {
+      if (given) localStorage.setItem(TOKEN, given);
+      editToken = localStorage.getItem(TOKEN);
+    } catch { editToken = given; }
+    if (given) {
+      query.delete("token");
+      history.replaceState(null, "", location.pathname + (query.size ? `?${query}` : "") + location.hash);
+    }
+  }
+  const canEdit = () => editToken !== null;
+
+  async function sendEdit(path, values) {
+    const answer = await fetch(path, { method: "POST", body: JSON.stringify(values),
+      headers: { "Content-Type": "application/json", "X-Proctor-Token": editToken } });
+    if (!answer.ok) throw new Error(await answer.text());
+    return answer;
   }
 
   // ---- Theme ----
@@ -188,5 +223,6 @@ const parts = (() => {
   return {
     byId, el, svg, pair, copyable, fixed, count, percent, interval, plural, seconds, sorted, sortableHead,
     startTheme, badge, showWayBack, showProgress, notice, follow, playback, download,
+    save, canEdit, sendEdit,
   };
 })();

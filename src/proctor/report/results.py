@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from proctor.errors import UsageError, strip_control_codes
-from proctor.report.summary import Tally, by_group, by_task, tally
+from proctor.errors import strip_control_codes
+from proctor.report.summary import (
+    Tally,
+    by_group,
+    by_task,
+    number_cells,
+    number_heads,
+    tally,
+)
 from proctor.runs.journal import EpisodeRecord, videos_in
+from proctor.runs.labels import read_labels
 from proctor.stats.anytime import NOT_MONITORED, MonitoredRates
 from proctor.stats.rates import Interval
+from proctor.system.optional import LOAD_ERRORS, import_failure
+from proctor.types import Score
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\n")
 """First characters of a cell that spreadsheets take for a formula; they skip white space."""
-_COLUMNS = [field.name for field in fields(EpisodeRecord) if field.name != "format"]
+_COLUMNS = [field.name for field in fields(EpisodeRecord) if field.name not in ("format", "scores")]
+_ADDED_COLUMNS = ("video", "labels")
+"""The path of the video in the run folder, and the labels that a person gave."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +67,10 @@ class Results:
     """Why a stop rule ended the run early."""
     monitored: MonitoredRates = NOT_MONITORED
     """Which rates a stop rule monitors."""
+    scores: tuple[Score, ...] = ()
+    """The benchmark's scores, which tables show beside success rate and reward."""
+    warnings: tuple[str, ...] = ()
+    """Warnings of policy and benchmark about what the results mean."""
 
     @property
     def episodes(self) -> list[EpisodeRecord]:
@@ -84,34 +102,45 @@ class Results:
         return len(self.rows) == self.planned
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the episodes as plain values: the journal's columns and the path of the video.
+        """Return the episodes as plain values: the journal's columns, the video and the labels.
 
         Values that were not measured are None.
         """
-        videos = videos_in(self.path)
+        videos, labels = videos_in(self.path), read_labels(self.path)
         return [
-            _record(row) | {"video": row.video if row.video in videos else None}
+            _record(row, self._score_names)
+            | {
+                "video": row.video if row.video in videos else None,
+                "labels": "; ".join(labels[row.key]) if row.key in labels else None,
+            }
             for row in self.rows
         ]
+
+    @property
+    def _score_names(self) -> list[str]:
+        return sorted({name for row in self.rows for name in row.scores or ()})
+
+    @property
+    def _columns(self) -> list[str]:
+        """The columns of ``records``: a score has one if an episode has it."""
+        return [*_COLUMNS, *(f"max_{name}" for name in self._score_names), *_ADDED_COLUMNS]
 
     def to_pandas(self) -> Any:
         """Return the episodes as a pandas data frame, one row each.
 
         Raises:
-            UsageError: pandas is not installed.
+            MissingExtra: pandas is not installed.
         """
         try:
             import pandas
-        except ModuleNotFoundError:
-            raise UsageError(
-                "pandas is not installed; run: pip install pandas", code="extra.missing"
-            ) from None
-        return pandas.DataFrame(self.records(), columns=[*_COLUMNS, "video"])
+        except LOAD_ERRORS as error:
+            raise import_failure(error, "pandas", "pandas") from None
+        return pandas.DataFrame(self.records(), columns=self._columns)
 
     def to_csv(self) -> str:
         """Return the episodes as CSV, one line each; values that were not measured are empty."""
         text = io.StringIO()
-        writer = csv.DictWriter(text, [*_COLUMNS, "video"], lineterminator="\n")
+        writer = csv.DictWriter(text, self._columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(
             {name: _csv_cell(value) for name, value in record.items()} for record in self.records()
@@ -121,22 +150,29 @@ class Results:
     def to_markdown(self) -> str:
         """Return the results as a Markdown table: tasks, then groups, then all episodes."""
         tasks, groups = self.per_task, self.per_group
-        lines = [_line("group", "task", "success [95% interval]", "reward", "steps")]
-        lines.append(_line("---", "---", "---", "--:", "--:"))
-        lines += [_tally_line(one.suite, one.task, one.tally) for one in tasks]
+        heads = number_heads(self.scores)
+        lines = [_line("group", "task", "success [95% interval]", *heads)]
+        lines.append(_line("---", "---", "---", *("--:" for _ in heads)))
+        add = partial(_tally_line, self.scores)
+        lines += [add(one.suite, one.task, one.tally) for one in tasks]
         if 1 < len(groups) < len(tasks):
-            lines += [_tally_line(suite, "all", added) for suite, added in groups.items()]
+            lines += [add(suite, "all", added) for suite, added in groups.items()]
         if len(tasks) != 1:
-            lines.append(_tally_line("all", "all", self.tally))
+            lines.append(add("all", "all", self.tally))
         missing = self.planned - len(self.rows)
         if missing > 0 and self.stopped is None:
             lines += ["", f"{missing} of {self.planned} planned episodes are missing."]
         if self.stopped is not None:
             lines += ["", strip_control_codes(f"Stopped: {self.stopped}.")]
+        lines += [line for text in self.warnings for line in ("", f"Warning: {_plain(text)}.")]
         return "\n".join(lines) + "\n"
 
     def __str__(self) -> str:
         return str(self.tally)
+
+    def __repr__(self) -> str:
+        ended = "" if self.complete else f", {len(self.rows)} of {self.planned} episodes"
+        return f"{type(self).__name__}({self}{ended}, path={str(self.path)!r})"
 
 
 def _csv_cell(value: Any) -> Any:
@@ -150,18 +186,17 @@ def _csv_cell(value: Any) -> Any:
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
-def _record(row: EpisodeRecord) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in _COLUMNS} | {"outcome": row.outcome.value}
+def _record(row: EpisodeRecord, scores: Sequence[str]) -> dict[str, Any]:
+    plain = {name: getattr(row, name) for name in _COLUMNS} | {"outcome": row.outcome.value}
+    return plain | {f"max_{name}": (row.scores or {}).get(name) for name in scores}
 
 
-def _tally_line(group: str, task: str, added: Tally) -> str:
-    return _line(
-        group,
-        task,
-        added.brief,
-        "n/a" if added.avg_sum_reward is None else f"{added.avg_sum_reward:.1f}",
-        "n/a" if added.mean_steps_to_success is None else f"{added.mean_steps_to_success:.0f}",
-    )
+def _tally_line(scores: Sequence[Score], group: str, task: str, added: Tally) -> str:
+    return _line(group, task, added.brief, *number_cells(added, scores))
+
+
+def _plain(text: str) -> str:
+    return strip_control_codes(text).replace("<", "&lt;")
 
 
 def _line(*cells: str) -> str:

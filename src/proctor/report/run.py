@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,19 +13,20 @@ from proctor.report.results import Results
 from proctor.report.stopped import interruption_reason, stop_reason
 from proctor.runs.folder import RunFolder, RunRecord
 from proctor.runs.journal import read_journal, videos_in
+from proctor.runs.labels import read_labels
 from proctor.runs.records import RunProgress
 from proctor.runs.sessions import read_session_totals
 from proctor.runs.videos import read_video_warnings
 from proctor.stats.anytime import monitored_rates
 from proctor.system.locks import is_locked
-from proctor.types import EpisodeKey
+from proctor.types import EpisodeKey, Outcome
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run(Results):
     """A run folder, finished or not: the record, the episodes, and details read on first use."""
 
-    record: RunRecord = field(kw_only=True, repr=False)
+    record: RunRecord = field(kw_only=True)
     """The content of ``run.json``: settings, protocol, versions, machine."""
     damaged: list[int] = field(default_factory=list, kw_only=True)
     """Numbers of the journal lines that cannot be decoded."""
@@ -40,6 +42,27 @@ class Run(Results):
     def fingerprint(self) -> str:
         """The hash of everything that defines the episodes."""
         return self.record.fingerprint
+
+    @property
+    def unit(self) -> str:
+        """What the run counts: demonstrations, or episodes."""
+        return "demonstrations" if self.record.is_recording else "episodes"
+
+    @cached_property
+    def n_done(self) -> int:
+        """Finished episodes; of a recording, the demonstrations that it wants and has."""
+        record = self.record
+        if not record.is_recording:
+            return len(self.rows)
+        keeps_all = record.resolved["record"].get("keep") == "all"
+        kept = Counter(
+            row.key[:2]
+            for row in self.rows
+            if row.outcome is Outcome.SUCCESS or (keeps_all and row.outcome.is_complete)
+        )
+        if record.tasks is None:
+            return kept.total()
+        return sum(min(kept[task.suite, task.task_id], task.episodes) for task in record.tasks)
 
     @cached_property
     def interrupted(self) -> str | None:
@@ -60,6 +83,15 @@ class Run(Results):
             RunFolderError: the file of warnings is damaged.
         """
         return list(read_video_warnings(self.path).values())
+
+    @cached_property
+    def labels(self) -> dict[EpisodeKey, list[str]]:
+        """The labels that a person gave to episodes on the page.
+
+        Raises:
+            RunFolderError: the file of labels cannot be read.
+        """
+        return read_labels(self.path)
 
     @cached_property
     def session_totals(self) -> RunProgress:
@@ -89,7 +121,10 @@ class Run(Results):
 
 
 def load_run(folder: str | Path) -> Run:
-    """Read a run folder.
+    """Read a run folder, of a finished, interrupted or active run.
+
+    Args:
+        folder: the run folder (``--output_dir`` of the run).
 
     Raises:
         UsageError: it is not a run folder.
@@ -108,6 +143,8 @@ def load_run(folder: str | Path) -> Run:
         rows=sorted(journal.rows, key=lambda row: row.key),
         stopped=stop_reason(path, record.resolved),
         monitored=monitored_rates(record.resolved),
+        scores=tuple(record.scores),
+        warnings=tuple(record.warnings),
         record=record,
         damaged=journal.damaged,
         running=running,

@@ -17,6 +17,7 @@ from proctor.report.training_data import TrainingContent, read_training_folder, 
 from proctor.runs.discovery import find_runs
 from proctor.runs.folder import EVAL_INFO_FILE, RUN_FILE
 from proctor.runs.journal import JOURNAL_FILE, VIDEO_FOLDER
+from proctor.runs.labels import LABELS_FILE
 from proctor.runs.training import EVALUATIONS, LOG_FILE, RECORD_FILE
 from proctor.system.locks import is_locked
 
@@ -26,6 +27,7 @@ FILES = {
     EVAL_INFO_FILE: "application/json",
     JOURNAL_FILE: "text/plain",
     "workers.log": "text/plain",
+    LABELS_FILE: "text/plain",
     RECORD_FILE: "application/json",
     LOG_FILE: "text/plain",
 }
@@ -59,19 +61,20 @@ def _rows(root: Path, folder: Path) -> Iterator[dict[str, Any]]:
 def _run(root: Path, folder: Path) -> dict[str, Any]:
     check_inside(folder, root)
     run = load_run(folder)
-    record, added, done = run.record, run.tally, len(run.rows)
+    record, added = run.record, run.tally
+    done = run.n_done
     status = status_of(
         done, record.planned_episodes, running=run.running, stopped=run.stopped is not None
     )
     return {
-        "kind": "run",
+        "kind": "recording" if record.is_recording else "run",
         "what": title(record),
         "rate": rounded(added.rate, 6),
         "result": str(added),
         **_started(record.sessions),
         "done": done,
         "planned": record.planned_episodes,
-        "unit": "episodes",
+        "unit": run.unit,
         "status": status.value,
     }
 

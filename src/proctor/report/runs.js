@@ -10,7 +10,7 @@
     .filter(Boolean).join(" ").toLowerCase());
 
   function tick(run) {
-    if (run.error !== null || run.kind !== "run") return null;
+    if (run.error !== null || run.kind === "training") return null;
     const box = el("input", { type: "checkbox", "aria-label": `Compare ${run.place}` });
     box.checked = chosen.includes(run);
     box.addEventListener("change", () => {
@@ -29,12 +29,18 @@
   const files = (run) => el("details", { class: "files" }, el("summary", {}, "files"),
     ...run.files.flatMap((name) => [el("a", { href: `${run.href}${name}` }, name), " "]));
 
+  // A path breaks between its folders; a folder's name breaks after "_", where it is too long for a line.
+  const breakable = (place) => place.split(/(?<=[/])/).map((folder) =>
+    el("span", { class: "folder" }, ...folder.split(/(?<=_)/).flatMap((word) => [word, el("wbr")]).slice(0, -1)));
+
   const COLUMNS = [
     { name: "", class: "tick", cell: tick },
-    { name: "Run", class: "name", key: (run) => run.place, cell: (run) => el("div", {}, el("a", { href: run.href }, run.place), files(run)) },
+    { name: "Run", class: "name", key: (run) => run.place, cell: (run) => el("div", {}, el("a", { href: run.href }, ...breakable(run.place)), files(run)) },
     { name: "What", key: (run) => run.what, cell: (run) => el("div", {},
-      run.kind === "training" ? el("span", { class: "tag" }, "training") : null, run.what) },
-    { name: "Success", class: "result", descending: true, key: (run) => run.rate, cell: (run) => run.result },
+      run.kind === "run" ? null : el("span", { class: "tag" }, run.kind), run.what) },
+    { name: "Success", class: "result", descending: true, key: (run) => run.rate, cell: (run) => el("div", {},
+      run.result.replace(/\[.*\]/, (ends) => ends.replaceAll(" ", "\u00a0")),
+      run.kind === "recording" ? el("span", { class: "quiet" }, " of all attempts") : null) },
     { name: "Done", class: "far", descending: true, key: (run) => run.done, cell: (run) => el("div", {}, far(run), progress(run)) },
     { name: "Status", class: "status", key: (run) => STATUSES.indexOf(run.status), cell: (run) => badge(run.status) },
     { name: "Started", class: "date", descending: true, key: (run) => run.started, cell: (run) => run.date ?? "n/a" },
@@ -46,7 +52,7 @@
     if (run.error === null) {
       return el("tr", {}, ...COLUMNS.map((column) => el("td", { class: column.class ?? "" }, column.cell(run) ?? "")));
     }
-    return el("tr", {}, el("td", {}), el("td", {}, run.place), el("td", { class: "damaged error", colspan: COLUMNS.length - 2 }, run.error));
+    return el("tr", {}, el("td", {}), el("td", { class: "name" }, ...breakable(run.place)), el("td", { class: "damaged error", colspan: COLUMNS.length - 2 }, run.error));
   }
 
   function draw() {
@@ -75,7 +81,7 @@
 
   startTheme();
   byId("title").textContent = page.title;
-  byId("hint").hidden = page.runs.filter((run) => run.kind === "run").length < 2;
+  byId("hint").hidden = page.runs.filter((run) => run.kind !== "training").length < 2;
   if (!page.runs.length) byId("all").replaceChildren(el("p", {}, "No runs here yet."));
   else {
     const kinds = STATUSES.filter((status) => page.runs.some((run) => run.status === status));

@@ -1,8 +1,9 @@
 """HTTP server for pages: of a running evaluation, of a folder of runs, or of a dataset.
 
 It serves only the answers of a site, and by default only to this machine. Bound to another address,
-every request needs a token. Clients that send no request, or send it slowly, are disconnected after
-a timeout, or at once when other clients need the connection.
+every request needs a token. Edits (POST) are accepted on loopback addresses only, and need a token
+that is in the printed URL and in no page. Clients that send no request, or send it slowly, are
+disconnected after a timeout, or at once when other clients need the connection.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from proctor.errors import ProctorError, UsageError
 from proctor.report.served_pages import RunSite
-from proctor.report.site import Site, Video
+from proctor.report.site import EditableSite, Page, Site, Video
 from proctor.system.loopback import LOOPBACK, REFUSAL, is_own_request
 
 _COOKIE = "proctor_token"
@@ -36,6 +37,9 @@ _PART = 256 * 1024
 _TIMEOUT_S = 10.0
 """Seconds to receive a whole request, and to send each part of a response."""
 _MAX_CLIENTS, _MAX_FIELDS = 64, 64
+_MAX_BODY = 2**20
+"""Bytes of an edit."""
+_EDIT_HEADER = "X-Proctor-Token"
 _NEVER = math.inf
 
 
@@ -53,6 +57,9 @@ class PageServer(ThreadingHTTPServer):
         """
         self.site = site
         self.token = None if host in LOOPBACK else secrets.token_urlsafe(16)
+        editable = isinstance(site, EditableSite) and host in LOOPBACK
+        self.edit_token = secrets.token_urlsafe(16) if editable else None
+        """Required for edits; None: the server accepts none."""
         # A client needs two file descriptors, for its connection and a file; runs are read too.
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.max_clients = max(1, min(_MAX_CLIENTS, limit // 4))
@@ -69,9 +76,14 @@ class PageServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """The URL to open in a browser, with the token."""
+        """The URL of the pages, with the token that reading needs, if any."""
         host, port = str(self.server_address[0]), self.server_address[1]
         return f"http://{host}:{port}/" + (f"?token={self.token}" if self.token else "")
+
+    @property
+    def edit_url(self) -> str:
+        """The URL to open in a browser: with the token for edits, or for reading."""
+        return self.url + (f"?token={self.edit_token}" if self.edit_token else "")
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Accept a new client; at the limit, disconnect the one that has waited longest."""
@@ -121,7 +133,7 @@ class RunServer(PageServer):
 
     def __init__(self, root: Path, host: str, port: int) -> None:
         """Bind to ``host`` and ``port``; raises as ``PageServer``."""
-        super().__init__(RunSite(root.resolve()), host, port)
+        super().__init__(RunSite(root.resolve(), editable=host in LOOPBACK), host, port)
 
 
 class _BadAddress(Exception):
@@ -153,6 +165,62 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True  # the browser disconnected
         except OSError:  # the run was removed meanwhile
             self._send(HTTPStatus.NOT_FOUND, "there is nothing here any more", "text/plain")
+
+    def do_POST(self) -> None:
+        """Make an edit: on a loopback address, with the token, from a page of this server."""
+        try:
+            body = self._edit_body()
+            self.server.set_waiting_since(self.connection, _NEVER)
+            if body is not None:
+                path, target = self._target()
+                site = self.server.site
+                assert isinstance(site, EditableSite)
+                self._send_edited(site.post(path, target, body))
+        except ProctorError as error:
+            self._send(HTTPStatus.BAD_REQUEST, str(error), "text/plain")
+        except _BadAddress:
+            self._send(HTTPStatus.BAD_REQUEST, "malformed URL", "text/plain")
+        except (ConnectionError, TimeoutError):
+            self.close_connection = True  # the browser disconnected
+
+    def _edit_body(self) -> bytes | None:
+        """Return the body of a permitted edit; None: the request is refused and answered."""
+        self.close_connection = True  # unless the body is read, the connection cannot be used again
+        refusal = self._edit_refusal()
+        if refusal is not None:
+            self._send(*refusal, "text/plain")
+            return None
+        length = int(self.headers["Content-Length"])
+        body = self.rfile.read(length)
+        if len(body) < length:
+            raise ConnectionError
+        self.close_connection = False
+        return body
+
+    def _edit_refusal(self) -> tuple[HTTPStatus, str] | None:
+        """Return the status and the reason why an edit is refused; None: it is permitted."""
+        hosts, origins = (self.headers.get_all(name, []) for name in ("Host", "Origin"))
+        offered = self.headers.get(_EDIT_HEADER, "").encode("utf-8", "surrogatepass")
+        length = self.headers.get("Content-Length", "")
+        if self.server.edit_token is None:
+            return HTTPStatus.FORBIDDEN, "this server accepts no edits"
+        if not is_own_request(hosts, origins):
+            return HTTPStatus.FORBIDDEN, REFUSAL
+        if not secrets.compare_digest(offered, self.server.edit_token.encode()):
+            return HTTPStatus.FORBIDDEN, "open the address with ?token= that the command printed"
+        if self.headers.get_content_type() != "application/json":
+            return HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "an edit is JSON"
+        if re.fullmatch("[0-9]{1,9}", length) is None:
+            return HTTPStatus.LENGTH_REQUIRED, "an edit has a length"
+        if int(length) > _MAX_BODY:
+            return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"an edit has at most {_MAX_BODY} bytes"
+        return None
+
+    def _send_edited(self, page: Page | None) -> None:
+        if page is None:
+            self._send(HTTPStatus.NOT_FOUND, "there is nothing to edit here", "text/plain")
+        else:
+            self._send(HTTPStatus.OK, page.content, page.kind)
 
     def do_HEAD(self) -> None:
         """Send the headers of the GET response."""

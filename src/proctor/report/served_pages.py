@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from proctor.errors import UsageError
 from proctor.report.compare_data import compare_data
@@ -30,8 +32,11 @@ from proctor.report.site import Answer, Page, Video
 from proctor.report.training_data import read_training_folder, training_data
 from proctor.report.training_page import training_html
 from proctor.runs.folder import RUN_FILE
-from proctor.runs.journal import JOURNAL_FILE, VIDEO_FOLDER
+from proctor.runs.journal import JOURNAL_FILE, VIDEO_FOLDER, read_journal
+from proctor.runs.jsonl import UNREADABLE
+from proctor.runs.labels import LabelRecord, append_label
 from proctor.runs.training import LOG_FILE, RECORD_FILE
+from proctor.system import clock
 from proctor.system.files import MAX_JOURNAL_BYTES, read_regular_file
 from proctor.system.locks import is_locked
 
@@ -46,6 +51,8 @@ class RunSite:
     """Serves the run or training in ``root``, or the list of runs below it."""
 
     root: Path
+    editable: bool = False
+    """Whether pages can save labels: the server is on a loopback address."""
 
     def answer(self, path: str, target: Path, query: Mapping[str, Sequence[str]]) -> Answer:
         """Return a page, a version, a viewable file or a video; None for anything else."""
@@ -62,10 +69,21 @@ class RunSite:
                 return self._file(target)
         return Video(target) if target.suffix == ".mp4" and target.is_file() else None
 
+    def post(self, path: str, target: Path, body: bytes) -> Page | None:
+        """Save the labels of an episode: POST RUN/labels."""
+        folder = target.parent
+        if target.name != "labels" or not target.is_relative_to(self.root):
+            return None
+        if not (folder / RUN_FILE).is_file():
+            return None
+        check_inside(folder, self.root)
+        save_labels(folder, body)
+        return Page("saved", "text/plain")
+
     def _page(self, folder: Path) -> Answer:
         if (folder / RUN_FILE).is_file():
             check_inside(folder, self.root)
-            return Page(live_page(folder, listed=folder != self.root))
+            return Page(live_page(folder, listed=folder != self.root, editable=self.editable))
         if (folder / RECORD_FILE).is_file():
             check_training_inside(folder, self.root)
             return Page(live_training_page(folder, listed=folder != self.root))
@@ -79,6 +97,22 @@ class RunSite:
             read_regular_file(target, MAX_JOURNAL_BYTES).decode(errors="replace"),
             FILES[target.name],
         )
+
+
+def save_labels(folder: Path, body: bytes) -> None:
+    """Save the labels that a page sent for one episode of a run.
+
+    Raises:
+        UsageError: the body is no label, or the run has no such episode.
+        RunFolderError: the labels cannot be written.
+    """
+    try:
+        sent = msgspec.json.decode(body, type=LabelRecord)
+    except UNREADABLE as error:
+        raise UsageError(f"not a label: {error}", code="label.invalid") from None
+    if not any(row.key == sent.key for row in read_journal(folder).rows):
+        raise UsageError("the run has no such episode", code="label.no-such-episode")
+    append_label(folder, replace(sent, time=clock.now()))
 
 
 def list_page(root: Path) -> str:
@@ -127,22 +161,22 @@ def _comparisons(runs: Sequence[Run]) -> list[Comparison]:
         return compare_all(runs, Criteria(paired=False))
 
 
-def live_page(folder: Path, *, listed: bool = False) -> str:
+def live_page(folder: Path, *, listed: bool = False, editable: bool = False) -> str:
     """Return the page of a run; it updates itself while the run continues.
 
-    ``listed``: the page links back to the list of runs.
+    ``listed``: the page links back to the list of runs. ``editable``: the page can save labels.
 
     Raises:
         OSError: the run was removed meanwhile.
     """
     version, begun_s = version_of(folder), time.thread_time()
     run = load_run(folder)
-    values = page_data(run, running=run.running)
+    values = page_data(run, running=run.running) | {"editable": editable}
     return page_html(values | _served(folder, listed=listed) | _following(version, begun_s))
 
 
 def live_training_page(folder: Path, *, listed: bool = False) -> str:
-    """Return the page of a training; it updates itself. Arguments and errors as ``live_page``."""
+    """Return the page of a training; it updates itself. ``listed`` and errors as ``live_page``."""
     version, begun_s = version_of(folder), time.thread_time()
     values = training_data(read_training_folder(folder), folder, running=is_locked(folder))
     return training_html(values | _served(folder, listed=listed) | _following(version, begun_s))
@@ -160,7 +194,7 @@ def _following(version: str, begun_s: float) -> dict[str, Any]:
 def refresh_interval_s(made_in_s: float) -> float:
     """Return the seconds between updates of a page, given the CPU seconds to make it.
 
-    The evaluation needs the cores: the page of 10,000 episodes takes a third of a second.
+    The evaluation needs the cores: the page of 10,000 episodes takes about a second.
     """
     return max(_MIN_REFRESH_S, made_in_s / _MAX_CPU_SHARE)
 

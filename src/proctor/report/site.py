@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 
 @dataclass(frozen=True)
@@ -44,4 +44,21 @@ class Site(Protocol):
         Raises:
             ProctorError: the content cannot be served; the text is sent.
             OSError: the content was removed meanwhile.
+        """
+
+
+@runtime_checkable
+class EditableSite(Site, Protocol):
+    """A site that also accepts edits, from this machine and with the server's token."""
+
+    def post(self, path: str, target: Path, body: bytes) -> Page | None:
+        """Make an edit and return the answer; None: the URL accepts none.
+
+        Args:
+            path: the decoded path of the URL.
+            target: the file that it names, which may be outside the root.
+            body: the JSON text that the page sent, from a page of this server.
+
+        Raises:
+            ProctorError: the edit is refused; the text is sent.
         """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from statistics import fmean
@@ -18,7 +18,7 @@ from proctor.stats.rates import (
     micro_average,
     rate_text,
 )
-from proctor.types import Outcome
+from proctor.types import MAX_REWARD, Outcome, Score
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,12 @@ class Tally:
     avg_sum_reward: float | None
     avg_max_reward: float | None
     steps: int
+    mean_steps: float | None
+    """Mean length of the completed episodes."""
     mean_steps_to_success: float | None
+    """Mean over the successes only."""
+    scores: Mapping[str, float | None]
+    """Mean of each score of the benchmark, by name."""
     worlds: WorldCounts
     """Initial worlds of the completed episodes."""
     first: tuple[int, int]
@@ -97,12 +102,33 @@ def tally(rows: Iterable[EpisodeRecord], anytime: AnytimeInterval | None = None)
         avg_sum_reward=_mean(row.sum_reward for row in done),
         avg_max_reward=_mean(row.max_reward for row in done),
         steps=sum(row.steps or 0 for row in done),
+        mean_steps=_mean(row.steps for row in done),
         mean_steps_to_success=_mean(map(_steps_to_success, solved)),
+        scores=_mean_scores(done),
         worlds=WorldCounts(row.world_key for row in done),
         first=(sum(ended is Outcome.SUCCESS for ended in first.values()), len(first)),
         anytime=anytime,
         judged=all(row.outcome is not Outcome.ENDED for row in done),
     )
+
+
+def number_heads(scores: Sequence[Score]) -> list[str]:
+    """Return the headers of a table's columns besides the success rate."""
+    return ["reward", *(score.label for score in scores), "episode steps", "steps to success"]
+
+
+def number_cells(added: Tally, scores: Sequence[Score]) -> list[str]:
+    """Return the cells of the columns of ``number_heads``."""
+    return [
+        _shown(added.avg_sum_reward, 1),
+        *(_shown(added.scores.get(score.name), 3) for score in scores),
+        _shown(added.mean_steps, 0),
+        _shown(added.mean_steps_to_success, 0),
+    ]
+
+
+def _shown(value: float | None, digits: int) -> str:
+    return "n/a" if value is None else f"{value:.{digits}f}"
 
 
 def by_task(rows: Iterable[EpisodeRecord]) -> dict[tuple[str, int], list[EpisodeRecord]]:
@@ -184,6 +210,9 @@ def _metrics(
     return {
         "avg_sum_reward": added.avg_sum_reward,
         "avg_max_reward": added.avg_max_reward,
+        **{f"avg_max_{name}": value for name, value in added.scores.items() if name != MAX_REWARD},
+        "mean_episode_steps": added.mean_steps,
+        "mean_steps_to_success": added.mean_steps_to_success,
         "pc_success": None if added.rate is None else 100 * added.rate,
         "n_episodes": added.episodes,
         "n_diverged": added.diverged,
@@ -223,6 +252,13 @@ def _clustered(average: AverageRate | None) -> dict[str, float | None] | None:
 def _steps_to_success(row: EpisodeRecord) -> int | None:
     """Return the steps to success; for an older journal, the steps of the episode."""
     return row.steps if row.steps_to_success is None else row.steps_to_success
+
+
+def _mean_scores(rows: Sequence[EpisodeRecord]) -> dict[str, float | None]:
+    """Return the mean maximum reward, and the mean of each score in the journal."""
+    names = sorted({name for row in rows for name in row.scores or ()})
+    means = {name: _mean((row.scores or {}).get(name) for row in rows) for name in names}
+    return {MAX_REWARD: _mean(row.max_reward for row in rows), **means}
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

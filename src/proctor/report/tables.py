@@ -10,9 +10,17 @@ from rich.table import Table
 from rich.text import Text
 
 from proctor.errors import strip_control_codes
-from proctor.report.summary import Tally, by_group, by_task, tally
+from proctor.report.summary import (
+    Tally,
+    by_group,
+    by_task,
+    number_cells,
+    number_heads,
+    tally,
+)
 from proctor.runs.journal import EpisodeRecord
 from proctor.stats.anytime import NOT_MONITORED, MonitoredRates
+from proctor.types import Score
 
 _UNLIMITED_WIDTH = 10_000
 """Columns: wider than any table."""
@@ -32,15 +40,11 @@ def fit_table(table: Table, width: int, names: int = 1) -> RenderableType:
 
     The first ``names`` columns name the row; these may be wrapped.
     """
-    columns = [[_text(cell) for cell in column.cells] for column in table.columns]
-    widths = [
-        max(cell_len(text) for text in [str(column.header), *cells])
-        for column, cells in zip(table.columns, columns, strict=True)
-    ]
-    folded = [min(size, max(_MIN_NAME_WIDTH, -(-size // _MAX_FOLDS))) for size in widths[:names]]
-    if sum(folded) + sum(widths[names:]) + _GAP * (len(widths) - 1) <= width:
+    if _fits(table, width, names):
         return table
+    columns = [[_text(cell) for cell in column.cells] for column in table.columns]
     heads = [str(column.header).partition(" [")[0] for column in table.columns]
+    heads = [head.replace("\n", " ") for head in heads]
     lines: list[Text] = []
     for index, row in enumerate(table.rows):
         cells = [column[index] for column in columns]
@@ -51,6 +55,20 @@ def fit_table(table: Table, width: int, names: int = 1) -> RenderableType:
         parts = [f"{head} {cell}" for head, cell in measured if cell]
         lines += [Text(f"  {line}", style=style) for line in _packed(parts, width - 2)]
     return Group(*lines)
+
+
+def _fits(table: Table, width: int, names: int) -> bool:
+    """Return whether a row fits in one line of ``width`` columns, with its names wrapped."""
+    widths = [
+        max(
+            cell_len(line)
+            for cell in (str(column.header), *column.cells)
+            for line in _text(cell).split("\n")
+        )
+        for column in table.columns
+    ]
+    folded = [min(size, max(_MIN_NAME_WIDTH, -(-size // _MAX_FOLDS))) for size in widths[:names]]
+    return sum(folded) + sum(widths[names:]) + _GAP * (len(widths) - 1) <= width
 
 
 def _text(cell: object) -> str:
@@ -73,11 +91,12 @@ def results_table(
     rows: Sequence[EpisodeRecord],
     monitored: MonitoredRates = NOT_MONITORED,
     width: int = _UNLIMITED_WIDTH,
+    scores: Sequence[Score] = (),
 ) -> RenderableType:
     """Return the results per task, per group if there are several, and overall.
 
-    ``monitored``: rates that a stop rule monitors; they get anytime-valid intervals. The column
-    "steps" is the mean number of steps to success.
+    ``monitored``: rates that a stop rule monitors; they get anytime-valid intervals. ``scores``:
+    scores of the benchmark, a column each.
     """
     tasks, groups = by_task(rows), by_group(rows)
     grouped = any(suite != episodes[0].task for (suite, _), episodes in tasks.items())
@@ -86,14 +105,15 @@ def results_table(
     for name in names:
         table.add_column(name, overflow="fold", no_wrap=name == "group")
     table.add_column("success [95% interval]", no_wrap=True)
-    table.add_column("reward", justify="right", no_wrap=True)
-    table.add_column("steps", justify="right", no_wrap=True)
+    heads = number_heads(scores)
+    for head in heads:
+        table.add_column(strip_control_codes(head), justify="right", no_wrap=True)
 
     def add(of: tuple[str, ...], added: Tally, style: str | None = None) -> None:
         cells = (
             Text(strip_control_codes(name)) for name in of[-len(names) :]
         )  # text, never markup
-        table.add_row(*cells, added.brief, *_means(added), style=style)
+        table.add_row(*cells, added.brief, *number_cells(added, scores), style=style)
 
     for (suite, _), episodes in tasks.items():
         add((suite, episodes[0].task), tally(episodes, monitored.task))
@@ -104,10 +124,13 @@ def results_table(
     if len(tasks) > 1:
         table.add_section()
         add(("all", "all"), tally(rows, monitored.overall), style="bold")
+    if not _fits(table, width, len(names)):
+        for column, head in zip(table.columns[-len(heads) :], heads, strict=True):
+            column.header = _folded(strip_control_codes(head))
     return fit_table(table, width, len(names))
 
 
-def _means(added: Tally) -> tuple[str, str]:
-    reward = "n/a" if added.avg_sum_reward is None else f"{added.avg_sum_reward:.1f}"
-    steps = "n/a" if added.mean_steps_to_success is None else f"{added.mean_steps_to_success:.0f}"
-    return reward, steps
+def _folded(head: str) -> str:
+    """Return a header of several words in two lines: ``steps to`` and ``success``."""
+    start, space, end = head.rpartition(" ")
+    return f"{start}\n{end}" if space else head

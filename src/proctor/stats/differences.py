@@ -69,14 +69,19 @@ def difference_interval(counts: Samples, confidence: float = 0.95) -> Interval |
             n_a = n_b = counts.n
             a, b = both + only_a, both + only_b
             correlation = _correlation(counts)
-    difference = counts.difference
     of_a, of_b = wilson_interval(a, n_a, confidence), wilson_interval(b, n_b, confidence)
-    if difference is None or of_a is None or of_b is None:
+    if of_a is None or of_b is None:
         return None
-    a_down, a_up = a / n_a - of_a[0], of_a[1] - a / n_a
-    b_down, b_up = b / n_b - of_b[0], of_b[1] - b / n_b
-    low = difference - _length(b_down, a_up, correlation)
-    high = difference + _length(b_up, a_down, correlation)
+    return combined_interval(a / n_a, of_a, b / n_b, of_b, correlation)
+
+
+def combined_interval(
+    rate_a: float, of_a: Interval, rate_b: float, of_b: Interval, correlation: float = 0.0
+) -> Interval:
+    """Return Newcombe's interval of B - A from the interval of each rate."""
+    difference = rate_b - rate_a
+    low = difference - _length(rate_b - of_b[0], of_a[1] - rate_a, correlation)
+    high = difference + _length(of_b[1] - rate_b, rate_a - of_a[0], correlation)
     return max(-1.0, low), min(1.0, high)
 
 

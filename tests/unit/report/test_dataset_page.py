@@ -42,7 +42,7 @@ HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 @pytest.fixture
 def server() -> Iterator[PageServer]:
-    with serving(DatasetSite(read_summary(VIDEO))) as server:
+    with serving(DatasetSite(VIDEO)) as server:
         yield server
 
 
@@ -111,7 +111,7 @@ def test_a_video_that_is_a_link_out_of_the_dataset_is_not_served(tmp_path: Path)
     root = copy_of(VIDEO, tmp_path, removed(MOVIE))
     (tmp_path / "secret").write_text("secret")
     (root / MOVIE).symlink_to(tmp_path / "secret")
-    with serving(DatasetSite(read_summary(root))) as server:
+    with serving(DatasetSite(root)) as server:
         status, body = get(f"{server.url}video/0/0/0.mp4")
     assert (status, body) == (404, b"file-000.mp4 is a link that leads out of the dataset")
 
@@ -122,13 +122,13 @@ def test_a_download_from_the_hub_is_links_into_its_blobs_and_is_served(tmp_path:
     (home / "blobs").mkdir()
     (root / MOVIE).rename(home / "blobs/abc")
     (root / MOVIE).symlink_to(home / "blobs/abc")
-    with serving(DatasetSite(read_summary(root))) as server:
+    with serving(DatasetSite(root)) as server:
         assert get(f"{server.url}video/0/0/0.mp4")[0] == 200
 
 
 def test_an_episode_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     root = copy_of(VIDEO, tmp_path, removed(DATA))
-    with serving(DatasetSite(read_summary(root))) as server:
+    with serving(DatasetSite(root)) as server:
         status, body = get(f"{server.url}episode/0")
         assert get(server.url)[0] == 200, "the page itself is made of other files"
     assert (status, b"file-000.parquet" in body) == (404, True)
@@ -139,7 +139,7 @@ def test_older_versions_are_shown_too(version: str, tmp_path: Path) -> None:
     summary = read_summary(as_v2(VIDEO, tmp_path / "old", version))
     mean = dataset_data(summary)["stats"][0][9]
     assert mean == pytest.approx(dataset_data(read_summary(VIDEO))["stats"][0][9])
-    with serving(DatasetSite(summary)) as server:
+    with serving(DatasetSite(summary.root)) as server:
         said = json.loads(get(f"{server.url}episode/1")[1])
         assert said["media"] == [{"url": "video/0/0/1.mp4", "from_s": 0.0}]
         assert get(server.url + said["media"][0]["url"])[0] == 200
@@ -186,7 +186,7 @@ def test_text_of_others_is_never_markup(tmp_path: Path) -> None:
         VIDEO, tmp_path, column_with(TASKS, "task", entry(0, HOSTILE)), json_with(INFO, rename),
         column_with(EPISODES, "tasks", entry(0, [HOSTILE])),
     )  # fmt: skip
-    with serving(DatasetSite(read_summary(root))) as server:
+    with serving(DatasetSite(root)) as server:
         page = get(server.url)[1].decode()
     assert "<img" not in page
     assert HOSTILE in values_of(page)["tasks"]

@@ -12,7 +12,7 @@ from proctor.report.multi_run import NamedRun, runs_table
 from proctor.report.tables import results_table, table_console
 from proctor.runs.journal import EpisodeRecord
 from proctor.stats.anytime import AnytimeInterval, MonitoredRates
-from proctor.types import Outcome
+from proctor.types import Outcome, Score
 from tests.run_folders import eight_episodes, episode
 
 LONG = "pick_up_the_black_bowl_between_the_plate_and_the_ramekin_and_place_it_on_the_plate"
@@ -42,11 +42,11 @@ def test_a_piped_table_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_groups_and_tasks_of_one_name_share_a_column() -> None:
     rows = [replace(row, suite=row.task) for row in eight_episodes()]
-    head, first, *_, last = drawn(rows, 80)
+    head, first, *_, last = drawn(rows, 100)
     assert head.split()[:2] == ["task", "success"]
     assert first.split()[:2] == ["point-0", "75.0%"]
     assert last.split()[:2] == ["all", "57.1%"]
-    assert drawn(eight_episodes(), 80)[0].split()[:2] == ["group", "task"]
+    assert drawn(eight_episodes(), 100)[0].split()[:2] == ["group", "task"]
 
 
 @pytest.mark.parametrize("width", [80, 60, 40, 30])
@@ -63,8 +63,40 @@ def test_forty_columns_get_lines_instead_of_columns() -> None:
     assert drawn(eight_episodes(), 40)[:3] == [
         "point / point-0",
         "  success 75.0% [30.1, 95.4] n=4",
-        "  reward -2.2  steps 23",
+        "  reward -2.2  episode steps 25",
     ]
+
+
+def test_eighty_columns_get_headers_of_two_lines() -> None:
+    above, head, first, *_ = drawn(eight_episodes(), 80)
+    assert above.split() == ["episode", "steps", "to"]
+    assert head.split() == [
+        "group", "task", "success", "[95%", "interval]", "reward", "steps", "success",
+    ]  # fmt: skip
+    assert first.split()[-3:] == ["-2.2", "25", "23"]
+
+
+def test_steps_to_success_are_those_of_successes_and_episode_steps_those_of_all() -> None:
+    rows = [episode(0, 0, Outcome.SUCCESS), episode(0, 9, Outcome.FAILURE)]
+    head, row = drawn(rows, 200)
+    assert head.endswith("reward  episode steps  steps to success")
+    assert row.split()[-2:] == ["55", "10"]
+    broke = drawn([episode(0, 1, Outcome.ERROR)], 200)[1]
+    assert broke.split()[-3:] == ["n/a", "n/a", "n/a"], "missing is not zero"
+
+
+def test_a_benchmarks_scores_have_columns_of_their_own() -> None:
+    rows = [
+        replace(row, scores={"coverage": 0.1 * row.episode_index} if row.outcome.counts else None)
+        for row in eight_episodes()
+    ]
+    scores = [Score("max_reward", "max reward"), Score("coverage", "max coverage")]
+    screen = io.StringIO()
+    Console(file=screen, width=200).print(results_table(rows, width=200, scores=scores))
+    head, first, second, *_ = screen.getvalue().splitlines()
+    assert "reward  max reward  max coverage  episode steps  steps to success" in head
+    assert first.split()[-5:] == ["-2.2", "0.500", "0.150", "25", "23"]
+    assert second.split()[-5:-2] == ["-2.5", "0.500", "0.167"], "of the three that were completed"
 
 
 def test_a_group_that_is_called_as_a_task_of_another_counts_its_own_episodes_only() -> None:

@@ -1,0 +1,255 @@
+"""The result card of a run: its claim and what is needed to check it, as JSON and as Markdown.
+
+The JSON file is what ``proctor compare CARD RUN`` reads (``card_file``). The Markdown file is for
+papers, READMEs and model cards.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from proctor.errors import UsageError, strip_control_codes
+from proctor.report.formatting import settings_rows, utc_date
+from proctor.report.page_data import title
+from proctor.report.reproduce import run_command
+from proctor.report.run import Run
+from proctor.report.stopped import interval_kind, round_warnings
+from proctor.report.summary import Tally, by_task
+from proctor.report.worlds import world_warnings
+from proctor.runs.folder import write_json, write_run_file
+from proctor.runs.journal import EpisodeRecord
+from proctor.runs.records import FiniteFloat, NonNegativeInt, Seconds
+from proctor.stats.rates import Interval
+from proctor.types import MAX_EPISODES, EpisodeKey, Outcome
+
+CARD_FORMAT = 1
+CARD_NAME = "card"
+_LETTERS = {
+    Outcome.SUCCESS: "s",
+    Outcome.FAILURE: "f",
+    Outcome.DIVERGED: "d",
+    Outcome.ERROR: "e",
+    Outcome.ENDED: "n",
+}
+_BACKTICKS = re.compile("`+")
+
+Text = Annotated[str, msgspec.Meta(max_length=2000)]
+_Part = Annotated[float, msgspec.Meta(ge=0, le=1)]
+_Letters = Annotated[str, msgspec.Meta(max_length=MAX_EPISODES, pattern="^[sfden]+$")]
+
+
+@dataclass(frozen=True)
+class CardTally:
+    """The counts of a set of episodes, and the rate that follows from them."""
+
+    successes: NonNegativeInt
+    episodes: NonNegativeInt
+    diverged: NonNegativeInt
+    errors: NonNegativeInt
+    worlds: NonNegativeInt
+    """Distinct initial worlds of the completed episodes."""
+    effective_n: Annotated[float, msgspec.Meta(ge=0, le=MAX_EPISODES)]
+    """The effective sample size of episodes that share worlds."""
+    rate: _Part | None
+    """None: the environment defines no success, or no episode was completed."""
+    interval: tuple[_Part, _Part] | None
+    mean_reward: FiniteFloat | None
+    mean_max_reward: FiniteFloat | None
+    mean_steps_to_success: FiniteFloat | None
+    scores: dict[Text, FiniteFloat | None] = field(default_factory=dict)
+    """Mean of each score of the benchmark, by name."""
+    text: Text = ""
+
+    @classmethod
+    def of(cls, added: Tally) -> CardTally:
+        """Return the counts of a tally."""
+        return cls(
+            successes=added.successes,
+            episodes=added.episodes,
+            diverged=added.diverged,
+            errors=added.errors,
+            worlds=added.worlds.distinct,
+            effective_n=added.worlds.effective_n,
+            rate=added.rate,
+            interval=added.interval,
+            mean_reward=added.avg_sum_reward,
+            mean_max_reward=added.avg_max_reward,
+            mean_steps_to_success=added.mean_steps_to_success,
+            scores=dict(added.scores),
+            text=str(added),
+        )
+
+
+@dataclass(frozen=True)
+class CardTask:
+    """One task of the card: its tally, and the outcome of each episode."""
+
+    suite: Text
+    task_id: NonNegativeInt
+    name: Text
+    instruction: str | None
+    outcomes: list[tuple[NonNegativeInt, _Letters]]
+    """The first index and the letters of each range of episodes: s success, f failure, d diverged,
+    e error, n not judged."""
+    tally: CardTally
+
+
+@dataclass(frozen=True)
+class Card:
+    """The claim of a run: rates with intervals, and everything that defines its episodes."""
+
+    title: Text
+    date: Text | None
+    """When the run started, in UTC."""
+    started: Seconds | None
+    """The same in seconds since 1970: it tells the card's own run from a repetition."""
+    overall: CardTally
+    tasks: list[CardTask]
+    interval: Text
+    """The kind of the 95% intervals."""
+    stopped: str | None
+    """Why a stop rule ended the run early."""
+    warnings: list[str]
+    fingerprint: Text
+    protocol: dict[str, Any]
+    command: str
+    """The command that repeats the run."""
+    bit_reproducible: bool | None
+    versions: dict[str, str]
+    kind: str = "proctor-card"
+    format: NonNegativeInt = CARD_FORMAT
+
+    @property
+    def outcomes(self) -> dict[EpisodeKey, Outcome]:
+        """The outcome of every episode."""
+        known = {letter: outcome for outcome, letter in _LETTERS.items()}
+        return {
+            (task.suite, task.task_id, index): known[letter]
+            for task in self.tasks
+            for first, letters in task.outcomes
+            for index, letter in enumerate(letters, first)
+        }
+
+
+def card_of(run: Run) -> Card:
+    """Return the card of a complete run.
+
+    Raises:
+        UsageError: the run has no finished episode, or is incomplete: episodes that end first are
+            mostly successes, so its rate is no claim.
+    """
+    if not run.tally.episodes:
+        raise UsageError(f"{run.path} has no finished episode to make a card of", code="run.empty")
+    if not run.complete and run.stopped is None:
+        raise UsageError(
+            f"{run.path} is incomplete ({len(run.rows)} of {run.planned} episodes), so its rate is "
+            f"no claim; complete it first: proctor eval --resume --output_dir={run.path}",
+            code="run.incomplete",
+        )
+    record = run.record
+    instructions = {(task.suite, task.task_id): task.instruction for task in record.tasks or ()}
+    rows = by_task(run.rows)
+    return Card(
+        title=title(record),
+        date=utc_date(record.sessions[0]) if record.sessions else None,
+        started=record.sessions[0] if record.sessions else None,
+        overall=CardTally.of(run.tally),
+        tasks=[
+            CardTask(
+                task.suite,
+                task.task_id,
+                task.task,
+                instructions.get((task.suite, task.task_id)),
+                _outcomes(rows[task.suite, task.task_id]),
+                CardTally.of(task.tally),
+            )
+            for task in run.per_task
+        ],
+        interval=interval_kind(record.resolved),
+        stopped=run.stopped,
+        warnings=world_warnings(run.rows) + round_warnings(run.rows, record.resolved),
+        fingerprint=record.fingerprint,
+        protocol=record.protocol,
+        command=run_command(record.pinned_given, record.resolved),
+        bit_reproducible=record.bit_reproducible,
+        versions=record.versions,
+    )
+
+
+def write_card(run: Run, path: Path | None = None) -> tuple[Path, Path]:
+    """Write the card as Markdown and JSON, and return both paths.
+
+    ``path`` names both files: its suffix, ``.md`` or ``.json``, is replaced. Default: ``card.md``
+    and ``card.json`` in the run folder.
+
+    Raises:
+        UsageError: the run is empty or incomplete.
+        WriteFailed: a file cannot be written.
+    """
+    card = card_of(run)
+    path = path or run.path / CARD_NAME
+    stem = path.with_suffix("") if path.suffix in (".md", ".json") else path
+    text, values = (stem.with_name(f"{stem.name}{suffix}") for suffix in (".md", ".json"))
+    write_json(values, asdict(card))
+    write_run_file(text, card_markdown(card, run.to_markdown(), values.name))
+    return text, values
+
+
+def card_markdown(card: Card, table: str, json_name: str) -> str:
+    """Return the card as Markdown; ``table`` has the results, ``json_name`` is the JSON file."""
+    lines = [f"# {_inline(card.title)}", "", f"Success: **{card.overall.text}**"]
+    lines += [f"(95% interval: {_inline(card.interval)}; n: completed episodes).", ""]
+    if card.stopped is None:
+        lines.append("The number of episodes was fixed before the run.")
+    lines += [f"Warning: {_inline(line)}." for line in card.warnings]
+    lines += ["", table.replace("<", "&lt;").rstrip(), "", "## Reproduce", ""]
+    lines += [_fenced(card.command, "sh"), "", f"To check a run against this card ({json_name}):"]
+    lines += ["", _fenced(f"proctor compare {json_name} RUN", "sh"), ""]
+    lines += ["## Protocol", "", f"Fingerprint `{card.fingerprint}`: the hash of the fields below."]
+    if card.date is not None:
+        lines[-1] += f" Run of {card.date}."
+    fields = [f"{name}: {value}" for name, value in settings_rows(card.protocol)]
+    return "\n".join([*lines, "", _fenced("\n".join(map(strip_control_codes, fields)))]) + "\n"
+
+
+def tally_text(added: CardTally, interval: Interval | None) -> str:
+    """Return a card's rate as ``71.3% [67.0, 75.3] n=450, 2 errors``, from its counts."""
+    if added.rate is None or interval is None:
+        return f"not judged n={added.episodes}" if added.episodes else "n/a"
+    low, high = interval
+    text = f"{100 * added.rate:.1f}% [{100 * low:.1f}, {100 * high:.1f}] n={added.episodes}"
+    if added.worlds != added.episodes:
+        text += f" ({added.worlds} world{'s' * (added.worlds != 1)})"
+    if added.diverged:
+        text += f", {added.diverged} diverged"
+    return text + (f", {added.errors} error{'s' * (added.errors != 1)}" if added.errors else "")
+
+
+def _outcomes(rows: list[EpisodeRecord]) -> list[tuple[int, str]]:
+    """Return the outcomes as ranges of consecutive indices."""
+    ranges: list[tuple[int, str]] = []
+    for row in sorted(rows, key=lambda row: row.episode_index):
+        index, letter = row.episode_index, _LETTERS[row.outcome]
+        if ranges and ranges[-1][0] + len(ranges[-1][1]) == index:
+            ranges[-1] = (ranges[-1][0], ranges[-1][1] + letter)
+        else:
+            ranges.append((index, letter))
+    return ranges
+
+
+def _inline(text: str) -> str:
+    """Return text that Markdown shows as it is."""
+    shown = strip_control_codes(text)
+    return re.sub(r"([\\`*\[\]<>#|])", r"\\\1", shown)
+
+
+def _fenced(text: str, language: str = "") -> str:
+    """Return a code block; its fence is longer than any in the text."""
+    longest = max((len(found[0]) for found in _BACKTICKS.finditer(text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}"

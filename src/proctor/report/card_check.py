@@ -1,0 +1,235 @@
+"""Check the claim of a result card against a run. Pure functions of a card and a loaded run.
+
+A run of the same protocol and seed plays the card's episodes again, so their outcomes are paired.
+If the seeds differ (``--accept=seed``), the two are independent samples of the same tasks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from proctor.errors import UsageError
+from proctor.fingerprint import changed_fields, describe_changes, unshared_sections
+from proctor.report.card import Card, tally_text
+from proctor.report.card_file import card_interval
+from proctor.report.comparison_warnings import run_warnings
+from proctor.report.run import Run
+from proctor.stats.differences import Paired, combined_interval, difference_interval
+from proctor.stats.rates import Interval, wilson_interval
+from proctor.types import Outcome, WorldKey
+
+_IGNORED = ("digest", "format")
+"""Fields that say how a protocol was recorded."""
+_OTHER_WORLDS = ("seed", "benchmark.")
+"""Fields after whose change equal episode indices stand for different worlds."""
+
+
+@dataclass(frozen=True)
+class CardCheck:
+    """Whether a run agrees with a card."""
+
+    card: Path
+    run: Path
+    claimed: str
+    """The card's rate as text."""
+    found: str
+    """The run's rate as text."""
+    episodes: int
+    """Number of compared episodes of the run."""
+    only_card: int | None
+    """Episodes that only the card's run solved; None if the episodes are not paired."""
+    only_run: int | None
+    difference: float
+    """Rate of the run minus rate of the card, over the compared episodes."""
+    interval: Interval
+    notes: list[str]
+    warnings: list[str]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the interval of the difference contains zero."""
+        return self.interval[0] <= 0 <= self.interval[1]
+
+
+def check_card(
+    card: Card, path: Path, run: Run, *, accept: Sequence[str] = (), confidence: float = 0.95
+) -> CardCheck:
+    """Compare the run's success rate with the card's claim.
+
+    Args:
+        card: a card that ``read_card`` accepted.
+        path: its file, for messages.
+        run: a run of the card's protocol.
+        accept: names of protocol fields or sections that may differ.
+        confidence: of the interval of the difference.
+
+    Raises:
+        UsageError: the protocols or the tasks differ, or one of them has no success rate.
+    """
+    run.require_rate()
+    if card.overall.rate is None:
+        raise UsageError(f"{path} claims no success rate to check", code="card.without-rate")
+    changed = _accepted_changes(card, path, run, accept)
+    _require_tasks(card, path, run)
+    paired = not any(name.startswith(_OTHER_WORLDS) for name in changed)
+    found = (_paired if paired else _independent)(card, path, run, confidence)
+    return CardCheck(
+        card=path,
+        run=run.path,
+        claimed=tally_text(card.overall, card_interval(card.overall, card.interval)),
+        found=run.tally.brief,
+        episodes=found.episodes,
+        only_card=found.only_card,
+        only_run=found.only_run,
+        difference=found.difference,
+        interval=found.interval,
+        notes=_notes(found),
+        warnings=_warnings(card, path, run, changed, found),
+    )
+
+
+class _Difference(NamedTuple):
+    difference: float
+    interval: Interval
+    episodes: int
+    only_card: int | None = None
+    only_run: int | None = None
+
+
+def _accepted_changes(
+    card: Card, path: Path, run: Run, accept: Sequence[str]
+) -> dict[str, tuple[Any, Any]]:
+    """Return the differences between the protocols, which are all accepted."""
+    protocols = card.protocol, run.record.protocol
+    changed = {
+        name: both for name, both in changed_fields(*protocols).items() if name not in _IGNORED
+    }
+    for section in unshared_sections(*protocols):
+        of_card, of_run = ("recorded" if one.get(section) else None for one in protocols)
+        changed[section] = (of_card, of_run)
+    refused = {
+        name: both
+        for name, both in changed.items()
+        if not any(name == prefix or name.startswith(f"{prefix}.") for prefix in accept)
+    }
+    if refused:
+        sections = ",".join(dict.fromkeys(name.partition(".")[0] for name in refused))
+        raise UsageError(
+            f"{run.path} has another protocol than {path}, so it does not check the card "
+            f"({describe_changes(refused)}); repeat the run with the card's command, or accept "
+            f"these differences with --accept={sections}",
+            code="card.protocol-differs",
+        )
+    return changed
+
+
+def _require_tasks(card: Card, path: Path, run: Run) -> None:
+    """Refuse a run without one of the card's tasks: the card's rate is of all of them."""
+    in_run = {(task.suite, task.task_id): task for task in run.per_task}
+    for task in card.tasks:
+        found = in_run.get((task.suite, task.task_id))
+        if found is None or found.task != task.name or not found.tally.episodes:
+            raise UsageError(
+                f"{run.path} has no finished episode of {task.suite}/{task.task_id} {task.name}, "
+                f"which is on {path}; repeat the run with the card's command",
+                code="card.tasks-differ",
+            )
+
+
+def _paired(card: Card, path: Path, run: Run, confidence: float) -> _Difference:
+    """Compare the episodes that are in both, each world once."""
+    claimed, worlds = card.outcomes, set[WorldKey]()
+    wins: Counter[tuple[bool, bool]] = Counter()
+    for row in run.rows:
+        before = claimed.get(row.key)
+        if before is None or not before.counts or not row.outcome.counts:
+            continue
+        if row.world_key not in worlds:
+            worlds.add(row.world_key)
+            wins[before is Outcome.SUCCESS, row.outcome is Outcome.SUCCESS] += 1
+    counts = Paired(wins[True, True], wins[True, False], wins[False, True], wins[False, False])
+    interval = difference_interval(counts, confidence)
+    if counts.difference is None or interval is None:
+        raise UsageError(
+            f"{run.path} and {path} have no episode that both completed: n/a",
+            code="run.no-common-episode",
+        )
+    return _Difference(counts.difference, interval, counts.n, counts.only_a, counts.only_b)
+
+
+def _independent(card: Card, path: Path, run: Run, confidence: float) -> _Difference:
+    """Compare the rates of independent samples with equal shares of every task.
+
+    Raises:
+        UsageError: the shares differ, so one of them has more episodes of easier tasks.
+    """
+    of_card = {
+        (task.suite, task.task_id): task.tally.episodes + task.tally.errors for task in card.tasks
+    }
+    of_run = {
+        (task.suite, task.task_id): task.tally.episodes + task.tally.errors for task in run.per_task
+    }
+    n_card, n_run = sum(of_card.values()), sum(of_run.values())
+    for task in of_card | of_run:
+        if of_card.get(task, 0) * n_run != of_run.get(task, 0) * n_card:
+            raise UsageError(
+                f"{task[0]}/{task[1]} has {of_card.get(task, 0)} of {n_card} episodes on {path} "
+                f"and {of_run.get(task, 0)} of {n_run} in {run.path}, so their rates cannot be "
+                "compared; run the card's tasks, as many episodes of each",
+                code="card.tasks-differ",
+            )
+    claim, found = card.overall, run.tally
+    of_a = wilson_interval(
+        claim.successes, claim.episodes, confidence, effective_n=claim.effective_n
+    )
+    of_b = wilson_interval(
+        found.successes, found.episodes, confidence, effective_n=found.worlds.effective_n
+    )
+    assert claim.rate is not None
+    assert found.rate is not None
+    assert of_a is not None
+    assert of_b is not None
+    interval = combined_interval(claim.rate, of_a, found.rate, of_b)
+    return _Difference(found.rate - claim.rate, interval, found.episodes)
+
+
+def _notes(found: _Difference) -> list[str]:
+    if found.only_card is None or found.only_run is None:
+        return [
+            "the seeds or the benchmark differ, so the episodes are compared as independent samples"
+        ]
+    if not found.only_card and not found.only_run:
+        return [f"all {found.episodes} common episodes have the outcome that is on the card"]
+    return [
+        f"of {found.episodes} common episodes, {found.only_card} were solved on the card only and "
+        f"{found.only_run} in the run only"
+    ]
+
+
+def _warnings(
+    card: Card,
+    path: Path,
+    run: Run,
+    changed: Mapping[str, tuple[Any, Any]],
+    found: _Difference,
+) -> list[str]:
+    lines = [f"accepted: {describe_changes({name: both})}" for name, both in changed.items()]
+    lines += run_warnings(run)
+    if card.started is not None and card.started in run.record.sessions[:1]:
+        lines.append(f"{run.path} is the run that {path} was written from: it confirms nothing")
+    if card.stopped is not None:
+        lines.append(
+            f"the run of {path} stopped itself early: the interval of the difference does not "
+            "allow for that"
+        )
+    exact = card.bit_reproducible and run.record.bit_reproducible and not changed
+    if exact and (found.only_card or found.only_run):
+        lines.append(
+            "both runs are bit-reproducible and have the same fingerprint, yet episodes ended "
+            "differently: the machine, or something that the protocol does not record, differs"
+        )
+    return lines

@@ -1,0 +1,16 @@
+"""Warnings about the results of one run, for the terminal, ``eval_info.json`` and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from proctor.report.stopped import round_warnings
+from proctor.report.worlds import world_warnings
+from proctor.runs.folder import RunRecord
+from proctor.runs.journal import EpisodeRecord
+
+
+def run_warnings(rows: Sequence[EpisodeRecord], record: RunRecord) -> list[str]:
+    """Return the recorded warnings of policy and benchmark, then those about the episodes."""
+    about_episodes = world_warnings(rows) + round_warnings(rows, record.resolved)
+    return [*record.warnings, *about_episodes]
