@@ -39,8 +39,8 @@ CAMERAS = {
     "act": FAMILIES["act"] | SEEING | {"policy.optimizer_lr_backbone": RATE},
     "diffusion": FAMILIES["diffusion"] | SEEING,
 }
-# With the presets' Adam the losses part sooner (docs/training.md): its first steps have the size of
-# the rate however small a gradient is.
+# With the presets' Adam the losses part sooner (docs/measurements.md): its first steps have the
+# size of the rate however small a gradient is.
 PLAIN = {"use_policy_training_preset": "false", "optimizer.type": "sgd", "optimizer.lr": RATE}
 PLAIN |= {"scheduler.type": "constant_with_warmup", "scheduler.num_warmup_steps": 0}
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from proctor.features import Array, Feature, Interface
 from proctor.fingerprint import PRESENTATION
@@ -24,7 +24,11 @@ from proctor.types import EpisodeSpec, Task
 class PolicyConfig:
     """Flags of every policy; a policy type's own config inherits from this class."""
 
-    type: str = field(default="", metadata={"help": "policy type"})
+    help_group: ClassVar[str] = "Policy"
+
+    type: str = field(
+        default="", metadata={"help": "policy type: a built-in name or package.module:NAME"}
+    )
     pad_to: int | None = field(default=None, metadata={"hidden": True} | PRESENTATION)
     """Fixed batch size, so that results do not depend on the load. Not a flag: a run with
     --eval.strict sets it in a copy of the config."""
@@ -106,6 +110,8 @@ class PolicySpec:
     for a server; each call then has one query."""
     notes: tuple[str, ...] = ()
     """Lines that are shown to the user once."""
+    warnings: tuple[str, ...] = ()
+    """Warnings that change what a result means: shown before a run, with it and on its page."""
 
 
 class Policy(ABC):

@@ -43,11 +43,13 @@ class PolicyFunction:
     """
 
     call: Callable[[dict[str, Any]], Any]
+    """The function: observation in, action or chunk out."""
     inputs: Sequence[str] | None = None
     """Observation keys it needs; None: all cameras and states, rendered at every call."""
     batched: bool = False
     """Whether it takes [B, ...] with "task" a list, and returns [B, A] or [B, T, A]."""
     name: str = ""
+    """Name in the run folder and in tables; empty: the function's own name."""
     version: str | None = None
     """Version of the weights: a run can be resumed only with the same version."""
 

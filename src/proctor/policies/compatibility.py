@@ -50,10 +50,19 @@ def check_offered(inputs: Iterable[str], interface: Interface, asker: str) -> No
     offered = interface.features
     for key in inputs:
         if key not in offered:
-            near = did_you_mean(key, offered) or f" (choose from: {', '.join(offered)})"
+            near = _nearest(key, offered) or f" (choose from: {', '.join(offered)})"
             raise SpecMismatch(
                 f"{asker}: {interface.name} offers no {key!r}{near}", code="policy.missing-input"
             )
+
+
+def _nearest(key: str, offered: Iterable[str]) -> str:
+    """Return the offered key nearest to ``key``; openpi writes it with slashes."""
+    offered = list(offered)
+    dotted = key.replace("/", ".")
+    if dotted != key and dotted in offered:
+        return f"; did you mean {dotted!r}? (names with slashes are openpi's)"
+    return did_you_mean(key, offered)
 
 
 def check_instructions(policy: str, benchmark: str, tasks: Iterable[Task]) -> None:
@@ -95,8 +104,8 @@ def check_compatible(
     for old in rename_map:
         if old not in offered:
             raise SpecMismatch(
-                f"--rename_map renames {old}, which {interface.name} does not offer "
-                f"(it offers {', '.join(offered)})",
+                f"--rename_map renames {old}, which {interface.name} does not offer"
+                f"{_nearest(old, offered)} (it offers {', '.join(offered)})",
                 code="flag.rename-unknown",
             )
     for key, feature in wanted.items():

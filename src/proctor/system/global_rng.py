@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
 SEED_BEFORE_RESET = 0
 """Seed while a simulator is created, before its first reset: the same in every process."""
 
 
 def seed_global_rng(seed: int) -> None:
     """Seed both generators, as a script would for one episode with this seed."""
+    import numpy as np
+
     random.seed(seed)
     np.random.seed(seed % 2**32)
 
@@ -46,9 +46,13 @@ class IsolatedRng:
 
 
 def _state() -> tuple[Any, Any]:
+    import numpy as np
+
     return random.getstate(), np.random.get_state(legacy=False)
 
 
 def _set_state(state: tuple[Any, Any]) -> None:
+    import numpy as np
+
     random.setstate(state[0])
     np.random.set_state(state[1])

@@ -158,4 +158,4 @@ def git_commit() -> str | None:
 
 
 WORKER_MB = 250
-"""Upper bound of a Meta-World worker's memory; 151 MB measured, see docs/performance.md."""
+"""Upper bound of a Meta-World worker's memory; 151 MB measured, see docs/measurements.md."""

@@ -108,6 +108,48 @@ def test_seeds_are_counted_together_too(
     assert "these seeds share worlds; those --eval.n_episodes apart share none" in said
 
 
+def test_checkpoints_and_seeds_are_pooled_by_checkpoint_and_compared_in_pairs(
+    training: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["eval", "--policy.path=train/checkpoints/*", "--seed=10,20", *FAKE]
+    assert main([*words, "--output_dir=out"]) == 0
+    said = capsys.readouterr().out
+    for step in ("000010", "000020"):
+        assert f"\n{step}_seed10  " in said
+        row = next(line for line in said.splitlines() if line.startswith(f"{step} {POOLED_ROW}"))
+        assert "n=4" in row, "two episodes of each seed"
+    assert "compared with 000010 over 2 seeds, in points:\n  000020  " in said
+    assert "share worlds" not in said
+    page = Path("out/compare.html").read_text()
+    values = json.loads(page.split('id="run">')[1].split("</script>")[0])
+    (section,) = values["comparisons"]
+    assert sorted(section["pairs"]["seed"]) == [10, 11, 20, 21]
+    (curve,) = values["steps"]
+    assert [(point["step"], point["episodes"]) for point in curve["points"]] == [(10, 4), (20, 4)]
+
+
+def test_policy_types_have_a_run_each_and_one_comparison(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["eval", "--policy.type=expert,random", *FAKE, "--output_dir=out"]
+    assert main(words) == 0
+    for kind in ("expert", "random"):
+        run = json.loads(Path("out", kind, "run.json").read_text())
+        assert run["config"]["given"]["policy.type"] == kind
+    assert "compared with expert, in points:\n  random  " in capsys.readouterr().out
+    more = [word.replace("n_episodes=2", "n_episodes=3") for word in words]
+    assert main([*more, "--resume"]) == 0
+    assert [len(read_journal(Path("out", kind)).rows) for kind in ("expert", "random")] == [3, 3]
+    assert main(["eval", "--policy.type=expert,randm", *FAKE, "--output_dir=other"]) == 2
+    assert not Path("other").exists()
+    assert [*named({"policy.type": "a,b,a", "seed": "1,2"})] == [
+        "a_seed1", "a_seed2", "b_seed1", "b_seed2",
+    ]  # fmt: skip
+    with refuses(UsageError, "flag.conflict"):
+        variants_of({"policy.type": "a,b", "policy.path": "x"})
+
+
 def test_one_without_a_finished_episode_does_not_hide_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

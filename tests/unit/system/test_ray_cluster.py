@@ -106,6 +106,7 @@ def test_a_cluster_run_is_resumed_audited_and_reported_without_a_cluster(
     assert main(["eval", "--resume", f"--output_dir={folder}", "--cluster=none"]) == 0
     assert main(["audit", str(folder)]) == 0
     assert main(["report", str(folder)]) == 0
-    said = episode_command_prefix(**record["config"])
+    config = record["config"]
+    said = episode_command_prefix(config["given"], config["resolved"])
     assert "--env.type=fake" in said
     assert "cluster" not in said

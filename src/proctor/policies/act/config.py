@@ -6,7 +6,9 @@ here: `--help` reads configs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from proctor.errors import UsageError
 from proctor.features import NormMode
@@ -40,6 +42,10 @@ _MOST = {
 class ActConfig(ChunkMixin, CheckpointConfig):
     """ACT's fields, in LeRobot's order and with LeRobot 0.6's defaults."""
 
+    help_groups: ClassVar[Mapping[str, str]] = {
+        "Observations and actions": "temporal_ensemble_coeff",
+    }
+
     type: str = "act"
     chunk_size: int = shared.chunk_size(100)
     n_action_steps: int = shared.n_action_steps(100)
@@ -48,21 +54,28 @@ class ActConfig(ChunkMixin, CheckpointConfig):
     )
     vision_backbone: str = shared.vision_backbone()
     pretrained_backbone_weights: str | None = shared.pretrained_backbone_weights()
+    backbone_file: str | None = shared.backbone_file()
     replace_final_stride_with_dilation: bool = setting(
-        False, "dilation instead of stride in the last ResNet stage: a larger feature map"
+        False, "replace the stride of the last ResNet stage by dilation: a larger feature map"
     )
-    pre_norm: bool = setting(False, "normalise before each transformer block instead of after")
+    pre_norm: bool = setting(
+        False, "apply LayerNorm before each transformer block instead of after it"
+    )
     dim_model: int = setting(512, "width of the transformer")
-    n_heads: int = setting(8, "attention heads")
+    n_heads: int = setting(8, "attention heads of the transformer")
     dim_feedforward: int = setting(3200, "width of the feed-forward layers")
-    feedforward_activation: str = setting("relu", "relu or gelu")
-    n_encoder_layers: int = setting(4, "encoder layers")
-    n_decoder_layers: int = setting(1, "decoder layers")
-    use_vae: bool = setting(True, "train with a VAE latent (zero in evaluation)")
-    latent_dim: int = setting(32, "length of the VAE latent")
+    feedforward_activation: str = setting(
+        "relu", "activation of the feed-forward layers: relu or gelu"
+    )
+    n_encoder_layers: int = setting(4, "transformer encoder layers")
+    n_decoder_layers: int = setting(1, "transformer decoder layers")
+    use_vae: bool = setting(True, "train as a conditional VAE; the latent is zero in evaluation")
+    latent_dim: int = setting(32, "dimension of the VAE latent")
     n_vae_encoder_layers: int = setting(4, "layers of the VAE encoder")
     temporal_ensemble_coeff: float | None = setting(
-        None, "temporal ensembling: average overlapping chunks (needs n_action_steps 1)"
+        None,
+        "temporal ensembling: decay of the weights, as 0.01; needs n_action_steps=1",
+        default_help="no ensembling",
     )
     dropout: float = shared.dropout(0.1)
     kl_weight: float = training_setting(10.0, "weight of the VAE's KL divergence in the loss")

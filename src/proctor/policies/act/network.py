@@ -30,6 +30,7 @@ from proctor.policies.act.config import ActConfig
 from proctor.policies.act.ensemble import TemporalEnsemble
 from proctor.policies.act.transformer import DetrDecoder, DetrEncoder
 from proctor.policies.blocks.losses import masked_mean
+from proctor.policies.blocks.pretrained_resnet import load_backbones
 from proctor.policies.blocks.resnet import OUT_CHANNELS, FrozenBatchNorm2d, ResNet
 from proctor.policies.runtime.network import Network, NoiseSpec
 
@@ -77,6 +78,14 @@ class Act(Network):
         """Return the image backbone: images to feature maps [B, 512, h, w]."""
         dilate = self.config.replace_final_stride_with_dilation
         return ResNet(self.config.vision_backbone, FrozenBatchNorm2d, dilate_last=dilate)
+
+    def load_pretrained(self) -> None:
+        """Load the ImageNet weights of the image encoder, if the config asks for them.
+
+        Raises:
+            UsageError: they are missing, damaged, or belong to another network.
+        """
+        load_backbones(self.config, [self.backbone] if self.config.cameras else [])
 
     def _build_vae(self) -> None:
         config, width = self.config, self.config.dim_model

@@ -6,7 +6,9 @@ No torch here: `--help` reads configs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from proctor.errors import UsageError
 from proctor.features import NormMode
@@ -47,6 +49,10 @@ _MOST = {
 class DiffusionConfig(DenoisingMixin, CheckpointConfig):
     """Diffusion Policy's fields, in LeRobot's order and with LeRobot 0.6's defaults."""
 
+    help_groups: ClassVar[Mapping[str, str]] = {
+        "Images": "crop_ratio",
+    }
+
     type: str = "diffusion"
     n_obs_steps: int = shared.n_obs_steps(2)
     horizon: int = shared.horizon(64)
@@ -57,18 +63,23 @@ class DiffusionConfig(DenoisingMixin, CheckpointConfig):
     drop_n_last_frames: int = shared.drop_n_last_frames(7)
     vision_backbone: str = shared.vision_backbone()
     resize_shape: list[int] | None = shared.resize_shape()
-    crop_ratio: float = setting(1.0, "with resize_shape: side of the crop / side of the image")
+    crop_ratio: float = setting(
+        1.0, "with resize_shape: ratio of the crop's side to the image's side, above 0 to 1"
+    )
     crop_shape: list[int] | None = shared.crop_shape(None)
     crop_is_random: bool = shared.crop_is_random()
     pretrained_backbone_weights: str | None = shared.pretrained_backbone_weights()
+    backbone_file: str | None = shared.backbone_file()
     use_group_norm: bool = shared.use_group_norm()
     spatial_softmax_num_keypoints: int = shared.spatial_softmax_num_keypoints()
     use_separate_rgb_encoder_per_camera: bool = shared.separate_encoders(True)
     down_dims: list[int] = setting([512, 1024, 2048], "channels of each level of the U-Net")
     kernel_size: int = setting(5, "kernel size of the U-Net's convolutions")
     n_groups: int = setting(8, "groups of the U-Net's GroupNorm")
-    diffusion_step_embed_dim: int = setting(128, "length of the time embedding")
-    use_film_scale_modulation: bool = setting(True, "FiLM scales features, not only shifts them")
+    diffusion_step_embed_dim: int = setting(128, "dimension of the timestep embedding")
+    use_film_scale_modulation: bool = setting(
+        True, "FiLM conditioning scales features; false: only shifts them"
+    )
     gradient_checkpointing: bool = field(default=False, metadata=NEW_IN_0_6 | NOT_A_FLAG)
     noise_scheduler_type: str = shared.noise_scheduler_type()
     num_train_timesteps: int = shared.num_train_timesteps()

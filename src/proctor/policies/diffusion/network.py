@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from proctor.features import ACTION, ENVIRONMENT_STATE, STATE
 from proctor.policies.blocks.losses import masked_mean
+from proctor.policies.blocks.pretrained_resnet import load_backbones
 from proctor.policies.blocks.rgb_encoder import RgbEncoder, encode_history
 from proctor.policies.blocks.schedule import NoiseSchedule
 from proctor.policies.diffusion.config import DiffusionConfig
@@ -51,6 +52,18 @@ class Diffusion(Network):
         self.loss_draws = {NOISE: (NoiseSpec.NORMAL, chunk), TIME: (NoiseSpec.UNIFORM, ())}
         if n_cameras and config.crop_shape is not None and config.crop_is_random:
             self.loss_draws[CROP] = (NoiseSpec.UNIFORM, (n_cameras, 2))
+
+    def load_pretrained(self) -> None:
+        """Load the ImageNet weights of the image encoder, if the config asks for them.
+
+        Raises:
+            UsageError: they are missing, damaged, or belong to another network.
+        """
+        load_backbones(
+            self.config,
+            [part.backbone for part in self.modules() if isinstance(part, RgbEncoder)],
+            group_norm=self.config.use_group_norm,
+        )
 
     def training_notes(self, steps: int) -> tuple[str, ...]:
         """Note a ``crop_ratio`` that has no effect."""

@@ -35,6 +35,10 @@ _MOST_SHIFT = 64
 class LanguageActConfig(ActConfig):
     """ACT's fields with defaults for many tasks trained from scratch, and its own fields."""
 
+    help_groups: ClassVar[Mapping[str, str]] = {
+        "Images": "crop",
+    }
+
     type: str = "language_act"
     chunk_size: int = shared.chunk_size(20)
     n_action_steps: int = shared.n_action_steps(10)
@@ -45,26 +49,31 @@ class LanguageActConfig(ActConfig):
         ACTION=NormMode.MEAN_STD,
     )
     pretrained_backbone_weights: str | None = training_setting(
-        None, "null: the image encoder always starts from random weights"
+        None,
+        "pretrained weights of the image encoder; only none is supported",
+        default_help="random initialisation",
     )
+    backbone_file: str | None = field(default=None, metadata={"saved": False, "hidden": True})
     replace_final_stride_with_dilation: bool = setting(
-        True, "stride 1 in the last stage of the image encoder: a larger feature map"
+        True, "use stride 1 in the last stage of the image encoder: a larger feature map"
     )
     dim_model: int = setting(256, "width of the transformer")
     dim_feedforward: int = setting(1024, "width of the feed-forward layers")
-    n_decoder_layers: int = setting(3, "decoder layers")
-    use_vae: bool = setting(False, "train with a VAE latent (zero in evaluation)")
+    n_decoder_layers: int = setting(3, "transformer decoder layers")
+    use_vae: bool = setting(False, "train as a conditional VAE; the latent is zero in evaluation")
     dropout: float = shared.dropout(0.05)
     optimizer_lr: float = shared.optimizer_lr(5e-4)
     optimizer_weight_decay: float = shared.optimizer_weight_decay(1e-3)
     optimizer_lr_backbone: float = shared.optimizer_lr_backbone(5e-4)
     scheduler_warmup_steps: int = training_setting(
-        300, "warm-up steps of the learning rate; a cosine decay follows"
+        300, "warm-up steps of the learning rate, before the cosine decay"
     )
     crop: list[int] | None = setting(
-        None, "crop every image to [top, left, height, width] (default: the whole image)"
+        None, "crop images to [top,left,height,width] pixels", default_help="the whole image"
     )
-    random_shift: int = training_setting(4, "augmentation: shift images by up to so many pixels")
+    random_shift: int = training_setting(
+        4, "augmentation: maximum random shift of images, in pixels"
+    )
     state_noise: float = training_setting(
         0.02, "augmentation: standard deviation of noise on the normalised state"
     )

@@ -6,7 +6,7 @@
 
 The ResNet has no normalisation layers and trains from random weights: every block is initialised as
 the identity (De & Smith, 2020), and FiLM provides the bias. It uses the channels_last memory
-format, the fastest on GPUs. docs/training.md compares it with normalisation.
+format, the fastest on GPUs. docs/measurements.md compares it with normalisation.
 """
 
 from __future__ import annotations

@@ -256,5 +256,9 @@ def fresh_policy(
         network = build_network(plugin, config)
     pre, post = default_pipelines(config, {}, {})
     pre = pre.with_rename_map(config.rename_map)
-    parts = LoadedCheckpoint(config, network, plugin.prefix, pre, post)
+    untrained = (
+        f"{config.type} is not trained: its weights are random, so its results say nothing about "
+        "trained ones; give a checkpoint with --policy.path=DIR"
+    )
+    parts = LoadedCheckpoint(config, network, plugin.prefix, pre, post, warnings=(untrained,))
     return ChunkPolicy(parts, config.device or "auto")

@@ -23,7 +23,13 @@ from proctor.features import (
     Interface,
     NormMode,
 )
-from proctor.fingerprint import PRESENTATION, ConfigUse, defining_fields, flag_only_for
+from proctor.fingerprint import (
+    LOCAL_PATH,
+    PRESENTATION,
+    ConfigUse,
+    defining_fields,
+    flag_only_for,
+)
 from proctor.policies.base import PolicyConfig, PolicyPlugin
 from proctor.policies.latency import check_config_latency
 from proctor.policies.lerobot.feature_json import decode_features, encode_features, version_tuple
@@ -43,17 +49,17 @@ NOT_A_FLAG = {"hidden": True}
 """Field metadata: in config.json, but not a command-line flag."""
 
 
-def training_field(help_text: str) -> dict[str, Any]:
+def training_field(help_text: str, default_help: str = "") -> dict[str, Any]:
     """Return the metadata of a config.json field that only training uses."""
-    return {"help": help_text} | flag_only_for(ConfigUse.TRAINING)
+    return {"help": help_text, "default_help": default_help} | flag_only_for(ConfigUse.TRAINING)
 
 
 _EVALUATION = flag_only_for(ConfigUse.EVALUATION)
 
 
-def run_flag(help_text: str) -> dict[str, Any]:
+def run_flag(help_text: str, default_help: str = "") -> dict[str, Any]:
     """Return the metadata of a flag that is not saved in config.json."""
-    return {"saved": False, "help": help_text}
+    return {"saved": False, "help": help_text, "default_help": default_help}
 
 
 @dataclass
@@ -63,81 +69,126 @@ class CheckpointConfig(PolicyConfig):
     Defaults are those of LeRobot 0.6. A policy's own config inherits from this one.
     """
 
+    help_group: ClassVar[str] = "Network"
+    help_groups: ClassVar[Mapping[str, str]] = {
+        "Observations and actions": "n_obs_steps chunk_size horizon n_action_steps rename_map "
+        "drop_n_last_frames",
+        "Images": "resize_shape image_resize_shape crop_shape image_crop_shape "
+        "resize_imgs_with_padding empty_cameras",
+        "Language": "instruction instructions tokenizer tokenizer_max_length",
+        "Inference": "device use_amp dtype compile quantize pad_to latency_steps "
+        "num_inference_steps rtc_config",
+        "Hugging Face Hub": "push_to_hub repo_id private tags license",
+    }
+
     n_obs_steps: int = field(
-        default=1, metadata={"help": "observations given to the policy, the newest last"}
+        default=1, metadata={"help": "observation steps given to the policy, the newest last"}
     )
     input_features: dict[str, Feature] = field(default_factory=dict, metadata=NOT_A_FLAG)
     output_features: dict[str, Feature] = field(default_factory=dict, metadata=NOT_A_FLAG)
     device: str | None = field(
-        default=None, metadata={"help": "cpu, cuda, mps or auto"} | PRESENTATION
+        default=None,
+        metadata={
+            "help": "device of the network: cpu, cuda, cuda:1, mps or auto (the fastest)",
+            "default_help": "auto",
+        }
+        | PRESENTATION,
     )
     use_amp: bool = field(
-        default=False, metadata={"help": "mixed precision (torch.autocast)"} | _EVALUATION
+        default=False, metadata={"help": "mixed-precision inference (torch.autocast)"} | _EVALUATION
     )
     use_peft: bool = field(default=False, metadata=NOT_A_FLAG)
     push_to_hub: bool = field(
-        default=False, metadata=training_field("upload the best or last checkpoint to repo_id")
+        default=False,
+        metadata=training_field(
+            "upload the best checkpoint, else the last one, to repo_id after the training"
+        ),
     )
-    repo_id: str | None = field(default=None, metadata=training_field("Hub repository, user/name"))
+    repo_id: str | None = field(
+        default=None,
+        metadata=training_field(
+            "Hub repository of the upload, as user/name", default_help="no upload"
+        ),
+    )
     private: bool | None = field(
-        default=None, metadata=training_field("make the Hub repository private")
+        default=None,
+        metadata=training_field(
+            "make the Hub repository private", default_help="the setting of the Hub account"
+        ),
     )
     tags: list[str] | None = field(
-        default=None, metadata=training_field("additional tags of the Hub page")
+        default=None,
+        metadata=training_field(
+            "additional tags of the model card", default_help="no additional tags"
+        ),
     )
     license: str | None = field(
-        default=None, metadata=training_field("licence on the Hub page (apache-2.0)")
+        default=None,
+        metadata=training_field("licence in the model card", default_help="apache-2.0"),
     )
     pretrained_path: str | None = field(default=None, metadata=NOT_A_FLAG)
     pretrained_revision: str | None = field(default=None, metadata=NEW_IN_0_6 | NOT_A_FLAG)
 
     dtype: str | None = field(
         default="float32",
-        metadata=run_flag("weights and activations: float32, bfloat16, float16") | _EVALUATION,
+        metadata=run_flag("dtype of weights and activations: float32, bfloat16 or float16")
+        | _EVALUATION,
     )
     compile: bool = field(
-        default=False, metadata=run_flag("compile with torch.compile") | _EVALUATION
+        default=False, metadata=run_flag("compile the network with torch.compile") | _EVALUATION
     )
     quantize: str | None = field(
         default=None,
-        metadata=run_flag("int8: quantise weights to 8 bits, for less memory") | _EVALUATION,
+        metadata=run_flag(
+            "weight quantisation: int8, for less memory", default_help="no quantisation"
+        )
+        | _EVALUATION,
     )
     pad_to: int | None = field(
         default=None,
-        metadata=run_flag("on an accelerator, pad every batch to this size")
+        metadata=run_flag(
+            "on an accelerator, pad every inference batch to this size",
+            default_help="8 in strict mode, else no padding",
+        )
         | PRESENTATION
         | _EVALUATION,
     )
     latency_steps: int | None = field(
         default=None,
         metadata=run_flag(
-            "environment steps executed while inference runs (set by --eval.latency_steps)"
+            "for serving: steps the robot executes during inference; an evaluation "
+            "uses --eval.latency_steps",
+            default_help="0",
         )
         | _EVALUATION,
     )
     rename_map: dict[str, str] | None = field(
         default=None,
-        metadata=run_flag("benchmark's observation names to the policy's, as {benchmark: policy}")
+        metadata=run_flag(
+            "rename observations for the policy, as {benchmark's name: policy's name}",
+            default_help="no renaming",
+        )
         | PRESENTATION
-        | {
-            "alias": "rename_map",
-            "alias_help": "the benchmark's observation names to the policy's, for policies from "
-            "checkpoints",
-        },
+        | {"alias": "rename_map"},
     )
     instruction: str | None = field(
         default=None,
-        metadata=run_flag("instruction for every task, instead of the benchmark's") | _EVALUATION,
+        metadata=run_flag("language instruction for every task", default_help="the benchmark's")
+        | _EVALUATION,
     )
     instructions: dict[str, str] | None = field(
         default=None,
-        metadata=run_flag("instructions of single tasks, as {push-v3: shove the puck}")
+        metadata=run_flag(
+            "language instructions by task, as {push-v3: shove the puck}",
+            default_help="the benchmark's",
+        )
         | _EVALUATION,
     )
     tokenizer: str | None = field(
         default=None,
-        metadata=run_flag("folder or Hub id of the tokenizer, instead of the checkpoint's own")
-        | PRESENTATION,
+        metadata=run_flag("folder or Hub id of the tokenizer", default_help="the checkpoint's")
+        | PRESENTATION
+        | LOCAL_PATH,
     )
     unknown: dict[str, Any] = field(default_factory=dict, metadata={"saved": False, "hidden": True})
 

@@ -43,8 +43,16 @@ def unknown_family(kind: str) -> str:
     known = families()
     text = f"unknown type {kind!r} (known: {', '.join(known)})"
     if kind in ELSEWHERE:
-        return f"{text}; {kind} can be evaluated through its own server: --policy.type=remote"
+        return f"{text}; {elsewhere_hint(kind)}"
     return text + did_you_mean(kind, known)
+
+
+def elsewhere_hint(kind: str) -> str:
+    """Return how to evaluate a family of LeRobot that Proctor does not implement."""
+    return (
+        f"{kind} is evaluated through a server of its own: --policy.type=remote "
+        f"--policy.url=grpc://HOST:8080 --policy.served=CHECKPOINT --policy.served_type={kind}"
+    )
 
 
 def family(name: str) -> CheckpointPlugin | None:

@@ -17,7 +17,9 @@ class LanguageConfig(CheckpointConfig):
 
     dtype: str | None = field(
         default=None,
-        metadata=run_flag("dtype of the weights: float32, bfloat16, float16 (default: the file's)")
+        metadata=run_flag(
+            "dtype of weights and activations: float32, bfloat16 or float16", "the checkpoint's"
+        )
         | flag_only_for(ConfigUse.EVALUATION),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,21 @@ def local_folder(path: str, revision: str | None = None) -> Path | None:
             code="checkpoint.not-found",
         )
     return None
+
+
+def pinned_path(path: str, revision: str | None = None) -> str:
+    """Return a checkpoint's path with links such as ``checkpoints/last`` resolved, absolute then.
+
+    ``checkpoints/last`` becomes the folder of the step that it means now. A path without links and
+    a Hub id are returned as they are.
+
+    Raises:
+        UsageError: there is no such checkpoint.
+    """
+    folder = local_folder(path, revision)
+    if folder is None or folder == Path(os.path.abspath(Path(path).expanduser())):  # noqa: PTH100  .resolve() follows links
+        return path
+    return str(folder)
 
 
 def _with_config(folder: Path) -> Path:

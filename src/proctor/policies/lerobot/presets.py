@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from proctor.errors import UsageError
 
@@ -75,34 +75,54 @@ SCHEDULES: dict[str, dict[str, Any]] = {
 _DIVIDE = ("num_decay_steps", "peak_lr")
 
 
+def _preset_flag(text: str) -> dict[str, str]:
+    """Return the metadata of a flag that overrides one field of the policy's preset."""
+    return {"help": text, "default_help": "the policy's preset"}
+
+
 @dataclass(frozen=True)
 class OptimizerSettings:
     """Settings of the optimiser."""
 
-    type: str | None = field(default=None, metadata={"help": f"one of {', '.join(OPTIMIZERS)}"})
-    lr: float | None = field(default=None, metadata={"help": "learning rate"})
-    weight_decay: float | None = field(default=None, metadata={"help": "weight decay"})
+    help_group: ClassVar[str] = "Optimiser"
+
+    type: str | None = field(
+        default=None, metadata=_preset_flag(f"optimiser: {', '.join(OPTIMIZERS)}")
+    )
+    lr: float | None = field(default=None, metadata=_preset_flag("learning rate of the optimiser"))
+    weight_decay: float | None = field(
+        default=None, metadata=_preset_flag("weight decay of the optimiser")
+    )
     grad_clip_norm: float | None = field(
         default=None,
-        metadata={"help": "gradient norm above which gradients are clipped; 0: no clipping"},
+        metadata=_preset_flag("maximum gradient norm; 0: no clipping"),
     )
-    betas: list[float] | None = field(default=None, metadata={"help": "of all Adams"})
-    eps: float | None = field(default=None, metadata={"help": "of all Adams"})
-    momentum: float | None = field(default=None, metadata={"help": "of SGD"})
-    dampening: float | None = field(default=None, metadata={"help": "of SGD"})
-    nesterov: bool | None = field(default=None, metadata={"help": "of SGD"})
+    betas: list[float] | None = field(
+        default=None, metadata=_preset_flag("betas of Adam, as [0.9,0.999]")
+    )
+    eps: float | None = field(default=None, metadata=_preset_flag("epsilon of Adam"))
+    momentum: float | None = field(default=None, metadata=_preset_flag("momentum of SGD"))
+    dampening: float | None = field(
+        default=None, metadata=_preset_flag("dampening of SGD's momentum")
+    )
+    nesterov: bool | None = field(
+        default=None, metadata=_preset_flag("use Nesterov momentum in SGD")
+    )
     soft_prompt_lr_scale: float | None = field(
-        default=None, metadata={"help": "of xvla-adamw: rate of the soft prompts, times lr"}
+        default=None,
+        metadata=_preset_flag("xvla-adamw: learning rate of the soft prompts, as a multiple of lr"),
     )
     soft_prompt_warmup_lr_scale: float | None = field(
-        default=None, metadata={"help": "of xvla-adamw: that rate instead, for a warm-up"}
+        default=None,
+        metadata={
+            "help": "xvla-adamw: learning rate of the soft prompts in the warm-up, as a "
+            "multiple of lr",
+            "default_help": "soft_prompt_lr_scale",
+        },
     )
     optimizer_groups: dict[str, dict[str, float | list[float]]] | None = field(
         default=None,
-        metadata={
-            "help": "of multi_adam: parts of the network with an Adam of their own, as "
-            "{backbone: {lr: 1e-5}}"
-        },
+        metadata=_preset_flag("multi_adam: settings by parameter group, as {backbone: {lr: 1e-5}}"),
     )
 
 
@@ -110,23 +130,40 @@ class OptimizerSettings:
 class ScheduleSettings:
     """Settings of the learning-rate schedule."""
 
-    type: str | None = field(default=None, metadata={"help": f"one of {', '.join(SCHEDULES)}"})
-    num_warmup_steps: int | None = field(default=None, metadata={"help": "warm-up steps"})
+    help_group: ClassVar[str] = "Learning-rate schedule"
+
+    type: str | None = field(
+        default=None, metadata=_preset_flag(f"learning-rate schedule: {', '.join(SCHEDULES)}")
+    )
+    num_warmup_steps: int | None = field(
+        default=None,
+        metadata=_preset_flag("warm-up steps of the learning rate"),
+    )
     name: str | None = field(
-        default=None, metadata={"help": "of diffuser: cosine, linear, constant_with_warmup"}
+        default=None,
+        metadata=_preset_flag(
+            "diffuser: schedule after the warm-up, cosine, linear or constant_with_warmup"
+        ),
     )
     num_vqvae_training_steps: int | None = field(
-        default=None, metadata={"help": "of vqbet: steps before the warm-up"}
+        default=None,
+        metadata=_preset_flag("vqbet: optimiser steps of the VQ-VAE phase, before the warm-up"),
     )
-    num_cycles: float | None = field(default=None, metadata={"help": "of vqbet: cosine cycles"})
+    num_cycles: float | None = field(
+        default=None,
+        metadata=_preset_flag("vqbet: number of cosine cycles"),
+    )
     num_decay_steps: int | None = field(
-        default=None, metadata={"help": "of cosine_decay_with_warmup: steps until decay_lr"}
+        default=None,
+        metadata=_preset_flag("cosine_decay_with_warmup: steps until decay_lr"),
     )
     peak_lr: float | None = field(
-        default=None, metadata={"help": "of cosine_decay_with_warmup: highest rate"}
+        default=None,
+        metadata=_preset_flag("cosine_decay_with_warmup: learning rate after the warm-up"),
     )
     decay_lr: float | None = field(
-        default=None, metadata={"help": "of cosine_decay_with_warmup: last rate"}
+        default=None,
+        metadata=_preset_flag("cosine_decay_with_warmup: final learning rate"),
     )
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from proctor.errors import UsageError
 from proctor.features import Interface
-from proctor.fingerprint import PRESENTATION
+from proctor.fingerprint import LOCAL_PATH, PATH_KEYS, PRESENTATION
 from proctor.policies.base import Policy, PolicyConfig, PolicyPlugin
 
 
@@ -17,26 +17,39 @@ from proctor.policies.base import Policy, PolicyConfig, PolicyPlugin
 class PretrainedConfig(PolicyConfig):
     """The checkpoint's path; other --policy flags override fields of its config."""
 
+    help_group: ClassVar[str] = "Checkpoint"
+    help_groups: ClassVar[Mapping[str, str]] = {
+        "Inference": "latency_steps",
+    }
+
     type: str = "pretrained"
     path: str = field(
-        default="", metadata={"help": "checkpoint folder, or Hub id as user/name"} | PRESENTATION
+        default="",
+        metadata={"help": "checkpoint folder, or Hub id as user/name", "default_help": "required"}
+        | PRESENTATION
+        | LOCAL_PATH,
     )
     revision: str | None = field(
-        default=None, metadata={"help": "branch, tag or commit on the Hub"} | PRESENTATION
+        default=None,
+        metadata={"help": "branch, tag or commit on the Hub", "default_help": "main"}
+        | PRESENTATION,
     )
     overrides: dict[str, Any] = field(
         default_factory=dict,
         metadata={
-            "help": "fields of the checkpoint's config to change; "
-            "--policy.n_action_steps=8 does the same for one"
+            "help": "fields of the checkpoint's config.json to change, as {n_action_steps: 8}; "
+            "also as single flags, --policy.n_action_steps=8",
+            "default_help": "no changes",
+            PATH_KEYS: ("tokenizer",),
         }
         | PRESENTATION,
     )
     latency_steps: int | None = field(
         default=None,
         metadata={
-            "help": "for serving: steps the robot executes during inference (an evaluation uses "
-            "--eval.latency_steps)"
+            "help": "for serving: steps the robot executes during inference; an evaluation "
+            "uses --eval.latency_steps",
+            "default_help": "0",
         },
     )
 
@@ -47,12 +60,12 @@ def pin(config: PretrainedConfig) -> PretrainedConfig:
     Raises:
         UsageError: there is no such checkpoint.
     """
-    from proctor.policies.lerobot.location import local_folder
+    from proctor.policies.lerobot.location import pinned_path
 
-    folder = local_folder(config.path, config.revision) if config.path else None
-    if folder is None or folder == Path(os.path.abspath(Path(config.path).expanduser())):  # noqa: PTH100  .resolve() follows links
+    if not config.path:
         return config
-    return replace(config, path=str(folder))
+    path = pinned_path(config.path, config.revision)
+    return config if path == config.path else replace(config, path=path)
 
 
 def check_checkpoint(config: PretrainedConfig) -> None:

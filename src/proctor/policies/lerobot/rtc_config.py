@@ -13,7 +13,7 @@ import msgspec
 
 from proctor.errors import UsageError
 
-HELP = "real-time chunking, as {enabled: true, execution_horizon: 10}: docs/latency.md"
+HELP = "real-time chunking (RTC), as {enabled: true, execution_horizon: 10}"
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ The network is in network.py, its denoiser in transformer.py. No torch here: `--
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from proctor.errors import UsageError
 from proctor.features import NormMode
@@ -58,11 +58,16 @@ _CHOICES = {
 class DitConfig(DenoisingMixin, LanguageConfig):
     """The fields of multi_task_dit, in LeRobot's order and with LeRobot 0.6's defaults."""
 
+    help_groups: ClassVar[Mapping[str, str]] = {
+        "Language": "tokenizer_padding tokenizer_padding_side tokenizer_truncation",
+        "Inference": "num_integration_steps integration_method",
+    }
+
     type: str = "multi_task_dit"
     n_obs_steps: int = shared.n_obs_steps(2)
     horizon: int = shared.horizon(32)
     n_action_steps: int = shared.n_action_steps(24)
-    objective: str = setting("diffusion", "diffusion or flow_matching")
+    objective: str = setting("diffusion", "training objective: diffusion or flow_matching")
     noise_scheduler_type: str = shared.noise_scheduler_type()
     num_train_timesteps: int = shared.num_train_timesteps()
     beta_schedule: str = shared.beta_schedule()
@@ -72,25 +77,31 @@ class DitConfig(DenoisingMixin, LanguageConfig):
     clip_sample: bool = shared.clip_sample()
     clip_sample_range: float = shared.clip_sample_range()
     num_inference_steps: int | None = shared.num_inference_steps()
-    sigma_min: float = setting(0.0, "flow matching: noise level at the end of the path")
-    num_integration_steps: int = setting(100, "flow matching: integration steps")
-    integration_method: str = setting("euler", "flow matching: euler or rk4")
+    sigma_min: float = setting(
+        0.0, "flow matching: standard deviation of the noise at the end of the path"
+    )
+    num_integration_steps: int = setting(100, "flow matching: integration steps per inference")
+    integration_method: str = setting("euler", "flow matching: integration method, euler or rk4")
     timestep_sampling_strategy: str = training_setting(
         "beta", "flow matching: distribution of training timesteps, beta or uniform"
     )
-    timestep_sampling_s: float = training_setting(0.999, "largest timestep of the beta strategy")
-    timestep_sampling_alpha: float = training_setting(1.5, "alpha of the beta strategy")
-    timestep_sampling_beta: float = training_setting(1.0, "beta of the beta strategy")
+    timestep_sampling_s: float = training_setting(0.999, "beta strategy: largest timestep, 0 to 1")
+    timestep_sampling_alpha: float = training_setting(
+        1.5, "beta strategy: alpha of the Beta distribution"
+    )
+    timestep_sampling_beta: float = training_setting(
+        1.0, "beta strategy: beta of the Beta distribution"
+    )
     hidden_dim: int = setting(512, "width of the transformer")
-    num_layers: int = setting(6, "transformer blocks")
-    num_heads: int = setting(8, "attention heads")
+    num_layers: int = setting(6, "layers of the transformer")
+    num_heads: int = setting(8, "attention heads of the transformer")
     dropout: float = training_setting(0.1, "dropout probability of the attention weights")
     use_positional_encoding: bool = setting(
-        False, "learned position embeddings of the actions in a chunk"
+        False, "add learned position embeddings to the actions of a chunk"
     )
-    timestep_embed_dim: int = setting(256, "length of the time embedding")
-    use_rope: bool = setting(True, "rotary position embeddings")
-    rope_base: float = setting(10000.0, "base of the rotary frequencies")
+    timestep_embed_dim: int = setting(256, "dimension of the timestep embedding")
+    use_rope: bool = setting(True, "use rotary position embeddings (RoPE)")
+    rope_base: float = setting(10000.0, "base of the rotary position embeddings")
     vision_encoder_name: str = setting(CLIP, "CLIP image encoder: a folder or a Hub id")
     use_separate_rgb_encoder_per_camera: bool = shared.separate_encoders(False)
     vision_encoder_lr_multiplier: float = training_setting(
@@ -102,10 +113,14 @@ class DitConfig(DenoisingMixin, LanguageConfig):
     text_encoder_name: str = setting(CLIP, "CLIP text encoder: a folder or a Hub id")
     tokenizer_max_length: int = shared.tokenizer_max_length(77)
     tokenizer_padding: str = setting(
-        "max_length", "max_length or longest, for LeRobot; we always pad to tokenizer_max_length"
+        "max_length",
+        "padding of prompts, max_length or longest, saved for LeRobot; here "
+        "prompts are always padded to tokenizer_max_length",
     )
-    tokenizer_padding_side: str = setting("right", "padding side: right or left")
-    tokenizer_truncation: bool = setting(True, "truncate prompts above tokenizer_max_length")
+    tokenizer_padding_side: str = setting("right", "padding side of prompts: right or left")
+    tokenizer_truncation: bool = setting(
+        True, "truncate prompts that are longer than tokenizer_max_length"
+    )
     normalization_mapping: dict[str, NormMode] = shared.normalization(
         VISUAL=NormMode.MEAN_STD, STATE=NormMode.MIN_MAX, ACTION=NormMode.MIN_MAX
     )
@@ -119,8 +134,8 @@ class DitConfig(DenoisingMixin, LanguageConfig):
     drop_n_last_frames: int | None = shared.drop_n_last_frames(None)
     load_clip_weights: bool = field(
         default=True,
-        metadata=run_flag("start from the pretrained weights of the CLIP encoders")
-        | training_field("start from the pretrained weights of the CLIP encoders"),
+        metadata=run_flag("start from CLIP's pretrained weights; false: random initialisation")
+        | training_field("start from CLIP's pretrained weights; false: random initialisation"),
     )
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from proctor.errors import UsageError
 from proctor.features import IMAGES, Interface, NormMode
@@ -39,22 +39,34 @@ _PRECISIONS = ("float32", "bfloat16")
 class PiConfig(ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
     """Fields of the whole family, in LeRobot's order and with LeRobot 0.6's defaults."""
 
-    paligemma_variant: str = setting("gemma_2b", "size of the language model")
-    action_expert_variant: str = setting("gemma_300m", "size of the action expert")
+    help_groups: ClassVar[Mapping[str, str]] = {
+        "Images": "image_resolution",
+    }
+
+    paligemma_variant: str = setting(
+        "gemma_2b", "size of the language model: gemma_2b or gemma_300m"
+    )
+    action_expert_variant: str = setting(
+        "gemma_300m", "size of the action expert: gemma_300m or gemma_2b"
+    )
     dtype: str = setting(
-        "float32", "dtype of the large matrices, float32 or bfloat16; the rest is float32"
+        "float32", "dtype of the large weight matrices: float32 or bfloat16; the rest is float32"
     )
     chunk_size: int = shared.chunk_size(50)
     n_action_steps: int = shared.n_action_steps(50)
     max_state_dim: int = shared.max_state_dim(32)
     max_action_dim: int = shared.max_action_dim(32)
-    use_relative_actions: bool = training_setting(False, "train on actions relative to the state")
+    use_relative_actions: bool = training_setting(
+        False, "train on actions relative to the current state"
+    )
     relative_exclude_joints: list[str] = training_setting(
-        ["gripper"], "actions with one of these in their name stay absolute"
+        ["gripper"], "with use_relative_actions: joints that stay absolute, by part of their name"
     )
     action_feature_names: list[str] | None = unused(None)
     rtc_config: dict[str, Any] | None = shared.rtc_config()
-    image_resolution: list[int] = setting([224, 224], "resize images to [height,width], padded")
+    image_resolution: list[int] = setting(
+        [224, 224], "resize images to [height,width] pixels, with padding"
+    )
     empty_cameras: int = unused(0)
     tokenizer_max_length: int = shared.tokenizer_max_length(48)
     normalization_mapping: dict[str, NormMode] = shared.normalization(
@@ -198,19 +210,21 @@ def _choose(name: str, value: str, known: tuple[str, ...]) -> None:
 class FlowConfig(PiConfig):
     """Fields that flow matching adds: pi0 and pi0.5."""
 
-    num_inference_steps: int = setting(10, "denoising steps")
+    num_inference_steps: int = setting(10, "denoising steps per inference")
     time_sampling_beta_alpha: float = training_setting(
         1.5, "alpha of the Beta distribution of training timesteps"
     )
     time_sampling_beta_beta: float = training_setting(
-        1.0, "beta of that distribution; training supports 1 only"
+        1.0, "beta of the Beta distribution of training timesteps; only 1 is supported"
     )
     time_sampling_scale: float = training_setting(0.999, "scale of the sampled timesteps")
     time_sampling_offset: float = training_setting(0.001, "offset of the sampled timesteps")
     min_period: float = shared.min_period()
     max_period: float = shared.max_period()
     freeze_vision_encoder: bool = shared.freeze_vision_encoder(False)
-    train_expert_only: bool = training_setting(False, "freeze the vision-language model")
+    train_expert_only: bool = training_setting(
+        False, "freeze the vision-language model; train the action expert only"
+    )
 
     def samples(self) -> SampleWindows:
         """Return the family's samples; the beta of the timestep distribution must be 1."""

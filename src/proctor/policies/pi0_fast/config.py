@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from proctor.errors import UsageError
 from proctor.policies.lerobot import shared_fields as shared
@@ -28,9 +28,15 @@ _STEPS = "proctor.policies.pi0_fast.steps"
 class Pi0FastConfig(PiConfig):
     """The family's fields and those of action tokenization, with LeRobot 0.6's defaults."""
 
+    help_groups: ClassVar[Mapping[str, str]] = {
+        "Language": "text_tokenizer_name",
+        "Inference": "action_tokenizer_name temperature max_decoding_steps fast_skip_tokens "
+        "validate_action_token_prefix",
+    }
+
     type: str = "pi0_fast"
     max_action_tokens: int = training_setting(
-        256, "action tokens per chunk; longer sequences are truncated"
+        256, "maximum action tokens per chunk; longer sequences are truncated"
     )
     tokenizer_max_length: int = shared.tokenizer_max_length(200)
     text_tokenizer_name: str = setting(
@@ -38,12 +44,12 @@ class Pi0FastConfig(PiConfig):
     )
     action_tokenizer_name: str = setting(
         "lerobot/fast-action-tokenizer",
-        "FAST tokenizer, a folder or a Hub id, where the checkpoint has none",
+        "FAST action tokenizer, a folder or a Hub id, for checkpoints without one",
     )
     temperature: float = setting(0.0, "sampling temperature of action tokens; 0: greedy decoding")
     max_decoding_steps: int = setting(256, "maximum tokens decoded per inference")
     fast_skip_tokens: int = setting(
-        128, "last tokens of the text vocabulary that are not used as action tokens"
+        128, "tokens at the end of the text vocabulary that are not used for actions"
     )
     validate_action_token_prefix: bool = setting(
         True, "return zero actions when the decoded text does not begin with 'Action:'"

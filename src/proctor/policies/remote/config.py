@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 from proctor.errors import UsageError
+from proctor.features import STATE
 from proctor.fingerprint import API_KEY_VARIABLE, PRESENTATION, secret_metadata
 from proctor.policies.base import PolicyConfig
 from proctor.policies.remote.address import Address, is_printable_ascii, parse_addresses
@@ -36,82 +39,110 @@ class Gripper(Enum):
 class RemoteConfig(PolicyConfig):
     """Flags of a remote policy."""
 
+    help_groups: ClassVar[Mapping[str, str]] = {
+        "Server": "url protocol version served served_type served_device actions_per_chunk",
+        "Observations and actions": "rename_map inputs rotation rotation_key rotation_at gripper "
+        "n_action_steps",
+        "Connection": "trust timeout_s retry_s in_flight api_key api_key_file",
+    }
+
     type: str = "remote"
     url: str = field(
         default="",
         metadata={
-            "help": "policy server: ws://HOST:PORT (openpi), tcp:// (GR00T), vla:// (vla-eval), "
-            "grpc:// (LeRobot); several servers of one policy, comma-separated"
+            "help": "policy server: ws://HOST:PORT (openpi), tcp:// (GR00T), vla:// (vla-eval) "
+            "or grpc:// (LeRobot); several servers: comma-separated",
+            "default_help": "required",
         }
         | PRESENTATION,
     )
     protocol: Protocol | None = field(
         default=None,
-        metadata={"help": "protocol of the server (default: that of the URL's scheme)"},
+        metadata={"help": "protocol of the server", "default_help": "that of the URL's scheme"},
     )
     rename_map: dict[str, str] | None = field(
-        default=None, metadata={"help": "names of inputs, as {benchmark's: server's}"}
+        default=None,
+        metadata={
+            "help": "rename observations for the server, as {benchmark's name: server's name}",
+            "default_help": "no renaming",
+        },
     )
     inputs: list[str] = field(
         default_factory=list,
-        metadata={"help": "observation keys to send (default: all cameras and the state)"},
+        metadata={"help": "observation keys to send", "default_help": "all cameras and the state"},
     )
     rotation: Rotation = field(
         default=Rotation.AXIS_ANGLE,
-        metadata={"help": "send the state's axis-angle (from rotation_at on) in this form"},
+        metadata={
+            "help": "rotation format of the state that the server expects; the benchmark's is "
+            "axis_angle"
+        },
     )
     rotation_key: str | None = field(
         default=None,
         metadata={
-            "help": "key of the state with the rotation, if several are sent "
-            "(default: observation.state)"
+            "help": "observation key of the state that contains the rotation",
+            "default_help": STATE,
         },
     )
     rotation_at: int = field(
-        default=3, metadata={"help": "first index of the rotation in the state"}
+        default=3, metadata={"help": "index of the rotation's first number in the state"}
     )
     gripper: Gripper = field(
         default=Gripper.AS_IS,
         metadata={
-            "help": "server's convention for the last action dimension: as_is, negated, unit (0 to "
-            "1 instead of -1 to 1) or unit_negated"
+            "help": "gripper convention of the server's actions: the benchmark's -1 to 1 "
+            "(as_is), its negative, 0 to 1 (unit), or 1 to 0"
         },
     )
     n_action_steps: int | None = field(
-        default=None, metadata={"help": "actions executed per inference (default: all)"}
+        default=None,
+        metadata={"help": "actions executed per inference", "default_help": "the whole chunk"},
     )
     version: str | None = field(
         default=None,
         metadata={
-            "help": "version of the served weights: a run can be resumed from another URL with "
-            "the same version"
+            "help": "version of the served weights; a run resumes from another URL only with "
+            "the same version",
+            "default_help": "not stated",
         },
     )
     served: str | None = field(
-        default=None, metadata={"help": "for LeRobot's server: checkpoint that it loads"}
+        default=None,
+        metadata={
+            "help": "for LeRobot's server: checkpoint to load, a folder or a Hub id",
+            "default_help": "required for LeRobot's server",
+        },
     )
     served_type: str | None = field(
         default=None,
-        metadata={"help": "for LeRobot's server: type of that checkpoint, such as act"},
+        metadata={
+            "help": "for LeRobot's server: policy type of the checkpoint, such as act",
+            "default_help": "required for LeRobot's server",
+        },
     )
     served_device: str = field(
         default="cpu",
-        metadata={"help": "for LeRobot's server: device of its inference"} | PRESENTATION,
+        metadata={"help": "for LeRobot's server: inference device, cpu, cuda or mps"}
+        | PRESENTATION,
     )
     actions_per_chunk: int = field(
         default=50, metadata={"help": "for LeRobot's server: maximum actions per chunk"}
     )
     trust: bool = field(
         default=False,
-        metadata={"help": "accept pickles from a LeRobot server on another machine"} | PRESENTATION,
+        metadata={
+            "help": "accept pickles from a LeRobot server on another machine (read as data only)"
+        }
+        | PRESENTATION,
     )
     timeout_s: float = field(
         default=120.0,
-        metadata={"help": "timeout of an inference request, in seconds"} | PRESENTATION,
+        metadata={"help": "timeout of an inference request in seconds"} | PRESENTATION,
     )
     retry_s: float = field(
         default=30.0,
-        metadata={"help": "how long to retry after a lost connection, in seconds"} | PRESENTATION,
+        metadata={"help": "seconds to retry after a lost connection"} | PRESENTATION,
     )
     in_flight: int = field(
         default=64, metadata={"help": "maximum concurrent requests"} | PRESENTATION
@@ -119,15 +150,17 @@ class RemoteConfig(PolicyConfig):
     api_key: str | None = field(
         default=None,
         metadata={
-            "help": "API key of the server, never written to the run folder; other users can see "
-            f"it on the command line, so prefer {API_KEY_VARIABLE} or api_key_file"
+            "help": "API key of the server; other users can read command lines, so prefer "
+            f"${API_KEY_VARIABLE} or api_key_file",
+            "default_help": f"${API_KEY_VARIABLE}",
         }
         | PRESENTATION
         | secret_metadata(API_KEY_VARIABLE),
     )
     api_key_file: Path | None = field(
         default=None,
-        metadata={"help": "file with the server's API key"} | PRESENTATION,
+        metadata={"help": "file with the server's API key", "default_help": "no file"}
+        | PRESENTATION,
     )
 
     @property

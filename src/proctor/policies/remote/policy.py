@@ -9,6 +9,7 @@ from typing import Any
 from proctor.errors import ConnectionLost, UsageError
 from proctor.features import Array, FeatureKind, Interface
 from proctor.policies.base import Batch, Policy, PolicySpec, Query
+from proctor.policies.compatibility import check_offered
 from proctor.policies.latency import check_latency
 from proctor.policies.remote.address import Address
 from proctor.policies.remote.config import RemoteConfig
@@ -48,6 +49,8 @@ class RemotePolicy(Policy):
 
     def __init__(self, config: RemoteConfig, interface: Interface) -> None:
         addresses = config.addresses
+        renamed = [*config.inputs, *(config.rename_map or {})]
+        check_offered(renamed, interface, "--policy.inputs and --rename_map")
         keep_freed_memory()
         protocol = _protocol_client(config, interface)
         once = WarnOnce()

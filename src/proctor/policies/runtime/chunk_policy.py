@@ -65,6 +65,8 @@ class LoadedCheckpoint:
     """SHA-256 of every file that was read; empty if the weights are random."""
     notes: tuple[str, ...] = ()
     """Lines that are shown to the user once: unknown keys, assumed defaults."""
+    warnings: tuple[str, ...] = ()
+    """Warnings that change what a result means."""
     adapter: Adapter | None = None
     """The adapter (LoRA), if the base weights are frozen."""
 
@@ -110,6 +112,7 @@ class ChunkPolicy(Policy):
             remembers=parts.network.new_episode() is not None,
             asked_every=parts.network.asked_every,
             notes=(*parts.notes, *parts.network.notes, *([about_device] if about_device else ())),
+            warnings=parts.warnings,
         )
         self.network = parts.network.eval().requires_grad_(False).to(self.device)
         self.network.check_preprocessor(parts.preprocessor.steps)

@@ -4,7 +4,7 @@ Kernels choose their order of summation by the batch size, so a row's last bits 
 rows run with it. The runner splits every batch into pieces and pads each to one of a few sizes:
 
     CPU          always 1. Even one fixed size is not enough on a CPU: the scalar tail of a vector
-                 loop falls on other rows than its body (measured in docs/policies.md)
+                 loop falls on other rows than its body (docs/measurements.md)
     CUDA, MPS    1, 2, 3 ... 64, on CUDA with a graph for each; bits may differ between sizes
     strict       only ``pad_to``, so that results do not depend on the load
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 from zlib import crc32
 
 import numpy as np
@@ -19,16 +19,19 @@ from proctor.types import EpisodeSpec
 class RandomConfig(PolicyConfig):
     """Flags of the random policy."""
 
+    help_group: ClassVar[str] = "Observations and actions"
+
     type: str = "random"
-    n_action_steps: int = field(
-        default=1, metadata={"help": "actions per inference (chunk length)"}
-    )
+    n_action_steps: int = field(default=1, metadata={"help": "actions per inference call"})
     n_obs_steps: int = field(
-        default=1, metadata={"help": "observations per inference that it requests and ignores"}
+        default=1, metadata={"help": "observation steps requested per inference call (and ignored)"}
     )
     inputs: list[str] = field(
         default_factory=list,
-        metadata={"help": "observation keys that it requests and ignores, comma-separated"},
+        metadata={
+            "help": "observation keys requested from the benchmark (and ignored)",
+            "default_help": "no observations",
+        },
     )
 
 

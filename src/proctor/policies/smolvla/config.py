@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from proctor.errors import UsageError
 from proctor.features import Interface, NormMode
@@ -38,6 +38,12 @@ _MODES = ("cross_attn", "self_attn")
 class SmolVlaConfig(ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
     """SmolVLA's fields, in LeRobot's order and with LeRobot 0.6's defaults."""
 
+    help_groups: ClassVar[Mapping[str, str]] = {
+        "Observations and actions": "adapt_to_pi_aloha",
+        "Language": "pad_language_to",
+        "Inference": "num_steps",
+    }
+
     type: str = "smolvla"
     chunk_size: int = shared.chunk_size(50)
     n_action_steps: int = shared.n_action_steps(50)
@@ -47,16 +53,21 @@ class SmolVlaConfig(ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
     max_state_dim: int = shared.max_state_dim(32)
     max_action_dim: int = shared.max_action_dim(32)
     resize_imgs_with_padding: list[int] | None = setting(
-        [512, 512], "resize images into [width,height], with padding at the left and the top"
+        [512, 512],
+        "resize images to [width,height] pixels, padded at the left and the top; none: no resizing",
     )
     empty_cameras: int = unused(0)
-    adapt_to_pi_aloha: bool = setting(False, "convert ALOHA's joints to the base model's units")
+    adapt_to_pi_aloha: bool = setting(
+        False, "convert ALOHA's joint angles to the units of the base model"
+    )
     use_delta_joint_actions_aloha: bool = unused(False)
     tokenizer_max_length: int = shared.tokenizer_max_length(48)
-    num_steps: int = setting(10, "denoising steps")
+    num_steps: int = setting(10, "denoising steps per inference")
     use_cache: bool = unused(True)
     freeze_vision_encoder: bool = shared.freeze_vision_encoder(True)
-    train_expert_only: bool = training_setting(True, "freeze the vision-language model")
+    train_expert_only: bool = training_setting(
+        True, "freeze the vision-language model; train the action expert only"
+    )
     train_state_proj: bool = training_setting(True, "train the projection of the state")
     optimizer_lr: float = shared.optimizer_lr(1e-4)
     optimizer_betas: list[float] = shared.optimizer_betas(0.9, 0.95)
@@ -68,7 +79,9 @@ class SmolVlaConfig(ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
     scheduler_decay_lr: float = shared.scheduler_decay_lr()
     vlm_model_name: str = setting(SMOLVLM2, "vision-language model: a folder or a Hub id")
     load_vlm_weights: bool = training_setting(
-        False, "start from the vision-language model's pretrained weights"
+        False,
+        "start from the pretrained weights of the vision-language model; false: "
+        "random initialisation",
     )
     add_image_special_tokens: bool = unused(False)
     attention_mode: str = setting(
@@ -76,15 +89,19 @@ class SmolVlaConfig(ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
     )
     prefix_length: int = unused(-1)
     pad_language_to: str = setting(
-        "longest", "max_length or longest, for LeRobot; we always pad to tokenizer_max_length"
+        "longest",
+        "padding of prompts, max_length or longest, saved for LeRobot; here "
+        "prompts are always padded to tokenizer_max_length",
     )
-    num_expert_layers: int = setting(-1, "layers of the action expert; -1: num_vlm_layers")
+    num_expert_layers: int = setting(
+        -1, "layers of the action expert", default_help="as many as num_vlm_layers"
+    )
     num_vlm_layers: int = setting(16, "layers of the language model to use; -1: all")
     self_attn_every_n_layers: int = setting(
         2, "with cross_attn: every n-th layer of the expert uses self-attention"
     )
     expert_width_multiplier: float = setting(
-        0.75, "width of the action expert / width of the language model"
+        0.75, "ratio of the action expert's width to the language model's"
     )
     min_period: float = shared.min_period()
     max_period: float = shared.max_period()

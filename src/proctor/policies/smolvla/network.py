@@ -21,6 +21,7 @@ import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, STATE
+from proctor.policies.blocks.losses import masked_mean
 from proctor.policies.blocks.rtc import make_guidance, rtc_notes
 from proctor.policies.blocks.siglip import ScaledPatchEmbeddings, SiglipEncoder
 from proctor.policies.lerobot.rtc_config import read_rtc
@@ -223,9 +224,7 @@ class SmolVla(Network):
         # Inverse CDF of Beta(1.5, 1).
         time = draws[TIME] ** (1 / 1.5) * 0.999 + 0.001
         errors = self.errors(batch, actions, noise, time)[..., : actions.shape[-1]]
-        valid = ~batch["action_is_pad"][..., None]
-        n_valid = (valid.sum() * errors.shape[-1]).clamp(min=1)
-        return (errors * valid).sum() / n_valid, {}
+        return masked_mean(errors, batch["action_is_pad"]), {}
 
     def errors(
         self, batch: dict[str, Tensor], actions: Tensor, noise: Tensor, time: Tensor

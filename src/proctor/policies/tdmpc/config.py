@@ -7,7 +7,9 @@ network.py. No torch here: `--help` reads configs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from proctor.errors import UsageError
 from proctor.features import STATE, NormMode
@@ -41,10 +43,19 @@ SMALLEST_IMAGE = 39
 class TdMpcConfig(CheckpointConfig):
     """TD-MPC's fields, in LeRobot's order and with LeRobot 0.6's defaults."""
 
+    help_groups: ClassVar[Mapping[str, str]] = {
+        "Observations and actions": "n_action_repeats",
+        "Planning": "use_mpc cem_iterations max_std min_std n_gaussian_samples n_pi_samples "
+        "uncertainty_regularizer_coeff n_elites elite_weighting_temperature "
+        "gaussian_mean_momentum",
+    }
+
     type: str = "tdmpc"
-    n_action_repeats: int = setting(2, "times that each action is executed")
+    n_action_repeats: int = setting(2, "action repeat: times that each action is executed")
     horizon: int = setting(5, "planning horizon, in steps")
-    n_action_steps: int = setting(1, "actions of a plan to execute (above 1: no repeats)")
+    n_action_steps: int = setting(
+        1, "actions of a plan executed before the next inference; above 1: no action repeat"
+    )
     normalization_mapping: dict[str, NormMode] = shared.normalization(
         VISUAL=NormMode.IDENTITY,
         STATE=NormMode.IDENTITY,
@@ -53,24 +64,32 @@ class TdMpcConfig(CheckpointConfig):
     )
     image_encoder_hidden_dim: int = setting(32, "channels of the image encoder")
     state_encoder_hidden_dim: int = setting(256, "width of the state encoder")
-    latent_dim: int = setting(50, "length of a latent state")
-    q_ensemble_size: int = setting(5, "Q-functions in the ensemble")
+    latent_dim: int = setting(50, "dimension of the latent state")
+    q_ensemble_size: int = setting(5, "number of Q-functions in the ensemble")
     mlp_dim: int = setting(512, "width of the world model's MLPs")
-    discount: float = setting(0.9, "discount factor")
-    use_mpc: bool = setting(True, "plan with CEM; false: execute the learned policy's actions")
-    cem_iterations: int = setting(6, "CEM iterations")
+    discount: float = setting(0.9, "discount factor of returns, 0 to 1")
+    use_mpc: bool = setting(
+        True, "plan with the cross-entropy method (CEM); false: use the learned policy's actions"
+    )
+    cem_iterations: int = setting(6, "CEM iterations per plan")
     max_std: float = setting(2.0, "maximum standard deviation of sampled actions")
     min_std: float = setting(0.05, "minimum standard deviation of sampled actions")
-    n_gaussian_samples: int = setting(512, "plans sampled per CEM iteration")
-    n_pi_samples: int = setting(51, "plans of the learned policy added to each CEM iteration")
-    uncertainty_regularizer_coeff: float = setting(
-        1.0, "penalty on a plan's value for disagreement of the Q-functions"
+    n_gaussian_samples: int = setting(512, "action sequences sampled per CEM iteration")
+    n_pi_samples: int = setting(
+        51, "action sequences of the learned policy added to every CEM iteration"
     )
-    n_elites: int = setting(50, "best plans that the next CEM iteration is fitted to")
+    uncertainty_regularizer_coeff: float = setting(
+        1.0, "coefficient of the penalty for disagreement of the Q-functions"
+    )
+    n_elites: int = setting(
+        50, "elites: best action sequences that the next CEM iteration is fitted to"
+    )
     elite_weighting_temperature: float = setting(
         0.5, "softmax temperature that weights elites by their value"
     )
-    gaussian_mean_momentum: float = setting(0.1, "momentum of the mean between CEM iterations")
+    gaussian_mean_momentum: float = setting(
+        0.1, "momentum of the sampling mean between CEM iterations"
+    )
     max_random_shift_ratio: float = training_setting(
         0.0476, "augmentation: maximum random shift, as a fraction of the image's side"
     )
@@ -79,10 +98,12 @@ class TdMpcConfig(CheckpointConfig):
     value_coeff: float = training_setting(0.1, "weight of the value losses")
     consistency_coeff: float = training_setting(20.0, "weight of the latent consistency loss")
     advantage_scaling: float = training_setting(
-        3.0, "temperature of the advantage weights in the policy loss"
+        3.0, "scale of the advantages before the exponential, in the policy loss"
     )
     pi_coeff: float = training_setting(0.5, "weight of the policy loss")
-    temporal_decay_coeff: float = training_setting(0.5, "decay of the loss weights per step")
+    temporal_decay_coeff: float = training_setting(
+        0.5, "decay factor of the loss weights per step of the horizon"
+    )
     target_model_momentum: float = training_setting(
         0.995, "momentum of the target model's moving average"
     )

@@ -7,7 +7,9 @@ gpt.py. No torch here: `--help` reads configs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from proctor.errors import UsageError
 from proctor.features import STATE, NormMode
@@ -52,12 +54,17 @@ _MOST = {
 class VqBetConfig(CheckpointConfig):
     """VQ-BeT's fields, in LeRobot's order and with LeRobot 0.6's defaults."""
 
+    help_groups: ClassVar[Mapping[str, str]] = {
+        "Observations and actions": "n_action_pred_token action_chunk_size",
+        "Inference": "bet_softmax_temperature",
+    }
+
     type: str = "vqbet"
     n_obs_steps: int = shared.n_obs_steps(5)
     n_action_pred_token: int = setting(
-        3, "chunks predicted from the newest observation on, each a step later"
+        3, "action chunks predicted from the newest observation on, each one step later"
     )
-    action_chunk_size: int = setting(5, "actions of a chunk, executed before the next inference")
+    action_chunk_size: int = setting(5, "actions per chunk, executed before the next inference")
     normalization_mapping: dict[str, NormMode] = shared.normalization(
         VISUAL=NormMode.IDENTITY, STATE=NormMode.MIN_MAX, ACTION=NormMode.MIN_MAX
     )
@@ -65,15 +72,18 @@ class VqBetConfig(CheckpointConfig):
     crop_shape: list[int] | None = shared.crop_shape([84, 84])
     crop_is_random: bool = shared.crop_is_random()
     pretrained_backbone_weights: str | None = shared.pretrained_backbone_weights()
+    backbone_file: str | None = shared.backbone_file()
     use_group_norm: bool = shared.use_group_norm()
     spatial_softmax_num_keypoints: int = shared.spatial_softmax_num_keypoints()
-    n_vqvae_training_steps: int = training_setting(20000, "steps of phase 1, the VQ-VAE's training")
-    vqvae_n_embed: int = setting(16, "codes in each of the two codebooks")
-    vqvae_embedding_dim: int = setting(256, "length of a code's embedding")
+    n_vqvae_training_steps: int = training_setting(
+        20000, "optimiser steps of phase 1, which trains the VQ-VAE"
+    )
+    vqvae_n_embed: int = setting(16, "codes per codebook of the VQ-VAE")
+    vqvae_embedding_dim: int = setting(256, "dimension of a code's embedding")
     vqvae_enc_hidden_dim: int = setting(128, "width of the VQ-VAE's encoder and decoder")
     gpt_block_size: int = setting(500, "maximum tokens of the transformer")
-    gpt_input_dim: int = setting(512, "length of the transformer's input tokens")
-    gpt_output_dim: int = setting(512, "length of the transformer's output tokens")
+    gpt_input_dim: int = setting(512, "dimension of the transformer's input tokens")
+    gpt_output_dim: int = setting(512, "dimension of the transformer's output tokens")
     gpt_n_layer: int = setting(8, "layers of the transformer")
     gpt_n_head: int = setting(8, "attention heads of the transformer")
     gpt_hidden_dim: int = setting(512, "width of the transformer")
@@ -81,15 +91,17 @@ class VqBetConfig(CheckpointConfig):
     offset_loss_weight: float = training_setting(10000.0, "weight of the action offset loss")
     primary_code_loss_weight: float = training_setting(5.0, "weight of the first code's loss")
     secondary_code_loss_weight: float = training_setting(0.5, "weight of the second code's loss")
-    bet_softmax_temperature: float = setting(0.1, "softmax temperature when codes are sampled")
-    sequentially_select: bool = setting(False, "predict the second code given the first")
+    bet_softmax_temperature: float = setting(0.1, "softmax temperature of the code sampling")
+    sequentially_select: bool = setting(False, "predict the second code conditioned on the first")
     optimizer_lr: float = shared.optimizer_lr(1e-4)
     optimizer_betas: list[float] = shared.optimizer_betas(0.95, 0.999)
     optimizer_eps: float = shared.optimizer_eps()
     optimizer_weight_decay: float = shared.optimizer_weight_decay(1e-6)
     optimizer_vqvae_lr: float = training_setting(1e-3, "learning rate of phase 1")
     optimizer_vqvae_weight_decay: float = training_setting(1e-4, "weight decay of phase 1")
-    scheduler_warmup_steps: int = training_setting(500, "warm-up steps of phase 2")
+    scheduler_warmup_steps: int = training_setting(
+        500, "warm-up steps of the learning rate in phase 2"
+    )
 
     @property
     def replan_steps(self) -> int:

@@ -23,6 +23,7 @@ import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 from proctor.features import ACTION, STATE
+from proctor.policies.blocks.pretrained_resnet import load_backbones
 from proctor.policies.blocks.rgb_encoder import RgbEncoder, encode_history
 from proctor.policies.runtime.network import Network, NoiseSpec, gumbel
 from proctor.policies.vqbet.codes import N_LAYERS, VqVae
@@ -60,6 +61,16 @@ class VqBet(Network):
         self.loss_draws = {CODES: (NoiseSpec.UNIFORM, (config.n_chunks, *codes))}
         if config.crop_shape is not None and config.crop_is_random:
             self.loss_draws[CROP] = (NoiseSpec.UNIFORM, (2,))
+
+    def load_pretrained(self) -> None:
+        """Load the ImageNet weights of the image encoder, if the config asks for them.
+
+        Raises:
+            UsageError: they are missing, damaged, or belong to another network.
+        """
+        load_backbones(
+            self.config, [self.rgb_encoder.backbone], group_norm=self.config.use_group_norm
+        )
 
     @property
     def codes(self) -> VqVae:

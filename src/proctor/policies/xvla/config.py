@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from proctor.errors import UsageError
 from proctor.features import IMAGES, FeatureKind, Interface, NormMode
@@ -60,56 +60,79 @@ _MOST = {
 class XVlaConfig(ChunkMixin, LanguageConfig):
     """X-VLA's fields, in LeRobot's order and with LeRobot 0.6's defaults."""
 
+    help_groups: ClassVar[Mapping[str, str]] = {
+        "Observations and actions": "action_mode use_proprio",
+        "Images": "num_image_views",
+        "Language": "tokenizer_name tokenizer_padding_side pad_language_to",
+        "Inference": "num_denoising_steps",
+    }
+
     type: str = "xvla"
     chunk_size: int = shared.chunk_size(32)
     n_action_steps: int = shared.n_action_steps(32)
     dtype: str | None = field(
         default="float32",
-        metadata={"help": "dtype of weights and activations: float32, bfloat16, float16"}
+        metadata={"help": "dtype of weights and activations: float32, bfloat16 or float16"}
         | flag_only_for(ConfigUse.EVALUATION),
     )
     normalization_mapping: dict[str, NormMode] = shared.normalization(
         VISUAL=NormMode.IDENTITY, STATE=NormMode.IDENTITY, ACTION=NormMode.IDENTITY
     )
     florence_config: dict[str, Any] = training_setting(
-        {}, "sizes of the Florence-2 encoder, as in transformers (default: Florence-2 large)"
+        {}, "config of the Florence-2 encoder, as in transformers", default_help="Florence-2 large"
     )
-    tokenizer_name: str = training_setting("facebook/bart-large", "Hub id of the tokenizer")
+    tokenizer_name: str = training_setting(
+        "facebook/bart-large", "tokenizer of the prompts: a folder or a Hub id"
+    )
     tokenizer_max_length: int = training_setting(
-        64, "tokens of a prompt; longer prompts are truncated"
+        64, "maximum tokens of a prompt; longer prompts are truncated"
     )
-    tokenizer_padding_side: str = training_setting("right", "padding side: right or left")
+    tokenizer_padding_side: str = training_setting(
+        "right", "padding side of prompts: right or left"
+    )
     pad_language_to: str = training_setting(
-        "max_length", "max_length or longest, for LeRobot; we always pad to tokenizer_max_length"
+        "max_length",
+        "padding of prompts, max_length or longest, saved for LeRobot; here "
+        "prompts are always padded to tokenizer_max_length",
     )
     hidden_size: int = setting(1024, "width of the transformer")
     depth: int = setting(24, "layers of the transformer")
     num_heads: int = setting(16, "attention heads of the transformer")
-    mlp_ratio: float = setting(4.0, "width of the MLPs / width of the transformer")
-    num_domains: int = setting(30, "domains: kinds of robots with their own soft prompts")
+    mlp_ratio: float = setting(4.0, "ratio of the MLPs' width to the transformer's")
+    num_domains: int = setting(
+        30, "number of domains (robot types), each with its own soft prompts"
+    )
     len_soft_prompts: int = setting(32, "soft prompt tokens per domain")
-    dim_time: int = setting(32, "length of the time embedding")
+    dim_time: int = setting(32, "dimension of the timestep embedding")
     max_len_seq: int = setting(512, "maximum tokens of the transformer")
-    use_hetero_proj: bool = setting(False, "separate projections of image features per domain")
+    use_hetero_proj: bool = setting(
+        False, "use a separate projection of image features for each domain"
+    )
     action_mode: str = setting("ee6d", f"action space: {', '.join((*SIZES, 'auto'))}")
-    num_denoising_steps: int = setting(10, "denoising steps")
+    num_denoising_steps: int = setting(10, "denoising steps per inference")
     use_proprio: bool = setting(True, "use the robot's state as input")
     max_state_dim: int = shared.max_state_dim(32)
-    max_action_dim: int = setting(20, "with action_mode auto: actions are zero-padded to this")
+    max_action_dim: int = setting(
+        20, "with action_mode=auto: length that actions are zero-padded to"
+    )
     domain_feature_key: str | None = training_setting(
-        None, "dataset column with the domain; only null is supported"
+        None, "dataset column with the domain id; only none is supported", default_help="domain 0"
     )
     resize_imgs_with_padding: list[int] | None = setting(
-        None, "resize images into [height,width], with padding at the left and the top"
+        None,
+        "resize images to [height,width] pixels, padded at the left and the top",
+        default_help="no resizing",
     )
-    num_image_views: int | None = setting(None, "camera views (default: one per camera)")
-    empty_cameras: int = setting(0, "additional views that stay empty")
+    num_image_views: int | None = setting(
+        None, "camera views of the network; missing ones stay empty", default_help="one per camera"
+    )
+    empty_cameras: int = setting(0, "additional camera views that stay empty")
     freeze_vision_encoder: bool = shared.freeze_vision_encoder(False)
     freeze_language_encoder: bool = training_setting(False, "freeze the language encoder")
     train_policy_transformer: bool = training_setting(
-        True, "train the transformer; false: its soft prompts only"
+        True, "train the policy transformer; false: freeze it, except its soft prompts"
     )
-    train_soft_prompts: bool = training_setting(True, "train the soft prompts")
+    train_soft_prompts: bool = training_setting(True, "train the soft prompts; false: freeze them")
     optimizer_lr: float = shared.optimizer_lr(1e-4)
     optimizer_betas: list[float] = shared.optimizer_betas(0.9, 0.99)
     optimizer_eps: float = shared.optimizer_eps()
@@ -119,7 +142,9 @@ class XVlaConfig(ChunkMixin, LanguageConfig):
         1.0, "learning rate of the soft prompts, as a multiple of optimizer_lr"
     )
     optimizer_soft_prompt_warmup_lr_scale: float | None = training_setting(
-        None, "that multiple at the start of a warm-up"
+        None,
+        "learning rate of the soft prompts in the warm-up, as a multiple of optimizer_lr",
+        default_help="optimizer_soft_prompt_lr_scale",
     )
     scheduler_warmup_steps: int = shared.scheduler_warmup_steps(1_000)
     scheduler_decay_steps: int = shared.scheduler_decay_steps()
