@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
+from proctor.commands.names import COMMANDS
 from proctor.errors import (
     PolicyError,
     ProctorError,
@@ -23,20 +24,6 @@ from proctor.errors import (
 )
 from proctor.system.streams import make_streams_robust, report_lost_output
 
-COMMANDS = {
-    "eval": "evaluate a policy on a benchmark: success rates with confidence intervals",
-    "record": "record a policy's episodes as demonstrations, in a LeRobot dataset",
-    "report": "write the page of a run: success rates, charts, timeline and episodes",
-    "audit": "run a sample of a run's episodes again, one by one, and compare",
-    "compare": "compare runs episode by episode, with significance tests",
-    "view": "show runs in the browser: a list, and the page of each run",
-    "train": "train a policy on demonstrations; resuming is exact, bit by bit",
-    "serve": "serve a policy (openpi, vla-eval, GR00T, LeRobot protocols), batching all clients",
-    "data": "inspect, check, edit, convert, upload and download LeRobot datasets",
-    "list": "list benchmarks, their tasks with instructions and horizons, and policies",
-    "doctor": "check this machine: what works, how fast it renders, how to mend the rest",
-    "info": "print versions, cores, graphics and extras of this machine",
-}
 _EXIT_USAGE = 2
 
 _OVERVIEW = """\
@@ -44,7 +31,9 @@ Proctor records demonstrations, trains robot policies and evaluates them in simu
 
 {commands}
 
-  proctor COMMAND --help  lists the flags of a command
+  proctor COMMAND --help       lists the flags of a command
+  proctor COMMAND --help WORD  searches in them
+  proctor --help WORD          searches in the flags of all commands
 
 Example:
   proctor eval --policy.type=expert --env.type=metaworld --env.task=reach-v3,push-v3 \\
@@ -58,6 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if argv is None:  # it may contain keys, and libraries such as W&B upload it
         del sys.argv[1:]
+    if argv is None and os.environ.get("PROCTOR_COMPLETE"):
+        from proctor.commands.completion import print_candidates
+
+        return print_candidates(words)
     code = _answered(words)
     report_lost_output()
     return code
@@ -76,8 +69,10 @@ def _answered(words: list[str]) -> int:
 
 
 def _run(words: list[str]) -> int:
+    if len(words) > 1 and words[0] in ("--help", "-h", "help"):
+        return _search_help(words[1:])
     if not words or words[0] in ("--help", "-h", "help"):
-        lines = [f"  proctor {name:<8} {what}" for name, what in COMMANDS.items()]
+        lines = [f"  proctor {name:<10} {what}" for name, what in COMMANDS.items()]
         print(_OVERVIEW.format(commands="\n".join(lines)), end="")
         return 0
     if words[0] == "--version":
@@ -85,6 +80,10 @@ def _run(words: list[str]) -> int:
 
         print(f"proctor {__version__}")
         return 0
+    if words[0] not in COMMANDS:
+        from proctor.commands.lerobot import translate
+
+        words = translate(words) or words
     if words[0] not in COMMANDS:
         raise UsageError(
             f"unknown command {words[0]!r}{did_you_mean(words[0], COMMANDS)} "
@@ -94,6 +93,18 @@ def _run(words: list[str]) -> int:
     _check_working_directory()
     run: Callable[[list[str]], int] = import_module(f"proctor.commands.{words[0]}").run
     return run(["--help" if word == "-h" else word for word in words[1:]])
+
+
+def _search_help(words: list[str]) -> int:
+    """Print the help of a command, or the flags of all commands that contain ``words``."""
+    if words[0] in COMMANDS:
+        return _run([words[0], "--help", *words[1:]])
+    from proctor.commands.all_flags import flags_of_commands
+    from proctor.config.help_lines import help_width, print_help
+    from proctor.config.help_search import search_help
+
+    print_help(search_help("proctor", flags_of_commands(), words, help_width()))
+    return 0
 
 
 def _check_working_directory() -> None:

@@ -12,6 +12,7 @@ import importlib
 import inspect
 import re
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,12 @@ from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin
 from proctor.errors import UsageError, did_you_mean
 from proctor.fingerprint import ConfigUse
 from proctor.policies.base import PolicyConfig, PolicyPlugin
-from proctor.policies.lerobot.families import FAMILIES, FORMER_NAMES
+from proctor.policies.lerobot.families import (
+    ELSEWHERE,
+    FAMILIES,
+    FORMER_NAMES,
+    elsewhere_hint,
+)
 from proctor.system.source_files import source_hashes
 from proctor.system.user_code import (
     definition_location,
@@ -33,12 +39,12 @@ HANDED_OVER = "python"
 BUILT_IN = {
     "benchmarks": {
         "aloha": "proctor.benchmarks.aloha.benchmark:PLUGIN",
-        "fake": "proctor.benchmarks.fake:PLUGIN",
         "gym": "proctor.benchmarks.gym.registered:PLUGIN",
         "hub": "proctor.benchmarks.gym.hub:PLUGIN",
         "libero": "proctor.benchmarks.libero.benchmark:PLUGIN",
         "metaworld": "proctor.benchmarks.metaworld.benchmark:PLUGIN",
         "pusht": "proctor.benchmarks.pusht.benchmark:PLUGIN",
+        "fake": "proctor.benchmarks.fake:PLUGIN",
     },
     "policies": {
         **FAMILIES,
@@ -181,6 +187,8 @@ def _find(kind: str, name: str) -> Any:
             return outside[name].load()
     names = known_plugins(kind)
     hint = did_you_mean(name, names) or f" (choose from: {', '.join(names)})"
+    if kind == "policies" and name in ELSEWHERE:
+        hint = f"; {elsewhere_hint(name)}"
     raise UsageError(f"{flag}: unknown type {name!r}{hint}", code="plugin.unknown")
 
 
@@ -215,6 +223,13 @@ def _load_attribute(flag: str, path: str) -> Any:
 
 
 def _entry_points(kind: str) -> dict[str, Any]:
+    points = _installed_entry_points(tuple(sys.path))
+    return {point.name: point for point in points.select(group=f"proctor.{kind}")}
+
+
+@cache
+def _installed_entry_points(path: tuple[str, ...]) -> Any:
+    """Return the entry points of the distributions on ``path``; scanning them takes long."""
     from importlib.metadata import entry_points
 
-    return {point.name: point for point in entry_points(group=f"proctor.{kind}")}
+    return entry_points()

@@ -14,7 +14,7 @@ def parse_flags(config: type[Config], words: list[str], usage: str) -> dict[str,
     """Return the flags in ``words``; print the help and return None for ``--help``.
 
     ``usage`` begins with "proctor COMMAND". Words after ``--help`` are its topic: none for the most
-    used flags, ``all``, ``policy act``, ``env libero``.
+    used flags, ``all``, ``policy act``, ``env libero``, or words to search for.
 
     Raises:
         UsageError: a word is not a flag, or not a topic of the help.
@@ -29,10 +29,11 @@ def parse_flags(config: type[Config], words: list[str], usage: str) -> dict[str,
             )
         return given
     from proctor.config.help import help_text
+    from proctor.config.help_lines import help_width, print_help
 
     topic = [*([] if asked == "true" else asked.split()), *positional]
-    text = help_text(config, usage.split()[1], topic, given)
-    print(text if topic else f"{usage}\n{text}", end="")
+    text = help_text(config, usage.split()[1], topic, given, help_width())
+    print_help(text if topic else f"{usage}\n{text}")
     return None
 
 

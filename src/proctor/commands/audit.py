@@ -36,9 +36,7 @@ class AuditCommand(CommandConfig):
     folder: Path | None = field(
         default=None, metadata=argument("RUN", "folder of the run to audit", least=0)
     )
-    episodes: int = field(
-        default=10, metadata={"help": "episodes to run again; all if the run has fewer"}
-    )
+    episodes: int = field(default=10, metadata={"help": "number of episodes to run again"})
     eval_flags: dict[str, str] = field(default_factory=dict, metadata={"hidden": True})
     """The other flags: those of ``proctor eval``."""
 
@@ -52,10 +50,9 @@ class AuditCommand(CommandConfig):
         from proctor.config.evaluation import EvalConfig
         from proctor.config.trust import CODE_NAMES, TRUST
 
-        positional, flags = split_arguments(EvalConfig, list(words))
-        if "help" in flags:
-            print(cls.help(prog), end="")
+        if cls.answer_help(prog, words):
             return None
+        positional, flags = split_arguments(EvalConfig, list(words))
         own = {"episodes": flags.pop("episodes")} if "episodes" in flags else {}
         command = build_command(cls, prog, positional, own)
         command.eval_flags = flags
@@ -106,17 +103,19 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
     from proctor.evaluation.notices import Notices
     from proctor.evaluation.run import prepare
     from proctor.report.run import load_run
+    from proctor.runs.paths import settings_with_paths
     from proctor.runs.replay import EpisodeReplay
 
     run = load_run(path)
     record = run.record
-    if isinstance(record.resolved.get("record"), dict):  # in an evaluation it is a folder or None
+    if record.is_recording:
         raise UsageError(
             f"{path} is of a recording, whose policy may have been disturbed or relabelled: audit "
             "takes runs of proctor eval (proctor data check looks at its dataset)",
             code="run.not-an-evaluation",
         )
-    given = without_code_trust(record.given, flags, str(path))
+    located = settings_with_paths(record.given, record.paths, path, flags)
+    given = without_code_trust(located, flags, str(path))
     trust = {name: value for name, value in flags.items() if name in TRUST}
     here = {"eval.use_async_envs": False, "cluster": None, "output_dir": str(path)}
     settings = {**given, **trust, **here}
@@ -124,7 +123,7 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
     require_unchanged(record, prepared.protocol(), path)
     why_not = why_not_exact(record, bit_exact=prepared.policy.spec.bit_exact)
     _say_what_is_compared(why_not, record.machine)
-    print_notices(Notices(prepared.benchmark.warnings), Console(stderr=True))
+    print_notices(Notices(tuple(prepared.warnings)), Console(stderr=True))
     console = Console()
 
     def show(replay: EpisodeReplay) -> None:

@@ -1,8 +1,9 @@
-"""``proctor compare``: differences between runs, and whether they exceed chance."""
+"""``proctor compare``: differences between runs, or between a result card and runs."""
 
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,9 +13,10 @@ from proctor.config.command import CommandConfig, argument, run_command
 from proctor.errors import UsageError, strip_control_codes
 
 if TYPE_CHECKING:
+    from proctor.report.card_check import CardCheck
     from proctor.report.comparison import Comparison
 
-EXIT_WORSE = 3
+EXIT_WORSE = EXIT_DIFFERS = 3
 
 
 @dataclass(kw_only=True)
@@ -26,39 +28,61 @@ class CompareCommand(CommandConfig):
     tasks, and over runs where there are several. Also writes a page with charts, all pairs and
     their videos side by side.
 
-    Exit code 3: --fail-if-worse is given and a run is worse.
+    If A is a result card (card.json of `proctor report RUN --card`), its claim is checked: the
+    success rate of each run agrees with the card's if the interval of the difference contains zero.
+
+    Exit code 3: --fail-if-worse is given and a run is worse, or a run differs from the card.
     """
 
     runs: list[Path] = field(
-        metadata=argument("RUN", "run folders: first A, then the runs to compare with it", least=2)
+        metadata=argument(
+            "RUN",
+            "run folders: first A, which may be a result card, then the runs to compare with it",
+            least=2,
+        )
     )
     fail_if_worse: float | None = field(
         default=None,
         metadata={
             "flag": "fail-if-worse",
-            "help": "exit with 3 when a run is worse than A by more than this difference of "
-            "success rates (0.02: two points), by a one-sided test at level alpha (default: "
-            "never)",
+            "help": "exit with 3 if a run's success rate is lower than A's by more than this "
+            "(0.02: 2 points), in a one-sided test at level alpha",
+            "default_help": "never",
         },
     )
     alpha: float = field(
         default=0.05,
-        metadata={"help": "significance level of every test; the intervals cover 1 - alpha"},
+        metadata={"help": "significance level of all tests; confidence intervals cover 1 - alpha"},
     )
     unpaired: bool = field(
         default=False,
         metadata={
-            "help": "treat the runs as independent samples of each task, as when seeds differ"
+            "help": "compare tasks as independent samples, without pairing episodes (for runs "
+            "with other seeds)"
+        },
+    )
+    accept: str | None = field(
+        default=None,
+        metadata={
+            "help": "fields or sections of the protocol in which a run may differ from the card, "
+            "as seed,versions,packages",
+            "default_help": "no differences",
+            "placeholder": "NAMES",
         },
     )
     json: Path | None = field(
         default=None,
-        metadata={"help": "write the numbers to this file", "placeholder": "FILE"},
+        metadata={
+            "help": "write the results as JSON to FILE",
+            "default_help": "no file",
+            "placeholder": "FILE",
+        },
     )
     html: Path | None = field(
         default=None,
         metadata={
-            "help": "file of the page (default: compare.html in the folder of the second run)",
+            "help": "file of the page",
+            "default_help": "compare.html in the folder of the second run",
             "placeholder": "FILE",
         },
     )
@@ -73,9 +97,44 @@ class CompareCommand(CommandConfig):
 
         _check_range("alpha", self.alpha, LEAST_ALPHA, 0.5)
         _check_range("fail-if-worse", self.fail_if_worse or 0.0, 0.0, 1.0)
+        for path in self.runs[1:]:
+            if path.is_file():
+                raise UsageError(
+                    f"{path} is a file, not a run folder; a result card comes first: proctor "
+                    "compare CARD RUN",
+                    code="argument.order",
+                )
+        self._check_card_flags()
+
+    def _check_card_flags(self) -> None:
+        """Refuse flags without a meaning for the kind of the first argument."""
+        if not self.has_card:
+            if self.accept is not None:
+                raise UsageError(
+                    "--accept needs a result card as the first argument", code="flag.unused"
+                )
+            return
+        unused = {
+            "fail-if-worse": self.fail_if_worse is not None,
+            "unpaired": self.unpaired,
+            "html": self.html is not None,
+        }
+        for name, given in unused.items():
+            if given:
+                raise UsageError(
+                    f"--{name} compares runs, and {self.runs[0]} is a result card; leave it out",
+                    code="flag.unused",
+                )
+
+    @property
+    def has_card(self) -> bool:
+        """Whether the first argument is a result card: a file, not a run folder."""
+        return self.runs[0].is_file()
 
     def run(self) -> int:
         """Compare the runs, print and write the results, and return the exit code."""
+        if self.has_card:
+            return self._check_card()
         from proctor.report.compare_page import write_compare_page
         from proctor.report.comparison import Criteria, compare_all
         from proctor.report.run import load_run
@@ -90,6 +149,26 @@ class CompareCommand(CommandConfig):
             write_json(self.json, {"comparisons": [_as_json(one) for one in comparisons]})
         print(f"page: {write_compare_page(runs, comparisons, self.html, gate=gate)}")
         return EXIT_WORSE if gate and any(one.is_worse for one in comparisons) else 0
+
+    def _check_card(self) -> int:
+        """Check the claim of the card against every run, and return the exit code."""
+        from proctor.report.card_check import check_card
+        from proctor.report.card_file import read_card
+        from proctor.report.run import load_run
+        from proctor.runs.folder import write_json
+
+        path, folders = self.runs[0], self.runs[1:]
+        card = read_card(path)
+        accept = [name.strip() for name in (self.accept or "").split(",") if name.strip()]
+        checks = [
+            check_card(card, path, load_run(folder), accept=accept, confidence=1 - self.alpha)
+            for folder in folders
+        ]
+        for check in checks:
+            _show_check(check, self.alpha)
+        if self.json is not None:
+            write_json(self.json, {"checks": [_check_json(check) for check in checks]})
+        return 0 if all(check.agrees for check in checks) else EXIT_DIFFERS
 
 
 def run(words: list[str]) -> int:
@@ -131,6 +210,28 @@ def _show(comparisons: Sequence[Comparison], *, gate: bool) -> None:
     if len(comparisons) > 1:
         console.print()
         console.print(correction_note(len(comparisons)), highlight=False, soft_wrap=True)
+
+
+def _show_check(check: CardCheck, alpha: float) -> None:
+    """Print whether a run agrees with the card."""
+    for warning in check.warnings:
+        print(strip_control_codes(f"warning: {warning}"), file=sys.stderr)
+    low, high = check.interval
+    verdict = "agrees with" if check.agrees else "differs from"
+    lines = [
+        f"card {check.claimed}  {check.card}",
+        f"run  {check.found}  {check.run}",
+        *check.notes,
+        f"the run {verdict} the card: run - card {100 * check.difference:+.1f} "
+        f"[{100 * low:+.1f}, {100 * high:+.1f}] points ({100 * (1 - alpha):g}% interval)",
+    ]
+    for line in lines:
+        print(strip_control_codes(line))
+
+
+def _check_json(check: CardCheck) -> dict[str, Any]:
+    content = dataclasses.asdict(check)
+    return content | {"card": str(check.card), "run": str(check.run), "agrees": check.agrees}
 
 
 def _as_json(comparison: Comparison) -> dict[str, Any]:

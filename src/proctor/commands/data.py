@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 
 from proctor.config.command import CommandConfig, run_command, summary_of
+from proctor.config.help_lines import help_width, print_help
+from proctor.config.help_search import OwnedFlag, search_help
 from proctor.errors import UsageError, did_you_mean
 
 VERBS = {
@@ -34,11 +36,18 @@ proctor data VERB ...
 {verbs}
 
   proctor data VERB --help  lists the flags of a verb
+  proctor data --help WORD  searches in the flags of all verbs
 """
 
 
 def run(words: list[str]) -> int:
     """Run the command and return its exit code."""
+    sought = words[1:] if words[:1] in (["--help"], ["help"]) else []
+    if sought and sought[0] in VERBS:
+        return run([sought[0], "--help", *sought[1:]])
+    if sought:
+        print_help(search_help("proctor data", flags_of_verbs(), sought, help_width()))
+        return 0
     if not words or words[0] in ("--help", "help"):
         lines = [f"  proctor data {name:<14} {summary_of(verb(name))}" for name in VERBS]
         print(_OVERVIEW.format(verbs="\n".join(lines)), end="")
@@ -57,3 +66,8 @@ def verb(name: str) -> type[CommandConfig]:
     module, _, attribute = VERBS[name].partition(":")
     found: type[CommandConfig] = getattr(import_module(module), attribute)
     return found
+
+
+def flags_of_verbs() -> list[OwnedFlag]:
+    """List the flags of all verbs, each with its verb."""
+    return [OwnedFlag(one.flag, "Verbs", name) for name in VERBS for one in verb(name).all_flags()]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from proctor.config.command import CommandConfig, argument
 from proctor.errors import UsageError, strip_control_codes
@@ -37,20 +37,26 @@ class DatasetCommand(CommandConfig):
 class EditCommand(DatasetCommand):
     """A verb that writes an edited dataset: to a new folder, or in place."""
 
+    help_group: ClassVar[str] = "Result"
+
     output: Path | None = field(
         default=None,
         metadata={
-            "help": "folder of the edited dataset, which must not exist; DATASET stays unchanged. "
-            "Give this or --in_place",
+            "help": "folder of the edited dataset, which must not exist; give this or --in_place",
+            "default_help": "required without --in_place",
             "placeholder": "DIR",
             "alias": "new_root",
         },
     )
     in_place: bool = field(
         default=False,
+        metadata={"help": "replace DATASET, in one atomic step at the end"},
+    )
+    backup: bool = field(
+        default=True,
         metadata={
-            "help": "replace DATASET, in one atomic step at the end: an interrupted edit leaves it "
-            "unchanged"
+            "help": "with --in_place: keep the replaced dataset beside DATASET as DATASET_old (or "
+            "_old_2, _old_3, ...); false removes it"
         },
     )
 
@@ -76,7 +82,14 @@ class EditCommand(DatasetCommand):
                 "replace this one",
                 code="flag.conflict" if self.in_place else "flag.missing",
             )
-        return in_place_destination(root) if self.output is None else new_destination(self.output)
+        if self.output is not None:
+            if not self.backup:
+                raise UsageError(
+                    "--backup=false is for --in_place: --output leaves DATASET unchanged",
+                    code="flag.conflict",
+                )
+            return new_destination(self.output)
+        return in_place_destination(root, keep_old=self.backup)
 
 
 def find_dataset(name: str) -> Path:
@@ -159,7 +172,7 @@ def parse_mapping(flag: str, text: str, example: str) -> dict[str, Any]:
 
 
 def print_result(built: BuiltDataset) -> None:
-    """Print the size of a written dataset, and the episodes that had to be encoded again."""
+    """Print a written dataset's size and backup, and the episodes that were encoded again."""
     info = built.info
     counted = [
         f"{n:,} {word}{'' if n == 1 else 's'}"
@@ -178,3 +191,7 @@ def print_result(built: BuiltDataset) -> None:
                 "these were encoded again"
             )
         )
+    if built.backup is not None:
+        print(strip_control_codes(f"backup: {built.backup} (the dataset before this edit)"))
+    elif built.replaced:
+        print("no backup: --backup=false removed the dataset before this edit")

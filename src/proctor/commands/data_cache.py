@@ -27,13 +27,13 @@ class DataCacheCommand(CommandConfig):
     )
     clear: bool = field(
         default=False,
-        metadata={"help": "remove the named entries; entries that a process uses stay"},
+        metadata={"help": "remove the named entries, except those that a process uses"},
     )
     cache_dir: str | None = field(
         default=None,
         metadata={
-            "help": "folder of the cache, as given to --dataset.cache_dir (default: "
-            "~/.cache/proctor/frames)",
+            "help": "folder of the cache, as in --dataset.cache_dir",
+            "default_help": "~/.cache/proctor/frames",
             "placeholder": "DIR",
         },
     )

@@ -28,14 +28,14 @@ class DataCheckCommand(DatasetCommand):
 
     fast: bool = field(
         default=False,
-        metadata={"help": "decode no frames: trust the duration in each video's header"},
+        metadata={"help": "decode no frames; trust the duration in every video's header"},
     )
-    json: bool = field(default=False, metadata={"help": "print the findings as JSON"})
+    json: bool = field(default=False, metadata={"help": "print the findings as JSON, for scripts"})
     mend: bool = field(
         default=False,
         metadata={
-            "help": "first rewrite derived metadata: the totals of info.json, and the order and "
-            "index of the tasks"
+            "help": "repair derived metadata before the checks: the totals of info.json, and "
+            "the tasks' order and indices"
         },
     )
 
@@ -62,7 +62,9 @@ def _as_json(checked: CheckReport) -> str:
         "version": None if info is None else info.version,
         "episodes": None if info is None else info.total_episodes,
         "frames": None if info is None else info.total_frames,
-        "decoded": checked.decoded,
+        "decoded": checked.decoded and checked.n_decoded >= checked.n_images,
+        "images": checked.n_images,
+        "images_decoded": checked.n_decoded,
         "errors": checked.errors,
         "warnings": len(checked.findings) - checked.errors,
         "findings": [
@@ -97,12 +99,24 @@ def _lines(checked: CheckReport) -> list[str]:
 def _heading(checked: CheckReport) -> str:
     assert checked.info is not None
     info = checked.info
-    how = "every picture decoded" if checked.decoded else "no picture decoded"
-    cameras = f"{_plural(len(info.cameras), 'camera')}, {how}" if info.cameras else "no cameras"
+    cameras = "no cameras"
+    if info.cameras:
+        cameras = f"{_plural(len(info.cameras), 'camera')}, {_decoded_text(checked)}"
     return (
         f"{_shown(str(checked.root))}: {info.version}, {_plural(info.total_episodes, 'episode')}, "
         f"{_plural(info.total_frames, 'frame')}, {cameras}"
     )
+
+
+def _decoded_text(checked: CheckReport) -> str:
+    """Return how many of the pictures were decoded."""
+    if checked.n_images == 0:
+        return "no pictures"
+    if checked.n_decoded == 0:
+        return "no picture decoded"
+    if checked.n_decoded >= checked.n_images:
+        return "every picture decoded"
+    return f"{checked.n_decoded:,} of {checked.n_images:,} pictures decoded"
 
 
 def _shown(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +32,9 @@ class DataDeleteCommand(EditCommand):
     The remaining episodes are renumbered. Video packets are copied, not encoded again.
     """
 
-    episodes: str = field(metadata={"help": "episodes to delete", "placeholder": EPISODES})
+    episodes: str = field(
+        metadata={"help": "indices of the episodes to delete", "placeholder": EPISODES}
+    )
 
     def run(self) -> int:
         """Delete the episodes and return the exit code."""
@@ -53,13 +54,13 @@ class DataSplitCommand(DatasetCommand):
     """
 
     splits: str = field(
-        metadata={"help": "share or episodes of every split", "placeholder": f"'{_SPLITS}'"}
+        metadata={"help": "fraction or episodes of every split", "placeholder": f"'{_SPLITS}'"}
     )
     output: Path | None = field(
         default=None,
         metadata={
-            "help": "folder for all splits: DIR/train, DIR/val (default: DATASET_train, "
-            "DATASET_val)",
+            "help": "folder of all splits: DIR/train, DIR/val",
+            "default_help": "DATASET_train, DATASET_val",
             "placeholder": "DIR",
             "alias": "new_root",
         },
@@ -67,51 +68,29 @@ class DataSplitCommand(DatasetCommand):
 
     def run(self) -> int:
         """Write all splits and return the exit code."""
+        from proctor.datasets.edit.split import split_into
+
         splits = parse_mapping("splits", self.splits, _SPLITS)
+        check_splits(splits)
         for built in split_into(find_dataset(self.dataset), splits, self.output).values():
             print_result(built)
         return 0
 
 
-def split_into(root: Path, splits: dict[str, Any], base: Path | None) -> dict[str, BuiltDataset]:
-    """Write all datasets of a split, in ``base`` or beside ``root``; on an error write none."""
-    from proctor.datasets.edit import operations
-    from proctor.datasets.edit.build import build
-    from proctor.datasets.edit.destination import new_destination
-    from proctor.datasets.edit.edit_plan import open_source
+def check_splits(splits: dict[str, Any]) -> None:
+    """Refuse splits that are neither shares nor lists of episodes.
 
+    Raises:
+        UsageError: naming the split.
+    """
     for name, share in splits.items():
-        _check_split(name, share)
-    plans = operations.split(open_source(root), splits)
-    beside = root.resolve()
-    destinations = {
-        name: new_destination(base / name if base else beside.with_name(f"{beside.name}_{name}"))
-        for name in plans
-    }
-    built: dict[str, BuiltDataset] = {}
-    try:
-        for name, plan in plans.items():
-            built[name] = build(plan, destinations[name])
-    except BaseException:  # splits that were written would block the next try
-        for made in built.values():
-            shutil.rmtree(made.root, ignore_errors=True)
-        raise
-    return built
-
-
-def _check_split(name: str, share: Any) -> None:
-    is_number = isinstance(share, int | float) and not isinstance(share, bool)
-    is_list = isinstance(share, list) and all(type(episode) is int for episode in share)
-    if not is_number and not is_list:
-        raise UsageError(
-            f"--splits: {name!r} must be a share (0.8) or a list of episodes ([0, 1])",
-            code="flag.invalid-value",
-        )
-    if not name or "/" in name or name in (".", ".."):
-        raise UsageError(
-            f"--splits: {name!r} cannot be the name of a folder; choose another name",
-            code="flag.invalid-value",
-        )
+        is_number = isinstance(share, int | float) and not isinstance(share, bool)
+        is_list = isinstance(share, list) and all(type(episode) is int for episode in share)
+        if not is_number and not is_list:
+            raise UsageError(
+                f"--splits: {name!r} must be a share (0.8) or a list of episodes ([0, 1])",
+                code="flag.invalid-value",
+            )
 
 
 @dataclass(kw_only=True)
@@ -189,18 +168,24 @@ class DataSetTaskCommand(EditCommand):
     task: str | None = field(
         default=None,
         metadata={
-            "help": "instruction of the episodes of --episodes (default: from --tasks only)",
+            "help": "new task instruction of the episodes in --episodes",
+            "default_help": "from --tasks only",
             "placeholder": "TEXT",
         },
     )
     episodes: str | None = field(
         default=None,
-        metadata={"help": "episodes that get --task (default: all)", "placeholder": EPISODES},
+        metadata={
+            "help": "indices of the episodes that get --task",
+            "default_help": "all",
+            "placeholder": EPISODES,
+        },
     )
     tasks: str | None = field(
         default=None,
         metadata={
-            "help": "instructions by episode; they take precedence over --task",
+            "help": "new task instructions by episode; they take precedence over --task",
+            "default_help": "no other instructions",
             "placeholder": '\'{"0": "TEXT"}\'',
         },
     )

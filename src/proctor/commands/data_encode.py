@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from proctor.commands.data_arguments import EditCommand, parse_names
 from proctor.config.bounds import between
@@ -19,24 +19,29 @@ _MOST = 999_999
 class EncoderOptions:
     """Options of the video encoder, as every verb that encodes videos takes them."""
 
+    help_group: ClassVar[str] = "Video encoder"
+
     crf: int | None = field(
         default=None,
         metadata={
-            "help": "constant rate factor: a lower one gives better quality and larger files "
-            "(default: the codec's)"
+            "help": "constant rate factor: a lower one gives better quality and larger files",
+            "default_help": "the codec's",
         },
     )
     g: int | None = field(
         default=None,
-        metadata={"help": "frames from one key frame to the next (default: the codec's)"},
+        metadata={"help": "key frame interval in frames", "default_help": "the codec's"},
     )
     preset: str | None = field(
         default=None,
-        metadata={"help": "the encoder's speed preset, a name or a number (default: the codec's)"},
+        metadata={
+            "help": "speed preset of the encoder, a name or a number",
+            "default_help": "the codec's",
+        },
     )
     pix_fmt: str | None = field(
         default=None,
-        metadata={"help": "FFmpeg's pixel format, such as yuv420p (default: the codec's)"},
+        metadata={"help": "FFmpeg pixel format, such as yuv420p", "default_help": "the codec's"},
     )
 
     def encoder(self, name: str) -> Codec:
@@ -69,7 +74,8 @@ class EncodeCommand(EncoderOptions, EditCommand):
     codec: str = field(
         default=DEFAULT_CODEC,
         metadata={
-            "help": "video encoder; the default is LeRobot's",
+            "help": "video encoder",
+            "default_help": "LeRobot's",
             "placeholder": f"{DEFAULT_CODEC}|h264|hevc|...",
         },
     )
@@ -97,7 +103,8 @@ class DataReencodeCommand(EncodeCommand):
     cameras: str = field(
         default="",
         metadata={
-            "help": "videos to encode, by feature name; without it all but depth maps",
+            "help": "videos to encode, by feature name",
+            "default_help": "all but depth maps",
             "placeholder": "KEY,KEY",
         },
     )
@@ -121,8 +128,9 @@ class DataStatsCommand(EditCommand):
     images: bool = field(
         default=False,
         metadata={
-            "help": "also of cameras: decodes as many images as LeRobot samples (default: keep the "
-            "statistics of cameras)"
+            "help": "also compute the statistics of cameras, from as many images as LeRobot "
+            "samples; otherwise keep them",
+            "default_help": "keep the statistics of cameras",
         },
     )
 

@@ -23,15 +23,15 @@ class DataPushCommand(DatasetCommand):
     private: bool | None = field(
         default=None,
         metadata={
-            "help": "make a new repository private (default: the setting of the Hub account)",
+            "help": "make a new repository private",
+            "default_help": "the setting of the Hub account",
             "placeholder": "true",
         },
     )
     videos: bool = field(
         default=True,
         metadata={
-            "help": "false: upload no videos, and remove those of an earlier upload, which may no "
-            "longer match"
+            "help": "upload videos; false: upload none, and remove those of an earlier upload"
         },
     )
 
@@ -56,20 +56,22 @@ class DataPullCommand(CommandConfig):
     root: Path | None = field(
         default=None,
         metadata={
-            "help": "folder of the download, which must not exist (default: $HF_LEROBOT_HOME/ID, "
-            "where LeRobot looks for it)",
+            "help": "folder of the download, which must not exist",
+            "default_help": "$HF_LEROBOT_HOME/ID",
             "placeholder": "DIR",
         },
     )
     revision: str | None = field(
         default=None,
         metadata={
-            "help": "branch, tag or commit (default: the tag v3.0, else the newest older version "
-            "that can be read)",
+            "help": "branch, tag or commit",
+            "default_help": "the tag v3.0, else the newest older version that can be read",
             "placeholder": "REV",
         },
     )
-    videos: bool = field(default=True, metadata={"help": "false: download no videos"})
+    videos: bool = field(
+        default=True, metadata={"help": "download videos; false: download the other files only"}
+    )
 
     def run(self) -> int:
         """Download the dataset, print its size and return the exit code."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,13 +16,15 @@ from proctor.commands.data_arguments import (
     parse_names,
     print_result,
 )
-from proctor.commands.data_edit import merge_into, plan_set_tasks, split_into
+from proctor.commands.data_edit import check_splits, merge_into, plan_set_tasks
 from proctor.commands.data_encode import DEFAULT_CODEC, EncoderOptions
 from proctor.commands.data_info import DataInfoCommand
 from proctor.config.command import CommandConfig, build_command, command_help
-from proctor.config.flags import flags_of, split_argv
-from proctor.config.help_lines import help_lines
+from proctor.config.flags import flags_of, path_of, read_config_file, split_argv
+from proctor.config.help_lines import FLAGS, WIDTH, help_lines
+from proctor.config.help_search import OwnedFlag
 from proctor.errors import UsageError, did_you_mean
+from proctor.fingerprint import flatten
 
 if TYPE_CHECKING:
     from proctor.datasets.edit.build import BuiltDataset
@@ -30,8 +33,22 @@ if TYPE_CHECKING:
 
     Plan = Callable[[SourceDataset], EditPlan]
 
-_SPEED = ("num_workers", "max_episodes_per_batch", "max_frames_per_batch", "encoder_threads")
-"""Flags that set only how fast LeRobot works: accepted with a note."""
+_SPEED = (
+    "num_workers",
+    "max_episodes_per_batch",
+    "max_frames_per_batch",
+    "encoder_threads",
+    "concatenate_videos",
+    "concatenate_data",
+)
+"""Flags that set only how fast LeRobot works, or how it packs files: accepted with a note."""
+_RELATIVE = "statistics of relative actions are not written here; use lerobot-edit-dataset for them"
+_REFUSED = {
+    "operation.relative_": _RELATIVE,
+    "operation.chunk_size": _RELATIVE,
+    "operation.depth_encoder.": "depth videos keep their encoding; leave the flag out",
+}
+"""LeRobot's flags, by prefix, that are refused, and the reason."""
 _SPLITS = '{"train": 0.8, "val": 0.2}'
 
 
@@ -40,8 +57,6 @@ class Operation:
     """An edit of ``lerobot-edit-dataset``; its fields are the flags --operation.NAME."""
 
     type: ClassVar[str]
-    keeps_backup: ClassVar[bool] = True
-    """Whether LeRobot keeps the dataset that an edit replaces, as NAME_old."""
 
     def plan(self) -> Plan:
         """Return the plan of an edit of one dataset into one dataset.
@@ -57,7 +72,9 @@ class DeleteEpisodes(Operation):
     """Delete episodes."""
 
     type: ClassVar[str] = "delete_episodes"
-    episode_indices: str = field(metadata={"help": "episodes to delete", "placeholder": "'[1, 2]'"})
+    episode_indices: str = field(
+        metadata={"help": "indices of the episodes to delete", "placeholder": "'[1, 2]'"}
+    )
 
     def plan(self) -> Plan:
         """Return the plan that deletes the episodes."""
@@ -73,7 +90,7 @@ class SplitDataset(Operation):
 
     type: ClassVar[str] = "split"
     splits: str = field(
-        metadata={"help": "share or episodes of every split", "placeholder": f"'{_SPLITS}'"}
+        metadata={"help": "fraction or episodes of every split", "placeholder": f"'{_SPLITS}'"}
     )
 
 
@@ -88,7 +105,8 @@ class MergeDatasets(Operation):
     roots: str = field(
         default="[]",
         metadata={
-            "help": "their folders, in the same order; empty: $HF_LEROBOT_HOME/ID",
+            "help": "folders of the datasets, in the order of repo_ids",
+            "default_help": "$HF_LEROBOT_HOME/ID",
             "placeholder": "'[DIR, DIR]'",
         },
     )
@@ -119,19 +137,28 @@ class ModifyTasks(Operation):
     """Change the task instruction of episodes."""
 
     type: ClassVar[str] = "modify_tasks"
-    keeps_backup: ClassVar[bool] = False
     new_task: str | None = field(
         default=None,
         metadata={
-            "help": "instruction of all episodes (default: from episode_tasks only)",
+            "help": "new task instruction of all episodes",
+            "default_help": "from episode_tasks only",
             "placeholder": "TEXT",
         },
     )
     episode_tasks: str | None = field(
         default=None,
         metadata={
-            "help": "instructions by episode; they take precedence over new_task",
+            "help": "new task instructions by episode; they take precedence over the other two",
+            "default_help": "no other instructions",
             "placeholder": '\'{"0": "TEXT"}\'',
+        },
+    )
+    task_replacements: str | None = field(
+        default=None,
+        metadata={
+            "help": "new task instructions by old ones; they take precedence over new_task",
+            "default_help": "no replacements",
+            "placeholder": '\'{"OLD": "NEW"}\'',
         },
     )
 
@@ -141,12 +168,39 @@ class ModifyTasks(Operation):
         if self.episode_tasks is not None:
             name = "operation.episode_tasks"
             by_episode = parse_mapping(name, self.episode_tasks, '{"0": "lift the cup"}')
-        if self.new_task is None and not by_episode:
+        replaced: dict[str, Any] = {}
+        if self.task_replacements is not None:
+            name = "operation.task_replacements"
+            replaced = parse_mapping(name, self.task_replacements, '{"lift it": "lift the cup"}')
+        if self.new_task is None and not by_episode and not replaced:
             raise UsageError(
-                "modify_tasks needs --operation.new_task or --operation.episode_tasks",
+                "modify_tasks needs --operation.new_task, --operation.episode_tasks or "
+                "--operation.task_replacements",
                 code="flag.missing",
             )
-        return lambda source: plan_set_tasks(source, self.new_task, None, by_episode)
+
+        def plan(source: SourceDataset) -> EditPlan:
+            of_replaced = _replaced_tasks(source, replaced)
+            return plan_set_tasks(source, self.new_task, None, of_replaced | by_episode)
+
+        return plan
+
+
+def _replaced_tasks(source: SourceDataset, replaced: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the new instructions of the episodes whose instruction is replaced.
+
+    Raises:
+        UsageError: an instruction is in no episode.
+    """
+    for old in replaced:
+        if old not in source.tasks:
+            raise UsageError(
+                f"--operation.task_replacements: {source.root} has no instruction {old!r}"
+                f"{did_you_mean(old, source.tasks)}",
+                code="dataset.unknown-task",
+            )
+    first = {str(row.index): (row.tasks or ("",))[0] for row in source.rows}
+    return {episode: replaced[task] for episode, task in first.items() if task in replaced}
 
 
 @dataclass(kw_only=True)
@@ -165,11 +219,19 @@ class ImagesToVideos(EncodeOperation):
     type: ClassVar[str] = "convert_image_to_video"
     output_dir: Path | None = field(
         default=None,
-        metadata={"help": "folder of the result (default: --new_root)", "placeholder": "DIR"},
+        metadata={
+            "help": "folder of the result",
+            "default_help": "--new_root",
+            "placeholder": "DIR",
+        },
     )
     episode_indices: str | None = field(
         default=None,
-        metadata={"help": "episodes to keep (default: all)", "placeholder": "'[1, 2]'"},
+        metadata={
+            "help": "indices of the episodes to keep",
+            "default_help": "all",
+            "placeholder": "'[1, 2]'",
+        },
     )
 
     def plan(self) -> Plan:
@@ -204,12 +266,15 @@ class RecomputeStats(Operation):
     """Compute the statistics again."""
 
     type: ClassVar[str] = "recompute_stats"
-    keeps_backup: ClassVar[bool] = False
     skip_image_video: bool = field(
-        default=True, metadata={"help": "false: also compute the statistics of cameras"}
+        default=True, metadata={"help": "skip the statistics of cameras; false: compute these too"}
     )
     overwrite: bool = field(
-        default=False, metadata={"help": "has no effect: --new_root decides where the result goes"}
+        default=False,
+        metadata={
+            "help": "no effect, accepted for LeRobot's scripts: --new_root decides where the "
+            "result goes"
+        },
     )
 
     def plan(self) -> Plan:
@@ -226,7 +291,8 @@ class ShowInfo(Operation):
 
     type: ClassVar[str] = "info"
     show_features: bool = field(
-        default=True, metadata={"help": "has no effect: features are always printed"}
+        default=True,
+        metadata={"help": "no effect, accepted for LeRobot's scripts: features are always printed"},
     )
 
 
@@ -252,31 +318,45 @@ class DataEditCommand(CommandConfig):
 
     Without --root and --new_root, datasets are found under $HF_LEROBOT_HOME by their ids. If the
     result's folder is the dataset's own, the dataset is replaced. The old dataset is then kept
-    beside it as NAME_old, and replaces an older NAME_old. Encoder flags may also be written
+    beside it as NAME_old, or as NAME_old_2 if that exists. Encoder flags may also be written
     --operation.rgb_encoder.NAME. Flags that only set LeRobot's speed (num_workers, ...) are
     accepted and have no effect.
     """
 
-    operation: Operation = field(metadata={"help": "the edit"})
+    operation: Operation = field(metadata={"help": "edit to run"})
     repo_id: str | None = field(
-        default=None, metadata={"help": "id of the dataset: user/name", "placeholder": "ID"}
+        default=None,
+        metadata={
+            "help": "id of the dataset, as user/name",
+            "default_help": "required without --root",
+            "placeholder": "ID",
+        },
     )
     root: str | None = field(
         default=None,
         metadata={
-            "help": "folder of the dataset (default: $HF_LEROBOT_HOME/ID)",
+            "help": "folder of the dataset",
+            "default_help": "$HF_LEROBOT_HOME/ID",
             "placeholder": "DIR",
         },
     )
     new_repo_id: str | None = field(
         default=None,
-        metadata={"help": "id of the result (default: the dataset's)", "placeholder": "ID"},
+        metadata={"help": "id of the result", "default_help": "the dataset's", "placeholder": "ID"},
     )
     new_root: Path | None = field(
         default=None,
         metadata={
-            "help": "folder of the result (default: $HF_LEROBOT_HOME/NEW_ID, or the dataset's)",
+            "help": "folder of the result",
+            "default_help": "$HF_LEROBOT_HOME/NEW_ID, or the dataset's",
             "placeholder": "DIR",
+        },
+    )
+    backup: bool = field(
+        default=True,
+        metadata={
+            "help": "keep a dataset that is replaced, beside the result; false removes it. LeRobot "
+            "has no such flag"
         },
     )
     push_to_hub: bool = field(
@@ -290,14 +370,23 @@ class DataEditCommand(CommandConfig):
         Raises:
             UsageError: an unknown operation or flag, or a wrong value.
         """
-        switches = {"help", "push_to_hub", "operation.overwrite", "operation.skip_image_video"}
-        positional, given = split_argv(list(words), switches)
-        if "help" in given:
-            print(cls.help(prog), end="")
+        if cls.answer_help(prog, words):
             return None
+        switches = {
+            "backup",
+            "push_to_hub",
+            "operation.overwrite",
+            "operation.skip_image_video",
+        }
+        positional, given = split_argv(list(words), switches)
+        if "config_path" in given:
+            given = _of_file(path_of(given.pop("config_path"))) | given
         flags: dict[str, str] = {}
         for written, value in given.items():
             name = written.replace("-", "_").replace("operation.rgb_encoder.", "operation.")
+            reason = next((why for start, why in _REFUSED.items() if name.startswith(start)), None)
+            if reason is not None:
+                raise UsageError(f"--{written}: {reason}", code="flag.unsupported")
             if name.removeprefix("operation.") in _SPEED:
                 print(f"--{written} changes nothing here", file=sys.stderr)
             elif name in flags:
@@ -312,12 +401,22 @@ class DataEditCommand(CommandConfig):
         return build_command(cls, prog, (), flags, {"operation": _operation_class(flags)})
 
     @classmethod
-    def help(cls, prog: str) -> str:
+    def help(cls, prog: str, width: int = WIDTH) -> str:
         """Return the flags of the command and those of every operation."""
-        lines = [command_help(cls, f"{prog} --operation.type=TYPE", {"operation": None})]
+        lines = [command_help(cls, f"{prog} --operation.type=TYPE", {"operation": None}, width)]
         for name, operation in OPERATIONS.items():
-            lines += [f"--operation.type={name}", *help_lines(flags_of(operation, "operation."))]
-        return "\n".join(lines) + "\n"
+            flags = flags_of(operation, "operation.")
+            lines += [f"--operation.type={name}", *help_lines(flags, width), ""]
+        return "\n".join(lines)
+
+    @classmethod
+    def all_flags(cls) -> list[OwnedFlag]:
+        """List the flags of the command and those of every operation."""
+        found = [OwnedFlag(flag, FLAGS) for flag in flags_of(cls, sections={"operation": None})]
+        for name, operation in OPERATIONS.items():
+            flags = flags_of(operation, "operation.")
+            found += [OwnedFlag(flag, f"--operation.type={name}") for flag in flags]
+        return found
 
     def run(self) -> int:
         """Run the operation and return the exit code."""
@@ -327,7 +426,10 @@ class DataEditCommand(CommandConfig):
         if isinstance(operation, MergeDatasets):
             made = [(self.new_repo_id, self._merge(operation))]
         elif isinstance(operation, SplitDataset):
+            from proctor.datasets.edit.split import split_into
+
             splits = parse_mapping("operation.splits", operation.splits, _SPLITS)
+            check_splits(splits)
             built = split_into(self._source(), splits, self.new_root)
             made = [(self.repo_id and f"{self.repo_id}_{name}", one) for name, one in built.items()]
         else:
@@ -370,7 +472,7 @@ class DataEditCommand(CommandConfig):
             default = root.resolve().with_name(f"{root.resolve().name}_reencoded")
         target = self._new_root(default)
         if target.resolve() == root.resolve():
-            return in_place_destination(root, keep_old=operation.keeps_backup)
+            return in_place_destination(root, keep_old=self.backup)
         return new_destination(target)
 
     def _new_root(self, default: Path | None) -> Path:
@@ -389,6 +491,16 @@ class DataEditCommand(CommandConfig):
                 code="flag.missing",
             )
         return default
+
+
+def _of_file(path: Path) -> dict[str, str]:
+    """Return the flags of a config file of ``lerobot-edit-dataset``; unset ones are left out."""
+    flat = flatten(read_config_file(path), lambda name, value: name == "operation")
+    return {
+        name: value if isinstance(value, str) else json.dumps(value)
+        for name, value in flat.items()
+        if value is not None
+    }
 
 
 def _operation_class(flags: dict[str, str]) -> type[Operation]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from proctor.commands.data_arguments import (
     EPISODES,
@@ -14,7 +15,7 @@ from proctor.commands.data_arguments import (
 )
 from proctor.commands.serve_pages import HOST, LOCAL_HOST, PORT, serve_until_interrupted
 from proctor.config.bounds import between
-from proctor.errors import UsageError
+from proctor.errors import UsageError, exit_code_of
 
 if TYPE_CHECKING:
     from proctor.report.dataset_summary import DatasetSummary
@@ -28,50 +29,58 @@ class DataViewCommand(DatasetCommand):
     """Show a dataset in the browser, as one HTML file, or in Rerun.
 
     Without --html and --rerun, serves a page until Ctrl-C: episodes, their videos in step with
-    plots of states, actions and all other values, and statistics.
+    plots of states, actions and all other values, and statistics. On an address of this machine
+    only, the printed URL lets you mark episodes, and delete, relabel or split them; every edit
+    keeps a backup.
     """
+
+    help_groups: ClassVar[Mapping[str, str]] = {
+        "File": "html rerun episodes pictures max_mb",
+        "Server": "port host",
+    }
 
     html: Path | None = field(
         default=None,
         metadata={
-            "help": "write the page as one file, which any browser shows offline",
+            "help": "write the page as one HTML file that works offline",
+            "default_help": "serve the page",
             "placeholder": "FILE",
         },
     )
     rerun: Path | None = field(
         default=None,
         metadata={
-            "help": "write the episodes for Rerun's viewer (rerun FILE.rrd); needs proctor[rerun]",
+            "help": "write the episodes as a Rerun recording (view: rerun FILE.rrd); needs "
+            "proctor[rerun]",
+            "default_help": "no recording",
             "placeholder": "FILE.rrd",
         },
     )
     episodes: str | None = field(
         default=None,
         metadata={
-            "help": f"with --html or --rerun: episodes in the file (default: the first {_FIRST})",
+            "help": "with --html or --rerun: indices of the episodes in the file",
+            "default_help": f"the first {_FIRST}",
             "placeholder": EPISODES,
         },
     )
     pictures: bool = field(
         default=False,
         metadata={
-            "help": "with --html: embed single images instead of videos, for browsers that cannot "
+            "help": "with --html: embed images instead of videos, for browsers that cannot "
             "play the codec"
         },
     )
     max_mb: int | None = field(
         default=None,
         metadata={
-            "help": "with --html: megabytes of videos and images in the file; a video that is too "
-            "large becomes images (default: 30)"
+            "help": "with --html: maximum size of videos and images in MB; a video that is too "
+            "large becomes images",
+            "default_help": "30",
         },
     )
-    port: int | None = field(
-        default=None, metadata=PORT | {"help": f"{PORT['help']} (default: 8643)"}
-    )
-    host: str | None = field(
-        default=None, metadata=HOST | {"help": f"{HOST['help']} (default: {LOCAL_HOST})"}
-    )
+    port: int | None = field(default=None, metadata=PORT | {"default_help": "8643"})
+    host: str | None = field(default=None, metadata=HOST | {"default_help": LOCAL_HOST})
 
     def validate(self) -> None:
         """Refuse flags that would have no effect, and numbers out of range.
@@ -101,17 +110,13 @@ class DataViewCommand(DatasetCommand):
         """Serve the page or write the file, and return the exit code."""
         from proctor.report.dataset_summary import read_summary
 
-        facts = read_summary(find_dataset(self.dataset))
+        root = find_dataset(self.dataset)
         if self.html is not None:
-            return self._write_html(facts, self.html)
+            return self._write_html(read_summary(root), self.html)
         if self.rerun is not None:
-            return self._write_rerun(facts, self.rerun)
-        from proctor.report.dataset_site import DatasetSite
-        from proctor.report.serve import PageServer
-
+            return self._write_rerun(read_summary(root), self.rerun)
         port = 8643 if self.port is None else self.port
-        server = PageServer(DatasetSite(facts), self.host or LOCAL_HOST, port)
-        return serve_until_interrupted(server)
+        return serve_dataset(root, self.host or LOCAL_HOST, port)
 
     def _episodes_of(self, facts: DatasetSummary) -> list[int]:
         """Return the episodes that go into a file.
@@ -151,3 +156,31 @@ class DataViewCommand(DatasetCommand):
         write_rerun(facts, output, chosen)
         print(f"rerun: {output} ({len(chosen)} of {len(facts.episodes)} episodes)")
         return 0
+
+
+def serve_dataset(root: Path, host: str, port: int) -> int:
+    """Serve the page of a dataset until Ctrl-C and a running edit's end; return the exit code.
+
+    Raises:
+        DatasetError: there is no dataset, or its metadata cannot be read.
+        UsageError: the server cannot bind to the address.
+    """
+    from proctor.report.dataset_site import DatasetSite
+    from proctor.report.serve import PageServer
+    from proctor.system.loopback import LOOPBACK
+
+    site = DatasetSite(root, editable=host in LOOPBACK)
+    code = serve_until_interrupted(PageServer(site, host, port))
+    if site.editor.is_running:
+        print(
+            f"waiting for the running edit ({site.editor.status.title}); Ctrl-C again abandons it "
+            "and leaves the dataset as it is",
+            flush=True,
+        )
+        try:
+            site.editor.wait()
+        except KeyboardInterrupt as stop:
+            return exit_code_of(stop)
+        ended = site.editor.status
+        print(f"backup: {ended.backup}" if ended.backup else ended.reason or "the edit is done")
+    return code

@@ -32,9 +32,9 @@ Evaluate a policy. Results are written to the run folder as episodes end. An int
 completed by: proctor eval --resume --output_dir=FOLDER (repeat flags with MODULE:NAME: only flags
 can name code, files cannot)
 
-Several checkpoints (--policy.path=a,b or a pattern, 'checkpoints/*'), seeds (--seed=1,2) or
-latencies (--eval.latency_steps=0,2,4) are evaluated one after the other, each in its own folder,
-and compared in one table.
+Several checkpoints (--policy.path=a,b or a pattern, 'checkpoints/*'), policy types
+(--policy.type=expert,random), seeds (--seed=1,2) or latencies (--eval.latency_steps=0,2,4) are
+evaluated one after the other, each in its own folder, and compared in one table.
 """
 
 
@@ -171,8 +171,11 @@ def _show(evaluation: Evaluation, action: ActionSpec, console: Console) -> None:
     from proctor.report.tables import results_table
     from proctor.report.worlds import world_warnings
 
-    console.print(results_table(evaluation.rows, evaluation.monitored, console.width))
+    console.print(
+        results_table(evaluation.rows, evaluation.monitored, console.width, evaluation.scores)
+    )
     console.print(f"\nsuccess {evaluation.tally}", style="bold", highlight=False)
+    _say_what_results_mean(evaluation, console)
     note = out_of_range_note(evaluation.rows, action)
     if note is not None:
         console.print(f"note: {note}", highlight=False, soft_wrap=True)
@@ -202,7 +205,15 @@ def _evaluate_one_of_several(settings: dict[str, Any], name: str) -> tuple[Path,
 
 def _show_briefly(evaluation: Evaluation, action: ActionSpec, console: Console) -> None:
     console.print(f"success {evaluation.tally}", style="bold", highlight=False)
+    _say_what_results_mean(evaluation, console)
     _say_what_came_of_filming(evaluation)
+
+
+def _say_what_results_mean(evaluation: Evaluation, console: Console) -> None:
+    """Print the warnings of policy and benchmark again, beside the results."""
+    for warning in evaluation.warnings:
+        line = strip_control_codes(f"warning: {warning}")
+        console.print(line, style="bold red", highlight=False, soft_wrap=True, markup=False)
 
 
 def _say_what_came_of_filming(evaluation: Evaluation) -> None:

@@ -14,6 +14,7 @@ from proctor.errors import UsageError, strip_control_codes
 from proctor.runs.discovery import find_runs
 from proctor.runs.folder import RunFolder, RunRecord
 from proctor.runs.journal import read_journal
+from proctor.runs.paths import changed_links, get_dotted, settings_with_paths, typed_again
 
 _MOST_NAMED = 3
 
@@ -40,7 +41,13 @@ def resumed_run(settings: Settings) -> EarlierRun | None:
     if earlier is None:
         raise UsageError(f"--resume: {folder} holds no run to resume", code="run.not-found")
     _refuse_another_type(folder, earlier, settings)
-    return EarlierRun(earlier.given, str(folder), found={"output_dir": str(folder)})
+    again = typed_again(earlier.paths, settings)
+    new = {name: value for name, value in settings.items() if name not in again}
+    given = settings_with_paths(earlier.given, earlier.paths, folder, new)
+    for note in changed_links(earlier.paths, new):
+        print(strip_control_codes(f"note: {note}"), file=sys.stderr)
+    found = {name: get_dotted(given, name) for name in again}
+    return EarlierRun(given, str(folder), found={**found, "output_dir": str(folder)})
 
 
 def run_to_resume(folder: Path) -> Path:
@@ -118,5 +125,7 @@ def reference_run(settings: Settings) -> EarlierRun | None:
         for name, value in env.items()
         if value is not None and name not in not_defining
     }
+    of_env = {name: found for name, found in reference.paths.items() if name in taken}
+    taken = settings_with_paths(taken, of_env, path, settings)
     taken |= {"seed": seed, "eval.n_episodes": n_episodes}
     return EarlierRun(taken, str(path), found={"against": str(path.absolute())})

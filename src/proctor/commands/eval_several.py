@@ -1,4 +1,4 @@
-"""``proctor eval`` of several checkpoints, seeds or latencies: one run each, one comparison."""
+"""``proctor eval`` of several policies, seeds or latencies: one run each, one comparison."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import glob
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,8 @@ class Variant:
     name: str
     seed: str
     settings: dict[str, Any]
+    pool: str = ""
+    """The name without the seed: runs of one pool differ only in the seed."""
 
 
 def variants_of(settings: dict[str, Any]) -> list[Variant]:
@@ -47,24 +49,45 @@ def variants_of(settings: dict[str, Any]) -> list[Variant]:
         UsageError: a pattern matches nothing, or there are too many runs.
     """
     given = _given(settings, "policy", "path")
-    paths = checkpoints_of(given)
+    paths, kinds = checkpoints_of(given), _kinds(settings)
+    policies = [*zip(paths, _names([Path(path) for path in paths]), [""] * len(paths), strict=True)]
+    if len(kinds) > 1:
+        policies = [("", kind.replace(":", "-"), kind) for kind in kinds]
     seeds = _numbers(settings.get("seed"))
     latencies = _numbers(_given(settings, "eval", "latency_steps"))
-    asked = len(paths) * len(seeds) * len(latencies)
+    asked = len(policies) * len(seeds) * len(latencies)
     if asked > _MOST_RUNS:
         raise UsageError(
             f"{asked} runs are asked for, at most {_MOST_RUNS} go", code="flag.out-of-range"
         )
-    names = _names([Path(path) for path in paths])
     several = []
-    for (path, name), seed, steps in product(zip(paths, names, strict=True), seeds, latencies):
-        parts = [name] * (len(paths) > 1) + [f"seed{seed}"] * (len(seeds) > 1)
-        parts += [f"latency{steps}"] * (len(latencies) > 1)
+    for (path, name, kind), seed, steps in product(policies, seeds, latencies):
+        own = [name] * (len(policies) > 1)
+        latency = [f"latency{steps}"] * (len(latencies) > 1)
+        parts = [*own, *[f"seed{seed}"] * (len(seeds) > 1), *latency]
         chosen = {"policy.path": path} if path and path != given else {}
+        chosen |= {"policy.type": kind} if kind else {}
         chosen |= {"seed": seed} if len(seeds) > 1 else {}
         chosen |= {"eval.latency_steps": steps} if steps else {}
-        several.append(Variant("_".join(parts), seed, settings | chosen))
+        pool = "_".join([*own, *latency])
+        several.append(Variant("_".join(parts), seed, settings | chosen, pool))
     return several
+
+
+def _kinds(settings: Mapping[str, Any]) -> list[str]:
+    """Return the distinct policy types of ``--policy.type``, where no checkpoint is given.
+
+    Raises:
+        UsageError: several types and a checkpoint are given.
+    """
+    kinds = list(dict.fromkeys(_listed(_given(settings, "policy", "type"))))
+    if len(kinds) > 1 and _given(settings, "policy", "path"):
+        raise UsageError(
+            "--policy.path states the policy's type itself; leave out --policy.type, or evaluate "
+            "the types in a run of their own and use proctor compare",
+            code="flag.conflict",
+        )
+    return kinds
 
 
 def checkpoints_of(given: Any) -> list[str]:
@@ -164,7 +187,7 @@ def evaluate_several(variants: Sequence[Variant], given: dict[str, str], evaluat
         UsageError: all runs have the same policy, and it cannot be evaluated.
     """
     root, asked, public = _checked(variants, given)
-    of_one_policy = len({str(_given(v.settings, "policy", "path")) for v in variants}) == 1
+    of_one_policy = len({_policy_of(variant.settings) for variant in variants}) == 1
     done: dict[str, Path] = {}
     worst = 0
     for variant, settings in zip(variants, asked, strict=True):
@@ -181,8 +204,12 @@ def evaluate_several(variants: Sequence[Variant], given: dict[str, str], evaluat
             return code
         done[variant.name] = folder
         worst = max(worst, code)
-    _show_all(done, {variant.name: variant.seed for variant in variants}, root)
+    _show_all([(variant, done[variant.name]) for variant in variants if variant.name in done], root)
     return worst
+
+
+def _policy_of(settings: Mapping[str, Any]) -> tuple[str, str]:
+    return str(_given(settings, "policy", "path")), str(_given(settings, "policy", "type"))
 
 
 def _checked(
@@ -211,7 +238,8 @@ def _checked(
     asked = []
     for variant in variants:
         settings = dict(variant.settings)
-        begun = root is not None and RunFolder(root / variant.name).read() is not None
+        folder = RunFolder((root or Path()) / variant.name)
+        begun = root is not None and folder.read() is not None and folder.has_episodes
         if begun and not is_resumed(settings):
             raise UsageError(
                 f"{root}/{variant.name} already holds a run; add --resume to complete it, or "
@@ -223,8 +251,10 @@ def _checked(
         settings["output_dir"] = str((root or Path()) / variant.name)
         if settings.get("record") is not None:
             settings["record"] = str(path_of(str(settings["record"])) / variant.name)
+        kind = variant.settings.get("policy.type")
+        named = {"policy.type": kind} if kind and "policy.type" in given else {}
         settings = merge_settings(
-            given, resumed=resumed_run, reference=reference_run, with_file=settings
+            given | named, resumed=resumed_run, reference=reference_run, with_file=settings
         )
         config = build(EvalConfig, settings)
         check_ahead_of_time(config)
@@ -242,35 +272,86 @@ def _say_how_to_resume(root: Path, given: Mapping[str, Any]) -> None:
     print(f"and this one with all the others:\n  proctor eval {command}", file=sys.stderr)
 
 
-def _show_all(done: Mapping[str, Path], seeds: Mapping[str, str], root: Path) -> None:
-    """Print all runs in one table, and compare those with the same episodes."""
+def _show_all(done: Sequence[tuple[Variant, Path]], root: Path) -> None:
+    """Print all runs in one table, and compare those with the same episodes.
+
+    Runs of one policy with several seeds are pooled. Several such policies are compared by their
+    pooled episodes, paired by task, seed and init state.
+    """
     from proctor.report.multi_run import NamedRun, runs_table
     from proctor.report.run import load_run
     from proctor.report.tables import table_console
 
     console = table_console()
-    loaded = {}
-    for name, path in done.items():
+    loaded: list[tuple[Variant, Run]] = []
+    for variant, path in done:
         try:
-            loaded[name] = load_run(path).require_rate()
+            loaded.append((variant, load_run(path).require_rate()))
         except UsageError as error:  # it has no episodes to compare; the others do
             print(strip_control_codes(f"note: {error}"))
-    runs = [NamedRun(name, run.rows, run.monitored) for name, run in loaded.items()]
-    pooled = len({seeds[name] for name in loaded}) == len(loaded) > 1
+    runs = [NamedRun(variant.name, run.rows, run.monitored) for variant, run in loaded]
+    pools = _pools(loaded, root)
     if runs:
         console.print()
-        console.print(runs_table(runs, console.width, pooled=pooled))
-    episodes = [row.world_key for run in runs for row in run.rows]
-    if pooled and len(set(episodes)) < len(episodes):
-        print("note: these seeds share worlds; those --eval.n_episodes apart share none")
-    for seed in dict.fromkeys(seeds[name] for name in loaded):
-        alike = [run for name, run in loaded.items() if seeds[name] == seed]
-        if len(alike) > 1:
-            _compare(alike, root, seed if len(set(seeds.values())) > 1 else "")
+        shown = [NamedRun(_pool_label(run, root), run.rows) for run in pools]
+        console.print(runs_table(runs, console.width, pools=shown))
+    for variant, run in loaded:
+        for warning in run.warnings:
+            print(strip_control_codes(f"warning: {variant.name}: {warning}"))
+    for run in pools[:1]:
+        worlds = [row.world_key for row in run.rows]
+        if len(set(worlds)) < len(worlds):
+            print("note: these seeds share worlds; those --eval.n_episodes apart share none")
+    if len(pools) > 1:
+        _compare(pools, root, "", f" over {len({variant.seed for variant, _ in loaded})} seeds")
+    else:
+        _compare_by_seed(loaded, root)
     console.print(f"results: {root}", highlight=False, soft_wrap=True, markup=False)
 
 
-def _compare(runs: Sequence[Run], root: Path, seed: str) -> None:
+def _pools(loaded: Sequence[tuple[Variant, Run]], root: Path) -> list[Run]:
+    """Return a run for every policy with several seeds, which has the episodes of all of them.
+
+    Empty if policies have different seeds, or if a stop rule may have ended a run: its interval
+    does not hold for pooled episodes.
+    """
+    from proctor.stats.anytime import NOT_MONITORED
+
+    by_pool: dict[str, dict[str, Run]] = {}
+    for variant, run in loaded:
+        by_pool.setdefault(variant.pool, {})[variant.seed] = run
+    seeds = [set(runs) for runs in by_pool.values()]
+    if not seeds or len(seeds[0]) < 2 or any(own != seeds[0] for own in seeds):
+        return []
+    if any(run.monitored != NOT_MONITORED for _, run in loaded):
+        return []
+    return [_pooled(root / pool, list(runs.values())) for pool, runs in by_pool.items()]
+
+
+def _pooled(path: Path, runs: Sequence[Run]) -> Run:
+    """Return one run with the episodes of all; ``path`` is a name, and there is no such folder."""
+    rows = sorted((row for run in runs for row in run.rows), key=lambda row: row.key)
+    planned = sum(run.planned for run in runs)
+    record = replace(runs[0].record, planned_episodes=planned)
+    return replace(runs[0], path=path, rows=rows, planned=planned, record=record, damaged=[])
+
+
+def _pool_label(run: Run, root: Path) -> str:
+    from proctor.report.multi_run import POOLED_ROW
+
+    return POOLED_ROW if run.path == root else f"{run.path.name} {POOLED_ROW}"
+
+
+def _compare_by_seed(loaded: Sequence[tuple[Variant, Run]], root: Path) -> None:
+    """Compare the runs of each seed with the first of them."""
+    seeds = dict.fromkeys(variant.seed for variant, _ in loaded)
+    for seed in seeds:
+        alike = [run for variant, run in loaded if variant.seed == seed]
+        if len(alike) > 1:
+            _compare(alike, root, seed if len(seeds) > 1 else "")
+
+
+def _compare(runs: Sequence[Run], root: Path, seed: str, over: str = "") -> None:
     """Compare the runs with the first one, in one line each and on a page.
 
     P-values are corrected for the number of runs: the best of many looks better than it is.
@@ -282,7 +363,8 @@ def _compare(runs: Sequence[Run], root: Path, seed: str) -> None:
     comparisons = compare_all(runs, Criteria())
     of_seed = f" (seed {seed})" if seed else ""
     many = f"; p corrected for {len(comparisons)} comparisons" if len(comparisons) > 1 else ""
-    print(strip_control_codes(f"compared with {runs[0].path.name}{of_seed}, in points{many}:"))
+    head = f"compared with {runs[0].path.name}{of_seed}{over}, in points{many}:"
+    print(strip_control_codes(head))
     for comparison in comparisons:
         overall = comparison.overall
         line = f"{difference_text(overall)}, {p_equals(overall.p_holm)}"

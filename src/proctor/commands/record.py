@@ -12,6 +12,7 @@ from proctor.errors import SimulatorUnavailable, UsageError, exit_code_of, strip
 from proctor.system.files import display_path
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from rich.console import Console
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from proctor.callbacks.interrupts import Interrupts
     from proctor.config.merging import EarlierRun
     from proctor.config.recording import RecordConfig
-    from proctor.evaluation.recording import RecordingResult
+    from proctor.evaluation.recording import RecordedCounts, RecordingResult
     from proctor.evaluation.rollout_context import RolloutContext
 
 EXIT_INCOMPLETE = 1
@@ -44,35 +45,52 @@ def run(words: list[str]) -> int:
     given = parse_flags(RecordConfig, words, _USAGE)
     if given is None:
         return 0
-    settings = merge_settings(given, resumed=_resumed_recording)
+    _refuse_robots(given)
+    settings = merge_settings(given, resumed=resumed_recording)
     with Interrupts() as interrupts:
         return _record_and_show(build(RecordConfig, settings), settings, interrupts)
+
+
+def _refuse_robots(given: dict[str, str]) -> None:
+    """Refuse the flags of ``lerobot-record`` that name a robot or a person's controller."""
+    from proctor.config.lerobot_evaluation import ROBOT_SECTIONS
+
+    for name in given:
+        if name.partition(".")[0] in ROBOT_SECTIONS:
+            raise UsageError(
+                f"--{name}: Proctor has no robot drivers, and records a policy in simulation: "
+                "proctor record --policy.type=expert --env.type=NAME --dataset.root=DIR; record "
+                "with lerobot-record, and Proctor reads that dataset",
+                code="flag.unsupported",
+            )
 
 
 def _record_and_show(config: RecordConfig, settings: dict[str, Any], interrupts: Interrupts) -> int:
     """Record, print the results, and return the exit code."""
     from rich.console import Console
 
-    from proctor.callbacks.progress import RecordingProgress
+    from proctor.callbacks.progress import RecordingProgress, RecordingTarget
     from proctor.evaluation.notices import start_notices
-    from proctor.evaluation.recording import prepare, run_recording
+    from proctor.evaluation.recording import RecordingInterrupted, prepare, run_recording
     from proctor.report.tables import table_console
 
     prepared, shown = prepare(config)
-    wanted = config.record.n_episodes * len(prepared.benchmark.tasks())
+    n_tasks = len(prepared.benchmark.tasks())
+    wanted = config.record.n_episodes * n_tasks
 
-    def make_callbacks(kept: int) -> list[Callback]:
+    def make_callbacks(before: RecordedCounts, in_dataset: Callable[[], int]) -> list[Callback]:
         console = Console(stderr=True)
-        line = _headline(prepared, wanted, kept)
+        line = _headline(prepared, wanted, before.total)
         console.print(line, highlight=False, soft_wrap=True, markup=False)
         print_notices(start_notices(prepared), console)
-        progress = RecordingProgress(wanted, kept, config.record.kept, console)
-        return [progress, interrupts]
+        target = RecordingTarget(n_tasks, before.wanted, before.finished, config.record.kept)
+        return [RecordingProgress(target, in_dataset, console), interrupts]
 
     try:
         recorded = run_recording(prepared, shown, settings, make_callbacks)
     except KeyboardInterrupt as stop:
-        _say_how_to_resume(config)
+        counts = stop.counts if isinstance(stop, RecordingInterrupted) else None
+        _say_how_to_resume(config, counts, wanted)
         return exit_code_of(stop)
     except SimulatorUnavailable as error:
         print(strip_control_codes(f"proctor: error: {error}"), file=sys.stderr)
@@ -93,13 +111,21 @@ def _headline(prepared: RolloutContext[RecordConfig], wanted: int, kept: int) ->
     )
 
 
-def _say_how_to_resume(config: RecordConfig) -> None:
+def _say_how_to_resume(config: RecordConfig, counts: RecordedCounts | None, wanted: int) -> None:
+    """Print what an interrupted recording has kept, and the command that continues it."""
     from proctor.config.trust import code_flags
 
     folder = shlex.quote(str(display_path(config.dataset.folder)))
     own = f" --output_dir={shlex.quote(str(config.output_dir))}" if config.output_dir else ""
+    kept = "what has ended is kept"
+    if counts is not None:
+        kept = f"{counts.total} of {wanted} demonstrations are recorded"
+        kept += f", {counts.in_dataset} of them are in the dataset"
+        if counts.staged:
+            waiting = shlex.quote(str(display_path(config.run_folder)))
+            kept += f" and {counts.staged} wait in {waiting} (they are added, not run again)"
     print(
-        "interrupted: what has ended is kept; continue with\n"
+        f"interrupted: {kept}; continue with\n"
         f"  proctor record --resume --dataset.root={folder}{own}{code_flags(config)}",
         file=sys.stderr,
     )
@@ -130,6 +156,13 @@ def _show(recorded: RecordingResult, console: Console) -> None:
     if not recorded.complete:
         print(_why_incomplete(recorded))
     root = str(display_path(recorded.root))
+    if not kept:
+        print(f"dataset: {root} (no episodes: no attempt was kept)")
+        print(
+            "to see what the policy does, record failures too: --record.keep=all with another "
+            "--dataset.root"
+        )
+        return
     print(f"dataset: {root}")
     print(f"look at it: proctor data view {shlex.quote(root)}")
 
@@ -145,10 +178,11 @@ def _why_incomplete(recorded: RecordingResult) -> str:
     )
 
 
-def _resumed_recording(settings: dict[str, Any]) -> EarlierRun | None:
+def resumed_recording(settings: dict[str, Any]) -> EarlierRun | None:
     """Return the recording that ``--resume`` completes."""
     from proctor.config.merging import EarlierRun, is_resumed
     from proctor.runs.folder import RunFolder
+    from proctor.runs.paths import settings_with_paths
 
     if not is_resumed(settings):
         return None
@@ -158,7 +192,9 @@ def _resumed_recording(settings: dict[str, Any]) -> EarlierRun | None:
         raise UsageError(
             f"--resume: {folder.path} holds no recording to resume", code="run.not-found"
         )
-    return EarlierRun(earlier.given, str(folder.path))
+    return EarlierRun(
+        settings_with_paths(earlier.given, earlier.paths, folder.path, settings), str(folder.path)
+    )
 
 
 def _run_folder(settings: dict[str, Any]) -> Path:

@@ -14,20 +14,25 @@ _FILES = {"csv": "episodes.csv", "markdown": "report.md"}
 class ReportCommand(CommandConfig):
     """Write the page of a run or a training, finished or not.
 
-    The page is one file that any browser shows offline; videos stay in the run folder. With --csv
-    or --markdown and without --output, no page is written.
+    The page is one file that any browser shows offline; videos stay in the run folder. With --csv,
+    --markdown or --card and without --output, no page is written.
     """
 
     folder: Path = field(metadata=argument("RUN", "folder of the run or the training"))
     output: Path | None = field(
         default=None,
-        metadata={"help": "file of the page (default: RUN/report.html)", "placeholder": "FILE"},
+        metadata={
+            "help": "file of the page",
+            "default_help": "RUN/report.html",
+            "placeholder": "FILE",
+        },
     )
     csv: str | None = field(
         default=None,
         metadata={
-            "help": "write one line per episode to FILE (without a value: RUN/episodes.csv; -: "
-            "standard output)",
+            "help": "write one row per episode as CSV to FILE; without a value: "
+            "RUN/episodes.csv; -: standard output",
+            "default_help": "no CSV",
             "placeholder": "FILE",
             "optional_value": True,
         },
@@ -35,8 +40,20 @@ class ReportCommand(CommandConfig):
     markdown: str | None = field(
         default=None,
         metadata={
-            "help": "write the results as a table to FILE (without a value: RUN/report.md; -: "
-            "standard output)",
+            "help": "write the results as a Markdown table to FILE; without a value: "
+            "RUN/report.md; -: standard output",
+            "default_help": "no Markdown",
+            "placeholder": "FILE",
+            "optional_value": True,
+        },
+    )
+
+    card: str | None = field(
+        default=None,
+        metadata={
+            "help": "write a result card (rates, intervals, protocol, command) as FILE.md and "
+            "FILE.json; without a value: RUN/card.md and RUN/card.json",
+            "default_help": "no card",
             "placeholder": "FILE",
             "optional_value": True,
         },
@@ -48,7 +65,9 @@ class ReportCommand(CommandConfig):
         asked = {name: target for name, target in tables.items() if target is not None}
         if asked:
             self._write_tables(asked)
-        if self.output is not None or not asked:
+        if self.card is not None:
+            self._write_card(self.card)
+        if self.output is not None or not (asked or self.card):
             self._write_page()
         return 0
 
@@ -76,6 +95,15 @@ class ReportCommand(CommandConfig):
             path = self.folder / _FILES[name] if by_default else path_of(target)
             write_run_file(path, texts[name]())
             print(f"{name}: {path}")
+
+    def _write_card(self, target: str) -> None:
+        from proctor.config.flags import path_of
+        from proctor.report.card import write_card
+        from proctor.report.run import load_run
+
+        by_default = target.lower() == "true"
+        text, values = write_card(load_run(self.folder), None if by_default else path_of(target))
+        print(f"card: {text} and {values}")
 
 
 def run(words: list[str]) -> int:

@@ -84,6 +84,8 @@ def opened(config: ServeConfig) -> Iterator[PolicyService]:
     interface = _interface(config)
     with plugins.blame_plugin("policies", config.policy.type):
         policy = plugin.make(config.played_policy, interface)
+    for warning in policy.spec.warnings:
+        print(strip_control_codes(f"warning: {warning}"), file=sys.stderr)
     features = {key: interface.features[key] for key in policy.spec.inputs}
     spec, parts = policy.spec, parse_state_parts(config.state_parts, features)
     inputs = Inputs(features, spec.n_obs_steps, spec.language_conditioned, parts)
@@ -147,15 +149,14 @@ def _about(config: ServeConfig, policy: Policy, interface: Interface) -> ServerI
 def _notes(config: ServeConfig, about: ServerInfo) -> Iterator[str]:
     """Yield what a user should know of the policy and of what is spoken."""
     if config.tls_cert is not None and "groot" in config.protocol:
-        yield "groot is not encrypted: the protocol has no word for it"
+        yield "groot is not encrypted: its protocol has no encryption"
     mute = [name for name in config.protocol if name in ("openpi", "lerobot")]
     if mute and (about.n_obs_steps > 1 or about.remembers):
-        looks = f"looks {about.n_obs_steps} moments back"
-        does = looks if about.n_obs_steps > 1 else "remembers its episode"
-        has = f"{mute[0]} has" if len(mute) == 1 else f"{' and '.join(mute)} have"
+        uses = f"uses the last {about.n_obs_steps} observations, here those of the last requests"
+        does = uses if about.n_obs_steps > 1 else "keeps state during an episode"
         yield (
-            f"the policy {does}, and {has} no word for where an episode begins or for moments "
-            "between two questions: clients other than proctor connect anew for each"
+            f"the policy {does}; requests of {' and '.join(mute)} do not say when an episode "
+            "begins, so clients other than Proctor must open a new connection for each episode"
         )
 
 

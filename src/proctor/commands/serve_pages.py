@@ -8,8 +8,7 @@ if TYPE_CHECKING:
     from proctor.report.serve import PageServer
 
 HOST: dict[str, Any] = {
-    "help": "address to serve on; for an address that other machines reach, the printed URL "
-    "contains a token"
+    "help": "IP address to serve on; the URL for other machines contains an access token"
 }
 PORT: dict[str, Any] = {"help": "TCP port to serve on; 0: any free port"}
 LOCAL_HOST = "127.0.0.1"
@@ -17,7 +16,7 @@ LOCAL_HOST = "127.0.0.1"
 
 def serve_until_interrupted(server: PageServer) -> int:
     """Print the URL, serve pages until Ctrl-C, and return the exit code."""
-    print(f"{server.url}  (Ctrl-C ends it)", flush=True)
+    print(f"{server.edit_url}  (Ctrl-C ends it)", flush=True)
     try:
         server.serve_forever()
     except KeyboardInterrupt:

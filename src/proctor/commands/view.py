@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
+from proctor.commands.data_view import serve_dataset
 from proctor.commands.serve_pages import HOST, LOCAL_HOST, PORT, serve_until_interrupted
 from proctor.config.bounds import between
 from proctor.config.command import CommandConfig, argument, run_command
@@ -13,13 +15,17 @@ from proctor.errors import UsageError
 
 @dataclass(kw_only=True)
 class ViewCommand(CommandConfig):
-    """Show runs in the browser: a list, and the page of each.
+    """Show runs in the browser: a list, and the page of each; or a dataset.
 
     Serves the runs and trainings in and below FOLDER until Ctrl-C. Pages of active runs follow
-    their progress.
+    their progress. If FOLDER is a dataset, serves its page, as proctor data view does.
     """
 
-    folder: Path = field(metadata=argument("FOLDER", "folder that contains runs, such as outputs"))
+    help_group: ClassVar[str] = "Server"
+
+    folder: Path = field(
+        metadata=argument("FOLDER", "folder that contains runs, such as outputs, or a dataset")
+    )
     port: int = field(default=8642, metadata=PORT)
     host: str = field(default=LOCAL_HOST, metadata=HOST)
 
@@ -38,8 +44,11 @@ class ViewCommand(CommandConfig):
 
     def run(self) -> int:
         """Serve the pages and return the exit code."""
+        from proctor.datasets.format.info import INFO_FILE
         from proctor.report.serve import RunServer
 
+        if (self.folder / INFO_FILE).is_file():
+            return serve_dataset(self.folder, self.host, self.port)
         return serve_until_interrupted(RunServer(self.folder, self.host, self.port))
 
 

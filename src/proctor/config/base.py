@@ -88,6 +88,12 @@ class Config:
 class RunConfig(Config):
     """Config of a run: policy, benchmark, rollout settings and run folder."""
 
+    help_groups: ClassVar[Mapping[str, str]] = {
+        "Run folder": "output_dir resume",
+        "Episodes": "seed",
+        "Simulators": "cluster",
+    }
+
     foreign: ClassVar[Mapping[str, LerobotFlag]] = {**OF_ENVIRONMENTS, **OF_POLICIES}
 
     policy: PolicyConfig = field(metadata=plugin_section("policies", type_of_path="pretrained"))
@@ -95,7 +101,7 @@ class RunConfig(Config):
     eval: RolloutConfig = field(default_factory=RolloutConfig)
     output_dir: Path | None = field(
         default=None,
-        metadata={"help": "folder of the run (default: outputs/eval/DATE/TIME_ENV_POLICY)"}
+        metadata={"help": "folder of the run", "default_help": "outputs/eval/DATE/TIME_ENV_POLICY"}
         | PRESENTATION,
     )
     seed: int = field(
@@ -105,16 +111,17 @@ class RunConfig(Config):
     cluster: str | None = field(
         default=None,
         metadata={
-            "help": "run episodes on a Ray cluster: auto (the cluster this machine belongs to), "
-            "ray://HEAD:10001, or local (started here for this run) (default: no cluster)"
+            "help": "run episodes on a Ray cluster: auto (this machine's), ray://HEAD:10001, "
+            "or local (started for this run)",
+            "default_help": "no cluster",
         }
         | PRESENTATION,
     )
     resume: bool = field(
         default=False,
         metadata={
-            "help": "run the episodes that are missing in output_dir, with the settings of that "
-            "run; repeat only flags that name code (MODULE:NAME)"
+            "help": "run the episodes that are missing in output_dir, with that run's "
+            "settings; repeat flags that name code (MODULE:NAME)"
         }
         | PRESENTATION,
     )

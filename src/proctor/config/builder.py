@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import typing
 from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from typing import Any, TypeVar
@@ -94,6 +95,7 @@ def _chosen(cls: type[Config], settings: Mapping[str, Any]) -> dict[str, Plugin 
         else:
             given = _type_of(name, section, settings)
             if not given:
+                _check_section_names(cls, name, settings)
                 names = ", ".join(plugins.known_plugins(section.kind, cls.use))
                 path = "" if section.type_of_path is None else f", or --{name}.path=CHECKPOINT"
                 raise UsageError(
@@ -101,6 +103,21 @@ def _chosen(cls: type[Config], settings: Mapping[str, Any]) -> dict[str, Plugin 
                 )
             found[name] = find_plugin(section.kind, given)
     return found
+
+
+def _check_section_names(cls: type[Config], section: str, settings: Mapping[str, Any]) -> None:
+    """Refuse a misspelt name of a section whose type is missing, as ``--polcy.type``.
+
+    Raises:
+        UsageError: with the flag that was meant.
+    """
+    known = {flag.name.partition(".")[0] for flag in own_flags(cls)} | plugin_sections(cls).keys()
+    for name in settings:
+        given, dot, field = str(name).partition(".")
+        if given not in known and dot and difflib.get_close_matches(given, [section]):
+            raise UsageError(
+                f"unknown flag --{name}; did you mean --{section}.{field}?", code="flag.unknown"
+            )
 
 
 def _is_asked(section: str, settings: Mapping[str, Any]) -> bool:
@@ -237,11 +254,13 @@ class BooleanFlags:
         self._words = words
 
     def __contains__(self, name: object) -> bool:
+        if name == "help":
+            return True
         for flags in self._own_flags, self._named_flags, self._built_in_flags:
             for flag in flags():
                 if name in (flag.name, flag.alias):
                     return flag.is_switch
-        return name == "help"
+        return False
 
     def __iter__(self) -> Iterator[str]:
         return (flag.name for flag in self._own_flags() if flag.is_switch)
@@ -253,9 +272,9 @@ class BooleanFlags:
 
     def _named_flags(self) -> Iterator[Flag]:
         for section in plugin_sections(self._cls):
-            name = self._value_of(f"--{section}.type")
-            if name is not None:
-                yield from plugin_flags(self._cls, section, name)
+            named = self._value_of(f"--{section}.type") or ""
+            for name in filter(None, named.strip("[]").split(",")):
+                yield from plugin_flags(self._cls, section, name.strip())
 
     def _built_in_flags(self) -> Iterator[Flag]:
         for section in plugin_sections(self._cls):

@@ -8,7 +8,9 @@ use ``config/base`` and ``config/builder`` instead.
 
 Metadata of a field that is a flag, all optional but ``help``:
 
-    help            what the flag does, its unit, and the meaning of its default
+    help            what the flag does, with its unit
+    default_help    meaning of the default: "all episodes" for None, "no limit" for 0
+    group           heading in the help; else the class variable ``help_group`` of its dataclass
     placeholder     how the help writes its value: DIR, 0,3,5-9
     flag            its name, where that is not the field's name
     alias           another accepted name
@@ -35,7 +37,16 @@ from proctor.config.flags import (
     flags_of,
     split_argv,
 )
-from proctor.config.help_lines import WIDTH, entry, flag_usage
+from proctor.config.help_lines import (
+    FLAGS,
+    WIDTH,
+    entry,
+    flag_usage,
+    grouped_lines,
+    help_width,
+    print_help,
+)
+from proctor.config.help_search import OwnedFlag, search_help
 from proctor.errors import UsageError
 from proctor.parsing import container_of, inner_type
 
@@ -73,18 +84,37 @@ class CommandConfig:
         Raises:
             UsageError: an unknown flag, a wrong value, or a wrong number of arguments.
         """
+        if cls.answer_help(prog, words):
+            return None
         flags = flags_of(cls)
         words = with_canonical_names(words, flags)
-        positional, given = split_argv(words, {"help", *(f.name for f in flags if f.is_switch)})
-        if given.pop("help", None) is not None:
-            print(cls.help(prog), end="")
-            return None
+        positional, given = split_argv(words, {f.name for f in flags if f.is_switch})
         return build_command(cls, prog, positional, given)
 
     @classmethod
-    def help(cls, prog: str) -> str:
+    def answer_help(cls, prog: str, words: Sequence[str]) -> bool:
+        """Print the help if ``words`` contain ``--help``, and return whether they do.
+
+        Raises:
+            UsageError: no flag contains the words after ``--help``.
+        """
+        sought = help_words(words)
+        if sought is None:
+            return False
+        width = help_width()
+        text = search_help(prog, cls.all_flags(), sought, width) if sought else ""
+        print_help(text or cls.help(prog, width))
+        return True
+
+    @classmethod
+    def help(cls, prog: str, width: int = WIDTH) -> str:
         """Return the help text: usage, description, arguments and flags."""
-        return command_help(cls, prog)
+        return command_help(cls, prog, width=width)
+
+    @classmethod
+    def all_flags(cls) -> list[OwnedFlag]:
+        """List the flags that a search finds."""
+        return [OwnedFlag(flag, flag.group or FLAGS) for flag in flags_of(cls)]
 
     def validate(self) -> None:
         """Refuse values that make no sense; a subclass with bounds defines this.
@@ -101,6 +131,16 @@ class CommandConfig:
 CommandT = TypeVar("CommandT", bound=CommandConfig)
 
 
+def help_words(words: Sequence[str]) -> list[str] | None:
+    """Return the words after ``--help``, which are searched for; None: help is not requested."""
+    for place, word in enumerate(words):
+        if word == "--help" or word.startswith("--help="):
+            value = word.partition("=")[2]
+            after = [word for word in words[place + 1 :] if not word.startswith("--")]
+            return [*value.split(), *after]
+    return None
+
+
 def run_command(cls: type[CommandConfig], prog: str, words: Sequence[str]) -> int:
     """Parse ``words``, run the command and return its exit code; 0 for ``--help``."""
     command = cls.parse(prog, words)
@@ -113,7 +153,7 @@ def with_canonical_names(words: Sequence[str], flags: Sequence[Flag]) -> list[st
     Raises:
         UsageError: an unknown flag, with the nearest known one.
     """
-    known = {"help": "help"}
+    known: dict[str, str] = {}
     for flag in flags:
         known |= {name: flag.name for name in (flag.name, flag.alias) if name is not None}
     spelled = {name.replace("-", "_"): canonical for name, canonical in known.items()}
@@ -172,7 +212,12 @@ def _arguments(cls: type[CommandConfig], prog: str, words: list[str]) -> dict[st
     return found
 
 
-def command_help(cls: type[CommandConfig], prog: str, sections: Sections = _NO_SECTIONS) -> str:
+def command_help(
+    cls: type[CommandConfig],
+    prog: str,
+    sections: Sections = _NO_SECTIONS,
+    width: int = WIDTH,
+) -> str:
     """Return a command's help, generated from its docstring and its fields."""
     flags = sorted(
         flags_of(cls, sections=sections), key=lambda flag: (not flag.required, _depth(cls, flag))
@@ -182,20 +227,32 @@ def command_help(cls: type[CommandConfig], prog: str, sections: Sections = _NO_S
     indent = " " * min(len(prog) + 1, _DEEPEST_INDENT)
     lines = textwrap.wrap(
         " ".join(word.replace(" ", "\0") for word in usage),
-        WIDTH - len(prog) - 1,
+        width - len(prog) - 1,
         break_long_words=False,
         break_on_hyphens=False,
     )
     text = f"\n{indent}".join(lines).replace("\0", " ")
+    parts = [f"{prog} {text}".rstrip(), _description(cls, width)]
     entries: list[str] = []
     for field in _argument_fields(cls):
-        entries += entry(field.metadata[ARGUMENT].placeholder, field.metadata["help"])
-    for flag in flags:
-        other = flag_usage(dataclasses.replace(flag, name=str(flag.alias)))
-        also = "" if flag.alias is None else f" (or {other})"
-        entries += entry(f"{flag_usage(flag)}{also}", flag.help, flag)
-    parts = [f"{prog} {text}".rstrip(), inspect.getdoc(cls) or "", "\n".join(entries)]
+        text = f"{field.metadata['help']}{_argument_default(field)}"
+        entries += entry(field.metadata[ARGUMENT].placeholder, text, width)
+    parts += ["\n".join(["Arguments", *entries])] if entries else []
+    parts.append("\n".join(grouped_lines(flags, width)).lstrip("\n"))
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _description(cls: type[CommandConfig], width: int) -> str:
+    """Return the docstring; on a narrow terminal, its paragraphs are wrapped again."""
+    paragraphs = (inspect.getdoc(cls) or "").split("\n\n")
+    if width >= WIDTH:
+        return "\n\n".join(paragraphs)
+    return "\n\n".join(textwrap.fill(" ".join(text.split()), width) for text in paragraphs)
+
+
+def _argument_default(field: dataclasses.Field[Any]) -> str:
+    meaning = field.metadata.get("default_help")
+    return f" (default: {meaning})" if meaning else ""
 
 
 def summary_of(cls: type[CommandConfig]) -> str:

@@ -23,6 +23,13 @@ from proctor.stats.stopping import parse_stop_rule
 class EvalConfig(RunConfig):
     """Config of an evaluation: a run, with videos, a reference run, recording and a live page."""
 
+    help_groups: ClassVar[Mapping[str, str]] = {
+        "Run folder": "job_name",
+        "Comparison with a reference run": "against alpha",
+        "Recording": "record record_images",
+        "Live page": "live live_host live_port",
+    }
+
     foreign: ClassVar[Mapping[str, LerobotFlag]] = {**RunConfig.foreign, **OF_EVALUATIONS}
     first: ClassVar[str] = (
         "policy.path policy.type policy.device policy.n_action_steps rename_map env.type env.task "
@@ -36,40 +43,47 @@ class EvalConfig(RunConfig):
     wandb: WandbConfig = field(default_factory=WandbConfig, metadata=PRESENTATION)
     job_name: str | None = field(
         default=None,
-        metadata={"help": "name in the default run folder (default: ENV_POLICY)"} | PRESENTATION,
+        metadata={"help": "name in the default run folder", "default_help": "ENV_POLICY"}
+        | PRESENTATION,
     )
     against: Path | None = field(
         default=None,
         metadata={
-            "help": "run folder to compare with: uses its --env, --seed and --eval.n_episodes "
-            "unless given, and stops as soon as the policy is shown to be better or worse"
+            "help": "run folder to compare with: takes its --env, --seed and "
+            "--eval.n_episodes, and stops when one policy is significantly better",
+            "default_help": "no comparison",
         }
         | PRESENTATION,
     )
     alpha: float = field(
         default=0.05,
-        metadata={"help": "significance level of the test of --against"} | PRESENTATION,
+        metadata={"help": "significance level of the test of --against, above 0 and below 0.5"}
+        | PRESENTATION,
     )
 
     record: Path | None = field(
         default=None,
         metadata={
-            "help": "record all episodes as a LeRobot dataset in this folder (default: do not)"
+            "help": "record all episodes as a LeRobot dataset in this folder",
+            "default_help": "no recording",
         }
         | PRESENTATION,
     )
     record_images: bool = field(
         default=True,
-        metadata={"help": "false: --record omits camera images, and renders none for it"}
+        metadata={
+            "help": "include camera images in --record; false: record states and actions only"
+        }
         | PRESENTATION,
     )
     live: bool = field(
         default=False,
-        metadata={"help": "serve the report page during the run"} | PRESENTATION,
+        metadata={"help": "serve the report page during the run, at --live_host and --live_port"}
+        | PRESENTATION,
     )
     live_host: str = field(
         default="127.0.0.1",
-        metadata={"help": "address that --live serves on; other machines need the printed token"}
+        metadata={"help": "IP address that --live serves on; other machines need the printed token"}
         | PRESENTATION,
     )
     live_port: int = field(

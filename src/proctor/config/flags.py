@@ -54,6 +54,10 @@ class Flag:
     alias_help: str = ""
     names: bool = False
     """Whether the value is a list of names, such as ``a,b``."""
+    default_help: str = ""
+    """Meaning of the default: "all tasks" for None, "no limit" for 0."""
+    group: str = ""
+    """Heading in the help."""
     placeholder: str = ""
     """How help texts write the value (``DIR``); empty: the name of the type."""
     optional_value: bool = False
@@ -123,13 +127,42 @@ def _flag(cls: type[Any], field: dataclasses.Field[Any], name: str, kind: Any) -
         name=name,
         type=kind,
         default=default,
-        help=metadata.get("help", ""),
+        help=metadata.get("help") or _inherited_help(cls, field.name),
         alias=metadata.get("alias"),
         alias_help=metadata.get("alias_help", ""),
         names=has_mark(cls, field.name, "names"),
+        default_help=metadata.get("default_help", ""),
+        group=_group(cls, field),
         placeholder=metadata.get("placeholder", ""),
         optional_value=metadata.get("optional_value", False),
     )
+
+
+def _inherited_help(cls: type[Any], field_name: str) -> str:
+    """Return the help of a field that a subclass gives only another default, as ``type``."""
+    definitions = (getattr(b, "__dataclass_fields__", {}).get(field_name) for b in cls.__mro__)
+    texts = (known.metadata.get("help") for known in definitions if known is not None)
+    return next((text for text in texts if text), "")
+
+
+def _group(cls: type[Any], field: dataclasses.Field[Any]) -> str:
+    """Return the heading of a flag in the help.
+
+    It is the field's ``group`` metadata; else the heading in a class's ``help_groups`` whose names
+    contain the field's; else, for a flag of training only, "Training"; else the ``help_group`` of
+    the class that declares the field, or of its nearest base.
+    """
+    if "group" in field.metadata:
+        return str(field.metadata["group"])
+    for base in cls.__mro__:
+        for heading, names in vars(base).get("help_groups", {}).items():
+            if field.name in names.split():
+                return str(heading)
+    if field.metadata.get("only") is ConfigUse.TRAINING:
+        return "Training"
+    declaring = (b for b in cls.__mro__ if field.name in vars(b).get("__annotations__", ()))
+    bases = next(declaring, cls).__mro__
+    return str(next((vars(b)["help_group"] for b in bases if "help_group" in vars(b)), ""))
 
 
 class SwitchNames(Protocol):
@@ -219,7 +252,7 @@ def decode(
                 section = typing.cast(type[Any], kind)
                 decoded[field.name] = decode(section, values, f"{name}.", use=use)
         elif name in values:
-            decoded[field.name] = _decoded(_flag(cls, field, name, kind), values[name])
+            decoded[field.name] = parse_value(_flag(cls, field, name, kind), values[name])
     _require_all(cls, decoded, prefix)
     try:
         return cls(**decoded)
@@ -237,7 +270,7 @@ def _require_all(cls: type[Any], decoded: Mapping[str, Any], prefix: str) -> Non
             raise UsageError(f"{name} is missing ({name}={value})", code="flag.missing")
 
 
-def _decoded(flag: Flag, given: Any) -> Any:
+def parse_value(flag: Flag, given: Any) -> Any:
     """Return the value of one flag in the type that its field declares."""
     try:
         value = _as_one_text(given) if flag.names else given

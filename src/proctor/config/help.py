@@ -1,4 +1,4 @@
-"""Help of commands with plug-ins, in levels: the most used flags, one part, or all flags."""
+"""Help of commands with plug-ins: the most used flags, one part, one plug-in, all, or a search."""
 
 from __future__ import annotations
 
@@ -18,63 +18,94 @@ from proctor.config.builder import (
     plugin_flags,
 )
 from proctor.config.flags import Flag, flags_of
-from proctor.config.help_lines import default_text, flag_usage, help_lines, two_columns
-from proctor.errors import UsageError, did_you_mean
+from proctor.config.help_lines import (
+    VARIES,
+    WIDTH,
+    group_flags,
+    grouped_lines,
+    short_lines,
+    two_columns,
+)
+from proctor.config.help_search import OwnedFlag, owned_lines, search_help
 from proctor.parsing import inner_type
 from proctor.policies.lerobot.location import read_config_json
 
-_NAME_WIDTH, _MORE_WIDTH = 31, 38
-_CONFIG_PATH = Flag("config_path", Path, None, "YAML or JSON file with the same settings, nested")
+_NAME_WIDTH, _MORE_WIDTH = 33, 38
+_TITLES = {"policies": "Policy", "benchmarks": "Benchmark"}
+_CONFIG_PATH = Flag(
+    "config_path",
+    Path,
+    VARIES,
+    "YAML or JSON file with the same settings, nested; flags take precedence",
+    group="Run folder",
+)
 
 
 def help_text(
-    cls: type[Config], command: str, topic: Sequence[str], given: Mapping[str, str]
+    cls: type[Config],
+    command: str,
+    topic: Sequence[str],
+    given: Mapping[str, str],
+    width: int = WIDTH,
 ) -> str:
     """Return the text of ``proctor COMMAND --help TOPIC ...``.
 
-    Without a topic: the most used flags, and the flags of the plug-ins that ``given`` names.
+    A topic is ``all``, a section (``video``), a plug-in (``act``, ``policy act``), or words to
+    search for. Without a topic: the most used flags, and the flags of the plug-ins that ``given``
+    names.
 
     Raises:
-        UsageError: there is no such topic.
+        UsageError: no flag contains the words.
     """
     if not topic:
-        return _first_level(cls, command, given)
+        return _first_level(cls, command, given, width)
     name, *rest = topic
     sections = plugin_sections(cls)
-    if name == "all" and not rest:
-        return f"All flags of proctor {command}:\n{flags_help(cls, given)}"
-    if name in sections and len(rest) <= 1:
-        kind = sections[name].kind
-        return _plugin_help(cls, name, rest[0]) if rest else _names_help(command, name, kind)
-    own = [flag for flag in own_flags(cls) if flag.name.startswith(f"{name}.")]
+    if topic == ["all"]:
+        return f"All flags of proctor {command}\n{flags_help(cls, given, width)}"
+    if name in sections and not rest:
+        return _names_help(command, name, sections[name].kind, width)
+    for section in [name] if name in sections and len(rest) == 1 else sections:
+        plugin = topic[-1]
+        if (len(topic) == 1 or section == name) and _is_plugin(cls, section, plugin):
+            path = get_setting(section, "path", given)
+            return "\n".join([*_plugin_lines(cls, section, plugin, path, width), ""])
+    known = all_flags(cls, given)
+    own = [one for one in known if not one.owner and one.flag.name.startswith(f"{name}.")]
     if own and not rest:
-        return "\n".join([f"--{name}.*", *help_lines(own)]) + "\n"
-    choice = ", ".join(["all", *(f"{section} NAME" for section in sections), *_own_sections(cls)])
-    raise UsageError(
-        f"--help {' '.join(topic)}: there is no such topic (choose {choice})",
-        code="help.unknown-topic",
-    )
+        return "\n".join([f"--{name}.*", *grouped_lines([one.flag for one in own], width), ""])
+    return search_help(f"proctor {command}", known, topic, width, _all_plugins(cls))
 
 
-def _first_level(cls: type[Config], command: str, given: Mapping[str, str]) -> str:
+def _is_plugin(cls: type[Config], section: str, name: str) -> bool:
+    kind = plugin_sections(cls)[section].kind
+    return ":" in name or name in plugins.known_plugins(kind, cls.use)
+
+
+def _first_level(cls: type[Config], command: str, given: Mapping[str, str], width: int) -> str:
     chosen = dict(_chosen_plugins(cls, given))
-    lines = ["The most used flags:", *_short_lines(_first_flags(cls, chosen))]
+    lines = ["The most used flags"]
+    for heading, flags in group_flags(_first_flags(cls, chosen)).items():
+        lines += ["", heading, *short_lines(flags, _NAME_WIDTH, width)]
     for section, name in chosen.items():
-        lines += ["", *_plugin_lines(cls, section, name, get_setting(section, "path", given))]
+        path = get_setting(section, "path", given)
+        lines += ["", *_plugin_lines(cls, section, name, path, width)]
     more = f"  proctor {command} --help"
-    lines += ["", *two_columns(f"{more} all", "every flag", _MORE_WIDTH)]
-    for section, marked in plugin_sections(cls).items():
-        names = ", ".join(plugins.known_plugins(marked.kind, cls.use))
-        lines += two_columns(f"{more} {section} NAME", f"of {names}", _MORE_WIDTH)
-    parts = ", ".join(_own_sections(cls))
-    if parts:
-        lines += two_columns(f"{more} PART", f"of {parts}", _MORE_WIDTH)
-    lines += two_columns("  proctor list", "benchmarks, tasks and policies", _MORE_WIDTH)
+    lines += ["", "More help"]
+    for words, text in _topics(cls).items():
+        lines += two_columns(f"{more} {words}", text, _MORE_WIDTH, width)
+    lines += two_columns("  proctor list", "benchmarks, tasks and policies", _MORE_WIDTH, width)
     return "\n".join([*lines, ""])
 
 
-def _own_sections(cls: type[Config]) -> list[str]:
-    return list(dict.fromkeys(f.name.partition(".")[0] for f in own_flags(cls) if "." in f.name))
+def _topics(cls: type[Config]) -> dict[str, str]:
+    """Return the words that may follow ``--help``, with what they print."""
+    found = {"WORD ...": "search in flags and their texts", "all": "every flag"}
+    for section, marked in plugin_sections(cls).items():
+        names = ", ".join(plugins.known_plugins(marked.kind, cls.use))
+        found[f"{section} NAME"] = f"flags of {names}"
+    parts = dict.fromkeys(f.name.partition(".")[0] for f in own_flags(cls) if "." in f.name)
+    return found | ({"PART": f"flags of {', '.join(parts)}"} if parts else {})
 
 
 def _chosen_plugins(cls: type[Config], given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -91,93 +122,120 @@ def _first_flags(cls: type[Config], chosen: Mapping[str, str]) -> list[Flag]:
     """Return the most used flags, as the chosen plug-ins define them.
 
     Without a chosen plug-in, a flag is described by the common base class or by the first plug-in
-    that has it, and has no default, because each plug-in has its own.
+    that has it, and has no default, because each plug-in has its own. Plug-ins are imported until
+    all flags are found.
     """
+    wanted = cls.first.split()
     known = {flag.name: flag for flag in [*own_flags(cls), _CONFIG_PATH]}
     hints = typing.get_type_hints(cls)
     for section, marked in plugin_sections(cls).items():
+        title = _TITLES[marked.kind]
+        known[f"{section}.type"] = _type_flag(cls, section)
         if section in chosen:
-            found = list(plugin_flags(cls, section, chosen[section]))
+            flags = iter(list(plugin_flags(cls, section, chosen[section])))
         else:
-            flags = flags_of(inner_type(hints[section]), f"{section}.", use=cls.use)
-            flags += plugin_flags(cls, section)
-            found = [dataclasses.replace(flag, default=None) for flag in flags]
-        for flag in found:
-            known.setdefault(flag.name, flag)
-        names = ", ".join(plugins.known_plugins(marked.kind, cls.use))
-        what = Flag(f"{section}.type", str, None, f"one of {names}, or package.module:NAME")
-        known[what.name] = what
-    for flag in aliased_flags(cls):
-        known.setdefault(str(flag.alias), dataclasses.replace(flag, name=str(flag.alias)))
-    return [known[name] for name in cls.first.split() if name in known]
+            flags = _flags_of_any(cls, section, inner_type(hints[section]))
+        mine = {name for name in wanted if name.startswith(f"{section}.") or "." not in name}
+        while not mine <= known.keys() and (flag := next(flags, None)) is not None:
+            for name in {flag.name, flag.alias or flag.name} & mine - known.keys():
+                known[name] = dataclasses.replace(flag, name=name, group=title)
+    return [known[name] for name in wanted if name in known]
 
 
-def _names_help(command: str, section: str, kind: str) -> str:
+def _type_flag(cls: type[Config], section: str) -> Flag:
+    kind = plugin_sections(cls)[section].kind
+    names = ", ".join(plugins.known_plugins(kind, cls.use))
+    text = f"one of {names}, or package.module:NAME"
+    return Flag(f"{section}.type", str, VARIES, text, group=_TITLES[kind])
+
+
+def _flags_of_any(cls: type[Config], section: str, base: type[Any]) -> Iterator[Flag]:
+    """Yield the flags of a section's base class, then those of every plug-in, without defaults."""
+    for flag in flags_of(base, f"{section}.", use=cls.use):
+        yield dataclasses.replace(flag, default=VARIES)
+    of_path = plugin_sections(cls)[section].type_of_path
+    for name in (of_path, None) if of_path else (None,):  # None: all plug-ins
+        for flag in plugin_flags(cls, section, name):
+            yield dataclasses.replace(flag, default=VARIES)
+
+
+def _names_help(command: str, section: str, kind: str, width: int) -> str:
     lines = [f"--{section}.type=NAME, and its flags: proctor {command} --help {section} NAME", ""]
     for name in plugins.known_plugins(kind):
-        lines += two_columns(f"  {name}", find_plugin(kind, name).summary, 16)
+        lines += two_columns(f"  {name}", find_plugin(kind, name).summary, 16, width)
     return "\n".join(lines) + "\n"
 
 
-def _plugin_help(cls: type[Config], section: str, name: str) -> str:
-    kind = plugin_sections(cls)[section].kind
-    if ":" not in name and name not in plugins.known_plugins(kind):
-        names = plugins.known_plugins(kind)
-        hint = did_you_mean(name, names) or f" (choose from: {', '.join(names)})"
-        raise UsageError(
-            f"--help {section} {name}: there is no such {section}{hint}", code="help.unknown-topic"
-        )
-    return "\n".join(_plugin_lines(cls, section, name)) + "\n"
-
-
-def _plugin_lines(cls: type[Config], section: str, name: str, path: str = "") -> list[str]:
+def _plugin_lines(
+    cls: type[Config], section: str, name: str, path: str = "", width: int = WIDTH
+) -> list[str]:
     """Return the flags of a plug-in; with a checkpoint ``path``, also those of its policy."""
     kind = plugin_sections(cls)[section].kind
     lines = [f"--{section}.type={name}: {find_plugin(kind, name).summary}"]
     flags = [f for f in plugin_flags(cls, section, name) if f.name != f"{section}.type"]
     if not path or name != plugin_sections(cls)[section].type_of_path:
-        return [*lines, *help_lines(flags)]
+        return [*lines, *grouped_lines(flags, width)]
     stated = read_config_json(path)
     family = str(stated.get("type") or "")
     lines = [f"--{section}.path={path}: {family or 'a policy that does not state its type'}"]
-    lines += help_lines([flag for flag in flags if not flag.name.endswith(".overrides")])
+    lines += grouped_lines([flag for flag in flags if not flag.name.endswith(".overrides")], width)
     if family:
         known = {flag.name for flag in flags} | {f"{section}.type"}
         own = (f for f in plugin_flags(cls, section, family) if f.name not in known)
-        lines += ["  of this checkpoint:", *help_lines([_as_stated(f, stated) for f in own])]
+        lines += ["", f"Flags of this checkpoint ({family}), with its values as defaults"]
+        lines += grouped_lines([_as_stated(f, stated) for f in own], width)
     return lines
 
 
 def _as_stated(flag: Flag, stated: Mapping[str, Any]) -> Flag:
     """Return the flag with the checkpoint's value as its default."""
     name = flag.name.rpartition(".")[2]
-    return dataclasses.replace(flag, default=stated[name]) if name in stated else flag
+    if name not in stated or stated[name] == flag.default:
+        return flag
+    return dataclasses.replace(flag, default=stated[name], default_help="")
 
 
-def flags_help(cls: type[Config], given: Mapping[str, str]) -> str:
+def flags_help(cls: type[Config], given: Mapping[str, str], width: int = WIDTH) -> str:
     """Return the help of all flags; of plug-ins, only the chosen ones if any is chosen."""
-    lines = [*help_lines(own_flags(cls)), *_alias_lines(aliased_flags(cls))]
-    lines += help_lines([dataclasses.replace(_CONFIG_PATH, help=f"{_CONFIG_PATH.help}; flags win")])
-    for section, marked in reversed(plugin_sections(cls).items()):
-        chosen = given.get(f"{section}.type")
-        for name in [chosen] if chosen else plugins.known_plugins(marked.kind, cls.use):
-            lines += ["", *_plugin_lines(cls, section, name)]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*owned_lines(all_flags(cls, given), width, _all_plugins(cls)), ""])
 
 
-def _short_lines(flags: list[Flag]) -> list[str]:
-    """Return one line per flag where it fits: its name beside its meaning."""
-    lines = []
-    for flag in flags:
-        unset = flag.is_switch or flag.default in (None, "")
-        said = flag.help + ("" if unset else default_text(flag))
-        lines += two_columns(f"  {flag_usage(flag)}", said, _NAME_WIDTH)
-    return lines
+def _all_plugins(cls: type[Config]) -> dict[str, list[str]]:
+    """Return the names of all plug-ins by the title of their section.
+
+    The type of a checkpoint is left out: it has the flags of the checkpoint's policy.
+    """
+    return {
+        _TITLES[marked.kind]: [
+            name
+            for name in plugins.known_plugins(marked.kind, cls.use)
+            if name != marked.type_of_path
+        ]
+        for marked in plugin_sections(cls).values()
+    }
 
 
-def _alias_lines(flags: list[Flag]) -> list[str]:
-    lines = []
-    for flag in flags:
-        usage = flag_usage(dataclasses.replace(flag, name=str(flag.alias)))
-        lines += [f"  {usage}", f"      {flag.alias_help}"]
-    return lines
+def all_flags(cls: type[Config], given: Mapping[str, str]) -> list[OwnedFlag]:
+    """List the flags of a command, and those of its plug-ins or of the chosen ones."""
+    own = [_type_flag(cls, section) for section in plugin_sections(cls)]
+    own += [*own_flags(cls), _CONFIG_PATH]
+    for flag in aliased_flags(cls):
+        kind = plugin_sections(cls)[flag.name.partition(".")[0]].kind
+        text = flag.alias_help or flag.help
+        alias = dataclasses.replace(flag, name=str(flag.alias), help=text, group=_TITLES[kind])
+        own.append(alias)
+    found = [
+        OwnedFlag(flag, flag.group) for members in group_flags(own).values() for flag in members
+    ]
+    chosen = dict(_chosen_plugins(cls, given))
+    for section, marked in plugin_sections(cls).items():
+        title = _TITLES[marked.kind]
+        known = dict.fromkeys([*plugins.known_plugins(marked.kind, cls.use), marked.type_of_path])
+        names = [chosen[section]] if section in chosen else [name for name in known if name]
+        found += [
+            OwnedFlag(flag, f"{title}: {flag.group}", name)
+            for name in names
+            for flag in plugin_flags(cls, section, name)
+            if flag.name != f"{section}.type"
+        ]
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from proctor.errors import UsageError
 
@@ -45,17 +45,23 @@ class Transform:
 class ImageTransformSettings:
     """Image augmentation (--dataset.image_transforms.*)."""
 
+    help_group: ClassVar[str] = "Image augmentation"
+
     enable: bool = field(default=False, metadata={"help": "enable image augmentation"})
     max_num_transforms: int = field(
-        default=3, metadata={"help": "most transforms applied to one image"}
+        default=3, metadata={"help": "maximum number of transforms applied to one image"}
     )
     random_order: bool = field(
         default=False,
-        metadata={"help": "apply transforms in random order instead of the listed one"},
+        metadata={"help": "apply the transforms in random order instead of the listed order"},
     )
     tfs: dict[str, Any] = field(
         default_factory=_defaults,
-        metadata={"help": "available transforms, as {name: {weight, type, kwargs}}"},
+        metadata={
+            "help": "transforms to sample from, as {name: {weight: 1, type: ColorJitter, "
+            "kwargs: {hue: [-0.05,0.05]}}}",
+            "default_help": "LeRobot's six",
+        },
     )
 
     def transforms(self) -> list[Transform]:

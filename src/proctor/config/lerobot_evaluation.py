@@ -60,11 +60,36 @@ OF_EVALUATIONS = {
     "eval.recording_repo_id": LerobotFlag((None,), _PUSHING),
     "eval.recording_private": LerobotFlag((False,), _PUSHING),
 }
+_SIMULATED = "an episode is simulated, without waiting"
+_SHOWN = "`proctor data view` shows the dataset"
+_ENCODED = "it changes only how fast LeRobot writes images"
+OF_RECORDINGS = {
+    "dataset.num_episodes": LerobotFlag((), "use --record.n_episodes=N, demonstrations per task"),
+    "dataset.single_task": LerobotFlag(
+        (), "instructions are the benchmark's; `proctor data set-task` changes them"
+    ),
+    "dataset.fps": LerobotFlag((), "the benchmark has its own control frequency"),
+    "dataset.episode_time_s": LerobotFlag((), "use --env.episode_length=STEPS"),
+    "dataset.reset_time_s": LerobotFlag(None, _SIMULATED),
+    "dataset.push_to_hub": LerobotFlag((False,), "`proctor data push` uploads it"),
+    "dataset.private": LerobotFlag((False,), "`proctor data push --private` uploads it"),
+    "dataset.tags": LerobotFlag((None,), "`proctor data push` uploads it"),
+    "dataset.vcodec": LerobotFlag((), "use --dataset.codec=NAME"),
+    "dataset.num_image_writer_processes": LerobotFlag(None, _ENCODED),
+    "dataset.num_image_writer_threads_per_camera": LerobotFlag(None, _ENCODED),
+    "dataset.video_encoding_batch_size": LerobotFlag(None, _ENCODED),
+    "dataset.streaming_encoding": LerobotFlag(None, _ENCODED),
+    "dataset.encoder_threads": LerobotFlag(None, _ENCODED),
+    "display_data": LerobotFlag((False,), _SHOWN),
+    "play_sounds": LerobotFlag(None, "there are no sounds"),
+}
+"""Flags of ``lerobot-record``; --robot.* and --teleop.* are refused by the command."""
+ROBOT_SECTIONS = ("robot", "teleop")
 RENAMED = {"policy.pretrained_revision": "policy.revision"}
 """LeRobot's names of flags, and ours."""
 _PLUGIN = (
     "a gymnasium environment of it runs with --env.type=gym --env.id=PACKAGE:ID, and "
-    "docs/adding_a_benchmark.md says how to add it"
+    "docs/tutorials/own_benchmark.md says how to add it"
 )
 ABSENT = {
     "gym_manipulator": "real robots are not supported; gym_hil's run with --env.type=gym "

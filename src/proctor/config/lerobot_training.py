@@ -85,7 +85,12 @@ _OF_FAMILIES = {
 }
 """Fields of policy configs that some families ignore in training."""
 _OF_NEW = dict.fromkeys(
-    ("policy.load_clip_weights", "policy.load_vlm_weights", "policy.pretrained_backbone_weights"),
+    (
+        "policy.load_clip_weights",
+        "policy.load_vlm_weights",
+        "policy.pretrained_backbone_weights",
+        "policy.backbone_file",
+    ),
     LerobotFlag(None, "a checkpoint has all its weights; use it with a new policy (--policy.type)"),
 )
 """Initial weights of a new policy, which a checkpoint replaces."""
@@ -209,6 +214,7 @@ def lerobot_train_config(
         "eval",
         "video",
         "wandb",
+        "save_minutes",
         "keep_last",
         "keep_best",
         "optimizer",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from proctor.config.bounds import between
 from proctor.errors import UsageError
@@ -20,28 +20,43 @@ _DEFAULT_RANK = 16
 class PeftSettings:
     """Which layers get an adapter, and its size. If no field is set, all weights are trained."""
 
+    help_group: ClassVar[str] = "LoRA adapters"
+
     target_modules: str | list[str] | None = field(
         default=None,
         metadata={
-            "help": "layers that get an adapter: name suffixes, as [linear1,linear2], "
-            "all-linear, or a regex of full names (default: those of the policy family)"
+            "help": "layers that get an adapter: name suffixes, as [q_proj,v_proj], "
+            "all-linear, or a regex of full names",
+            "default_help": "the policy family's layers",
         },
     )
     full_training_modules: list[str] | None = field(
         default=None,
-        metadata={"help": "layers trained and saved in full, as [action_head]"},
+        metadata={
+            "help": "layers that are trained and saved in full, as [action_head]",
+            "default_help": "no layers",
+        },
     )
     method_type: str | None = field(
         default=None,
-        metadata={"help": f"kind of adapter (default, only choice: {ADAPTER_METHOD})"},
+        metadata={"help": "adapter method; only LORA", "default_help": ADAPTER_METHOD},
     )
     init_type: str | None = field(
         default=None,
-        metadata={"help": f"initialisation: {', '.join(ADAPTER_INITS)} (default: peft's own)"},
+        metadata={
+            "help": f"initialisation of the adapter: {' or '.join(ADAPTER_INITS)}",
+            "default_help": "peft's",
+        },
     )
-    r: int | None = field(default=None, metadata={"help": "rank of the adapter (default: 16)"})
+    r: int | None = field(
+        default=None, metadata={"help": "rank of the LoRA matrices", "default_help": "16"}
+    )
     lora_alpha: int | None = field(
-        default=None, metadata={"help": "scale of the adapter, divided by its rank (default: 8)"}
+        default=None,
+        metadata={
+            "help": "LoRA alpha: the adapter is scaled by lora_alpha / r",
+            "default_help": "8",
+        },
     )
 
     @property

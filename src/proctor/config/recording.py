@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -10,11 +11,13 @@ from proctor.callbacks.action_labels import ActionLabel
 from proctor.callbacks.staged_episodes import Keep
 from proctor.config.base import RunConfig
 from proctor.config.bounds import at_least, between
+from proctor.config.lerobot_evaluation import OF_RECORDINGS
 from proctor.datasets.frames.encoder import CODECS
 from proctor.datasets.source import lerobot_home
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import ENVIRONMENT_STATE, REWARD, SUCCESS
 from proctor.fingerprint import PRESENTATION
+from proctor.lerobot_flags import LerobotFlag
 from proctor.system.hub import HUB_ID
 from proctor.types import MAX_EPISODES
 
@@ -28,23 +31,27 @@ _MOST_NOISE = 10.0
 class RecordDatasetSettings:
     """Where the dataset is written, and how its images are stored."""
 
+    help_group: ClassVar[str] = "Dataset"
+
     repo_id: str | None = field(
         default=None,
-        metadata={"help": "id of the dataset, as on the Hub: USER/NAME"} | PRESENTATION,
+        metadata={
+            "help": "Hub id of the dataset, as user/name",
+            "default_help": "required without dataset.root",
+        }
+        | PRESENTATION,
     )
     root: Path | None = field(
         default=None,
-        metadata={"help": "folder of the dataset (default: $HF_LEROBOT_HOME/REPO_ID)"}
+        metadata={"help": "folder of the dataset", "default_help": "$HF_LEROBOT_HOME/REPO_ID"}
         | PRESENTATION,
     )
-    codec: str = field(
-        default="av1", metadata={"help": f"codec of the videos, one of {', '.join(CODECS)}"}
-    )
+    codec: str = field(default="av1", metadata={"help": f"video codec: {', '.join(CODECS)}"})
     video: bool | None = field(
         default=None,
         metadata={
-            "help": "false: store images losslessly as PNG in the tables, not as videos (default: "
-            "videos)"
+            "help": "store images as videos; false: losslessly, as PNG in the tables",
+            "default_help": "true",
         },
     )
 
@@ -93,62 +100,76 @@ class RecordDatasetSettings:
 class RecordSettings:
     """What is recorded, of which episodes (--record.*)."""
 
+    help_group: ClassVar[str] = "Demonstrations"
+    help_groups: ClassVar[Mapping[str, str]] = {
+        "Action noise": "noise noise_share noise_dims",
+    }
+
     n_episodes: int = field(
         default=50, metadata={"help": "demonstrations to keep per task"} | PRESENTATION
     )
     max_attempts: int | None = field(
         default=None,
         metadata={
-            "help": "most episodes to run per task "
-            f"(default: {_TRIES_PER_EPISODE} times n_episodes)"
+            "help": "maximum episodes to run per task",
+            "default_help": f"{_TRIES_PER_EPISODE} times n_episodes",
         }
         | PRESENTATION,
     )
     keep: Keep | None = field(
         default=None,
         metadata={
-            "help": "keep successful episodes only, or all (default: success; all with "
-            "--record.label=expert)"
+            "help": "episodes to keep: the successful ones, or all",
+            "default_help": "success; all with --record.label=expert",
         },
     )
     label: ActionLabel | None = field(
         default=None,
         metadata={
-            "help": "action to record: played, the policy's own, or expert, the action of the "
-            "benchmark's scripted expert in that state, as in DAgger (default: played)"
+            "help": "action to record: the policy's (played), or that of the benchmark's "
+            "scripted expert in the same state (expert), as in DAgger",
+            "default_help": "played",
         },
     )
     expert_share: float | None = field(
         default=None,
         metadata={
-            "help": "with --record.label=expert: share of ten-step segments in which the expert "
-            "acts instead of the policy, 0 to 1 (default: 0)"
+            "help": "with --record.label=expert: fraction of ten-step segments in which the "
+            "expert acts, 0 to 1",
+            "default_help": "0",
         },
     )
     images: bool = field(
-        default=True, metadata={"help": "record camera images; false: other features only"}
+        default=True, metadata={"help": "record camera images; false: record other features only"}
     )
     cameras: list[str] | None = field(
         default=None,
-        metadata={"help": "cameras to record, as [observation.images.top] or [top] (default: all)"},
+        metadata={
+            "help": "cameras to record, as [observation.images.top] or [top]",
+            "default_help": "all",
+        },
     )
     extra: list[str] = field(
         default_factory=list,
-        metadata={"help": f"additional features to record, of {', '.join(EXTRAS)}"},
+        metadata={
+            "help": f"additional features to record: {', '.join(EXTRAS)}",
+            "default_help": "no additional features",
+        },
     )
     noise: float = field(
         default=0.0,
         metadata={
-            "help": "execute actions with bursts of noise and record the policy's clean actions: "
-            "standard deviation of the noise, in half ranges of the action; 0: no noise"
+            "help": "standard deviation of the noise on executed actions, in half action "
+            "ranges; the clean actions are recorded",
+            "default_help": "no noise",
         },
     )
     noise_share: float = field(
-        default=1.0, metadata={"help": "share of the episodes that get noise, above 0 to 1"}
+        default=1.0, metadata={"help": "fraction of the episodes that get noise, above 0 to 1"}
     )
     noise_dims: list[int] | None = field(
         default=None,
-        metadata={"help": "action dimensions that get noise, as [0,1,2] (default: all)"},
+        metadata={"help": "action dimensions that get noise, as [0,1,2]", "default_help": "all"},
     )
 
     def __post_init__(self) -> None:
@@ -229,6 +250,7 @@ class RecordSettings:
 class RecordConfig(RunConfig):
     """Config of a recording: a run whose episodes become demonstrations in a dataset."""
 
+    foreign: ClassVar[Mapping[str, LerobotFlag]] = {**RunConfig.foreign, **OF_RECORDINGS}
     first: ClassVar[str] = (
         "policy.type policy.path policy.device env.type env.task env.task_ids env.id "
         "env.episode_length dataset.repo_id dataset.root dataset.codec dataset.video "
@@ -242,16 +264,16 @@ class RecordConfig(RunConfig):
     output_dir: Path | None = field(
         default=None,
         metadata={
-            "help": "folder of the run: journal, log and staged episodes (default: the dataset's "
-            "folder with .recording appended)"
+            "help": "folder of the run: journal, log and staged episodes",
+            "default_help": "the dataset's folder with .recording appended",
         }
         | PRESENTATION,
     )
     resume: bool = field(
         default=False,
         metadata={
-            "help": "record the missing demonstrations; needs --dataset.root or .repo_id, and "
-            "flags that name code (MODULE:NAME) again"
+            "help": "record the missing demonstrations of --dataset.root or --dataset.repo_id; "
+            "repeat flags that name code (MODULE:NAME)"
         }
         | PRESENTATION,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import ClassVar
 
 from proctor.config.bounds import at_least, between
 from proctor.errors import UsageError
@@ -27,18 +28,22 @@ class SchedulerKind(Enum):
 class RolloutConfig:
     """How episodes are run, in every command; none of it changes an episode's result."""
 
+    help_group: ClassVar[str] = "Simulators"
+
     batch_size: int = field(
         default=0,
         metadata={
-            "help": "simulators that run in parallel; 0 chooses one per usable core, or 1.5 per "
-            "core with a network on an accelerator: at least 2 unless the policy runs in the "
-            "workers, at most 64, one per episode, and one per 250 MB of memory"
+            "help": "simulators that run in parallel",
+            "default_help": "one per core, three for two cores with a network on a GPU; at most "
+            "64, fewer if memory or episodes are few",
         }
         | PRESENTATION,
     )
     use_async_envs: bool = field(
         default=True,
-        metadata={"help": "run each simulator in its own process; false: all in this process"}
+        metadata={
+            "help": "run every simulator in a process of its own; false: run all in this process"
+        }
         | PRESENTATION,
     )
     watchdog_s: float = field(
@@ -55,8 +60,8 @@ class RolloutConfig:
     strict: bool = field(
         default=True,
         metadata={
-            "help": "on an accelerator, pad every batch to one size, so that results do not depend "
-            "on load, bit by bit; false: up to 5% faster"
+            "help": "on an accelerator, pad every batch to one size: results are bit-identical "
+            "under any load; false: up to 5% faster"
         }
         | PRESENTATION,
     )
@@ -95,24 +100,30 @@ class RolloutConfig:
 class EvalSettings(RolloutConfig):
     """Which episodes an evaluation runs, and how."""
 
+    help_group: ClassVar[str] = "Episodes"
+
     n_episodes: int = field(default=50, metadata={"help": "episodes per task"} | PRESENTATION)
     episodes: list[int] | None = field(
         default=None,
         metadata={
-            "help": "run only these indices of each task's n_episodes, as [0,3] (default: all)"
+            "help": "indices of the episodes to run, of each task's n_episodes, as [0,3]",
+            "default_help": "all",
         }
         | PRESENTATION,
     )
     scheduler: SchedulerKind = field(
         default=SchedulerKind.CONTINUOUS,
-        metadata={"help": "continuous batching, or the classic lockstep loop, for reference"}
+        metadata={
+            "help": "continuous batching, or the lockstep loop of vector environments, as a "
+            "reference"
+        }
         | PRESENTATION,
     )
     stop_when: str = field(
         default=NEVER,
         metadata={
-            "help": "stop early: at ci_width<0.05 (width of the 95% interval of the success rate), "
-            "at task_ci_width<0.2 (of every task), or never; early stopping interleaves tasks"
+            "help": "stop early, at a width of the 95% interval: ci_width<0.05 (of the success "
+            "rate) or task_ci_width<0.2 (of every task)"
         }
         | PRESENTATION,
     )
@@ -120,8 +131,9 @@ class EvalSettings(RolloutConfig):
     latency_steps: int | None = field(
         default=None,
         metadata={
-            "help": "simulated inference latency in steps: the previous action chunk is executed "
-            "meanwhile; 0,2,4 makes one run each, and a comparison (default: 0)"
+            "help": "simulated inference latency in simulator steps; the previous chunk is "
+            "executed meanwhile. 0,2,4: one run each, and a comparison",
+            "default_help": "0",
         },
     )
 
@@ -177,34 +189,41 @@ class VideoSelection(Enum):
 class VideoSettings:
     """Which episodes get videos after the run; none of it changes an episode's result."""
 
+    help_group: ClassVar[str] = "Videos"
+
     episodes: int | None = field(
         default=None,
         metadata={
-            "help": "videos per task; 0: none (default: 1 if the policy uses images and this "
-            "machine can render)"
+            "help": "videos per task; 0: none",
+            "default_help": "1 if the policy uses images and this machine can render",
         },
     )
     which: VideoSelection = field(
         default=VideoSelection.FAILURES,
         metadata={
-            "help": "record the first failures of each task, its first episodes, or all episodes"
+            "help": "episodes of each task to film: the first failures, the first episodes, or all"
         },
     )
     height: int | None = field(
         default=None,
-        metadata={"help": "height of the video in pixels (default: what the benchmark renders)"},
+        metadata={
+            "help": "height of the video in pixels",
+            "default_help": "the size that the benchmark renders",
+        },
     )
     width: int | None = field(
         default=None,
-        metadata={"help": "width of the video in pixels (default: keeps the aspect ratio)"},
+        metadata={"help": "width of the video in pixels", "default_help": "by the aspect ratio"},
     )
     fps: float | None = field(
-        default=None, metadata={"help": "frames per second of playback (default: real time)"}
+        default=None,
+        metadata={"help": "frames per second of playback", "default_help": "real time"},
     )
     every: int | None = field(
         default=None,
         metadata={
-            "help": "record every n-th step (default: at least 8 frames per simulated second)"
+            "help": "film every n-th simulator step",
+            "default_help": "at least 8 frames per simulated second",
         },
     )
 

@@ -28,6 +28,13 @@ _NAMES = {protocol.value: protocol for protocol in Protocol}
 class ServeConfig(Config):
     """Config of a policy server: policy, protocols, address and limits."""
 
+    help_group: ClassVar[str] = "Limits"
+    help_groups: ClassVar[Mapping[str, str]] = {
+        "Protocols and address": "protocol port host state_parts",
+        "Security": "api_key api_key_file tls_cert tls_key trust",
+        "Inference": "seed strict",
+    }
+
     foreign: ClassVar[Mapping[str, LerobotFlag]] = {**OF_ENVIRONMENTS, **OF_POLICIES}
     first: ClassVar[str] = (
         "policy.path policy.type policy.device rename_map protocol port host api_key "
@@ -41,66 +48,74 @@ class ServeConfig(Config):
     )
     protocol: list[str] = field(
         default_factory=lambda: ["openpi"],
-        metadata={"help": f"protocols to serve, comma-separated: {', '.join(_NAMES)}"},
+        metadata={"help": f"network protocols to serve, comma-separated: {', '.join(_NAMES)}"},
     )
     port: list[int] | None = field(
         default=None,
         metadata={
-            "help": "TCP port of each protocol; 0: any free port (default: "
-            + ", ".join(f"{protocol.value} {port}" for protocol, port in PORTS.items())
-            + ")"
+            "help": "TCP port of each protocol; 0: any free port",
+            "default_help": ", ".join(f"{name.value} {port}" for name, port in PORTS.items()),
         },
     )
     state_parts: list[str] = field(
         default_factory=list,
         metadata={
-            "help": "for groot: parts of the state vector in the policy's order, as NAME:SIZE, "
-            "such as arm:7,gripper:1"
+            "help": "groot: parts of the state vector in the policy's order, as "
+            "arm:7,gripper:1 (NAME:SIZE)",
+            "default_help": "the whole state",
         },
     )
     host: str = field(
         default="127.0.0.1",
-        metadata={"help": "address to serve on; clients of other machines need the API key"},
+        metadata={"help": "IP address to serve on; clients on other machines need the API key"},
     )
     api_key: str | None = field(
         default=None,
         metadata={
             "help": "API key that clients must send; other users can read command lines, so prefer "
-            f"{API_KEY_VARIABLE} or api_key_file (default: none on 127.0.0.1, else a new key)"
+            f"${API_KEY_VARIABLE} or api_key_file",
+            "default_help": "none on 127.0.0.1, else a new key",
         }
         | secret_metadata(API_KEY_VARIABLE),
     )
     api_key_file: Path | None = field(
-        default=None, metadata={"help": "file that contains the API key"}
+        default=None, metadata={"help": "file that contains the API key", "default_help": "no file"}
     )
     tls_cert: Path | None = field(
-        default=None, metadata={"help": "TLS certificate file (default: no encryption)"}
+        default=None, metadata={"help": "TLS certificate file", "default_help": "no encryption"}
     )
     tls_key: Path | None = field(
-        default=None, metadata={"help": "file with the certificate's private key"}
+        default=None,
+        metadata={
+            "help": "private key file of --tls_cert",
+            "default_help": "no encryption",
+        },
     )
     trust: bool = field(
         default=False,
         metadata={
-            "help": "trust the network: serve other machines without encryption; for lerobot, also "
-            "accept their pickles"
+            "help": "trust the network: serve other machines without TLS, and accept pickles "
+            "of LeRobot clients"
         },
     )
-    max_batch: int = field(default=64, metadata={"help": "most requests per inference batch"})
-    max_connections: int = field(default=256, metadata={"help": "most simultaneous connections"})
-    max_message_mb: int = field(default=16, metadata={"help": "largest message in MiB"})
+    max_batch: int = field(default=64, metadata={"help": "maximum requests per inference batch"})
+    max_connections: int = field(
+        default=256, metadata={"help": "maximum number of client connections"}
+    )
+    max_message_mb: int = field(default=16, metadata={"help": "maximum size of a message in MiB"})
     idle_s: float = field(
         default=600.0,
-        metadata={"help": "seconds without a message after which a client is disconnected"},
+        metadata={"help": "idle timeout of a client in seconds"},
     )
     seed: int = field(
         default=1000,
-        metadata={"help": "seed of the policy's sampling for clients that name no episode"},
+        metadata={"help": "seed of the policy's sampling, for clients that send no episode seed"},
     )
     strict: bool = field(
         default=True,
         metadata={
-            "help": "on an accelerator, pad every batch to one size: results do not depend on load"
+            "help": "on an accelerator, pad every batch to one size: results are bit-identical "
+            "under any load"
         },
     )
 

@@ -123,7 +123,10 @@ def _of_playing(config: TrainConfig) -> Iterator[Idle]:
 
 def _of_saving(config: TrainConfig) -> Iterator[Idle]:
     if not config.save_checkpoint:
-        yield _set(config, "save_freq", "keep_last", "keep_best"), "--save_checkpoint=false"
+        yield (
+            _set(config, "save_freq", "save_minutes", "keep_last", "keep_best"),
+            "--save_checkpoint=false",
+        )
     if not config.eval_steps:
         yield _set(config, "max_eval_samples"), "no held-out loss is computed without --eval_steps"
 

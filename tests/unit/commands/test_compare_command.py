@@ -107,7 +107,7 @@ def test_other_seeds_need_unpaired(
     assert "have no common episode (task, seed, init state)" in capsys.readouterr().err
     assert main(["compare", str(good), str(other), "--unpaired", "--fail-if-worse=0"]) == 0
     out, err = capsys.readouterr()
-    assert "40 episodes each show a difference of" in out
+    assert "with 40 episodes each, a true difference of" in out
     assert err == ""
 
 
@@ -180,7 +180,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
 
 def test_help_tells_what_the_gate_means(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "--help"]) == 0
-    assert "--fail-if-worse=float" in capsys.readouterr().out
+    assert "--fail-if-worse=FLOAT" in capsys.readouterr().out
 
 
 def test_eval_against_takes_the_episodes_of_the_other_run_and_stops_when_sure(

@@ -82,6 +82,7 @@ def test_every_verb_edits(demos: Path, tmp_path: Path, capsys: pytest.CaptureFix
         (["delete", "me/demos", "--episodes=4-2"], "'4-2'"),
         (["delete", "me/demos", "--episodes=,"], "0,3,5-9"),
         (["delete", "me/demos", "--episodes=3", "--in_place"], "episode 3"),
+        (["delete", "me/demos", "--episodes=1", "--output=x", "--backup=false"], "--backup"),
         (["delete", "me/demos", "--episode=3"], "did you mean --episodes?"),
         (["delete", "me/demos", "--episodes=1", "--in_plac"], "did you mean --in_place?"),
         (["delete", "me/demos", "--output=a", "--new_root=b"], "--output is given twice"),
@@ -123,6 +124,48 @@ def test_old_scripts_delete_in_place_and_keep_the_old_one(
     assert read_info(demos.with_name("demos_old")).total_episodes == 3
 
 
+def test_the_second_edit_of_an_old_script_keeps_the_original(
+    demos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["edit", "--repo_id=me/demos", "--operation.type=delete_episodes"]
+    said(capsys, *words, "--operation.episode_indices=[0]")
+    out = said(capsys, *words, "--operation.episode_indices=[0]")
+    assert f"backup: {demos.with_name('demos_old_2')} " in out
+    assert read_info(demos.with_name("demos_old")).total_episodes == 3
+    assert read_info(demos.with_name("demos_old_2")).total_episodes == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["delete", "me/demos", "--episodes=0", "--in_place"],
+        ["set-task", "me/demos", "--task=wipe", "--in_place"],
+        ["rename-feature", "me/demos", "action", "action.pose", "--in_place"],
+        ["remove-feature", "me/demos", "note", "--in_place"],
+        ["reencode", "me/demos", "--codec=h264", "--in_place"],
+        ["stats", "me/demos", "--in_place"],
+        ["edit", "--repo_id=me/demos", "--operation.type=modify_tasks", "--operation.new_task=x"],
+        ["edit", "--repo_id=me/demos", "--operation.type=recompute_stats"],
+    ],
+)
+def test_every_edit_in_place_keeps_a_backup_and_says_where(
+    demos: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path.name: path.read_bytes() for path in (demos / "meta").iterdir() if path.is_file()}
+    backup = demos.with_name("demos_old")
+    assert f"backup: {backup} (the dataset before this edit)" in said(capsys, *words)
+    kept = {path.name: path.read_bytes() for path in (backup / "meta").iterdir() if path.is_file()}
+    assert kept == before
+
+
+def test_without_a_backup_the_replaced_dataset_is_removed_and_that_is_said(
+    demos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["delete", "me/demos", "--episodes=0", "--in_place", "--backup=false"]
+    assert "no backup" in said(capsys, *words)
+    assert [path.name for path in demos.parent.iterdir()] == ["demos"]
+
+
 def test_old_scripts_do_everything_else(
     demos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,7 +185,13 @@ def test_old_scripts_do_everything_else(
     old("modify_tasks", "--repo_id=me/blind", "--operation.new_task=wipe",
         '--operation.episode_tasks={"1": "lift"}')  # fmt: skip
     assert read_tasks(tmp_path / "me/blind", read_info(tmp_path / "me/blind")) == ("wipe", "lift")
-    assert not (tmp_path / "me/blind_old").exists()
+    old("modify_tasks", "--repo_id=me/blind", '--operation.task_replacements={"wipe": "dry"}')
+    found = read_tasks(tmp_path / "me/blind", read_info(tmp_path / "me/blind"))
+    assert sorted(found) == ["dry", "lift"]
+    old("modify_tasks", "--repo_id=me/blind", '--operation.task_replacements={"lift": "hold"}',
+        "--operation.new_task=sweep", '--operation.episode_tasks={"2": "rest"}')  # fmt: skip
+    found = read_tasks(tmp_path / "me/blind", read_info(tmp_path / "me/blind"))
+    assert sorted(found) == ["hold", "rest", "sweep"]
     old("recompute_stats", "--repo_id=me/blind", "--operation.num_workers=4")
     pictures = f"--root={GOLDEN / 'image1ep'}"
     old("convert_image_to_video", "--repo_id=x", pictures, f"--new_root={tmp_path / 'video'}",
@@ -163,6 +212,9 @@ def test_old_scripts_do_everything_else(
         (["--operation.type=merge"], "--operation.repo_ids"),
         (["--operation.type=split", "--operation.split=3"], "did you mean --operation.splits?"),
         (["x"], "'x'"),
+        (["--operation.type=recompute_stats", "--operation.relative_action=true"], "relative"),
+        (["--operation.type=reencode_videos", "--operation.depth_encoder.crf=50"], "depth"),
+        (["--config_path=nowhere.json"], "nowhere.json"),
     ],
 )
 def test_old_scripts_with_mistakes_get_one_line(
@@ -171,3 +223,11 @@ def test_old_scripts_with_mistakes_get_one_line(
     err = said(capsys, "edit", *words, code=2)
     assert why in err
     assert err.count("\n") == 1
+
+
+def test_an_instruction_that_no_episode_has_is_not_replaced(
+    demos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--operation.type=modify_tasks", f"--root={demos}", "--repo_id=me/demos"]
+    err = said(capsys, "edit", *words, '--operation.task_replacements={"fly": "land"}', code=2)
+    assert "'fly'" in err

@@ -13,6 +13,8 @@ import pytest
 
 from proctor.cli import main
 from proctor.datasets.format.info_file import read_info
+from proctor.runs.journal import read_journal
+from proctor.types import Outcome
 from tests.recordings import NUMBERS, columns, record, same
 
 WORDS = ["--policy.type=expert", "--env.type=fake", "--record.images=false"]
@@ -74,12 +76,41 @@ def test_the_report_says_what_was_kept_and_where(
     told = capsys.readouterr().out
     assert "point-0   0/2         3       3       0       0" in told
     assert "incomplete: 1 tasks have fewer than 2 after 3 attempts, as point-0" in told
-    assert "look at it: proctor data view home/me/demos\n" in told  # from where one stands
+    assert "dataset: home/me/demos (no episodes: no attempt was kept)\n" in told
+    assert "proctor data view" not in told  # there is nothing to look at
+    assert "--record.keep=all" in told
     assert read_info(tmp_path / "home" / "me" / "demos").total_episodes == 0
     assert main(["audit", str(tmp_path / "home" / "me" / "demos.recording")]) == 2
     line = capsys.readouterr().err
     assert "demos.recording is of a recording" in line
     assert line.count("\n") == 1
+
+
+def test_an_interrupted_recording_says_what_is_recorded_and_what_is_in_the_dataset(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "d"
+    flags = {name: str(value).replace("'", "") for name, value in NUMBERS.items()}
+    flags |= {"env.step_ms": "20", "dataset.root": str(root), "record.n_episodes": "40"}
+    words = [f"--{name}={value}" for name, value in flags.items()]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "proctor.cli", "record", *words], stderr=subprocess.PIPE, text=True
+    )
+    journal = tmp_path / "d.recording" / "episodes.jsonl"
+    deadline = time.monotonic() + 60
+    while not (journal.exists() and journal.read_bytes().count(b'"outcome":"success"') >= 4):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    kept = sum(row.outcome is Outcome.SUCCESS for row in read_journal(journal.parent).rows)
+    inside = read_info(root).total_episodes
+    assert f"recorded {kept}/80  " in err
+    said = f"interrupted: {kept} of 80 demonstrations are recorded, {inside} of them are in the"
+    assert said in err
+    if kept > inside:
+        assert f"and {kept - inside} wait in {journal.parent}" in err
 
 
 def test_a_recording_that_is_killed_goes_on_by_its_folder_alone(tmp_path: Path) -> None:

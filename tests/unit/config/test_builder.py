@@ -101,7 +101,7 @@ def test_the_errors_of_a_second_config_name_its_flags(
 
 def test_the_help_of_a_second_config_has_its_own_flags_and_the_plug_ins() -> None:
     text = flags_help(MadeUpTraining, {"policy.type": "zero", "env.type": "fake"})
-    for flag in ("optimizer.lr=float", "steps=int", "seed=int", "rename_map=dict", "env.n_tasks"):
+    for flag in ("optimizer.lr=FLOAT", "steps=INT", "seed=INT", "rename_map={", "env.n_tasks"):
         assert f"--{flag}" in text
     assert "--against" not in text
 
@@ -163,3 +163,21 @@ def test_a_setting_whose_name_is_no_text_is_unknown_in_one_line() -> None:
     settings = {1: 2, "policy": {"type": "zero"}, "env": {"type": "fake"}}
     with refuses(UsageError, "flag.unknown"):
         build(EvalConfig, settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("misspelt", "meant"), [("polcy.type", "policy.type"), ("evn.type", "env.type")]
+)
+def test_a_misspelt_section_is_named_before_the_type_that_is_missing(
+    misspelt: str, meant: str
+) -> None:
+    settings = {misspelt if name == meant else name: value for name, value in BASE.items()}
+    with refuses(UsageError, "flag.unknown") as refused:
+        build(EvalConfig, settings)
+    assert f"--{meant}" in str(refused.value)
+
+
+@pytest.mark.parametrize("other", ["policy.dtype", "eval.n_episodes", 1])
+def test_a_missing_type_beside_other_settings_is_missing(other: Any) -> None:
+    with refuses(UsageError, "flag.missing"):
+        build(EvalConfig, {"env.type": "fake", other: "2"})

@@ -12,7 +12,7 @@ from proctor.benchmarks.fake import Fault
 from proctor.config.builder import BooleanFlags, build, own_flags
 from proctor.config.evaluation import EvalConfig
 from proctor.config.flags import flags_of, read_config_file, split_argv
-from proctor.config.help import help_lines
+from proctor.config.help_lines import help_lines
 from proctor.config.sections import SchedulerKind
 from proctor.errors import UsageError
 from tests.refusals import refuses
@@ -237,9 +237,9 @@ def test_help_imports_neither_torch_nor_a_simulator() -> None:
     )
     assert done.stdout.splitlines()[-1] == "[]"
     for field in (
-        "--eval.n_episodes=int",
-        "--env.camera_name_mapping=dict[str,str]",
-        "(default: 480)",
+        "--eval.n_episodes=INT",
+        "--env.camera_name_mapping={NAME: TEXT}",
+        "480 in aloha",
     ):
         assert field in done.stdout
 

@@ -1,0 +1,68 @@
+"""The flags of all commands, for ``proctor --help WORD``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import TypeVar
+
+from proctor.commands.data import flags_of_verbs
+from proctor.config.base import Config
+from proctor.config.command import CommandConfig
+from proctor.config.help import all_flags
+from proctor.config.help_search import OwnedFlag
+
+Kind = TypeVar("Kind")
+CONFIGS = {
+    "eval": "proctor.config.evaluation:EvalConfig",
+    "record": "proctor.config.recording:RecordConfig",
+    "train": "proctor.config.training:TrainConfig",
+    "serve": "proctor.config.serving:ServeConfig",
+}
+"""Configs of the commands with plug-ins."""
+PLAIN = {
+    "report": "proctor.commands.report:ReportCommand",
+    "audit": "proctor.commands.audit:AuditCommand",
+    "compare": "proctor.commands.compare:CompareCommand",
+    "view": "proctor.commands.view:ViewCommand",
+    "doctor": "proctor.commands.doctor:DoctorCommand",
+    "info": "proctor.commands.info:InfoCommand",
+    "completion": "proctor.commands.completion:CompletionCommand",
+}
+"""Commands without plug-ins, and without verbs."""
+
+
+def command_config(name: str) -> type[Config]:
+    """Return the config of a command with plug-ins."""
+    return _load(CONFIGS[name], Config)
+
+
+def plain_command(name: str) -> type[CommandConfig]:
+    """Return the class of a command without plug-ins."""
+    return _load(PLAIN[name], CommandConfig)
+
+
+def _load(where: str, kind: type[Kind]) -> type[Kind]:
+    module, _, attribute = where.partition(":")
+    found: type[Kind] = getattr(import_module(module), attribute)
+    assert issubclass(found, kind)
+    return found
+
+
+def flags_of_commands() -> list[OwnedFlag]:
+    """List the flags of all commands with the command, and those of plug-ins with the plug-in."""
+    found: dict[tuple[str, str, str], OwnedFlag] = {}
+    for one in _flags_of_commands():
+        found.setdefault((one.flag.name, one.flag.help, one.owner), one)
+    return list(found.values())
+
+
+def _flags_of_commands() -> Iterator[OwnedFlag]:
+    for name in CONFIGS:
+        for one in all_flags(command_config(name), {}):
+            yield one if one.owner else OwnedFlag(one.flag, "Commands", name)
+    for name in PLAIN:
+        for one in plain_command(name).all_flags():
+            yield OwnedFlag(one.flag, "Commands", name)
+    for one in flags_of_verbs():
+        yield OwnedFlag(one.flag, "Commands", f"data {one.owner}")

@@ -1,0 +1,19 @@
+"""The commands of ``proctor`` and one line about each."""
+
+from __future__ import annotations
+
+COMMANDS = {
+    "eval": "evaluate a policy on a benchmark: success rates with confidence intervals",
+    "record": "record a policy's episodes as demonstrations, in a LeRobot dataset",
+    "report": "write the page of a run: success rates, charts, timeline and episodes",
+    "audit": "run a sample of a run's episodes again, one by one, and compare",
+    "compare": "compare runs episode by episode, with significance tests",
+    "view": "show runs in the browser: a list, and the page of each run",
+    "train": "train a policy on demonstrations; it can be stopped and resumed at any time",
+    "serve": "serve a policy (openpi, vla-eval, GR00T, LeRobot protocols), batching all clients",
+    "data": "inspect, check, edit, convert, upload and download LeRobot datasets",
+    "list": "list benchmarks, their tasks with instructions and horizons, and policies",
+    "doctor": "check this machine: what works, how fast it renders, how to mend the rest",
+    "info": "print versions, cores, graphics and extras of this machine",
+    "completion": "print a script that completes commands and flags in bash, zsh or fish",
+}
