@@ -5,7 +5,7 @@
 LeRobot is in PROCTOR_PEER_VENV (`make bench-peers` installs it); ``--ours`` measures Proctor alone.
 LeRobot reads as in its training, with a DataLoader of 0, 2 and 4 workers; the best counts. Proctor
 reads batches in the calling process. Both read in random order, in separate processes. The table is
-Markdown, for docs/performance.md.
+Markdown, for docs/measurements.md.
 """
 
 from __future__ import annotations

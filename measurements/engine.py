@@ -3,7 +3,7 @@
     python -m measurements engine [efficiency pixels dispatch start memory workers]
 
 ``workers`` times whole commands with the default number of simulators and with fixed numbers; it
-runs only if it is named. docs/performance.md has the figures with command, commit and machine.
+runs only if it is named. docs/measurements.md has the figures with command, commit and machine.
 """
 
 from __future__ import annotations

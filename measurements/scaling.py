@@ -4,7 +4,7 @@
         [--output=FOLDER]
 
 Every part prints a table and writes scaling-PART.json (the figures) and scaling-PART.svg (a plot)
-to FOLDER, by default outputs/scaling. docs/performance.md shows them with command, commit and
+to FOLDER, by default outputs/scaling. docs/measurements.md shows them with command, commit and
 machine. CPU times are of the parent process alone; they depend least on other load.
 """
 

@@ -3,9 +3,9 @@
     python -m measurements ten_minutes all --tasks=eight --work=/dev/shm/eight
     python -m measurements ten_minutes record train --tasks=mt50 --work=DIR   (the others later)
 
-One language-conditioned policy from pixels for all tasks (docs/training.md). The stages are
-`proctor` commands, printed as they run. They may run in several sessions: WORK/times.json keeps the
-time of each. Demonstrations have other seeds than the final evaluation.
+One language-conditioned policy from pixels for all tasks (docs/guides/many_tasks.md). The stages
+are `proctor` commands, printed as they run. They may run in several sessions: WORK/times.json keeps
+the time of each. Demonstrations have other seeds than the final evaluation.
 
     record    demonstrations of the scripted experts, half of them with action noise
     train     a first policy on the demonstrations

@@ -8,7 +8,7 @@ Both train by turns on the same files with the same flags. On a CPU each has one
 the other cores are for loaders: LeRobot reads with 0 and with 4 loader processes, its best counts.
 ``gpu`` and ``gpu-bf16`` run only if they are named and need CUDA: ACT of LeRobot's size, in float32
 (TF32) or bfloat16, 12 loaders each, with ``--batches``, on ``--data`` if it exists. The first
-quarter of each run is left out. The table is Markdown, for docs/training.md.
+quarter of each run is left out. The table is Markdown, for docs/measurements.md.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ All groups but `vla` are compared with LeRobot; `libero` is one task of libero_s
 cameras and ACT. `vla` is the same task with vla-eval, without a container; both sides execute the
 same fixed actions in chunks. Without names it runs the groups of all installed peers: 20 minutes on
 two idle cores. ``--install`` installs both peers first (`make bench-peers`); ``--ours`` runs
-Proctor alone. The table is Markdown, for docs/performance.md.
+Proctor alone. The table is Markdown, for docs/measurements.md.
 """
 
 from __future__ import annotations

@@ -1,25 +1,25 @@
-"""Every error Proctor raises on purpose.
+"""Every error Proctor raises on purpose::
 
-ProctorError                  one line for the user: what is wrong, where, what to do
-├── UsageError                bad flags, values, names or folders; nothing has started
-│   ├── MissingExtra          an optional dependency is not installed
-│   ├── FailedToLoad          an optional dependency is installed and its import fails
-│   ├── DatasetError          a folder is not a dataset, or the dataset has a fault
-│   ├── HubUnreachable        the Hugging Face Hub does not answer
-│   ├── NoGraphics            the run needs rendering and no GL backend works
-│   ├── PluginError           a plug-in breaks its contract; the text names file and line
-│   └── SpecMismatch          the policy's inputs do not match the benchmark's observations
-├── PolicyError               the policy returned an invalid action chunk
-├── ProtocolError             a peer sent an invalid message
-│   ├── ConnectionLost        a peer disconnected or timed out; another server may be tried
-│   └── EpisodeStateLost      a policy server lost an episode's state; the episode restarts
-├── TrainingError             training cannot continue; its checkpoints are complete
-├── RunFolderError            the run folder cannot be used or written
-│   ├── WriteFailed           the disk is full, missing or read-only; the cause is the OSError
-│   └── FolderInUse           another process holds the folder's lock
-└── WorkerError               a worker process or its simulator failed; the engine retries
-    ├── SimulatorUnavailable  no simulator of a task can be created: the run ends, exit code 1
-    └── SimulatorFault        the simulator's own error; repeated at one step, a failed episode
+    ProctorError                  one line for the user: what is wrong, where, what to do
+    ├── UsageError                bad flags, values, names or folders; nothing has started
+    │   ├── MissingExtra          an optional dependency is not installed
+    │   ├── FailedToLoad          an optional dependency is installed and its import fails
+    │   ├── DatasetError          a folder is not a dataset, or the dataset has a fault
+    │   ├── HubUnreachable        the Hugging Face Hub does not answer
+    │   ├── NoGraphics            the run needs rendering and no GL backend works
+    │   ├── PluginError           a plug-in breaks its contract; the text names file and line
+    │   └── SpecMismatch          the policy's inputs do not match the benchmark's observations
+    ├── PolicyError               the policy returned an invalid action chunk
+    ├── ProtocolError             a peer sent an invalid message
+    │   ├── ConnectionLost        a peer disconnected or timed out; another server may be tried
+    │   └── EpisodeStateLost      a policy server lost an episode's state; the episode restarts
+    ├── TrainingError             training cannot continue; its checkpoints are complete
+    ├── RunFolderError            the run folder cannot be used or written
+    │   ├── WriteFailed           the disk is full, missing or read-only; the cause is the OSError
+    │   └── FolderInUse           another process holds the folder's lock
+    └── WorkerError               a worker process or its simulator failed; the engine retries
+        ├── SimulatorUnavailable  no simulator of a task can be created: the run ends, exit code 1
+        └── SimulatorFault        the simulator's own error; repeated at one step, a failed episode
 
 Every error has a ``code`` such as "dataset.missing-column". The code is stable: programs and tests
 match the code, and the wording of the text may change.

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from proctor.types import Task
 
-Array: TypeAlias = npt.NDArray[Any]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array: TypeAlias = npt.NDArray[Any]
+else:
+    Array = Any  # configs import this module, and `--help` need not wait for numpy
 
 
 Observation: TypeAlias = dict[str, Array]
@@ -85,6 +87,8 @@ class Feature:
     @property
     def nbytes(self) -> int:
         """Bytes of one observation of this feature."""
+        import numpy as np
+
         return int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
 
 
@@ -115,6 +119,8 @@ class ActionSpec:
     @property
     def bounds(self) -> tuple[Array, Array]:
         """Lower and upper bounds of every dimension, infinite if the benchmark has none."""
+        import numpy as np
+
         low = -np.inf if self.low is None else self.low
         high = np.inf if self.high is None else self.high
         shape = (self.size,)
@@ -125,6 +131,8 @@ class ActionSpec:
 
     def count_out_of_range(self, actions: Array) -> int:
         """Count the actions (rows of ``actions``) that leave the range in any dimension."""
+        import numpy as np
+
         low, high = self.bounds
         return int(np.count_nonzero(((actions < low) | (actions > high)).any(axis=-1)))
 

@@ -36,6 +36,11 @@ def secret_metadata(variable: str) -> dict[str, Any]:
     return SECRET | {"variable": variable}
 
 
+LOCAL_PATH = {"local_path": True}
+"""Field metadata: text that may be the path of a local file or folder, or a Hub id. A field of type
+``Path`` needs no mark."""
+PATH_KEYS = "path_keys"
+"""Metadata key of a field that is a map: which of its keys are as ``LOCAL_PATH``."""
 NAME_LIST = {"names": True}
 """Field metadata: comma-separated names, which may also be given as a list."""
 

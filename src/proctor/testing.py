@@ -1,4 +1,4 @@
-"""Contract checks for your own benchmark or policy, for use in a test or a shell.
+"""Contract checks for your own benchmark or policy, for use in a test or a shell::
 
     check_sim(MyBenchmark(config))
     check_policy(MyPolicy(config, interface_of(benchmark)), benchmark)
@@ -11,13 +11,16 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from proctor.benchmarks.base import Benchmark, Sim, with_defaults
+from proctor.benchmarks.base import Benchmark, BenchmarkConfig, LocatedSim, Sim, with_defaults
 from proctor.benchmarks.checks import is_text_tuple
 from proctor.engine.chunks import checked_chunks
+from proctor.errors import UsageError
 from proctor.features import Array, Feature, FeatureKind, Observation
 from proctor.policies.base import Batch, Policy, Query
 from proctor.system.global_rng import SEED_BEFORE_RESET, IsolatedRng, seed_global_rng
@@ -30,10 +33,18 @@ def check_sim(
     *,
     n_steps: int = 10,
     keys: Sequence[str] | None = None,
+    config: BenchmarkConfig | None = None,
+    make: Callable[[Any], Benchmark] | None = None,
 ) -> None:
     """Check a benchmark's contract on one task (by default its first), with ``n_steps`` steps.
 
-    ``keys`` limits the observed features (default: all; leave out images to save time).
+    Args:
+        benchmark: the benchmark.
+        task: the task.
+        n_steps: steps of each episode.
+        keys: limits the observed features (default: all; leave out images to save time).
+        config: the config that the benchmark was made from, if it is not an attribute of it.
+        make: makes the benchmark from a config (default: its class).
 
     Raises:
         AssertionError: naming the rule that is broken.
@@ -55,6 +66,7 @@ def check_sim(
     assert spec != other, "two episodes of a task have the same spec"
 
     with IsolatedRng().activated():
+        _check_task_ids(tasks, config or _config_of(benchmark), make or type(benchmark))
         fresh = _trace(benchmark, _open(benchmark, task), spec, n_steps, keys)
         sim = _open(benchmark, task)
         different = _play(benchmark, sim, other, n_steps, keys)
@@ -64,6 +76,34 @@ def check_sim(
     assert used == fresh, "a used simulator gives another episode than a fresh one"
     assert different != fresh, "two specs give the same episode"
     assert unobserved[0] == fresh[0], "observing changes the episode"
+
+
+def _config_of(benchmark: Benchmark) -> BenchmarkConfig:
+    attributes = getattr(benchmark, "__dict__", {}).values()
+    config = next((value for value in attributes if isinstance(value, BenchmarkConfig)), None)
+    assert config is not None, (
+        "the benchmark keeps no config, so --env.task_ids cannot be checked; pass config=..."
+    )
+    return config
+
+
+def _check_task_ids(
+    tasks: Sequence[Task], config: BenchmarkConfig, make: Callable[[Any], Benchmark]
+) -> None:
+    """Check that ``--env.task_ids`` selects tasks, and that an id without a task is refused."""
+    last = tasks[-1].task_id
+    chosen = make(replace(config, task_ids=[last])).tasks()
+    assert chosen == [task for task in tasks if task.task_id == last], (
+        f"--env.task_ids=[{last}] selects {[task.key for task in chosen]}"
+    )
+    missing = max(task.task_id for task in tasks) + 1_000_000
+    try:
+        chosen = make(replace(config, task_ids=[missing])).tasks()
+    except UsageError:
+        return
+    raise AssertionError(
+        f"--env.task_ids=[{missing}], which no task has, selects {[task.key for task in chosen]}"
+    )
 
 
 def check_policy(
@@ -130,11 +170,24 @@ def _play(
         )
         physics = sim.physics()
         assert physics.dtype == np.float64, "physics() must be float64"
+        _check_coordinates(sim, physics)
         physics_digest.update(repr((float(step.reward), step.success, step.terminated)).encode())
         physics_digest.update(physics.tobytes())
         if step.terminated:
             break
     return physics_digest.hexdigest(), observation_digest.hexdigest()
+
+
+def _check_coordinates(sim: Sim, physics: Array) -> None:
+    """Check the optional ``coordinates``: finite numbers by name, and the world stays the same."""
+    if not isinstance(sim, LocatedSim):
+        return
+    for name, value in sim.coordinates().items():
+        assert isinstance(name, str), f"coordinates() names a position {name!r}, not by text"
+        assert np.ndim(value) == 0, f"coordinates() must give one number for {name}"
+        assert np.isfinite(value), f"coordinates() gives {value} for {name}"
+    same = np.array_equal(sim.physics(), physics, equal_nan=True)
+    assert same, "coordinates() changes the episode: it must only read"
 
 
 def _check_observation(

@@ -5,11 +5,13 @@ Each is small, picklable, and frozen where possible. This module imports nothing
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,24 @@ class StepResult:
     success: bool | None
     """None if the environment has no success criterion."""
     terminated: bool
+    scores: Mapping[str, float] | None = None
+    """Other measures of this step, by name. The journal keeps each one's maximum."""
+
+
+MAX_REWARD = "max_reward"
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score that a benchmark is usually reported with, beside the success rate.
+
+    Tables and pages show its mean over episodes.
+    """
+
+    name: str
+    """``MAX_REWARD``, or a name in ``StepResult.scores``: the maximum over an episode's steps."""
+    label: str
+    """Column header, such as "max reward"."""
 
 
 @dataclass
@@ -123,6 +143,19 @@ class Timings:
     sim_s: float = 0.0
     render_s: float = 0.0
     wait_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class StateTrace:
+    """Where things were during an episode: named coordinates at sampled steps.
+
+    It is for reports only, and no part of the digest.
+    """
+
+    names: tuple[str, ...]
+    steps: npt.NDArray[Any]  # int32 [samples]; the first is 0, the last is the end
+    states: npt.NDArray[Any]  # float32 [samples, coordinates]; NaN: not sampled
+    best_reward: npt.NDArray[Any]  # float32 [samples]: the largest reward so far; NaN at step 0
 
 
 @dataclass
@@ -141,6 +174,8 @@ class EpisodeResult:
     """Number of steps until the first success; an environment may continue after it."""
     sum_reward: float = 0.0
     max_reward: float | None = None
+    scores: dict[str, float] | None = None
+    """Maximum of each of the steps' ``scores``; None if the benchmark has none."""
     clipped_steps: int = 0
     renders: int = 0
     digest: str | None = None
@@ -154,6 +189,10 @@ class EpisodeResult:
     """False if a worker died and only the number of steps is known."""
     actions: npt.NDArray[Any] | None = field(default=None, compare=False, repr=False)
     """All executed actions, [steps, action size]; too large for the journal."""
+
+    rewards: npt.NDArray[Any] | None = field(default=None, compare=False, repr=False)
+    """The reward of every step, float32 [steps]."""
+    states: StateTrace | None = field(default=None, compare=False, repr=False)
 
     @property
     def success_once(self) -> bool | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from proctor.features import (
     ActionSpec,
@@ -18,25 +18,41 @@ from proctor.features import (
 )
 from proctor.fingerprint import NAME_LIST, PRESENTATION
 from proctor.lerobot_flags import LerobotFlag
-from proctor.types import EpisodeSpec, StepResult, Task
+from proctor.types import EpisodeSpec, Score, StepResult, Task
 
 
 @dataclass
 class BenchmarkConfig:
     """Flags of every benchmark; a benchmark's own config inherits from this class."""
 
-    type: str = field(default="", metadata={"help": "name of the benchmark"})
+    help_group: ClassVar[str] = "Environment"
+    help_groups: ClassVar[Mapping[str, str]] = {
+        "Tasks": "task task_ids max_parallel_tasks episode_length",
+        "Observations": "obs_type observation_height observation_width camera_name "
+        "camera_name_mapping",
+    }
+
+    type: str = field(
+        default="", metadata={"help": "benchmark: a built-in name or package.module:NAME"}
+    )
     task: str = field(
         default="",
-        metadata={"help": "tasks or groups of tasks, comma-separated"} | PRESENTATION | NAME_LIST,
+        metadata={"help": "tasks or groups of tasks, comma-separated (see proctor list tasks)"}
+        | PRESENTATION
+        | NAME_LIST,
     )
     task_ids: list[int] | None = field(
         default=None,
-        metadata={"help": "run only these task ids of each group, as [0,3]"} | PRESENTATION,
+        metadata={"help": "task ids to run, of each group, as [0,3]", "default_help": "all tasks"}
+        | PRESENTATION,
     )
     max_parallel_tasks: int = field(
         default=0,
-        metadata={"help": "maximum tasks with live simulators (0: no limit)"} | PRESENTATION,
+        metadata={
+            "help": "maximum number of tasks that have simulators at the same time",
+            "default_help": "no limit",
+        }
+        | PRESENTATION,
     )
 
 
@@ -63,6 +79,31 @@ class Sim(Protocol):
         """Free the simulator, its renderer and its GL context."""
 
 
+ROBOT = "robot"
+"""First word of the names of the robot's own coordinates."""
+
+
+@runtime_checkable
+class LocatedSim(Protocol):
+    """An optional method of simulators: where the things of the task are.
+
+    The report page shows success against the coordinates at the start, and groups failures by where
+    they ended. Without it, the page uses the numbers of ``physics`` if they are few.
+    """
+
+    def coordinates(self) -> Mapping[str, float]:
+        """Return named positions ("block x"), the most important first. Reads only.
+
+        The robot's own begin with "robot", such as "robot hand x": a failed episode has stalled if
+        no other thing moves.
+        """
+
+
+def xyz(name: str, position: Array) -> dict[str, float]:
+    """Return a position's coordinates by name: "NAME x", "NAME y", "NAME z"."""
+    return {f"{name} {axis}": float(value) for axis, value in zip("xyz", position, strict=False)}
+
+
 def display_keys(features: Mapping[str, Feature]) -> tuple[str, ...]:
     """Return the image keys to show in videos: the video image if there is one, else cameras."""
     for kind in (FeatureKind.FILM, FeatureKind.VISUAL):
@@ -76,7 +117,8 @@ class Benchmark(Protocol):
     """A set of tasks and how to run them.
 
     It is made from its config alone, cheaply and without a simulator, and again in every worker.
-    ``warnings``, ``notes``, ``judged`` and ``lacking`` have defaults: ``BenchmarkDefaults``.
+    ``warnings``, ``notes``, ``judged``, ``scores`` and ``lacking`` have defaults:
+    ``BenchmarkDefaults``.
     """
 
     name: str
@@ -97,6 +139,8 @@ class Benchmark(Protocol):
     """Notes to print once before a run."""
     judged: bool
     """Whether steps report success; False: ``StepResult.success`` is None."""
+    scores: tuple[Score, ...]
+    """Scores that tables and pages show beside success rate and reward."""
 
     def tasks(self) -> list[Task]:
         """List the configured tasks. Creates no simulator and no GL context."""
@@ -138,6 +182,7 @@ class BenchmarkDefaults:
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     judged: bool = True
+    scores: tuple[Score, ...] = ()
 
     def lacking(self) -> str | None:
         """Return None: no download is needed."""

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from proctor.benchmarks.base import Benchmark
 from proctor.features import ActionSpec, Feature
 from proctor.system.user_code import check_contract, check_protocol_is_json, plugin_error
-from proctor.types import Task
+from proctor.types import Score, Task
 
 
 def check_benchmark(benchmark: Benchmark) -> None:
@@ -35,15 +35,41 @@ def check_benchmark(benchmark: Benchmark) -> None:
     for name in ("warnings", "notes"):
         if not is_text_tuple(getattr(benchmark, name)):
             raise plugin_error(benchmark, f"{own}.{name} must be a tuple of texts")
+    if not is_score_tuple(benchmark.scores):
+        raise plugin_error(benchmark, f"{own}.scores must be a tuple of Score")
     if not isinstance(benchmark.judged, bool):
         raise plugin_error(
             benchmark, f"{own}.judged is a {type(benchmark.judged).__name__}, not a bool"
         )
 
 
+def check_task_ids(benchmark: Benchmark, wanted: Collection[int] | None) -> None:
+    """Refuse a benchmark that lists tasks which ``--env.task_ids`` does not select.
+
+    Raises:
+        PluginError: naming such a task and the function that selects tasks.
+    """
+    ignored = [
+        task for task in benchmark.tasks() if wanted is not None and task.task_id not in wanted
+    ]
+    if ignored:
+        given = ",".join(map(str, wanted or ()))
+        raise plugin_error(
+            benchmark.tasks,
+            f"--env.task_ids=[{given}] is ignored by {type(benchmark).__name__}: its tasks have "
+            f"{ignored[0].suite} {ignored[0].task_id}; make them with tasks_of_suite or "
+            "ids_in_group of proctor.benchmarks.selection",
+        )
+
+
 def is_text_tuple(value: Any) -> bool:
     """Whether a value is a tuple of texts, and not one text."""
     return isinstance(value, tuple) and all(isinstance(line, str) for line in value)
+
+
+def is_score_tuple(value: Any) -> bool:
+    """Whether a value is a tuple of scores."""
+    return isinstance(value, tuple) and all(isinstance(score, Score) for score in value)
 
 
 def _check_each(method: Callable[[], Any], found: Any, kind: type[Any], of: type[Any]) -> None:

@@ -11,15 +11,15 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from proctor.benchmarks.base import BenchmarkConfig, BenchmarkDefaults, BenchmarkPlugin
+from proctor.benchmarks.base import ROBOT, BenchmarkConfig, BenchmarkDefaults, BenchmarkPlugin, xyz
 from proctor.benchmarks.selection import LARGEST_SIDE, ids_in_group, require_positive
 from proctor.errors import UsageError
 from proctor.features import (
@@ -67,27 +67,45 @@ class Fault(Enum):
 class FakeConfig(BenchmarkConfig):
     """Flags of the fake benchmark."""
 
+    help_groups: ClassVar[Mapping[str, str]] = {
+        "Tasks": "n_tasks",
+        "Observations": "image_size",
+    }
+
     type: str = "fake"
-    task: str = field(default="point", metadata={"help": "only: point"})
-    n_tasks: int = field(default=1, metadata={"help": "number of tasks"} | PRESENTATION)
-    episode_length: int = field(default=50, metadata={"help": "maximum steps per episode"})
-    image_size: int = field(default=16, metadata={"help": "height and width of the image"})
+    task: str = field(default="point", metadata={"help": "task of the fake benchmark; only point"})
+    n_tasks: int = field(default=1, metadata={"help": "number of identical tasks"} | PRESENTATION)
+    episode_length: int = field(
+        default=50, metadata={"help": "maximum simulator steps per episode"}
+    )
+    image_size: int = field(
+        default=16, metadata={"help": "height and width of the image in pixels"}
+    )
     step_ms: float = field(
-        default=0.0, metadata={"help": "duration of a step, in milliseconds"} | PRESENTATION
+        default=0.0,
+        metadata={"help": "duration of a simulator step in milliseconds"} | PRESENTATION,
     )
     open_ms: float = field(
-        default=0.0, metadata={"help": "time to make a simulator, in milliseconds"} | PRESENTATION
+        default=0.0, metadata={"help": "time to open a simulator in milliseconds"} | PRESENTATION
     )
     endless: bool = field(
-        default=False, metadata={"help": "never succeed: every episode lasts to the horizon"}
+        default=False, metadata={"help": "never succeed: every episode runs to episode_length"}
     )
     faults: dict[str, Fault] = field(
         default_factory=dict,
-        metadata={"help": 'faults, as {"TASK/EPISODE/STEP": KIND}'} | PRESENTATION,
+        metadata={
+            "help": 'injected faults, as {"TASK/EPISODE/STEP": KIND}',
+            "default_help": "no faults",
+        }
+        | PRESENTATION,
     )
     break_once_in: str | None = field(
         default=None,
-        metadata={"help": "folder that records faults, so that each occurs once"} | PRESENTATION,
+        metadata={
+            "help": "folder that records the injected faults, so that each occurs once",
+            "default_help": "faults occur every time",
+        }
+        | PRESENTATION,
     )
 
 
@@ -208,6 +226,10 @@ class FakeSim:
     def physics(self) -> Array:
         """Return the positions of point and goal."""
         return np.concatenate([self._point, self._goal])
+
+    def coordinates(self) -> dict[str, float]:
+        """Return the positions of point and goal."""
+        return xyz(ROBOT, self._point) | xyz("goal", self._goal)
 
     def close(self) -> None:
         """Do nothing."""

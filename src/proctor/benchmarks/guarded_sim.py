@@ -12,7 +12,7 @@ from enum import IntEnum
 from types import TracebackType
 from typing import NoReturn
 
-from proctor.benchmarks.base import Sim
+from proctor.benchmarks.base import LocatedSim, Sim
 from proctor.errors import PluginError, SimulatorFault
 from proctor.features import Array, Observation
 from proctor.system.user_code import plugin_error
@@ -113,6 +113,22 @@ class GuardedSim:
             _raise_marked(error)
         _phase[0] = _PROCTOR
         return world
+
+    def coordinates(self) -> dict[str, float]:
+        """Return the named positions of a ``LocatedSim``; empty for other simulators.
+
+        Raises:
+            PluginError: it did not return numbers by name.
+        """
+        if not isinstance(self._sim, LocatedSim):
+            return {}
+        try:
+            return {str(name): float(at) for name, at in self._sim.coordinates().items()}
+        except Exception as error:
+            raise plugin_error(
+                self._sim.coordinates,
+                f"{type(self._sim).__name__}.coordinates failed: {type(error).__name__}: {error}",
+            ) from error
 
     def close(self) -> None:
         """Close the simulator; its errors are not attributed to an episode."""

@@ -42,11 +42,15 @@ class Interrupts(Callback):
             signal.signal(signum, signal.SIG_DFL if handler is None else handler)
 
     def _interrupt(self, signum: int, frame: Any) -> None:
-        self._asked_at, self._asked_by = time.monotonic(), signal.Signals(signum)
-        if signum == signal.SIGHUP:
+        self._note(signal.Signals(signum))
+        raise KeyboardInterrupt(self._asked_by)
+
+    def _note(self, signum: signal.Signals) -> None:
+        """Record the signal; ignore further hang-ups."""
+        self._asked_at, self._asked_by = time.monotonic(), signum
+        if signum is signal.SIGHUP:
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
             self._before.pop(signal.SIGHUP, None)
-        raise KeyboardInterrupt(self._asked_by)
 
     def on_progress(self, progress: RunProgress) -> None:
         """Interrupt a run that continues long after it was asked to stop."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rich.console import Console, Group
@@ -70,6 +71,16 @@ class ProgressCallback(Callback):
         self._console = console
         self._line = ProgressLine(console)
         self._progress = RunProgress(0.0, 0, 0, 0)
+
+    @property
+    def done(self) -> int:
+        """Number of finished episodes, of all sessions."""
+        raise NotImplementedError
+
+    @property
+    def total(self) -> int:
+        """Number of planned episodes."""
+        raise NotImplementedError
 
     def line(self) -> str:
         """Return the text, most important part first: a narrow terminal cuts the end."""
@@ -142,6 +153,16 @@ class Progress(ProgressCallback):
             self._count(row)
         self._done_before = self._counts.total
 
+    @property
+    def done(self) -> int:
+        """Number of finished episodes, of all sessions."""
+        return self._counts.total
+
+    @property
+    def total(self) -> int:
+        """Number of planned episodes."""
+        return self._planned
+
     def on_episode_end(self, result: EpisodeResult) -> None:
         """Count the episode; print a simulator error at once."""
         self._count(make_record(result))
@@ -193,6 +214,16 @@ class VideoProgress(ProgressCallback):
         self._planned = planned
         self._ended = 0
 
+    @property
+    def done(self) -> int:
+        """Number of replayed episodes."""
+        return self._ended
+
+    @property
+    def total(self) -> int:
+        """Number of chosen episodes."""
+        return self._planned
+
     def on_episode_end(self, result: EpisodeResult) -> None:
         """Count the episode; errors of videos are reported at the end."""
         self._ended += 1
@@ -203,30 +234,78 @@ class VideoProgress(ProgressCallback):
         return f"filming {self._ended}/{self._planned}  {left}"
 
 
-class RecordingProgress(ProgressCallback):
-    """Shows how many demonstrations are recorded and how many episodes were not kept."""
+@dataclass(frozen=True)
+class RecordingTarget:
+    """What a recording session aims at, and what earlier sessions recorded."""
 
-    def __init__(self, planned: int, before: int, keep: Keep, console: Console) -> None:
+    n_tasks: int
+    per_task: int
+    """Demonstrations to keep per task."""
+    before: Mapping[tuple[str, int], int]
+    """Demonstrations of each task that earlier sessions recorded."""
+    keep: Keep
+
+
+class RecordingProgress(ProgressCallback):
+    """Shows how many demonstrations are recorded, and how many of them are in the dataset."""
+
+    def __init__(
+        self, target: RecordingTarget, in_dataset: Callable[[], int], console: Console
+    ) -> None:
+        """Begin with the demonstrations of earlier sessions.
+
+        Args:
+            target: the demonstrations to record.
+            in_dataset: returns the number of episodes in the dataset. They are appended in the
+                order of the plan, so that some finished episodes wait for earlier ones.
+            console: the terminal.
+        """
         super().__init__(console)
-        self._planned = planned
-        self._before = self._kept = before
+        self._target = target
+        self._in_dataset = in_dataset
+        self._kept = Counter(target.before)
+        self._before = self.done
         self._lost = 0
-        self._keep = keep
+        self._ended = False
 
     def on_episode_end(self, result: EpisodeResult) -> None:
         """Count the episode; print a simulator error at once."""
-        kept = self._keep.keeps(result.outcome)
-        self._kept += kept
+        kept = self._target.keep.keeps(result.outcome)
+        self._kept[result.spec.task.key] += kept
         self._lost += not kept
         self._print_error(result)
 
+    @property
+    def done(self) -> int:
+        """Recorded demonstrations; those beyond a task's number do not get into the dataset."""
+        return sum(min(n, self._target.per_task) for n in self._kept.values())
+
+    @property
+    def total(self) -> int:
+        """Number of demonstrations to record."""
+        return self._target.n_tasks * self._target.per_task
+
     def line(self) -> str:
         """Return the line as text."""
-        done, left = self._kept - self._before, max(0, self._planned - self._kept)
-        parts = [f"recorded {self._kept}/{self._planned}", f"{self._lost} not kept"]
-        parts.append(time_left(done, left, self._progress.elapsed_s))
+        parts = [f"recorded {self.done}/{self.total}"]
+        if not self._ended:  # at the end more are appended, and the command prints the number
+            parts[0] += f" ({self._in_dataset()} in the dataset)"
+        parts += [f"{self._lost} not kept", self._time_text(self.total - self.done)]
         parts.append(f"{self._progress.steps_per_s:,.0f} steps/s")
         return "  ".join(parts)
+
+    def _time_text(self, left: int) -> str:
+        elapsed_s, done = self._progress.elapsed_s, self.done - self._before
+        if self._ended and left:
+            return f"ended after {duration_text(elapsed_s)}"
+        if self._lost and not done:
+            return "none kept yet"
+        return time_left(done, left, elapsed_s)
+
+    def close(self) -> None:
+        """Leave the last text on the screen."""
+        self._ended = True
+        super().close()
 
 
 def time_left(done: int, left: int, elapsed_s: float) -> str:

@@ -49,6 +49,10 @@ class VideoOptions:
             return Fraction(self.fps).limit_denominator(1000)
         return Fraction(task_fps, self.frame_interval(task_fps))
 
+    def steps_per_second(self, task_fps: int) -> float:
+        """Return the steps of the episode that one second of the video shows."""
+        return float(self.frame_rate(task_fps) * self.frame_interval(task_fps))
+
     def frame_size(self, height: int, width: int) -> tuple[int, int]:
         """Return the video's height and width for images of this size, even for H.264."""
         if self.height is None and self.width is not None:

@@ -23,12 +23,12 @@ from typing import Any, ClassVar
 
 from proctor.callbacks.base import Callback
 from proctor.errors import MissingExtra, RunFolderError, UsageError
+from proctor.runs.folder import WANDB_ID_FILE
 from proctor.runs.records import RunProgress
 from proctor.stats.counts import Counts
 from proctor.system.environment import temporary_environment
 from proctor.types import EpisodeResult
 
-_ID_FILE = "wandb.json"
 _LOG_EVERY_S = 1.0
 _START_TIMEOUT_S, _FINISH_TIMEOUT_S = 30.0, 60.0
 """Timeouts: for the first answer of W&B, and for the upload after the run."""
@@ -46,19 +46,29 @@ class WandbMode(Enum):
 class WandbConfig:
     """Whether and how a run is logged to Weights & Biases; never changes an episode."""
 
+    help_group: ClassVar[str] = "Weights & Biases"
+
     enable: bool = field(default=False, metadata={"help": "log the run to Weights & Biases"})
-    project: str = field(default="proctor", metadata={"help": "the W&B project"})
+    project: str = field(default="proctor", metadata={"help": "W&B project"})
     entity: str | None = field(
-        default=None, metadata={"help": "the W&B user or team (default: the one logged in)"}
+        default=None,
+        metadata={"help": "W&B user or team", "default_help": "the user who is logged in"},
     )
     mode: WandbMode | None = field(
         default=None,
-        metadata={"help": "offline: only to RUN/wandb; default: WANDB_MODE, else online"},
+        metadata={
+            "help": "upload the run (online), log it to RUN/wandb only (offline), or log "
+            "nothing (disabled)",
+            "default_help": "$WANDB_MODE, else online",
+        },
     )
     name: str | None = field(
-        default=None, metadata={"help": "name of the W&B run (default: the run folder's name)"}
+        default=None,
+        metadata={"help": "name of the W&B run", "default_help": "the run folder's name"},
     )
-    notes: str | None = field(default=None, metadata={"help": "notes shown with the W&B run"})
+    notes: str | None = field(
+        default=None, metadata={"help": "notes on the W&B run", "default_help": "no notes"}
+    )
 
     @property
     def active(self) -> bool:
@@ -111,7 +121,7 @@ def run_id(folder: Path, chosen: str | None = None) -> str:
     known = read_run_id(folder)
     if known is None or chosen not in (None, known):
         known = chosen or secrets.token_hex(4)
-        (folder / _ID_FILE).write_text(json.dumps({"id": known}) + "\n", encoding="utf-8")
+        (folder / WANDB_ID_FILE).write_text(json.dumps({"id": known}) + "\n", encoding="utf-8")
     return known
 
 
@@ -121,7 +131,7 @@ def read_run_id(folder: Path) -> str | None:
     Raises:
         RunFolderError: ``wandb.json`` is damaged.
     """
-    path = folder / _ID_FILE
+    path = folder / WANDB_ID_FILE
     if not path.exists():
         return None
     try:

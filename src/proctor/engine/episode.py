@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from proctor.benchmarks.base import Sim
+from proctor.engine.state_sampler import StateSampler
 from proctor.errors import SimulatorFault, WorkerError
 from proctor.features import ActionSpec, Array, Feature, FeatureKind, Observation
 from proctor.system import clock
@@ -40,7 +41,10 @@ class Episode:
         self._solved_after: int | None = None
         self._sum_reward = 0.0
         self._max_reward: float | None = None
+        self._scores: dict[str, float] | None = None
         self._actions = np.empty((spec.task.max_steps, action.size), np.float32)
+        self._rewards = np.empty(spec.task.max_steps, np.float32)
+        self._sampler = StateSampler(sim, spec.task.max_steps)
         self._hash = hashlib.blake2b(digest_size=16)
         self._started_at = clock.now()
 
@@ -53,7 +57,7 @@ class Episode:
         start = time.perf_counter()
         seed_global_rng(self.spec.seed)  # some simulators use global RNGs
         self._sim.reset(self.spec)
-        self._hash_world()
+        self._sampler.begin(self._hash_world())
         self.timings.sim_s += time.perf_counter() - start
 
     def step(self, action: Array) -> StepResult:
@@ -71,6 +75,7 @@ class Episode:
             raise SimulatorFault(
                 f"the simulator gave reward {step.reward} at step {self.steps + 1}"
             )
+        self._rewards[self.steps] = step.reward
         self.steps += 1
         self._success = step.success
         if step.success and self._solved_after is None:
@@ -78,7 +83,10 @@ class Episode:
         self._sum_reward += step.reward
         if self._max_reward is None or step.reward > self._max_reward:
             self._max_reward = step.reward
+        if step.scores is not None:
+            self._scores = _maxima(self._scores or {}, step.scores)
         self._hash.update(struct.pack("<d?", step.reward, bool(step.success)))
+        self._sampler.after_step(self.steps, self._max_reward)
         self.ended = step.terminated or self.steps >= self.spec.task.max_steps
         return step
 
@@ -93,8 +101,10 @@ class Episode:
         Raises:
             SimulatorFault: the final state is not finite.
         """
-        self._hash_world()
+        world = self._hash_world()
         result = self._tally(worker, self._outcome)
+        result.rewards = self._rewards[: self.steps]
+        result.states = self._sampler.end(self.steps, world, self._max_reward)
         result.digest, result.success_at_end = self._hash.hexdigest(), self._success
         result.steps_to_success, result.actions = self._solved_after, self.actions
         return result
@@ -111,12 +121,13 @@ class Episode:
         result.steps = self.given
         return result
 
-    def _hash_world(self) -> None:
-        """Add the simulator's current state to the digest."""
+    def _hash_world(self) -> Array:
+        """Add the simulator's current state to the digest, and return it."""
         world = self._sim.physics()
         if not np.isfinite(world).all():
             raise SimulatorFault(f"the simulator's world is not finite after step {self.steps}")
         self._hash.update(world.tobytes())
+        return world
 
     def _tally(self, worker: int, outcome: Outcome) -> EpisodeResult:
         return EpisodeResult(
@@ -125,6 +136,7 @@ class Episode:
             steps=self.steps,
             sum_reward=self._sum_reward,
             max_reward=self._max_reward,
+            scores=self._scores,
             clipped_steps=self._action.count_out_of_range(self.actions),
             renders=self.renders,
             timings=self.timings,
@@ -132,6 +144,18 @@ class Episode:
             ended_at=clock.now(),
             worker=worker,
         )
+
+
+def _maxima(so_far: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:
+    """Return the maximum of each score.
+
+    Raises:
+        SimulatorFault: a score is not finite.
+    """
+    for name, value in now.items():
+        if not math.isfinite(value):
+            raise SimulatorFault(f"the simulator gave {name} {value}")
+    return {**so_far, **{name: max(value, so_far.get(name, value)) for name, value in now.items()}}
 
 
 def check_observation(observation: Observation, features: Mapping[str, Feature]) -> None:

@@ -72,6 +72,6 @@ def _serve(root: Path, host: str, port: int, evaluation: Connection) -> None:
     except UsageError as error:
         evaluation.send(error)
         return
-    evaluation.send(server.url)
+    evaluation.send(server.edit_url)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     evaluation.poll(None)  # nothing is ever sent: readable means closed

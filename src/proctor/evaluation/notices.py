@@ -32,7 +32,7 @@ def start_notices(context: RolloutContext[RunConfig]) -> Notices:
     """Return the notices to show before an evaluation or recording starts."""
     config, benchmark = context.config, context.benchmark
     notes = (*config.notes, *unused_in_run(config), *benchmark.notes, *context.policy.spec.notes)
-    warnings = (*_of_comparison(context), *benchmark.warnings, *_of_plan(context))
+    warnings = (*_of_comparison(context), *context.warnings, *_of_plan(context))
     return Notices((*warnings, *_of_texts(context)), notes)
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from proctor import plugins
 from proctor.benchmarks.base import Benchmark, interface_of
-from proctor.benchmarks.checks import check_benchmark
+from proctor.benchmarks.checks import check_benchmark, check_task_ids
 from proctor.config.base import RunConfig
 from proctor.engine.pool import check_importable
 from proctor.engine.rollout_settings import RolloutSettings
@@ -31,6 +31,7 @@ from proctor.policies.checks import check_policy
 from proctor.policies.compatibility import check_instructions, check_offered
 from proctor.policies.latency import check_latency
 from proctor.runs.folder import RunFolder, RunRecord
+from proctor.runs.paths import record_paths
 from proctor.system.package_files import package_hashes
 from proctor.system.platform_info import (
     git_commit,
@@ -153,6 +154,7 @@ def _make_benchmark(config: RunConfig) -> tuple[Callable[[], Benchmark], Benchma
     benchmark = make_benchmark()
     if plugins.plugin_module("benchmarks", config.env.type) is not None:
         check_benchmark(benchmark)
+    check_task_ids(benchmark, config.env.task_ids)
     return make_benchmark, benchmark
 
 
@@ -237,4 +239,7 @@ def make_run_record(
         planned_episodes=len(context.plan),
         bit_reproducible=context.policy.spec.bit_exact,
         tasks=planned_tasks(context.plan),
+        paths=record_paths(context.config, given, context.folder.path),
+        scores=list(context.benchmark.scores),
+        warnings=context.warnings,
     )

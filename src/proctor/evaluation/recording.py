@@ -37,8 +37,40 @@ from proctor.system.files import recover_swap
 from proctor.types import EpisodeKey, EpisodeSpec, Outcome, Task
 
 _TaskKey = tuple[str, int]
-MakeRecordingCallbacks = Callable[[int], list[Callback]]
-"""Makes the callbacks of a session, given the number of demonstrations already recorded."""
+
+
+@dataclass(frozen=True)
+class RecordedCounts:
+    """How many demonstrations are recorded: in the dataset, and staged in the run folder."""
+
+    wanted: int
+    """Demonstrations to keep per task."""
+    finished: Mapping[_TaskKey, int]
+    """Recorded demonstrations of each task, at most ``wanted``."""
+    in_dataset: int
+
+    @property
+    def total(self) -> int:
+        """Recorded demonstrations of all tasks."""
+        return sum(self.finished.values())
+
+    @property
+    def staged(self) -> int:
+        """Finished demonstrations that wait in the run folder for their turn."""
+        return self.total - self.in_dataset
+
+
+MakeRecordingCallbacks = Callable[[RecordedCounts, Callable[[], int]], list[Callback]]
+"""Makes the callbacks of a session, given the demonstrations recorded before, and a function that
+returns the number of episodes in the dataset."""
+
+
+class RecordingInterrupted(KeyboardInterrupt):
+    """A signal ended a recording; ``counts`` tells what is recorded."""
+
+    def __init__(self, counts: RecordedCounts, *args: object) -> None:
+        super().__init__(*args)
+        self.counts = counts
 
 
 @dataclass(frozen=True)
@@ -69,9 +101,22 @@ class RecordingResult:
     """Why the dataset's files were not merged; None if they were."""
 
     @property
+    def path(self) -> Path:
+        """The folder of the dataset."""
+        return self.root
+
+    @property
     def complete(self) -> bool:
         """Whether every task has enough demonstrations."""
         return all(task.kept >= self.wanted for task in self.tasks)
+
+    def __str__(self) -> str:
+        kept, frames = sum(t.kept for t in self.tasks), sum(t.frames for t in self.tasks)
+        planned = self.wanted * len(self.tasks)
+        return f"{kept:,} of {planned:,} demonstrations, {frames:,} frames"
+
+    def __repr__(self) -> str:
+        return f"RecordingResult({self}, path={str(self.root)!r})"
 
 
 def prepare(config: RecordConfig) -> tuple[RolloutContext[RecordConfig], Demonstrations]:
@@ -119,14 +164,14 @@ def run_recording(
     context: RolloutContext[RecordConfig],
     demonstrations: Demonstrations,
     given: dict[str, Any],
-    make_callbacks: MakeRecordingCallbacks = lambda kept: [],
+    make_callbacks: MakeRecordingCallbacks = lambda before, in_dataset: [],
 ) -> RecordingResult:
     """Run the missing episodes, and append the kept ones to the dataset.
 
     Raises:
         UsageError: the folder holds another recording.
         RunFolderError: the folder is in use, or it or the dataset cannot be written.
-        KeyboardInterrupt: passed on, after everything finished is on disk.
+        RecordingInterrupted: after everything finished is on disk.
     """
     config, folder, began = context.config, context.folder, time.monotonic()
     protocol = context.protocol()
@@ -137,11 +182,14 @@ def run_recording(
         rows = {row.key: row for row in read_journal(folder.path).rows}
         attempts = Attempts(context.benchmark, config, rows.values())
         check_planned(attempts.plan(), list(rows.values()), folder.path)
-        folder.write(record)  # nothing is refused from here on
+        folder.begin(record)  # nothing is refused from here on
         truncate_partial_line(folder.path / JOURNAL_FILE)
         with demonstrations.open(folder.path, protocol) as dataset:
             recording = _RecordingSession(context, demonstrations, dataset)
-            note = _play(recording, attempts, rows, make_callbacks)
+            try:
+                note = _play(recording, attempts, rows, make_callbacks)
+            except KeyboardInterrupt as stop:
+                raise RecordingInterrupted(recording.counts(), *stop.args) from None
             recorded = _task_records(context, dataset.ledger.keys)
     return RecordingResult(
         root=demonstrations.root,
@@ -229,6 +277,19 @@ class _RecordingSession:
         wanted = self.context.config.record.n_episodes
         return {task.key: wanted - kept[task.key] for task in self.context.benchmark.tasks()}
 
+    def counts(self) -> RecordedCounts:
+        """Count the demonstrations of all sessions: in the dataset, or staged and complete."""
+        config, recording = self.context.config, self.dataset.recording
+        n_appended = self.dataset.writer.n_episodes  # the ledger may list one append more
+        known = set(self.dataset.ledger.keys[:n_appended])
+        finished: Counter[_TaskKey] = Counter(key[:2] for key in known)
+        for row in read_journal(self.context.folder.path).rows:
+            if row.key not in known and recording.keep.keeps(row.outcome):
+                finished[row.key[:2]] += recording.staging_folder(row.key).is_dir()
+        wanted = config.record.n_episodes
+        capped = {task: min(n, wanted) for task, n in finished.items()}
+        return RecordedCounts(wanted, capped, len(known))
+
 
 def _play(
     recording: _RecordingSession,
@@ -251,10 +312,14 @@ def _play(
         callback = DatasetCallback(dataset, line, another)
         callback.append_ready()
         if missing:
-            callbacks = make_callbacks(len(dataset.ledger.keys))
-            session.run(
-                RemainingEpisodes(missing, -1), [callback, *callbacks], EarlyStopping((), ())
-            )
+            callbacks = make_callbacks(recording.counts(), lambda: dataset.writer.n_episodes)
+            try:
+                session.run(
+                    RemainingEpisodes(missing, -1), [callback, *callbacks], EarlyStopping((), ())
+                )
+            except KeyboardInterrupt:
+                callback.append_ready()  # the others wait for earlier episodes of the plan
+                raise
         return callback.finish()
 
 

@@ -44,6 +44,11 @@ class RolloutContext(Generic[Config]):
     """Hashes of the packages that define the benchmark's episodes, by name."""
     folder: RunFolder
 
+    @property
+    def warnings(self) -> list[str]:
+        """Warnings of benchmark and policy, which change what the run's results mean."""
+        return [*self.benchmark.warnings, *self.policy.spec.warnings]
+
     def settings(self) -> RolloutSettings:
         """Return how this run's episodes are rolled out, by the engine here or on a cluster node.
 

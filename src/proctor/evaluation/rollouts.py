@@ -15,6 +15,7 @@ from proctor.config.recording import RecordDatasetSettings, RecordSettings
 from proctor.errors import UsageError
 from proctor.evaluation.demonstrations import Demonstrations, check_recording, pending_episodes
 from proctor.features import REWARD, SUCCESS
+from proctor.runs.folder import RunFolder
 from proctor.runs.journal import EpisodeRecord
 from proctor.types import EpisodeSpec
 
@@ -29,7 +30,7 @@ def check_rollout_recording(
     """
     if config.record is None:
         return None
-    if config.record.exists() and not config.resume:
+    if config.record.exists() and not config.resume and not _is_unbegun(config.record, folder):
         raise UsageError(
             f"--record: {config.record} exists; choose another folder", code="dataset.exists"
         )
@@ -38,6 +39,17 @@ def check_rollout_recording(
     dataset = RecordDatasetSettings(root=config.record)
     dataset.validate()
     return check_recording(benchmark, dataset, settings, folder)
+
+
+def _is_unbegun(root: Path, folder: Path) -> bool:
+    """Whether the dataset and the run are those of a start that ended before an episode did."""
+    run = RunFolder(folder)
+    if run.read() is None or run.has_episodes:
+        return False
+    from proctor.datasets.format.info_file import read_info
+    from proctor.datasets.writing.staging import has_content  # imports pyarrow
+
+    return not has_content(root) or read_info(root).total_episodes == 0
 
 
 class RolloutRecording:

@@ -28,9 +28,9 @@ from proctor.evaluation.tracking import wandb_tracking
 from proctor.evaluation.video_replay import ReplayedVideos, VideoReplay
 from proctor.report.page import write_page
 from proctor.report.results import Results
-from proctor.report.stopped import end_reason, interval_kind, round_warnings
+from proctor.report.run_warnings import run_warnings
+from proctor.report.stopped import end_reason, interval_kind
 from proctor.report.summary import eval_info
-from proctor.report.worlds import world_warnings
 from proctor.runs.disk_errors import (
     explaining_disk_errors,
     ignoring_later_disk_errors,
@@ -48,7 +48,7 @@ MakeCallbacks = Callable[[Sequence[EpisodeRecord]], list[Callback]]
 """Makes the callbacks of a session besides the journal, given the episodes already finished."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation(Results):
     """A run after an evaluation session."""
 
@@ -107,7 +107,7 @@ def run_evaluation(
         if config.wandb.active:
             read_run_id(folder.path)
         check_planned(plan, done, folder.path)
-        folder.write(record)  # nothing is refused from here on
+        folder.begin(record)  # nothing is refused from here on
         truncate_partial_line(folder.path / JOURNAL_FILE)
         remove_unfinished(folder.path)
         before = [row for row in done if row.outcome.counts]
@@ -136,6 +136,8 @@ def run_evaluation(
         rows=rows,
         stopped=early_stopping.decision,
         monitored=monitored_rates(record.resolved),
+        scores=tuple(record.scores),
+        warnings=tuple(record.warnings),
         filmed=filmed,
         rollouts=config.record,
     )
@@ -210,7 +212,7 @@ def _write_info(
     effort = read_session_totals(folder)
     info["proctor"] |= {"infer_s": effort.infer_s, "mean_batch": effort.mean_batch}
     info["proctor"]["policy_latency"] = latency_summary(effort.calls)
-    info["proctor"]["warnings"] = world_warnings(rows) + round_warnings(rows, record.resolved)
+    info["proctor"]["warnings"] = run_warnings(rows, record)
     info["proctor"]["interval"] = interval_kind(record.resolved)
     info["proctor"] |= {"session": len(record.sessions), "ended": end_reason(sys.exception())}
     write_json(folder / EVAL_INFO_FILE, info)

@@ -13,6 +13,7 @@ from proctor.callbacks.base import Callback, close_all
 from proctor.callbacks.early_stopping import EarlyStopping
 from proctor.callbacks.journal_writer import EffortLog, JournalWriter
 from proctor.callbacks.staged_episodes import RecordingOptions
+from proctor.callbacks.state_writer import StateWriter
 from proctor.engine.rollout_settings import RolloutSettings
 from proctor.errors import UsageError
 from proctor.evaluation.executor import Executor, LocalExecutor
@@ -72,6 +73,7 @@ class Session:
             JournalWriter(self._folder),
             early_stopping,
             EffortLog(self._folder),
+            StateWriter(self._folder),
             self._action_history,
             *outputs,
         ]

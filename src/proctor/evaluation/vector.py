@@ -20,6 +20,7 @@ from gymnasium.vector.utils import batch_space
 
 from proctor import plugins
 from proctor.benchmarks.base import BenchmarkConfig
+from proctor.benchmarks.checks import check_task_ids
 from proctor.config.builder import benchmark_config_from
 from proctor.engine.forking import start_fork_server, without_main_module
 from proctor.engine.worker import exit_with_parent
@@ -58,10 +59,15 @@ def make_env(
 ) -> Any:
     """Return ``{suite: {task_id: environment}}`` for every configured task.
 
-    ``config`` is a benchmark config or its settings, ``{"type": "metaworld", "task": "easy"}``.
-    Observations have the names of LeRobot's environments: ``pixels``, ``agent_pos``. They are
-    vector environments of ``n_envs``. With ``vector=False`` each is a single ``gymnasium.Env`` in
-    this process with a flat Dict of arrays, as stable-baselines3 and gymnasium's wrappers expect.
+    Observations have the names of LeRobot's environments: ``pixels``, ``agent_pos``. Workers of a
+    vector environment start at its first ``reset``.
+
+    Args:
+        config: a benchmark config or its settings, ``{"type": "metaworld", "task": "easy"}``.
+        n_envs: sub-environments of each vector environment.
+        use_async_envs: run each sub-environment in a process of its own; False: in this process.
+        vector: False gives one ``gymnasium.Env`` per task in this process, with a flat Dict of
+            arrays, as stable-baselines3 and gymnasium's wrappers expect.
 
     Raises:
         UsageError: the config names something that does not exist.
@@ -74,6 +80,7 @@ def make_env(
         config = benchmark_config_from(config)
     make_benchmark = plugins.find_benchmark(config.type).maker(config)
     benchmark = make_benchmark()
+    check_task_ids(benchmark, config.task_ids)
     for line in benchmark.warnings:
         warnings.warn(line, ProctorWarning, stacklevel=2)
     keys = observed_keys(benchmark.features())

@@ -24,6 +24,7 @@ from proctor.policies.base import Policy
 from proctor.runs.folder import write_json
 from proctor.runs.journal import EpisodeRecord, make_record, video_path
 from proctor.runs.replay import EpisodeReplay
+from proctor.runs.step_values import write_step_values
 from proctor.runs.videos import WARNINGS_FILE, read_video_warnings
 from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome
 
@@ -154,9 +155,10 @@ def record_videos(
     videos. An error here costs videos only: the run's episodes are on disk.
     """
     check = _ReplayCheck(rows, camera.folder)
+    values = _StepValuesWriter(camera)
     ended_early = []
     try:
-        engine.run([check, *callbacks], camera=camera, actions=actions)
+        engine.run([check, values, *callbacks], camera=camera, actions=actions)
     except (PolicyError, WorkerError) as error:
         ended_early = [f"filming ended early: {error}"]
     finally:
@@ -227,3 +229,16 @@ class _ReplayCheck(Callback):
             f"{result.spec} came out differently for the camera "
             f"({', '.join(replay.differences)}); its video is {kept_or_removed}"
         )
+
+
+class _StepValuesWriter(Callback):
+    """Writes the actions and rewards of every filmed episode beside its video."""
+
+    def __init__(self, camera: VideoOptions) -> None:
+        self._camera = camera
+
+    def on_episode_end(self, result: EpisodeResult) -> None:
+        """Write the values, if the episode has a video."""
+        if (self._camera.folder / video_path(result.spec.key)).is_file():
+            steps_per_s = self._camera.steps_per_second(result.spec.task.fps)
+            write_step_values(self._camera.folder, result, steps_per_s)

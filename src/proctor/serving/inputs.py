@@ -77,6 +77,9 @@ class Inputs:
             wanted = f"{feature.dtype} {list(feature.shape)}"
             also = "" if alias == key else f" (or {alias!r})"
             sent = strip_control_codes(", ".join(request.observation), 300) or "nothing"
+            slashed = key.replace(".", "/")
+            if slashed in request.observation:
+                also = f" with dots: with several states, openpi's {slashed!r} stands for none"
             raise ProtocolError(
                 f"the policy needs {key!r}{also}, {wanted}; the client sent {sent}",
                 code="protocol.missing-input",

@@ -9,7 +9,14 @@ from rich.console import Console
 
 from proctor.benchmarks.fake import Fake, FakeConfig
 from proctor.callbacks import progress
-from proctor.callbacks.progress import Progress, ProgressLine, VideoProgress
+from proctor.callbacks.progress import (
+    Progress,
+    ProgressLine,
+    RecordingProgress,
+    RecordingTarget,
+    VideoProgress,
+)
+from proctor.callbacks.staged_episodes import Keep
 from proctor.runs.journal import make_record
 from proctor.runs.records import RunProgress
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome
@@ -35,6 +42,33 @@ def test_a_log_repeats_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
     filming.on_episode_end(ended(plan(1, 1)[0], Outcome.FAILURE))
     filming.close()
     assert log.getvalue() == "filming 0/1  starting\nfilming 1/1  done in 0:04\n"
+
+
+def recording(log: io.StringIO, before: dict[tuple[str, int], int]) -> RecordingProgress:
+    target = RecordingTarget(n_tasks=2, per_task=2, before=before, keep=Keep.SUCCESS)
+    return RecordingProgress(target, lambda: 1, Console(file=log))
+
+
+def test_a_recording_counts_no_more_demonstrations_than_it_wants() -> None:
+    shown = recording(io.StringIO(), {("point", 0): 1})
+    for spec in plan(1, 5):  # episodes that replaced errors, and the errors tried again
+        shown.on_episode_end(ended(spec, Outcome.SUCCESS))
+    assert shown.line().startswith("recorded 2/4 (1 in the dataset)  0 not kept")
+    for spec in plan(2, 2):
+        shown.on_episode_end(ended(spec, Outcome.SUCCESS))
+    shown.on_progress(PROGRESS)
+    assert shown.line().startswith("recorded 4/4 (1 in the dataset)  0 not kept  done in 0:04")
+
+
+def test_a_recording_without_a_success_is_not_starting() -> None:
+    log = io.StringIO()
+    shown = recording(log, {})
+    assert "starting" in shown.line()
+    shown.on_episode_end(ended(plan(1, 1)[0], Outcome.FAILURE))
+    assert "1 not kept  none kept yet" in shown.line()
+    shown.on_progress(PROGRESS)
+    shown.close()
+    assert "1 not kept  ended after 0:04" in log.getvalue()
 
 
 def test_every_running_task_has_a_line_latest_first() -> None:

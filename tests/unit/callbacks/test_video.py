@@ -46,9 +46,10 @@ Run = Callable[..., Evaluation]
 
 
 def videos(evaluation: Evaluation) -> set[str]:
-    """The files in the run's video folder, finished or not."""
+    """The videos in the run's video folder, finished or not, without the values beside them."""
     folder = evaluation.path / "videos"
-    return {str(path.relative_to(folder)) for path in folder.glob("*/*")}
+    found = (path for path in folder.glob("*/*") if path.suffix != ".json")
+    return {str(path.relative_to(folder)) for path in found}
 
 
 def frames(path: Path) -> list[Array]:
@@ -371,7 +372,8 @@ def test_a_run_killed_during_replays_lost_nothing_and_is_resumed(tmp_path: Path)
     assert (folder / JOURNAL_FILE).read_bytes() == journal
     assert "filming 2/2  done in " in done.stderr
     assert f"videos: 2 in {folder / 'videos'}\n" in done.stdout
-    assert {path.name for path in folder.glob("videos/*/*")} == {"episode_0.mp4", "episode_1.mp4"}
+    made = {path.name for path in folder.glob("videos/*/*")}
+    assert made == {f"episode_{n}.{kind}" for n in (0, 1) for kind in ("mp4", "json")}
     assert "episode_1.mp4" in (folder / "report.html").read_text()
 
 

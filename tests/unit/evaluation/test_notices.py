@@ -155,7 +155,7 @@ def test_a_benchmark_need_not_say_what_has_a_default() -> None:
     assert (benchmark.warnings, benchmark.notes, benchmark.judged) == ((), (), True)
     assert benchmark.lacking() is None
     check_benchmark(benchmark)
-    check_sim(Terse(FakeConfig()))  # type: ignore[arg-type]
+    check_sim(Terse(FakeConfig()), config=FakeConfig())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("name", "value"), [("notes", "a text"), ("warnings", [1]), ("judged", 1)])

@@ -22,11 +22,12 @@ from gymnasium.utils.env_checker import check_env
 import proctor
 from proctor import PolicyFunction
 from proctor.cli import main
-from proctor.errors import UsageError
+from proctor.errors import MissingExtra, UsageError
 from proctor.evaluation.gym_env import GymEnv, _flat
 from proctor.evaluation.run import Evaluation
 from proctor.features import Array
 from proctor.policies.base import Batch, Placement, Policy, PolicySpec
+from proctor.report.run import Run
 from proctor.runs.folder import RunFolder
 from proctor.types import EpisodeSpec
 from tests.conftest import digests
@@ -220,6 +221,7 @@ def test_a_mistake_in_an_argument_is_named(mistake: str) -> None:
 def test_a_run_is_read_again_as_records_and_tables(play: Any, run: Any) -> None:
     there = run(env__n_tasks=2, eval__n_episodes=2, env__faults={"0/1/3": "raise"})
     loaded = proctor.load_run(str(there.path))
+    assert isinstance(loaded, Run)
     assert loaded.episodes == sorted(there.rows, key=lambda row: row.key)
     assert loaded.complete
     assert [(one.task, one.tally.episodes) for one in loaded.per_task] == [
@@ -239,15 +241,16 @@ def test_a_run_is_read_again_as_records_and_tables(play: Any, run: Any) -> None:
 
 def test_a_data_frame_is_made_where_pandas_is(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = proctor.load_run(play("zero").path)
+    assert isinstance(loaded, Run)
     frames = types.SimpleNamespace(DataFrame=lambda rows, columns: (rows, columns))
     monkeypatch.setitem(sys.modules, "pandas", frames)
     rows, columns = loaded.to_pandas()
     assert [row["seed"] for row in rows] == [1000, 1001, 1002]
     assert set(rows[0]) == set(columns)
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(UsageError) as refused:
+    with refuses(MissingExtra, "extra.missing") as refused:
         loaded.to_pandas()
-    assert "pip install pandas" in str(refused.value)
+    assert "proctor[pandas]" in str(refused.value)
 
 
 def test_a_report_is_written_as_csv_and_markdown(

@@ -24,10 +24,11 @@ from proctor.datasets.reader import open as open_dataset
 from proctor.datasets.writer import DatasetWriter
 from proctor.datasets.writing.staged_episode import StagedEpisodeWriter
 from proctor.errors import PluginError, RunFolderError, UsageError
+from proctor.evaluation.recording import RecordingInterrupted
 from proctor.evaluation.run import Evaluation
 from proctor.features import Array
 from proctor.runs.journal import read_journal
-from proctor.types import EpisodeResult, Outcome, StepResult
+from proctor.types import EpisodeKey, EpisodeResult, Outcome, StepResult
 from tests.recordings import columns, episodes_of, record, same
 from tests.refusals import refuses
 
@@ -167,6 +168,42 @@ def test_a_recording_that_was_stopped_goes_on_to_the_same_numbers(
     assert not (tmp_path / "d.recording" / "takes").exists()
     again = record(tmp_path / "d", resume=True)
     assert again.tasks == recorded.tasks
+
+
+class Played(Callback):
+    """Lists the episodes that end."""
+
+    def __init__(self) -> None:
+        self.keys: list[EpisodeKey] = []
+
+    def on_episode_end(self, result: EpisodeResult) -> None:
+        self.keys.append(result.spec.key)
+
+
+def test_an_interrupted_recording_counts_finished_episodes_and_those_in_the_dataset(
+    tmp_path: Path,
+) -> None:
+    flags = {"env__n_tasks": 6, "record__n_episodes": 2, "eval__batch_size": 3}
+    with pytest.raises(RecordingInterrupted) as stopped:
+        record(tmp_path / "d", StopAfter(9), **flags)
+    counts, rows = stopped.value.counts, journal(tmp_path / "d")
+    assert counts.total == sum(row.outcome is Outcome.SUCCESS for row in rows)
+    assert counts.in_dataset == read_info(tmp_path / "d").total_episodes
+    staged = list((tmp_path / "d.recording" / "takes").glob("*/*"))
+    assert counts.total - counts.in_dataset == counts.staged <= len(staged)
+
+
+def test_finished_episodes_of_all_tasks_are_not_played_again(tmp_path: Path) -> None:
+    flags = {"env__n_tasks": 6, "record__n_episodes": 2, "eval__batch_size": 3}
+    with pytest.raises(RecordingInterrupted):
+        record(tmp_path / "d", StopAfter(9), **flags)
+    before = {row.key for row in journal(tmp_path / "d")}
+    assert len({key[1] for key in before}) > 1
+    played = Played()
+    assert record(tmp_path / "d", played, resume=True, **flags).complete
+    assert not before & set(played.keys)
+    record(tmp_path / "whole", **flags)
+    assert same(columns(tmp_path / "d"), columns(tmp_path / "whole"))
 
 
 def test_an_episode_on_its_way_into_the_dataset_is_not_lost(

@@ -5,21 +5,17 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tests.documents import all_pages
+
 ROOT = Path(__file__).parents[3]
 FILE = re.compile(r"\b(?:src|tests|measurements|docs|scripts|examples)/[\w./-]*\w")
 MODULE = re.compile(r"\bproctor(?:\.[a-z_]\w*)+")
 ROOM_FILE = re.compile(r"`((?:[a-z_]\w*/)+[a-z_]\w*)`")
 """Files of ours as documents name them: ``engine/worker``."""
 TO_BE_WRITTEN = {"src/proctor/policies/circles.py", "src/proctor/benchmarks/track.py"}
-"""Files that readers of docs/adding_a_policy.md and docs/adding_a_benchmark.md write."""
-KEYS = {"proctor.interval", "proctor.stopped", "proctor.warnings"}
-"""Keys of eval_info.json, which docs/statistics.md uses."""
-
-
-def documents() -> list[Path]:
-    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
-    assert len(pages) > 10
-    return pages
+"""Files that readers of docs/tutorials/own_policy.md and docs/tutorials/own_benchmark.md write."""
+KEYS = {"proctor.ended", "proctor.interval", "proctor.stopped", "proctor.warnings"}
+"""Keys of eval_info.json, which docs/explanation/statistics.md uses."""
 
 
 def sources() -> list[Path]:
@@ -52,7 +48,7 @@ def missing(path: Path) -> list[str]:
 
 
 def test_every_path_and_module_that_documents_name_exists() -> None:
-    assert [line for page in documents() for line in missing(page)] == []
+    assert [line for page in all_pages() for line in missing(page)] == []
 
 
 def test_every_path_and_module_that_sources_name_exists() -> None:
@@ -62,7 +58,7 @@ def test_every_path_and_module_that_sources_name_exists() -> None:
 def test_every_package_that_documents_name_exists() -> None:
     lost = [
         f"{page.relative_to(ROOT)}: {name}"
-        for page in documents()
+        for page in all_pages()
         for name in ROOM_FILE.findall(page.read_text(encoding="utf-8"))
         if (ROOT / "src/proctor" / name.split("/")[0]).is_dir()
         and not (ROOT / "src/proctor" / name).is_dir()

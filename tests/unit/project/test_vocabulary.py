@@ -7,6 +7,8 @@ import re
 import tokenize
 from pathlib import Path
 
+from tests.documents import all_pages, site_pages
+
 ROOT = Path(__file__).parents[3]
 RETIRED = frozenset(
     [
@@ -138,7 +140,7 @@ def test_no_retired_identifier_is_used() -> None:
 
 
 def test_no_retired_identifier_is_documented() -> None:
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    pages = all_pages()
     named = {
         str(page.relative_to(ROOT)): sorted(found)
         for page in pages
@@ -149,7 +151,7 @@ def test_no_retired_identifier_is_documented() -> None:
 
 
 def test_retired_packages_are_not_named() -> None:
-    texts = [*sources(), *(ROOT / "docs").rglob("*.md"), ROOT / "pyproject.toml", ROOT / "Makefile"]
+    texts = [*sources(), *site_pages(), ROOT / "pyproject.toml", ROOT / "Makefile"]
     named = {
         str(path.relative_to(ROOT)): sorted(set(found))
         for path in texts

@@ -345,11 +345,13 @@ def test_garbage_of_every_kind_shows_its_first_bytes() -> None:
     assert r"b'\x84\xa4type" in str(refused.value)
 
 
-def test_a_policy_that_looks_back_is_served_with_a_word_for_those_who_cannot() -> None:
+def test_serving_a_policy_with_a_history_notes_that_clients_connect_for_each_episode() -> None:
     from proctor.commands.serve import _notes
 
     told = {"policy.type": "random", "protocol": ["openpi", "lerobot"]}
     config = build(ServeConfig, told)
     (note,) = _notes(config, ServerInfo("p", {}, 2, n_obs_steps=2))
-    assert "looks 2 moments back, and openpi and lerobot have no word" in note
+    assert "uses the last 2 observations, here those of the last requests" in note
+    assert "requests of openpi and lerobot do not say when an episode begins" in note
+    assert "must open a new connection for each episode" in note
     assert not list(_notes(config, ServerInfo("p", {}, 2, remembers=False)))

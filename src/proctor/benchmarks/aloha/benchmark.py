@@ -14,7 +14,7 @@ from proctor.errors import MissingExtra, UsageError, did_you_mean
 from proctor.features import IMAGES, STATE, ActionSpec, Expert, Feature, FeatureKind
 from proctor.lerobot_flags import LerobotFlag
 from proctor.system.gl import gl_variables
-from proctor.types import Task
+from proctor.types import MAX_REWARD, Score, Task
 
 TOP = IMAGES + "top"
 FPS = 50
@@ -43,13 +43,21 @@ _GROUPS = {"aloha": TASKS, **{row.name: (row,) for row in TASKS}}
 class AlohaConfig(RenderedConfig):
     """Flags of ALOHA."""
 
-    type: str = field(default="aloha", metadata={"help": "name of the benchmark"})
+    type: str = field(
+        default="aloha", metadata={"help": "benchmark: a built-in name or package.module:NAME"}
+    )
     task: str = field(
         default=TASKS[0].name,
-        metadata={"help": f"{' or '.join(row.name for row in TASKS)}, comma-separated; aloha: all"},
+        metadata={
+            "help": f"tasks, comma-separated: {', '.join(row.name for row in TASKS)}; aloha: all"
+        },
     )
-    observation_width: int = field(default=640, metadata={"help": "image width in pixels"})
-    episode_length: int = field(default=400, metadata={"help": "maximum steps per episode"})
+    observation_width: int = field(
+        default=640, metadata={"help": "width of camera images in pixels"}
+    )
+    episode_length: int = field(
+        default=400, metadata={"help": "maximum simulator steps per episode"}
+    )
 
 
 class Aloha(ListedTasks):
@@ -61,6 +69,7 @@ class Aloha(ListedTasks):
     distributions: tuple[str, ...] = ("gym-aloha", "dm_control", "mujoco", "gymnasium", "numpy")
     preload: tuple[str, ...] = ("proctor.benchmarks.aloha.sim",)
     expert_inputs: tuple[str, ...] = ()
+    scores: tuple[Score, ...] = (Score(MAX_REWARD, "max reward"),)
 
     def __init__(self, config: AlohaConfig) -> None:
         require_positive("episode_length", config.episode_length)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from proctor.benchmarks.base import ROBOT, xyz
 from proctor.benchmarks.guarded_sim import proctor_code
 from proctor.benchmarks.mujoco.log import log_mujoco_warnings
 from proctor.benchmarks.mujoco.render_config import RenderSettings
@@ -25,12 +26,15 @@ with temporary_environment({"MUJOCO_GL": "disable"}):
     from gym_aloha.utils import sample_box_pose, sample_insertion_pose
 
 _TOP = f"{IMAGES}top"
+_FIRST_OBJECT = 16
+"""Index of the first object's position in qpos: after the joints of both arms."""
 
 
 class _Insertion(InsertionTask):  # type: ignore[misc]  # it comes without types
     """gym-aloha's insertion task without the three images that it renders after every step."""
 
     world = "bimanual_viperx_insertion.xml"
+    objects = ("peg", "socket")
 
     def place_objects(self, seed: int) -> None:
         """Choose the poses of peg and socket for the next reset."""
@@ -45,6 +49,7 @@ class _TransferCube(TransferCubeTask):  # type: ignore[misc]  # it comes without
     """gym-aloha's transfer task without its images."""
 
     world = "bimanual_viperx_transfer_cube.xml"
+    objects = ("cube",)
 
     def place_objects(self, seed: int) -> None:
         """Choose the pose of the cube for the next reset."""
@@ -68,6 +73,12 @@ class AlohaSim:
         )  # unused, but without a seed it reads the system's entropy
         self._physics = Physics.from_xml_path(str(ASSETS_DIR / self._task.world))
         self._env = Environment(self._physics, self._task, control_timestep=DT)
+        self._grippers = {
+            f"{ROBOT} {side} gripper": self._physics.model.name2id(
+                f"vx300s_{side}/gripper_link", "body"
+            )
+            for side in ("left", "right")
+        }
         self._render_settings = render_settings
         self._renderer: CameraRenderer | None = None
 
@@ -92,6 +103,17 @@ class AlohaSim:
     def physics(self) -> Array:
         """Return joint positions and velocities, and the poses of bodies and sites."""
         return world_state(self._physics.data)
+
+    def coordinates(self) -> dict[str, float]:
+        """Return the positions of the objects and of both grippers, in metres."""
+        data = self._physics.data
+        found: dict[str, float] = {}
+        for number, name in enumerate(self._task.objects):
+            begin = _FIRST_OBJECT + 7 * number
+            found |= xyz(name, data.qpos[begin : begin + 3])
+        for name, body in self._grippers.items():
+            found |= xyz(name, data.xpos[body])
+        return found
 
     def close(self) -> None:
         """Free the renderer and MuJoCo's model."""

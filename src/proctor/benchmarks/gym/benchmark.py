@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from proctor.benchmarks.base import SEED_RULE, BenchmarkConfig, ListedTasks, Sim
 from proctor.benchmarks.gym.carryover import Carryover
@@ -27,16 +27,31 @@ from proctor.types import Task
 class GymAdapterConfig(BenchmarkConfig):
     """Flags of every benchmark of gymnasium environments."""
 
+    help_groups: ClassVar[Mapping[str, str]] = {
+        "Tasks": "success instruction",
+    }
+
     success: str = field(default=DEFAULT, metadata={"help": f"success rule: {CHOICES}"})
     instruction: str | None = field(
-        default=None, metadata={"help": "instruction for language-conditioned policies"}
+        default=None,
+        metadata={
+            "help": "instruction for language-conditioned policies",
+            "default_help": "no instruction",
+        },
     )
     kwargs: dict[str, Any] = field(
         default_factory=dict,
-        metadata={"help": 'keyword arguments of the environment, as {"size":8}'},
+        metadata={
+            "help": "keyword arguments of gymnasium.make, as {size: 8}",
+            "default_help": "no arguments",
+        },
     )
     episode_length: int | None = field(
-        default=None, metadata={"help": "maximum steps per episode (default: the environment's)"}
+        default=None,
+        metadata={
+            "help": "maximum simulator steps per episode",
+            "default_help": "the environment's",
+        },
     )
 
 

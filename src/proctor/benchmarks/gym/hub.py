@@ -12,7 +12,7 @@ from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.benchmarks.gym.benchmark import GymAdapter, GymAdapterConfig
 from proctor.benchmarks.gym.probe import EnvFacts
 from proctor.errors import MissingExtra, UsageError
-from proctor.fingerprint import PRESENTATION
+from proctor.fingerprint import LOCAL_PATH, PRESENTATION
 from proctor.system.hub import HUB_ID, download
 from proctor.system.source_files import source_hashes
 
@@ -24,24 +24,37 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 class HubConfig(GymAdapterConfig):
     """Flags of environments from the Hub."""
 
-    type: str = field(default="hub", metadata={"help": "name of the benchmark"})
+    type: str = field(
+        default="hub", metadata={"help": "benchmark: a built-in name or package.module:NAME"}
+    )
     task: str = field(
-        default="", metadata={"help": "suites of make_env, comma-separated (default: all)"}
+        default="",
+        metadata={"help": "suites that make_env returns, comma-separated", "default_help": "all"},
     )
     path: str = field(
         default="",
-        metadata={"help": "code with make_env: owner/repo, owner/repo:file.py, or a local file"}
-        | PRESENTATION,
+        metadata={
+            "help": "code that defines make_env: owner/repo, owner/repo:file.py, or a local file",
+            "default_help": "required",
+        }
+        | PRESENTATION
+        | LOCAL_PATH,
     )
     revision: str | None = field(
-        default=None, metadata={"help": "commit of the Hub repository, 40 hex digits"}
+        default=None,
+        metadata={
+            "help": "commit of the Hub repository, 40 hex digits",
+            "default_help": "required for the Hub",
+        },
     )
     trust_remote_code: bool = field(
         default=False,
         metadata={
-            "help": "allow its code to run, with all your rights (--trust_remote_code)",
+            "help": "run the code of this Hub repository with your user's rights (short: "
+            "--trust_remote_code)",
             "alias": "trust_remote_code",
-            "alias_help": "allow the code of an environment from the Hub to run (--env.type=hub)",
+            "alias_help": "run the code of an environment from the Hub (--env.type=hub) with your "
+            "user's rights",
         }
         | PRESENTATION,
     )

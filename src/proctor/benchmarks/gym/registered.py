@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.benchmarks.gym.benchmark import GymAdapter, GymAdapterConfig
@@ -35,10 +36,26 @@ _NO_TIME_LIMIT = -1
 class GymConfig(GymAdapterConfig):
     """Flags of gymnasium environments."""
 
-    type: str = field(default="gym", metadata={"help": "name of the benchmark"})
-    task: str = field(default="", metadata={"help": "only: the environment's id (default)"})
+    help_groups: ClassVar[Mapping[str, str]] = {
+        "Tasks": "id",
+    }
+
+    type: str = field(
+        default="gym", metadata={"help": "benchmark: a built-in name or package.module:NAME"}
+    )
+    task: str = field(
+        default="",
+        metadata={
+            "help": "task; only the environment's id",
+            "default_help": "the environment's id",
+        },
+    )
     id: str = field(
-        default="", metadata={"help": "id of the environment, as CartPole-v1 or package:Env-v0"}
+        default="",
+        metadata={
+            "help": "gymnasium id, as CartPole-v1 or package:Env-v0",
+            "default_help": "required",
+        },
     )
 
 

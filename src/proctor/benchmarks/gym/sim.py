@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -13,11 +14,13 @@ from proctor.benchmarks.guarded_sim import proctor_code
 from proctor.benchmarks.gym.spaces import flatten_numbers, observation_entries, to_env_action
 from proctor.benchmarks.gym.success import SuccessInputs, SuccessRule
 from proctor.errors import WorkerError
-from proctor.features import FILM, Array, Observation
+from proctor.features import FILM, Array, FeatureKind, Observation
 from proctor.system.gl import gl_variables
 from proctor.system.global_rng import SEED_BEFORE_RESET, seed_global_rng
 from proctor.types import EpisodeSpec, StepResult
 
+_MAX_NUMBERS = 32
+"""Size of a vector whose numbers are shown as coordinates."""
 _QUIET_PYGAME = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_VIDEODRIVER": "dummy"}
 """Many environments render with pygame, which prints a greeting and looks for a screen."""
 
@@ -106,6 +109,17 @@ class GymSim:
         """Return all numbers of the last observation: other state is not accessible."""
         with proctor_code():
             return flatten_numbers(self._env.observation_space, self._observation)
+
+    def coordinates(self) -> dict[str, float]:
+        """Return the numbers of the last observation, without images and long vectors."""
+        found: dict[str, float] = {}
+        for key, entry in self._entries.items():
+            feature = entry.feature
+            if feature.kind is not FeatureKind.VISUAL and math.prod(feature.shape) <= _MAX_NUMBERS:
+                name = key.removeprefix("observation.")
+                values = np.ravel(entry.read(self._observation))
+                found |= {f"{name} {number}": float(at) for number, at in enumerate(values)}
+        return found
 
     def close(self) -> None:
         """Close the environment."""

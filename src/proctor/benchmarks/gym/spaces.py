@@ -1,4 +1,4 @@
-"""Conversion of gymnasium's spaces to features and actions, as in docs/benchmarks/gym.md."""
+"""Convert gymnasium's spaces to features and actions (docs/reference/benchmarks/gym.md)."""
 
 from __future__ import annotations
 

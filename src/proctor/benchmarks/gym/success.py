@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-import numpy as np
-
 from proctor.errors import UsageError
 
 DEFAULT = "info.is_success"
 CHOICES = (
-    "info.KEY, info.KEY>=N, terminated, truncated, reward>=N, return>=N, any of them followed by "
-    "at_end, or none"
+    "info.KEY, info.KEY>=N, terminated, truncated, reward>=N, return>=N, each also with at_end, or "
+    "none"
 )
 
 
@@ -95,6 +93,8 @@ def _is_true(value: Any, least: float | None) -> bool:
     named = isinstance(value, list | tuple) and any(isinstance(item, str) for item in value)
     if named or isinstance(value, str | set | frozenset | Mapping):
         return len(value) >= (1 if least is None else least)
+    import numpy as np
+
     numbers = np.asarray(value)
     return bool(numbers.size and np.all(numbers if least is None else numbers >= least))
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from proctor.benchmarks.base import SEED_RULE, BenchmarkPlugin, ListedTasks, Sim
 from proctor.benchmarks.libero.assets import find_assets, modified_files
@@ -96,37 +96,64 @@ _MEANINGS = {
 class LiberoConfig(RenderedConfig):
     """Flags of LIBERO."""
 
-    type: str = field(default="libero", metadata={"help": "name of the benchmark"})
+    help_groups: ClassVar[Mapping[str, str]] = {
+        "Tasks": "protocol",
+    }
+
+    type: str = field(
+        default="libero", metadata={"help": "benchmark: a built-in name or package.module:NAME"}
+    )
     task: str = field(
         default="libero_10",
-        metadata={"help": f"suites, comma-separated, of {', '.join(SUITES)}; {ALL}: first 4"},
+        metadata={"help": f"suites, comma-separated: {', '.join(SUITES)}; {ALL}: the first 4"},
     )
     obs_type: ObservationType | None = field(
         default=ObservationType.PIXELS_AGENT_POS,
-        metadata={"help": "observations that policies get"},
+        metadata={"help": "observations of the policy: images only, or images and robot state"},
     )
     camera_name: str = field(
         default="agentview_image,robot0_eye_in_hand_image",
-        metadata={"help": f"cameras, comma-separated, of {', '.join(CAMERAS)}"} | NAME_LIST,
+        metadata={"help": f"cameras, comma-separated: {', '.join(CAMERAS)}"} | NAME_LIST,
     )
     camera_name_mapping: dict[str, str] | None = field(
         default=None,
-        metadata={"help": "camera to feature name, as {agentview_image: image}"},
+        metadata={
+            "help": "feature names of cameras, as {agentview_image: image} for "
+            "observation.images.image",
+            "default_help": "LeRobot's names",
+        },
     )
-    observation_height: int = field(default=360, metadata={"help": "image height in pixels"})
-    observation_width: int = field(default=360, metadata={"help": "image width in pixels"})
+    observation_height: int = field(
+        default=360, metadata={"help": "height of camera images in pixels"}
+    )
+    observation_width: int = field(
+        default=360, metadata={"help": "width of camera images in pixels"}
+    )
     control_mode: ControlMode = field(
-        default=ControlMode.RELATIVE, metadata={"help": "meaning of actions; ee6d: for X-VLA"}
+        default=ControlMode.RELATIVE,
+        metadata={
+            "help": "action space: relative or absolute end-effector poses, or X-VLA's "
+            "20-number poses (ee6d)"
+        },
     )
     protocol: Horizons = field(
-        default=Horizons.LEROBOT, metadata={"help": "source of the maximum episode lengths"}
+        default=Horizons.LEROBOT,
+        metadata={
+            "help": "maximum steps per episode by suite, as in LeRobot or openpi "
+            "(libero_spatial: 280 or 220)"
+        },
     )
     episode_length: int | None = field(
-        default=None, metadata={"help": "maximum steps per episode (default: the suite's)"}
+        default=None,
+        metadata={"help": "maximum simulator steps per episode", "default_help": "the suite's"},
     )
     assets: str | None = field(
         default=None,
-        metadata={"help": "folder of LIBERO's meshes, textures and scenes"} | PRESENTATION,
+        metadata={
+            "help": "folder of LIBERO's meshes, textures and scenes",
+            "default_help": "$PROCTOR_LIBERO_ASSETS, else the cache",
+        }
+        | PRESENTATION,
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import mujoco
 import numpy as np
 
+from proctor.benchmarks.base import ROBOT, xyz
 from proctor.benchmarks.guarded_sim import proctor_code
 from proctor.benchmarks.libero import poses
 from proctor.benchmarks.libero.privileged_state import PrivilegedState
@@ -116,6 +117,20 @@ class LiberoSim:
         self._env.close()
         del self._env, self._physics, self._sensors, self._state
         gc.collect()  # robosuite's objects have reference cycles, and a model has 280 MB
+
+    def coordinates(self) -> dict[str, float]:
+        """Return the positions of the task's objects, the hand and other objects, in metres."""
+        positions, wanted = self.object_positions(), self._env.obj_of_interest
+        first = [name for name in wanted if name in positions]
+        hand = self._env.sim.data.site_xpos[self._env.robots[0].eef_site_id]
+        found: dict[str, float] = {}
+        for name in first:
+            found |= xyz(name, positions[name])
+        found |= xyz(f"{ROBOT} hand", hand)
+        for name in positions:
+            if name not in first:
+                found |= xyz(name, positions[name])
+        return found
 
     def object_positions(self) -> dict[str, Array]:
         """Return the positions of all movable objects, by their names in the BDDL file."""

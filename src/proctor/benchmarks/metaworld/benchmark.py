@@ -60,20 +60,29 @@ _GROUPS = {"mt50": tuple(_ROWS), **SPLITS}
 class MetaworldConfig(RenderedConfig):
     """Flags of Meta-World."""
 
-    type: str = field(default="metaworld", metadata={"help": "name of the benchmark"})
+    type: str = field(
+        default="metaworld", metadata={"help": "benchmark: a built-in name or package.module:NAME"}
+    )
     task: str = field(
         default="mt50",
-        metadata={"help": "tasks, splits (easy, medium, hard, very_hard) or mt50, comma-separated"},
+        metadata={
+            "help": "tasks, splits (easy, medium, hard, very_hard) or mt50 (all), comma-separated"
+        },
     )
     camera_name: str = field(
         default="corner2",
-        metadata={"help": f"cameras, comma-separated, of {', '.join(CAMERAS)}"} | NAME_LIST,
+        metadata={"help": f"cameras, comma-separated: {', '.join(CAMERAS)}"} | NAME_LIST,
     )
     camera_name_mapping: dict[str, str] | None = field(
         default=None,
-        metadata={"help": "camera to feature name, as {corner2: top} for observation.images.top"},
+        metadata={
+            "help": "feature names of cameras, as {corner2: top} for observation.images.top",
+            "default_help": "observation.image, or the cameras' names",
+        },
     )
-    episode_length: int = field(default=500, metadata={"help": "maximum steps per episode"})
+    episode_length: int = field(
+        default=500, metadata={"help": "maximum simulator steps per episode"}
+    )
 
 
 class Metaworld(ListedTasks):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from proctor.benchmarks.base import ROBOT, xyz
 from proctor.benchmarks.guarded_sim import proctor_code
 from proctor.benchmarks.mujoco.log import log_mujoco_warnings
 from proctor.benchmarks.mujoco.render_config import RenderSettings
@@ -59,6 +60,15 @@ class MetaworldSim:
     def physics(self) -> Array:
         """Return joint positions and velocities, and the poses of bodies and sites."""
         return world_state(self._env.data)
+
+    def coordinates(self) -> dict[str, float]:
+        """Return the positions of object, goal and hand, in metres."""
+        goal = self._env._target_pos
+        return {
+            **xyz("object", self._numbers[4:7]),
+            **({} if goal is None else xyz("goal", goal)),
+            **xyz(f"{ROBOT} hand", self._numbers[:3]),
+        }
 
     def close(self) -> None:
         """Free the renderer and the environment."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import ClassVar
 
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.benchmarks.selection import LARGEST_SIDE, require_positive
@@ -37,17 +39,28 @@ class ObservationType(Enum):
 class RenderedConfig(BenchmarkConfig):
     """Flags of every benchmark that MuJoCo renders."""
 
+    help_groups: ClassVar[Mapping[str, str]] = {
+        "Observations": "shadow_map",
+    }
+
     obs_type: ObservationType | None = field(
         default=None,
-        metadata={"help": "pixels: policies get no robot state (default: pixels_agent_pos)"},
+        metadata={
+            "help": "observations of the policy: images only, or images and robot state",
+            "default_help": "pixels_agent_pos",
+        },
     )
-    observation_height: int = field(default=480, metadata={"help": "image height in pixels"})
-    observation_width: int = field(default=480, metadata={"help": "image width in pixels"})
+    observation_height: int = field(
+        default=480, metadata={"help": "height of camera images in pixels"}
+    )
+    observation_width: int = field(
+        default=480, metadata={"help": "width of camera images in pixels"}
+    )
     shadow_map: int | None = field(
         default=None,
         metadata={
-            "help": "side of the shadow map, as 4096, 2048 or 1024; 0: no shadows (default: the "
-            "model's own, on which published policies were trained)"
+            "help": "side of MuJoCo's shadow map in texels, as 4096 or 1024; 0: no shadows",
+            "default_help": "the model's, with which published policies were trained",
         },
     )
 

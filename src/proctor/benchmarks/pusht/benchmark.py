@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, ListedTasks, Sim
+from proctor.benchmarks.pusht import COVERAGE
 from proctor.benchmarks.selection import ids_in_group, require_positive, split_names
 from proctor.errors import MissingExtra, UsageError
 from proctor.features import (
@@ -24,7 +25,7 @@ from proctor.features import (
 )
 from proctor.fingerprint import PRESENTATION
 from proctor.lerobot_flags import LerobotFlag
-from proctor.types import Task
+from proctor.types import MAX_REWARD, Score, Task
 
 FPS = 10
 LEROBOT = {"fps": LerobotFlag((FPS,), f"PushT is controlled {FPS} times a second; see --video.fps")}
@@ -52,24 +53,36 @@ _NOT_OFFERED = {
 class PushTConfig(BenchmarkConfig):
     """Flags of PushT."""
 
-    type: str = field(default="pusht", metadata={"help": "name of the benchmark"})
-    task: str = field(default=_TASK, metadata={"help": "only: PushT-v0"})
+    help_groups: ClassVar[Mapping[str, str]] = {
+        "Videos": "visualization_height visualization_width",
+    }
+
+    type: str = field(
+        default="pusht", metadata={"help": "benchmark: a built-in name or package.module:NAME"}
+    )
+    task: str = field(default=_TASK, metadata={"help": "task; only PushT-v0"})
     obs_type: ObsType = field(
         default=ObsType.PIXELS_AGENT_POS,
         metadata={
-            "help": "observations: image and finger position, block corners and finger position, "
-            "or image only"
+            "help": "observations of the policy: image and finger position, block corners and "
+            "finger position, or image only"
         },
     )
-    observation_height: int = field(default=96, metadata={"help": "image height in pixels"})
-    observation_width: int = field(default=96, metadata={"help": "image width in pixels"})
+    observation_height: int = field(
+        default=96, metadata={"help": "height of camera images in pixels"}
+    )
+    observation_width: int = field(
+        default=96, metadata={"help": "width of camera images in pixels"}
+    )
     visualization_height: int = field(
         default=384, metadata={"help": "height of videos in pixels"} | PRESENTATION
     )
     visualization_width: int = field(
         default=384, metadata={"help": "width of videos in pixels"} | PRESENTATION
     )
-    episode_length: int = field(default=300, metadata={"help": "maximum steps per episode"})
+    episode_length: int = field(
+        default=300, metadata={"help": "maximum simulator steps per episode"}
+    )
 
 
 class PushT(ListedTasks):
@@ -88,6 +101,7 @@ class PushT(ListedTasks):
     )
     preload: tuple[str, ...] = ("proctor.benchmarks.pusht.sim",)
     expert_inputs: tuple[str, ...] = ()
+    scores: tuple[Score, ...] = (Score(MAX_REWARD, "max reward"), Score(COVERAGE, "max coverage"))
 
     def __init__(self, config: PushTConfig) -> None:
         for name in (

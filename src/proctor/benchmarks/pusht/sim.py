@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from proctor.benchmarks.base import ROBOT, xyz
 from proctor.benchmarks.guarded_sim import proctor_code
+from proctor.benchmarks.pusht import COVERAGE
 from proctor.features import ENVIRONMENT_STATE, FILM, IMAGE, STATE, Array, Observation
 from proctor.types import EpisodeSpec, StepResult
 
@@ -50,7 +52,10 @@ class PushTSim:
         _, reward, terminated, _, info = self._env.step(np.asarray(action, dtype=np.float32))
         with proctor_code():
             solved = bool(info["is_success"])
-            return StepResult(float(reward), success=solved, terminated=bool(terminated))
+            scores = {COVERAGE: float(info["coverage"])}
+            return StepResult(
+                float(reward), success=solved, terminated=bool(terminated), scores=scores
+            )
 
     def observe(self, keys: Sequence[str]) -> Observation:
         """Return the current observation for ``keys``; image keys render."""
@@ -71,6 +76,15 @@ class PushTSim:
             ],
             dtype=np.float64,
         )
+
+    def coordinates(self) -> dict[str, float]:
+        """Return the pose of the block and the position of the finger, in the window's units."""
+        agent, block = self._env.agent, self._env.block
+        return {
+            **xyz("block", block.position),
+            "block angle": float(block.angle) % (2 * np.pi),
+            **xyz(f"{ROBOT} finger", agent.position),
+        }
 
     def close(self) -> None:
         """Free the environment."""

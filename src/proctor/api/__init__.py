@@ -1,0 +1,1 @@
+"""The Python API: the commands as functions, with the same words as their flags."""
