@@ -6,10 +6,11 @@ BIN := $(VENV)/bin
 BASE := $(VENV)/.base
 LEARN := $(VENV)/.learn
 STAMP := $(VENV)/.installed
+DOCS := $(VENV)/.docs
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 TESTS = $(BIN)/python -m pytest --dist worksteal -n
 
-.PHONY: demo tutorial test test-fast check test-all test-sim test-vla test-ray test-gpu test-browser test-extras chaos soak fuzz bench bench-scaling bench-peers test-peers format clean
+.PHONY: demo tutorial test test-fast check test-all test-sim test-vla test-ray test-gpu test-browser test-docs test-container test-extras chaos soak fuzz bench bench-scaling bench-peers test-peers dist docs docs-outputs docs-pictures format clean
 
 demo: $(BASE) graphics
 	@$(BIN)/python scripts/demo.py
@@ -20,12 +21,12 @@ tutorial: $(LEARN)
 
 # Under 90 s on two cores: the quick tests (tests/medium.txt lists the slower ones).
 test-fast: $(STAMP)
-	$(TESTS) auto -m "not medium and not alone and not browser and not sim and not slow and not vla and not ray and not gpu" tests/unit tests/contract tests/golden
+	$(TESTS) auto -m "not medium and not alone and not browser and not sim and not slow and not vla and not ray and not gpu and not site" tests/unit tests/contract tests/golden
 
 # One pytest process more than cores: some tests always wait for a process, a port or a clock. Browser tests run where
 # Chromium is installed. Tests with a wall-clock limit run last, one at a time.
 test: $(STAMP) graphics
-	$(TESTS) $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -m "not alone and not sim and not slow and not vla and not ray and not gpu" tests
+	$(TESTS) $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -m "not alone and not sim and not slow and not vla and not ray and not gpu and not site" tests
 	$(BIN)/python -m pytest -m alone $$(grep -rl --include='*.py' 'mark\.alone' tests)
 
 # Real simulators: Meta-World, LIBERO, ALOHA, PushT, gymnasium's.
@@ -33,7 +34,7 @@ test-sim: $(STAMP) graphics libero-assets
 	$(TESTS) auto -m "sim and not slow" tests
 
 test-all: $(STAMP) graphics libero-assets
-	$(TESTS) auto --timeout=1800 -m "not gpu" tests
+	$(TESTS) auto --timeout=1800 -m "not gpu and not site" tests
 
 # The families with a language model.
 test-vla: $(STAMP)
@@ -46,6 +47,20 @@ test-ray: $(STAMP)
 # On a machine with a CUDA device: graphs of every family against eager kernels and a CPU.
 test-gpu: $(STAMP)
 	$(BIN)/python -m pytest -m gpu tests
+
+# Runs the commands that the documentation shows and writes their outputs into the pages; PAGES=... for some.
+docs-outputs: $(STAMP) graphics
+	$(BIN)/python scripts/docs_outputs.py $(PAGES)
+
+# The documentation's pictures, from real runs and from the code (minutes); WHICH=architecture for one.
+docs-pictures: $(STAMP) graphics
+	@sh scripts/chromium.sh
+	$(BIN)/python scripts/docs_pictures.py $(WHICH)
+
+# The built documentation in Chromium: titles, alternative texts, contrast, phones, search.
+test-docs: $(STAMP) docs
+	@sh scripts/chromium.sh
+	$(BIN)/python -m pytest -m site tests/browser
 
 test-browser: $(STAMP)
 	@sh scripts/chromium.sh
@@ -67,7 +82,7 @@ soak: $(STAMP)
 check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python scripts/vulnerable_pins.py
 
@@ -91,6 +106,26 @@ bench-peers: $(STAMP) graphics libero-assets
 # openpi-client 0.1.2, vla-eval 0.8.0 and LeRobot 0.6.1; what is not named is not tried.
 test-peers: $(STAMP)
 	$(BIN)/python -m measurements.peers.protocol_check --openpi=$(OPENPI) --vla=$(VLA) --lerobot=$(LEROBOT)
+
+# Wheel and sdist in dist/, checked; the wheel is installed into an empty venv and used.
+dist: $(BASE)
+	$(PIP) -c constraints.txt build
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist . >/dev/null
+	$(BIN)/python scripts/try_dist.py dist
+
+# The steps of the Dockerfile in a temporary folder (no container engine), then an evaluation with rendering.
+test-container: graphics
+	rm -rf outputs/container
+	SKIP_APT=1 PYTHON=$(PYTHON) sh scripts/container_setup.sh cpu . outputs/container metaworld,video
+	outputs/container/bin/proctor eval --policy.type=expert --env.type=metaworld --env.task=reach-v3 \
+		--eval.n_episodes=2 --video.episodes=1 --output_dir=outputs/container/run
+	rm -rf outputs/container
+
+# The documentation site, in docs/_build/html. A broken link or a page outside the navigation fails.
+docs: $(DOCS)
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
@@ -122,5 +157,9 @@ $(STAMP): $(BASE)
 	$(PIP) --no-deps hf-libero==0.1.4 bddl==1.0.1
 	@touch $(STAMP)
 
+$(DOCS): $(BASE)
+	$(PIP) -c constraints.txt -e '.[docs]'
+	@touch $(DOCS)
+
 clean:
-	rm -rf $(VENV) .venv-peers .venv-peers-vla outputs .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) docs/_build docs/reference/commands .venv-peers .venv-peers-vla outputs .mypy_cache .ruff_cache .pytest_cache .hypothesis

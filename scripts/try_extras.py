@@ -68,8 +68,10 @@ LEAVES = {
 }
 """Files that the run folder must contain besides a result."""
 IMPORTS = {
-    "browser": "selenium.webdriver",
+    "browser": "selenium.webdriver, axe_core_python",
     "dev": "hypothesis, pytest",
+    "docs": "sphinx, furo, myst_parser, sphinx_copybutton",
+    "pandas": "pandas, proctor.report.results",
     "peft": "peft, proctor.policies.lerobot.adapter",
     "rerun": "av, pyarrow, rerun",
     "vla": "tokenizers, proctor.policies.smolvla.network",

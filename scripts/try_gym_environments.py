@@ -3,7 +3,7 @@
     pip install 'gymnasium[box2d]' minigrid 'shimmy[dm-control]' gymnasium-robotics
     python scripts/try_gym_environments.py [ID ...]
 
-No test needs these packages; the output is in docs/benchmarks/gym.md.
+No test needs these packages; the output is in docs/reference/benchmarks/gym.md.
 """
 
 from __future__ import annotations

@@ -1,18 +1,26 @@
 """`make tutorial`: record, train, evaluate and compare a policy.
 
 States only, no images: a few minutes on two cores, no GPU, only packages are downloaded.
-docs/tutorial.md walks through the same commands.
+docs/tutorials/record_train_evaluate.md walks through the same commands.
+
+`python scripts/tutorial.py --interrupt` records and trains, and trains once more with Ctrl-C in the
+middle. The resumed training must end with the same bits.
 """
 
 from __future__ import annotations
 
+import os
 import shlex
+import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
 from proctor.cli import main
+from proctor.errors import EXIT_INTERRUPTED
 from proctor.runs.folder import make_new_folder
+from proctor.system.files import sha256_of
 
 TASKS = "push-v3,drawer-open-v3,button-press-v3"
 WORLD = ("--env.type=metaworld", f"--env.task={TASKS}")
@@ -27,7 +35,7 @@ SMALL_ACT = (
 def commands(folder: Path) -> list[list[str]]:
     """Return the tutorial's commands, in order."""
     demos, trained = f"--dataset.root={folder}/demos", f"{folder}/act"
-    examined, expert = f"{folder}/examined", f"{folder}/expert"
+    evaluated, expert = f"{folder}/evaluated", f"{folder}/expert"
     return [
         ["record", "--policy.type=expert", *WORLD, "--dataset.repo_id=me/tutorial", demos,
          "--record.n_episodes=50", "--record.images=false", "--record.extra=environment_state",
@@ -38,10 +46,10 @@ def commands(folder: Path) -> list[list[str]]:
          "--scheduler.type=diffuser", "--scheduler.name=cosine", "--scheduler.num_warmup_steps=100",
          "--policy.push_to_hub=false", f"--output_dir={trained}"],
         ["eval", f"--policy.path={trained}/checkpoints/last/pretrained_model", *WORLD,
-         "--eval.n_episodes=20", f"--output_dir={examined}"],
+         "--eval.n_episodes=20", f"--output_dir={evaluated}"],
         ["eval", "--policy.type=expert", *WORLD, "--eval.n_episodes=20",
          f"--output_dir={expert}"],
-        ["compare", expert, examined],
+        ["compare", expert, evaluated],
     ]  # fmt: skip
 
 
@@ -50,8 +58,7 @@ def run() -> int:
     folder = make_new_folder(Path("outputs", "tutorial", time.strftime("%Y-%m-%d_%H-%M-%S")))
     began = time.monotonic()
     for words in commands(folder):
-        print(f"\n$ proctor {shlex.join(words)}", flush=True)
-        code = main(words)
+        code = say_and_run(words)
         if code:
             return code
     print(f"\nfrom nothing to a scored policy in {time.monotonic() - began:.0f} s")
@@ -59,5 +66,58 @@ def run() -> int:
     return 0
 
 
+def say_and_run(words: list[str]) -> int:
+    """Print a command, run it and return its exit code."""
+    print(f"\n$ proctor {shlex.join(words)}", flush=True)
+    return main(words)
+
+
+def run_interrupted() -> int:
+    """Record and train; train again with Ctrl-C in the middle, resume it, and compare the bits."""
+    folder = make_new_folder(Path("outputs", "tutorial", time.strftime("%Y-%m-%d_%H-%M-%S")))
+    record, train = commands(folder)[:2]
+    whole, stopped = folder / "act", folder / "act-interrupted"
+    interrupted = [*train[:-1], f"--output_dir={stopped}"]
+    return (
+        say_and_run(record) or say_and_run(train) or resume_and_compare(interrupted, stopped, whole)
+    )
+
+
+def resume_and_compare(train: list[str], stopped: Path, whole: Path) -> int:
+    """Interrupt the training ``train`` in ``stopped``, resume it, and compare it with ``whole``.
+
+    Returns 0 if the newest checkpoints of both have the same bits.
+    """
+    threading.Thread(target=_press_ctrl_c, args=(stopped / "log.jsonl",), daemon=True).start()
+    if say_and_run(train) != EXIT_INTERRUPTED:
+        print("the training was not interrupted: it was over too soon")
+        return 1
+    code = say_and_run(["train", "--resume", f"--output_dir={stopped}"])
+    if code:
+        return code
+    hashes = [_hashes(run / "checkpoints" / "last") for run in (stopped, whole)]
+    if hashes[0] != hashes[1]:
+        print(f"the checkpoints in {stopped} and {whole} differ")
+        return 1
+    print(f"\nafter the interruption: the same bits in all {len(hashes[0])} files as without it")
+    return 0
+
+
+def _press_ctrl_c(log: Path) -> None:
+    """Send SIGINT to this process once the training has logged its first steps."""
+    while not log.exists():
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def _hashes(checkpoint: Path) -> dict[str, str]:
+    """Return the hash of every file, except of the settings, which name their folder."""
+    return {
+        str(path.relative_to(checkpoint)): sha256_of(path)
+        for path in sorted(checkpoint.rglob("*"))
+        if path.is_file() and path.name != "train_config.json"
+    }
+
+
 if __name__ == "__main__":
-    sys.exit(run())
+    sys.exit(run_interrupted() if "--interrupt" in sys.argv[1:] else run())
