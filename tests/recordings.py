@@ -34,7 +34,7 @@ def record(root: Path, *watching: Callback, **flags: Any) -> RecordingResult:
     settings |= {name.replace("__", "."): value for name, value in flags.items()}
     settings = {name: value for name, value in settings.items() if value is not None}
     prepared, shown = prepare(build(RecordConfig, settings))
-    return run_recording(prepared, shown, settings, lambda kept: list(watching))
+    return run_recording(prepared, shown, settings, lambda before, in_dataset: list(watching))
 
 
 def columns(root: Path) -> dict[str, Any]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from proctor import plugins
-from proctor.benchmarks.base import interface_of
+from proctor import make_env, plugins
+from proctor.benchmarks.base import BenchmarkPlugin, interface_of
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
+from proctor.cli import main
+from proctor.errors import PluginError
 from proctor.features import Array, Observation
 from proctor.policies.base import Batch
 from proctor.policies.scripted.random import RandomConfig, RandomPolicy
@@ -93,6 +97,29 @@ class Meddling(Fake):
         return Sim(self._config, task)
 
 
+class Nudging(Fake):
+    """Its simulator changes when the report asks where things are."""
+
+    def make_sim(self, task: Task) -> FakeSim:
+        class Sim(FakeSim):
+            def coordinates(self) -> dict[str, float]:
+                self._point = self._point + 1e-9
+                return super().coordinates()
+
+        return Sim(self._config, task)
+
+
+class Nowhere(Fake):
+    """Its simulator gives a position that is not finite."""
+
+    def make_sim(self, task: Task) -> FakeSim:
+        class Sim(FakeSim):
+            def coordinates(self) -> dict[str, float]:
+                return {"block x": float("nan")}
+
+        return Sim(self._config, task)
+
+
 class Misshapen(Fake):
     """Its images have another shape than declared."""
 
@@ -104,18 +131,74 @@ class Misshapen(Fake):
         return Sim(self._config, task)
 
 
+class AllTasks(Fake):
+    """It lists all its tasks, whatever --env.task_ids says."""
+
+    def __init__(self, config: FakeConfig) -> None:
+        super().__init__(replace(config, task_ids=None))
+
+
+class Wrapped:
+    """It lists all its tasks too, and keeps no config of its own."""
+
+    def __init__(self, config: FakeConfig) -> None:
+        self._inner = [AllTasks(config)]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner[0], name)
+
+
+class AnyTask(Fake):
+    """It selects tasks by their ids, and takes ids that no task has."""
+
+    def __init__(self, config: FakeConfig) -> None:
+        known = [i for i in config.task_ids or [0] if i < config.n_tasks]
+        super().__init__(replace(config, task_ids=known or None))
+
+
+ALL_TASKS = BenchmarkPlugin(FakeConfig, AllTasks, "ignores --env.task_ids")
+
+
+def test_a_run_with_task_ids_that_a_benchmark_ignores_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = [f"--env.type={__name__}:ALL_TASKS", "--env.n_tasks=3", "--policy.type=zero"]
+    words += ["--eval.use_async_envs=false", "--eval.n_episodes=1"]
+    assert main(["eval", *words, f"--output_dir={tmp_path / 'all'}"]) == 0
+    capsys.readouterr()
+    assert main(["eval", *words, "--env.task_ids=[1]", f"--output_dir={tmp_path / 'one'}"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--env.task_ids=[1] is ignored by AllTasks: its tasks have point 0" in line
+    assert not (tmp_path / "one").exists()
+    env = {"type": f"{__name__}:ALL_TASKS", "n_tasks": 3, "task_ids": [1]}
+    with pytest.raises(PluginError):
+        make_env(env)
+
+
+def test_a_benchmark_that_keeps_no_config_is_checked_with_the_one_that_is_passed() -> None:
+    benchmark: Any = Wrapped(FakeConfig(n_tasks=2))
+    with pytest.raises(AssertionError, match="pass config="):
+        check_sim(benchmark)
+    with pytest.raises(AssertionError, match="task_ids"):
+        check_sim(benchmark, config=FakeConfig(n_tasks=2))
+
+
 @pytest.mark.parametrize(
     ("broken", "sentence"),
     [
+        (AllTasks, r"--env.task_ids=\[1\] selects"),
+        (AnyTask, r"--env.task_ids=\[1000000\], which no task has"),
         (Leaking, "a used simulator gives another episode than a fresh one"),
         (Deaf, "two specs give the same episode"),
         (Meddling, "observing changes the episode"),
+        (Nudging, "coordinates.. changes the episode"),
+        (Nowhere, "coordinates.. gives nan"),
         (Misshapen, "has shape"),
     ],
 )
 def test_the_contract_catches_a_broken_benchmark(broken: type[Fake], sentence: str) -> None:
     with pytest.raises(AssertionError, match=sentence):
-        check_sim(broken(FakeConfig()))
+        check_sim(broken(FakeConfig(n_tasks=2)))
 
 
 class Mixing(RandomPolicy):

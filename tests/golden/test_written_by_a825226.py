@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-import proctor
 from proctor.cli import main
+from proctor.report.run import load_run
 
 pytest.importorskip("pyarrow", reason="datasets need pyarrow: pip install 'proctor[dataset]'")
 pytest.importorskip("av", reason="one dataset has videos: pip install 'proctor[dataset]'")
@@ -74,7 +74,7 @@ def episodes_of(run: str) -> dict[Any, Any]:
     here = platform.machine() in read("finished/run.json")["machine"]["platform"]
     return {
         (row.task_id, row.episode_index): (row.outcome, row.steps, row.digest if here else None)
-        for row in proctor.load_run(run).episodes
+        for row in load_run(run).episodes
     }
 
 
@@ -82,7 +82,7 @@ def episodes_of(run: str) -> dict[Any, Any]:
     ("run", "episodes"), [("finished", 8), ("interrupted", 2), ("act.run", 4), ("act_words.run", 4)]
 )
 def test_a_run_is_loaded_and_reported(run: str, episodes: int) -> None:
-    loaded = proctor.load_run(run)
+    loaded = load_run(run)
     assert len(loaded.episodes) == episodes
     proctors("report", run)
     assert "point-1" in Path(run, "report.html").read_text()
@@ -146,13 +146,13 @@ def test_a_checkpoint_is_evaluated_and_its_run_resumed(family: str) -> None:
     path = f"--policy.path={family}.training/checkpoints/last/pretrained_model"
     fresh = evaluate_again(path, episodes=2)
     outcomes = [
-        {row.episode_index: row.outcome for row in proctor.load_run(run).episodes}
+        {row.episode_index: row.outcome for row in load_run(run).episodes}
         for run in (fresh, f"{family}.run")
     ]
     assert outcomes[0] == outcomes[1]
     adopt_versions(f"{family}.run", fresh)
     proctors("eval", "--resume", f"--output_dir={family}.run", "--eval.n_episodes=3")
-    assert len(proctor.load_run(f"{family}.run").episodes) == 6
+    assert len(load_run(f"{family}.run").episodes) == 6
 
 
 @pytest.mark.parametrize(("dataset", "frames"), [("numbers", 32), ("seen", 19)])

@@ -24,5 +24,10 @@ ALOHA = {
 ALL = {"pusht": PUSHT, "aloha": ALOHA, "gym": GYM, "hub": HUB}
 
 
+def make(config: Any) -> Benchmark:
+    """Make a benchmark from its config."""
+    return find_benchmark(config.type).make(config)
+
+
 def made(settings: dict[str, Any]) -> Benchmark:
-    return find_benchmark(settings["type"]).make(benchmark_config_from(settings))
+    return make(benchmark_config_from(settings))

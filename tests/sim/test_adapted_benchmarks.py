@@ -24,7 +24,7 @@ from proctor.runs.folder import RunFolder
 from proctor.runs.journal import read_journal
 from proctor.testing import check_sim
 from proctor.types import Outcome
-from tests.sim.adapted_benchmarks import ALL, ALOHA, PUSHT, made
+from tests.sim.adapted_benchmarks import ALL, ALOHA, PUSHT, made, make
 
 pytest.importorskip("gym_pusht")
 pytest.importorskip("gym_aloha")
@@ -36,7 +36,7 @@ kinds = pytest.mark.parametrize("settings", ALL.values(), ids=ALL)
 def test_every_task_keeps_the_contract(settings: dict[str, Any]) -> None:
     benchmark = made(settings)
     for task in benchmark.tasks():
-        check_sim(benchmark, task, n_steps=4)
+        check_sim(benchmark, task, n_steps=4, make=make)
 
 
 @kinds

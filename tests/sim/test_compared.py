@@ -1,4 +1,4 @@
-"""Claims of docs/compared.md that need real simulators."""
+"""Claims of docs/explanation/compared.md that need real simulators."""
 
 from __future__ import annotations
 

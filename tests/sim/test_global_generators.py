@@ -19,7 +19,7 @@ from proctor.evaluation.audit import run_alone
 from proctor.evaluation.run import prepare
 from proctor.system.global_rng import IsolatedRng
 from proctor.testing import check_sim
-from tests.sim.adapted_benchmarks import made
+from tests.sim.adapted_benchmarks import made, make
 
 pytestmark = [pytest.mark.sim, pytest.mark.usefixtures("in_this_process")]
 CARELESS = {"type": "gym", "id": "tests.sim.small_gym:proctor/Careless-v0"}
@@ -76,7 +76,7 @@ def test_the_users_own_generators_are_left_alone(tmp_path: Path) -> None:
     for disturb in (
         lambda: evaluate(**settings(use_async_envs=False), output_dir=tmp_path / "run"),
         play,
-        lambda: check_sim(made(CARELESS)),
+        lambda: check_sim(made(CARELESS), make=make),
     ):
         random.seed(5)
         np.random.seed(5)

@@ -11,7 +11,7 @@ from proctor import evaluate
 from proctor.benchmarks.gym.env_inspection import inspect_env
 from proctor.cli import main
 from proctor.testing import check_sim
-from tests.sim.adapted_benchmarks import GYM, HUB, made
+from tests.sim.adapted_benchmarks import GYM, HUB, made, make
 from tests.sim.small_gym import Keeping
 
 pytestmark = pytest.mark.sim
@@ -45,7 +45,7 @@ def test_an_environment_that_carries_state_over_is_opened_anew_for_every_episode
         )
         seen[name] = [(row.digest, row.sum_reward) for row in run.rows]
     assert seen["one"] == seen["two"] == seen["lockstep"]
-    check_sim(made(env))
+    check_sim(made(env), make=make)
 
 
 @pytest.mark.usefixtures("in_this_process")

@@ -26,7 +26,7 @@ from proctor.system.gl import choose_backend_on_import
 from proctor.testing import check_sim
 from proctor.types import Outcome
 from tests.refusals import refuses
-from tests.sim.adapted_benchmarks import made
+from tests.sim.adapted_benchmarks import made, make
 
 pytestmark = pytest.mark.sim
 
@@ -55,7 +55,7 @@ def test_a_text_that_is_always_the_same_is_the_instruction() -> None:
     assert task.instruction == "open the door quickly"
     assert set(benchmark.features()) == {"observation.a", FILM}
     assert not benchmark.notes
-    check_sim(benchmark)
+    check_sim(benchmark, make=make)
 
 
 @pytest.mark.usefixtures("in_this_process")
@@ -267,7 +267,7 @@ def test_an_environment_of_a_module_in_the_current_folder_is_played_in_workers(
     words = ["--env.type=gym", "--env.id=wrapped_here:MyGrid-v0", "--env.success=truncated"]
     words += ["--policy.type=zero", "--eval.n_episodes=1", "--output_dir=run"]
     assert main(["eval", *words]) == 0
-    run = proctor.load_run("run")
+    run = load_run("run")
     assert run.tally.successes == 1
     assert list(run.record.protocol["benchmark"]["files"]) == ["wrapped_here.py"]
 

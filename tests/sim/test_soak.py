@@ -1,6 +1,6 @@
 """Memory, processes and descriptors stay flat over hundreds and thousands of episodes.
 
-`make soak` runs the last test alone and shows its table (the figures in docs/reliability.md).
+`make soak` runs the last test alone and shows its table (docs/measurements.md).
 """
 
 from __future__ import annotations
