@@ -85,6 +85,7 @@ const datasetEdits = (() => {
         el("button", { type: "submit", class: "strong" }, edit.does()),
         el("button", { type: "button", onclick: closeForm }, "Cancel")));
       form.hidden = false;
+      form.scrollIntoView({ block: "nearest" });
       const first = form.querySelector("input, [type=submit]");
       first.focus();
       if (first.type === "text") first.select();
