@@ -13,6 +13,9 @@
     ├── ProtocolError             a peer sent an invalid message
     │   ├── ConnectionLost        a peer disconnected or timed out; another server may be tried
     │   └── EpisodeStateLost      a policy server lost an episode's state; the episode restarts
+    ├── RobotError                a robot, teleoperator or camera cannot go on; motors are off
+    │   ├── BusError              a motor does not answer, or answers with an error
+    │   └── DeviceNotConnected    a device is not there, or is gone
     ├── TrainingError             training cannot continue; its checkpoints are complete
     ├── RunFolderError            the run folder cannot be used or written
     │   ├── WriteFailed           the disk is full, missing or read-only; the cause is the OSError
@@ -130,6 +133,20 @@ class EpisodeStateLost(ProtocolError):
     """A policy server lost the state of an episode; the engine restarts the episode."""
 
     default_code = "connection.episode-state-lost"
+
+
+class RobotError(ProctorError):
+    """A robot, teleoperator or camera cannot go on; the text names the part and the cause."""
+
+
+class BusError(RobotError):
+    """A motor does not answer, answers corruptly, or refuses a request."""
+
+
+class DeviceNotConnected(RobotError):
+    """A port, motor or camera is not there, or is gone."""
+
+    default_code = "robot.not-connected"
 
 
 class TrainingError(ProctorError):

@@ -1,4 +1,4 @@
-"""Finds benchmarks and policies by name.
+"""Finds benchmarks, policies, robots, teleoperators and cameras by name.
 
 A name is looked up in the table of built-in plug-ins, then among entry points; or it is
 ``package.module:ATTRIBUTE``. The attribute is a plug-in or, for a policy, a factory. A plug-in is
@@ -12,9 +12,10 @@ import importlib
 import inspect
 import re
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin
 from proctor.errors import UsageError, did_you_mean
@@ -25,6 +26,14 @@ from proctor.policies.lerobot.families import (
     FAMILIES,
     FORMER_NAMES,
     elsewhere_hint,
+)
+from proctor.robots.base import (
+    CameraConfig,
+    CameraPlugin,
+    RobotConfig,
+    RobotPlugin,
+    TeleoperatorConfig,
+    TeleoperatorPlugin,
 )
 from proctor.system.source_files import source_hashes
 from proctor.system.user_code import (
@@ -55,11 +64,20 @@ BUILT_IN = {
         "remote": "proctor.policies.remote.plugin:PLUGIN",
         "zero": "proctor.policies.scripted.zero:PLUGIN",
     },
+    "robots": {},
+    "teleoperators": {},
+    "cameras": {},
 }
 """All built-in plug-ins. A new benchmark is its folder and one line here; a new policy family is
 its folder and one line in ``policies/lerobot/families``."""
 
-_FLAGS = {"benchmarks": "--env.type", "policies": "--policy.type"}
+_FLAGS = {
+    "benchmarks": "--env.type",
+    "policies": "--policy.type",
+    "robots": "--robot.type",
+    "teleoperators": "--teleop.type",
+    "cameras": "--robot.cameras: type",
+}
 _ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 
@@ -88,6 +106,49 @@ def find_policy(name: str) -> PolicyPlugin:
     found = _find("policies", name)
     plugin = found if isinstance(found, PolicyPlugin) else _from_factory(found, name)
     _check_config(f"--policy.type={name}", plugin.config, PolicyConfig)
+    return plugin
+
+
+def find_robot(name: str) -> RobotPlugin:
+    """Return the robot plug-in called ``name``.
+
+    Raises:
+        UsageError: there is none, or it is not a robot.
+    """
+    return _checked("robots", name, RobotPlugin, RobotConfig)
+
+
+def find_teleoperator(name: str) -> TeleoperatorPlugin:
+    """Return the teleoperator plug-in called ``name``.
+
+    Raises:
+        UsageError: there is none, or it is not a teleoperator.
+    """
+    return _checked("teleoperators", name, TeleoperatorPlugin, TeleoperatorConfig)
+
+
+def find_camera(name: str) -> CameraPlugin:
+    """Return the camera plug-in called ``name``.
+
+    Raises:
+        UsageError: there is none, or it is not a camera.
+    """
+    return _checked("cameras", name, CameraPlugin, CameraConfig)
+
+
+DeviceT = TypeVar("DeviceT", RobotPlugin, TeleoperatorPlugin, CameraPlugin)
+
+
+def _checked(kind: str, name: str, plugin_class: type[DeviceT], base: type[Any]) -> DeviceT:
+    """Return a device's plug-in of the right class, with a config of the right class."""
+    plugin = _find(kind, name)
+    what = f"{_FLAGS[kind]}={name}"
+    if not isinstance(plugin, plugin_class):
+        raise UsageError(
+            f"{what} is a {type(plugin).__name__}, not a {plugin_class.__name__}",
+            code="plugin.wrong-type",
+        )
+    _check_config(what, plugin.config, base)
     return plugin
 
 
@@ -132,7 +193,7 @@ def _signature(factory: Any) -> inspect.Signature:
 
 
 def known_plugins(kind: str, use: ConfigUse = ConfigUse.EVALUATION) -> list[str]:
-    """List the names of the plug-ins of ``kind`` ("benchmarks" or "policies") for ``use``."""
+    """List the names of the plug-ins of ``kind``, a key of ``BUILT_IN``, for ``use``."""
     trained = kind == "policies" and use is ConfigUse.TRAINING
     ours = FAMILIES if trained else BUILT_IN[kind]
     return sorted({*ours, *_entry_points(kind)} - {HANDED_OVER})
@@ -165,8 +226,16 @@ def blame_plugin(kind: str, name: str) -> contextlib.AbstractContextManager[None
     """
     if plugin_module(kind, name) is None:
         return contextlib.nullcontext()
-    find = find_benchmark if kind == "benchmarks" else find_policy
-    return explaining_user_code_errors(f"{_FLAGS[kind]}={name}", find(name).make)
+    return explaining_user_code_errors(f"{_FLAGS[kind]}={name}", FINDERS[kind](name).make)
+
+
+FINDERS: dict[str, Callable[[str], Any]] = {
+    "benchmarks": find_benchmark,
+    "policies": find_policy,
+    "robots": find_robot,
+    "teleoperators": find_teleoperator,
+    "cameras": find_camera,
+}
 
 
 def _find(kind: str, name: str) -> Any:

@@ -33,7 +33,7 @@ class PluginSection:
     """A section whose config class is that of the plug-in named by its ``type``."""
 
     kind: str
-    """Kind of plug-in in ``proctor.plugins``: "policies" or "benchmarks"."""
+    """Kind of plug-in, a key of ``proctor.plugins.BUILT_IN``."""
     type_of_path: str | None = None
     """The type of a section that has a ``path`` and no ``type``."""
     optional: bool = False

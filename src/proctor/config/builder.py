@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import typing
-from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from typing import Any, TypeVar
 
 from proctor import plugins
@@ -18,13 +18,10 @@ from proctor.fingerprint import ConfigUse, flatten
 from proctor.lerobot_flags import LerobotFlag, split_lerobot_flags
 from proctor.parsing import inner_type, parse_text
 from proctor.policies.base import PolicyPlugin
+from proctor.robots.base import RobotPlugin, TeleoperatorPlugin
 
-Plugin = BenchmarkPlugin | PolicyPlugin
+Plugin = BenchmarkPlugin | PolicyPlugin | RobotPlugin | TeleoperatorPlugin
 ConfigT = TypeVar("ConfigT", bound=Config)
-_FINDERS: dict[str, Callable[[str], Plugin]] = {
-    "benchmarks": plugins.find_benchmark,
-    "policies": plugins.find_policy,
-}
 
 
 def build(cls: type[ConfigT], settings: Mapping[str, Any]) -> ConfigT:
@@ -71,7 +68,8 @@ def find_plugin(kind: str, name: str) -> Plugin:
     """
     if kind == "benchmarks" and name in ABSENT and name not in plugins.known_plugins(kind):
         raise UsageError(f"--env.type={name} is not there: {ABSENT[name]}", code="env.unavailable")
-    return _FINDERS[kind](name)
+    found: Plugin = plugins.FINDERS[kind](name)
+    return found
 
 
 def own_flags(cls: type[Config]) -> list[Flag]:
@@ -157,7 +155,7 @@ def _foreign(
     for section, plugin in chosen.items():
         if isinstance(plugin, BenchmarkPlugin):
             found |= {f"{section}.{name}": said for name, said in plugin.lerobot_flags.items()}
-        elif plugin is not None and cls.use is ConfigUse.EVALUATION:
+        elif isinstance(plugin, PolicyPlugin) and cls.use is ConfigUse.EVALUATION:
             trained = flags_of(plugin.config, f"{section}.", use=ConfigUse.TRAINING)
             found |= {flag.name: OF_TRAINING for flag in trained if flag.name not in found}
     for flag in flags:

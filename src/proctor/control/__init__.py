@@ -1,0 +1,1 @@
+"""Control loops: teleoperate, record, replay, roll out and evaluate on a robot."""

@@ -1,0 +1,1 @@
+"""Robots, teleoperators, cameras and motor buses."""
