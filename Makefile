@@ -153,7 +153,7 @@ $(LEARN): $(BASE)
 	@touch $(LEARN)
 
 $(STAMP): $(BASE)
-	$(PIP) -c constraints.txt -e '.[metaworld,libero,pusht,aloha,gym,hub,torch,peft,vla,wire,ray,video,wandb,dataset,rerun,browser,dev]'
+	$(PIP) -c constraints.txt -e '.[metaworld,libero,pusht,aloha,gym,hub,torch,peft,vla,wire,ray,video,wandb,dataset,rerun,robot,so101,browser,dev]'
 	$(PIP) --no-deps hf-libero==0.1.4 bddl==1.0.1
 	@touch $(STAMP)
 
