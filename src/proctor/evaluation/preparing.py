@@ -26,7 +26,7 @@ from proctor.evaluation.plan import (
 from proctor.evaluation.rollout_context import RolloutContext
 from proctor.features import Interface
 from proctor.fingerprint import without_secrets
-from proctor.policies.base import Policy, PolicyPlugin, PolicySpec
+from proctor.policies.base import Policy, PolicyConfig, PolicyPlugin, PolicySpec
 from proctor.policies.checks import check_policy
 from proctor.policies.compatibility import check_instructions, check_offered
 from proctor.policies.latency import check_latency
@@ -104,7 +104,7 @@ def check_ahead_of_time(config: RunConfig) -> None:
     """
     plugin = check_policy_settings(config)
     if config.eval.latency and not plugin.has_network:
-        policy = _make_policy(config, interface_of(_make_benchmark(config)[1]))
+        policy = make_policy(config.played_policy, interface_of(_make_benchmark(config)[1]))
         try:
             _check_latency(config, policy.spec)
         finally:
@@ -125,7 +125,7 @@ def _make_context(
     interface = interface_of(benchmark)
     with ThreadPoolExecutor(1) as thread:  # hashing takes up to a second
         hashes = thread.submit(package_hashes, benchmark.distributions)
-        policy = _make_policy(config, interface)
+        policy = make_policy(config.played_policy, interface)
         try:
             packages = hashes.result()
         except OSError as error:
@@ -158,11 +158,15 @@ def _make_benchmark(config: RunConfig) -> tuple[Callable[[], Benchmark], Benchma
     return make_benchmark, benchmark
 
 
-def _make_policy(config: RunConfig, interface: Interface) -> Policy:
-    """Return the policy; a third-party plug-in is checked."""
-    kind = config.policy.type
+def make_policy(config: PolicyConfig, interface: Interface) -> Policy:
+    """Return the policy; a third-party plug-in is checked.
+
+    Raises:
+        UsageError: it cannot be made, or does not match the interface.
+    """
+    kind = config.type
     with plugins.blame_plugin("policies", kind):
-        policy = plugins.find_policy(kind).make(config.played_policy, interface)
+        policy = plugins.find_policy(kind).make(config, interface)
         if not isinstance(policy, Policy):
             kind_of_object = type(policy).__name__
             raise UsageError(
