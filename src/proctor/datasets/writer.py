@@ -67,6 +67,8 @@ class DatasetWriter:
         self._open: StagedEpisodeWriter | None = None
         self._tasks: tuple[str, ...] = ()
         self._last: FileAllocation | None = None
+        self._before_last: Info | None = None
+        """The info before the last append of this writer; None if that cannot be undone."""
         self._is_broken = False
         self._read()
 
@@ -190,6 +192,26 @@ class DatasetWriter:
         if take is not None:
             take.discard()
 
+    def remove_last_episode(self) -> None:
+        """Remove the episodes of the last append; later ones get their numbers.
+
+        A kill leaves the dataset with all of these episodes or with none.
+
+        Raises:
+            DatasetError: this writer appended none, or removed them already.
+        """
+        self._check_is_open()
+        before = self._before_last
+        if before is None or self._last is None:
+            raise DatasetError(
+                f"{self.root}: this session has no last episode to remove",
+                code="dataset.nothing-to-remove",
+            )
+        with self._keeping("the last one may be among them"):
+            self._workshop.intend(self._last)
+            write_info(self.root, before)
+            self._read()
+
     def append(self, take: StagedEpisode) -> int:
         """Move a staged episode into the dataset; return its number."""
         return self.append_all([take])
@@ -284,6 +306,7 @@ class DatasetWriter:
         write_info(root, now)
         self._workshop.forget()
         self.info, self._tasks, self._last = now, last.tasks, places
+        self._before_last = info
 
     def _read(self) -> None:
         """Read the dataset's state, and remove the files of a failed append."""
@@ -293,6 +316,7 @@ class DatasetWriter:
         self._tasks = read_tasks(self.root, self.info)[: self.info.total_tasks]
         self._undo(episodes)
         self._last = last_allocation(self.root, self.info, episodes)
+        self._before_last = None
         self._is_broken = False
 
     def _undo(self, episodes: Episodes) -> None:

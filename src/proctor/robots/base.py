@@ -314,6 +314,8 @@ class Teleoperator(Device):
     """A person's controller, or a script that plays the person."""
 
     feedback_features: Mapping[str, Unit] = {}
+    is_scripted: ClassVar[bool] = False
+    """Whether a program plays the person: recordings then keep only successful takes."""
 
     @abstractmethod
     def get_action(self) -> Action:

@@ -1,0 +1,96 @@
+"""Units of a dataset's channels, and the check that a robot has the same.
+
+LeRobot's datasets do not say whether a joint is in degrees or in percent of its range. Recordings
+of Proctor store the unit of every channel in meta/info.json::
+
+    "action": {"dtype": "float32", "names": [...], "info": {"units": ["degrees", ...]}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from proctor.errors import UsageError, strip_control_codes
+from proctor.robots.base import ImageShape, Robot, Unit
+
+_UNITS = "units"
+
+
+@dataclass(frozen=True)
+class Channels:
+    """Names and units of a vector feature, in order."""
+
+    names: tuple[str, ...]
+    units: tuple[str, ...] | None
+    """None if the dataset does not say."""
+
+
+def units_block(units: Sequence[Unit]) -> dict[str, Any]:
+    """Return the ``info`` block of a feature with ``units``."""
+    return {_UNITS: [unit.value for unit in units]}
+
+
+def channels_of(entry: Mapping[str, Any]) -> Channels:
+    """Return the channels of a feature's entry in meta/info.json."""
+    names = entry.get("names") or ()
+    if isinstance(names, Mapping):  # older datasets: {"motors": [...]}
+        names = [name for group in names.values() for name in group]
+    block = entry.get("info")
+    units = block.get(_UNITS) if isinstance(block, Mapping) else None
+    known = isinstance(units, Sequence) and len(units) == len(names)
+    return Channels(tuple(map(str, names)), tuple(map(str, units)) if units and known else None)
+
+
+def check_channels(
+    key: str, entry: Mapping[str, Any], robot: Mapping[str, Unit], remedy: str
+) -> bool:
+    """Refuse a robot whose channels differ from those of a dataset's feature ``key``.
+
+    Args:
+        entry: the feature's entry in meta/info.json.
+        robot: the robot's channels with their units.
+        remedy: what to do, as a clause: "record into another folder".
+
+    Returns:
+        Whether the dataset states its units; without them only the names are compared.
+
+    Raises:
+        UsageError: naming the channel and both units.
+    """
+    said = channels_of(entry)
+    if list(said.names) != list(robot):
+        odd = [name for name in said.names if name not in robot] or [
+            name for name in robot if name not in said.names
+        ]
+        what = f"has {_quoted(odd[0])}, in one of both only" if odd else "has another order"
+        raise UsageError(
+            f"the channels of the dataset's {key} differ from the robot's: it {what}; {remedy}",
+            code="robot.channel-mismatch",
+        )
+    for name, unit in zip(said.names, said.units or (), strict=False):
+        if unit != robot[name].value:
+            raise UsageError(
+                f"{key}: {_quoted(name)} is in {_quoted(unit)} in the dataset and in "
+                f"{robot[name].value} on the robot; set the robot's units with "
+                f"--robot.use_degrees, or {remedy}",
+                code="robot.unit-mismatch",
+            )
+    return said.units is not None
+
+
+def state_channels(robot: Robot) -> dict[str, Unit]:
+    """Return the scalar channels of the robot's observations, in order."""
+    features = robot.observation_features.items()
+    return {name: unit for name, unit in features if isinstance(unit, Unit)}
+
+
+def camera_shapes(robot: Robot) -> dict[str, ImageShape]:
+    """Return the image shapes of the robot's cameras, in order."""
+    features = robot.observation_features.items()
+    return {name: shape for name, shape in features if not isinstance(shape, Unit)}
+
+
+def _quoted(text: str) -> str:
+    return strip_control_codes(text, 60)
