@@ -181,6 +181,12 @@ class Camera(ABC):
 class SimulatedScene(Protocol):
     """The world of a simulated robot: it places objects and judges episodes."""
 
+    state_names: tuple[str, ...]
+    """Names of the numbers of ``state``, as "cube.x"; empty if it has none."""
+
+    def state(self) -> Array:
+        """Return the privileged state for ``observation.environment_state``, float32 [n]."""
+
     def reset(self, seed: int) -> None:
         """Place the objects of an episode; equal seeds give equal scenes."""
 
