@@ -1,0 +1,1 @@
+"""Serial motor buses: Feetech (STS, SMS, SCS) and Dynamixel (X series)."""
