@@ -18,27 +18,22 @@ from pathlib import Path
 from docs_errors import error_page, escaped
 
 from proctor import plugins
+from proctor.commands.all_flags import CONFIGS, command_configs
 from proctor.commands.data import VERBS, verb
 from proctor.commands.names import COMMANDS
 from proctor.config.base import Config, plugin_sections
 from proctor.config.builder import find_plugin, own_flags, plugin_flags
 from proctor.config.command import CommandConfig, summary_of
-from proctor.config.evaluation import EvalConfig
 from proctor.config.flags import Flag
 from proctor.config.help_lines import flag_text, flag_usage, group_flags
-from proctor.config.recording import RecordConfig
-from proctor.config.serving import ServeConfig
-from proctor.config.training import TrainConfig
 
 ROOT = Path(__file__).resolve().parents[1]
-CONFIGS: dict[str, type[Config]] = {
-    "eval": EvalConfig,
-    "record": RecordConfig,
-    "train": TrainConfig,
-    "serve": ServeConfig,
+PLUGIN_TITLES = {
+    "benchmarks": "Benchmarks",
+    "policies": "Policies",
+    "robots": "Robots",
+    "teleoperators": "Teleoperators",
 }
-"""Commands whose flags depend on plug-ins; the others describe themselves by a CommandConfig."""
-PLUGIN_TITLES = {"benchmarks": "Benchmarks", "policies": "Policies"}
 CODE_IN_TEXT = re.compile(r"`[^`]+`|(?<![\w-])--[a-z_][\w.-]*\w(?:=[\w.:/,|]*\w)?")
 """Quoted code, or a flag, in a help text."""
 DEFAULT_AT_END = re.compile(r"(.*?)(?: \(((?:default: .*|required.*))\))?")
@@ -84,7 +79,8 @@ def command_page(name: str) -> Iterator[str]:
             yield from (f"## `proctor data {which}`", "")
             yield from _command_sections(verb(which), f"proctor data {which}")
     elif name in CONFIGS:
-        yield from _config_sections(CONFIGS[name], f"proctor {name}")
+        for config in command_configs(name):
+            yield from _config_sections(config, f"proctor {name}")
     elif (kind := _command_of(name)) is not None:
         yield from _command_sections(kind, f"proctor {name}")
     else:
@@ -145,7 +141,7 @@ def prose(text: str) -> str:
 
 def _command_of(name: str) -> type[CommandConfig] | None:
     """Return the dataclass of a command, or None for one that reads its words itself."""
-    module = import_module(f"proctor.commands.{name}")
+    module = import_module(f"proctor.commands.{name.replace('-', '_')}")
     kinds = (kind for kind in vars(module).values() if isinstance(kind, type))
     own = (kind for kind in kinds if kind.__module__ == module.__name__)
     return next((kind for kind in own if issubclass(kind, CommandConfig)), None)
@@ -181,7 +177,7 @@ def _split_block(block: str) -> tuple[str, list[tuple[str, str]]]:
 def _printed_help(name: str) -> str:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        import_module(f"proctor.commands.{name}").run(["--help"])
+        import_module(f"proctor.commands.{name.replace('-', '_')}").run(["--help"])
     return printed.getvalue().rstrip()
 
 

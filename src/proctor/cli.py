@@ -91,7 +91,9 @@ def _run(words: list[str]) -> int:
             code="command.unknown",
         )
     _check_working_directory()
-    run: Callable[[list[str]], int] = import_module(f"proctor.commands.{words[0]}").run
+    run: Callable[[list[str]], int] = import_module(
+        f"proctor.commands.{words[0].replace('-', '_')}"
+    ).run
     return run(["--help" if word == "-h" else word for word in words[1:]])
 
 

@@ -14,12 +14,13 @@ from proctor.config.help_search import OwnedFlag
 
 Kind = TypeVar("Kind")
 CONFIGS = {
-    "eval": "proctor.config.evaluation:EvalConfig",
-    "record": "proctor.config.recording:RecordConfig",
-    "train": "proctor.config.training:TrainConfig",
-    "serve": "proctor.config.serving:ServeConfig",
+    "eval": ("proctor.config.evaluation:EvalConfig",),
+    "record": ("proctor.config.recording:RecordConfig",),
+    "train": ("proctor.config.training:TrainConfig",),
+    "serve": ("proctor.config.serving:ServeConfig",),
 }
-"""Configs of the commands with plug-ins."""
+"""Configs of the commands with plug-ins: the usual one, then those that ``choose_config`` takes
+where the words name a section of theirs, as --robot.type."""
 PLAIN = {
     "report": "proctor.commands.report:ReportCommand",
     "audit": "proctor.commands.audit:AuditCommand",
@@ -32,9 +33,9 @@ PLAIN = {
 """Commands without plug-ins, and without verbs."""
 
 
-def command_config(name: str) -> type[Config]:
-    """Return the config of a command with plug-ins."""
-    return _load(CONFIGS[name], Config)
+def command_configs(name: str) -> list[type[Config]]:
+    """Return the configs of a command with plug-ins, the usual one first."""
+    return [_load(where, Config) for where in CONFIGS[name]]
 
 
 def plain_command(name: str) -> type[CommandConfig]:
@@ -59,8 +60,9 @@ def flags_of_commands() -> list[OwnedFlag]:
 
 def _flags_of_commands() -> Iterator[OwnedFlag]:
     for name in CONFIGS:
-        for one in all_flags(command_config(name), {}):
-            yield one if one.owner else OwnedFlag(one.flag, "Commands", name)
+        for config in command_configs(name):
+            for one in all_flags(config, {}):
+                yield one if one.owner else OwnedFlag(one.flag, "Commands", name)
     for name in PLAIN:
         for one in plain_command(name).all_flags():
             yield OwnedFlag(one.flag, "Commands", name)

@@ -1,7 +1,8 @@
-"""Arguments of commands with plug-ins (``eval``, ``record``, ``train``, ``serve``)."""
+"""Arguments of commands with plug-ins (``eval``, ``record``, ``train``, ``teleoperate`` ...)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from proctor.errors import UsageError
@@ -35,6 +36,41 @@ def parse_flags(config: type[Config], words: list[str], usage: str) -> dict[str,
     text = help_text(config, usage.split()[1], topic, given, help_width())
     print_help(text if topic else f"{usage}\n{text}")
     return None
+
+
+def choose_config(configs: Sequence[type[Config]], words: Sequence[str]) -> type[Config]:
+    """Return the config of a command that ``words`` ask for: the first one is the usual one.
+
+    Another is chosen by a section that the usual one lacks: in a flag (``--robot.type``), in the
+    config file, or as the topic of the help (``--help robot``, ``--help so101_follower``).
+
+    Raises:
+        UsageError: the config file cannot be read.
+    """
+    from proctor import plugins
+    from proctor.config.base import plugin_sections
+
+    usual, *others = configs
+    named = _named_sections(words) if others else set()
+    for other in others:
+        for section in plugin_sections(other).keys() - plugin_sections(usual).keys():
+            kind = plugin_sections(other)[section].kind
+            if section in named or named.intersection(plugins.known_plugins(kind)):
+                return other
+    return usual
+
+
+def _named_sections(words: Sequence[str]) -> set[str]:
+    """Return the sections in flags and in the config file, and all words that are not flags."""
+    from proctor.config.flags import path_of, read_config_file
+
+    named: set[str] = set()
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        flag, equals, value = word.partition("=")
+        named.add(flag.removeprefix("--").partition(".")[0])
+        if flag == "--config_path":
+            named.update(read_config_file(path_of(value if equals else after)))
+    return named
 
 
 def split_arguments(config: type[Config], words: list[str]) -> tuple[list[str], dict[str, str]]:

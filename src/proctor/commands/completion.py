@@ -114,21 +114,21 @@ def _beginning(words: Iterable[str], start: str) -> Iterator[str]:
 
 def _flags(command: str, rest: Sequence[str]) -> Iterator[tuple[str, object]]:
     """Yield name and type of each flag of a command, with those of the chosen plug-ins."""
-    from proctor.commands.all_flags import CONFIGS, PLAIN, command_config, plain_command
+    from proctor.commands.all_flags import CONFIGS, PLAIN, command_configs, plain_command
     from proctor.commands.data import VERBS, verb
     from proctor.config.base import plugin_sections
     from proctor.config.builder import own_flags, plugin_flags
 
     if command in CONFIGS:
-        cls = command_config(command)
         words = (word.partition("=") for word in rest if word.startswith("--"))
         given = {name.removeprefix("--"): value for name, _, value in words}
         yield "config_path", str
-        for flag in own_flags(cls):
-            yield flag.name, flag.inner
-        for section in plugin_sections(cls):
-            for flag in plugin_flags(cls, section, given.get(f"{section}.type")):
+        for cls in command_configs(command):
+            for flag in own_flags(cls):
                 yield flag.name, flag.inner
+            for section in plugin_sections(cls):
+                for flag in plugin_flags(cls, section, given.get(f"{section}.type")):
+                    yield flag.name, flag.inner
         return
     if command in PLAIN:
         found = plain_command(command).all_flags()
@@ -143,11 +143,10 @@ def _flags(command: str, rest: Sequence[str]) -> Iterator[tuple[str, object]]:
 def _values(command: str, rest: Sequence[str], name: str) -> list[str]:
     """Return the values that a flag can have, if they can be listed."""
     from proctor import plugins
-    from proctor.commands.all_flags import CONFIGS, command_config
+    from proctor.commands.all_flags import CONFIGS, command_configs
     from proctor.config.base import plugin_sections
 
-    if command in CONFIGS:
-        cls = command_config(command)
+    for cls in command_configs(command) if command in CONFIGS else ():
         for section, marked in plugin_sections(cls).items():
             if name == f"{section}.type":
                 return plugins.known_plugins(marked.kind, cls.use)

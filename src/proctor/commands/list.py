@@ -1,9 +1,10 @@
-"""``proctor list``: the available benchmarks, tasks and policies."""
+"""``proctor list``: the available benchmarks, tasks, policies, robots and other devices."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from proctor import plugins
@@ -15,13 +16,16 @@ if TYPE_CHECKING:
 
     from proctor.types import Task
 
-_TOPICS = ("benchmarks", "tasks", "policies")
+_DEVICES = {"robots": "robot", "teleoperators": "teleoperator", "cameras": "camera"}
+"""Topics of devices, and the heading of their tables."""
+_TOPICS = ("benchmarks", "tasks", "policies", *_DEVICES)
 _USAGE = """\
-proctor list [benchmarks | policies | tasks [BENCHMARK [TASK_OR_GROUP]] [--env.FLAG=VALUE ...]]
+proctor list [benchmarks | policies | robots | teleoperators | cameras |
+              tasks [BENCHMARK [TASK_OR_GROUP]] [--env.FLAG=VALUE ...]]
 
-List the values of --env.type, --env.task and --policy.type: benchmarks with their groups of tasks,
-tasks with their instructions, ids in each group and horizons, and policies. No simulator is
-started.
+List the values of --env.type, --env.task, --policy.type, --robot.type, --teleop.type and of a
+camera's type: benchmarks with their groups of tasks, tasks with their instructions, ids in each
+group and horizons, policies and devices. No simulator is started and no device is opened.
 
   proctor list tasks metaworld hard
   proctor list tasks --env.type=libero --env.task=libero_10 --env.protocol=openpi
@@ -58,14 +62,18 @@ def run(words: list[str]) -> int:
     if topic == "tasks":
         _list_tasks(_env_settings(rest, flags))
         return 0
-    if topic != "policies":
-        _show(_benchmark_table())
+    tables = {"benchmarks": _benchmark_table, "policies": _policy_table}
+    tables |= {kind: partial(_device_table, kind) for kind in _DEVICES}
+    for place, (kind, make) in enumerate(tables.items()):
+        if not topic and place:
+            print()
+        if topic in ("", kind):
+            _show(make())
     if not topic:
-        print()
-    if topic != "benchmarks":
-        _show(_policy_table())
-    if not topic:
-        print("\ntasks: proctor list tasks [BENCHMARK]; flags: proctor eval --help env|policy NAME")
+        print(
+            "\ntasks: proctor list tasks [BENCHMARK]; flags: proctor eval --help env|policy NAME, "
+            "proctor teleoperate --help robot|teleop NAME"
+        )
     return 0
 
 
@@ -167,6 +175,13 @@ def _policy_table() -> tuple[Table, int]:
         trained = "proctor train" if isinstance(plugin, CheckpointPlugin) else ""
         table.add_row(_text(name), _text(plugin.summary), _text(trained))
     return table, 2
+
+
+def _device_table(kind: str) -> tuple[Table, int]:
+    table = _table(_DEVICES[kind], "what it is")
+    for name in plugins.known_plugins(kind):
+        table.add_row(_text(name), _text(plugins.FINDERS[kind](name).summary))
+    return table, 1
 
 
 def _table(*names: str) -> Table:

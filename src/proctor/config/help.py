@@ -31,7 +31,12 @@ from proctor.parsing import inner_type
 from proctor.policies.lerobot.location import read_config_json
 
 _NAME_WIDTH, _MORE_WIDTH = 33, 38
-_TITLES = {"policies": "Policy", "benchmarks": "Benchmark"}
+_TITLES = {
+    "policies": "Policy",
+    "benchmarks": "Benchmark",
+    "robots": "Robot",
+    "teleoperators": "Teleoperator",
+}
 _CONFIG_PATH = Flag(
     "config_path",
     Path,
@@ -94,7 +99,8 @@ def _first_level(cls: type[Config], command: str, given: Mapping[str, str], widt
     lines += ["", "More help"]
     for words, text in _topics(cls).items():
         lines += two_columns(f"{more} {words}", text, _MORE_WIDTH, width)
-    lines += two_columns("  proctor list", "benchmarks, tasks and policies", _MORE_WIDTH, width)
+    listed = "benchmarks, tasks, policies, robots, teleoperators and cameras"
+    lines += two_columns("  proctor list", listed, _MORE_WIDTH, width)
     return "\n".join([*lines, ""])
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from proctor.commands.all_flags import CONFIGS, PLAIN, command_config, plain_command
+from proctor.commands.all_flags import CONFIGS, PLAIN, command_configs, plain_command
 from proctor.commands.data import VERBS, verb
 from proctor.config.flags import Flag, parse_value
 from proctor.config.help import all_flags
@@ -40,7 +40,7 @@ def flags() -> dict[str, Flag]:
     """Return every flag by a label: command, plug-in and name."""
     found: dict[str, Flag] = {}
     for name in CONFIGS:
-        for one in all_flags(command_config(name), {}):
+        for one in (one for config in command_configs(name) for one in all_flags(config, {})):
             found[f"{name} {one.owner} --{one.flag.name}"] = one.flag
     commands = {name: plain_command(name) for name in PLAIN}
     commands |= {f"data {name}": verb(name) for name in VERBS}

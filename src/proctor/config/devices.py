@@ -1,0 +1,110 @@
+"""Configs of commands that drive robots: the sections ``--robot.*`` and ``--teleop.*``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from proctor.config.base import Config, plugin_section
+from proctor.config.bounds import between
+from proctor.errors import UsageError
+from proctor.lerobot_flags import LerobotFlag
+from proctor.robots.base import RobotConfig, TeleoperatorConfig
+
+MOST_FPS = 1000
+_DISPLAY = "it belongs to --display_data, which is not supported"
+OF_ROBOTS = {
+    "display_data": LerobotFlag(
+        (False,), "there is no live viewer here; `proctor data view` shows recorded episodes"
+    ),
+    "display_mode": LerobotFlag(None, _DISPLAY),
+    "display_ip": LerobotFlag(None, _DISPLAY),
+    "display_port": LerobotFlag(None, _DISPLAY),
+    "display_compressed_images": LerobotFlag(None, _DISPLAY),
+    "play_sounds": LerobotFlag(None, "there are no sounds"),
+    "robot.discover_packages_path": LerobotFlag(
+        (), "name the code itself: --robot.type=package.module:PLUGIN"
+    ),
+    "teleop.discover_packages_path": LerobotFlag(
+        (), "name the code itself: --teleop.type=package.module:PLUGIN"
+    ),
+}
+"""Flags of LeRobot's robot commands that Proctor lacks."""
+
+
+@dataclass
+class RobotCommandConfig(Config):
+    """Base class of configs of commands that drive a robot, with or without a teleoperator."""
+
+    foreign: ClassVar[Mapping[str, LerobotFlag]] = OF_ROBOTS
+
+    robot: RobotConfig = field(metadata=plugin_section("robots"))
+    teleop: TeleoperatorConfig | None = field(
+        default=None, metadata=plugin_section("teleoperators", optional=True)
+    )
+
+
+@dataclass
+class OneDeviceConfig(Config):
+    """Config of ``proctor calibrate`` and ``proctor setup-motors``: a robot or a teleoperator."""
+
+    foreign: ClassVar[Mapping[str, LerobotFlag]] = OF_ROBOTS
+    first: ClassVar[str] = (
+        "robot.type robot.port robot.id teleop.type teleop.port teleop.id config_path"
+    )
+
+    robot: RobotConfig | None = field(
+        default=None, metadata=plugin_section("robots", optional=True)
+    )
+    teleop: TeleoperatorConfig | None = field(
+        default=None, metadata=plugin_section("teleoperators", optional=True)
+    )
+
+    def validate(self) -> None:
+        """Refuse two devices, and none.
+
+        Raises:
+            UsageError: naming the flags.
+        """
+        if self.robot is None and self.teleop is None:
+            raise UsageError(
+                "no device: give --robot.type=NAME or --teleop.type=NAME", code="flag.missing"
+            )
+        if self.robot is not None and self.teleop is not None:
+            raise UsageError(
+                "--robot.* and --teleop.* are two devices; give one of them", code="flag.conflict"
+            )
+
+
+@dataclass
+class TeleoperateConfig(Config):
+    """Config of ``proctor teleoperate``."""
+
+    foreign: ClassVar[Mapping[str, LerobotFlag]] = OF_ROBOTS
+    help_group: ClassVar[str] = "Control loop"
+    first: ClassVar[str] = (
+        "robot.type robot.port robot.id robot.cameras teleop.type teleop.port teleop.id "
+        "fps teleop_time_s config_path"
+    )
+
+    robot: RobotConfig = field(metadata=plugin_section("robots"))
+    teleop: TeleoperatorConfig = field(metadata=plugin_section("teleoperators"))
+    fps: int = field(default=60, metadata={"help": "cycles of the control loop per second"})
+    teleop_time_s: float | None = field(
+        default=None,
+        metadata={"help": "seconds until the command ends", "default_help": "no limit"},
+    )
+
+    def validate(self) -> None:
+        """Refuse invalid values.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        between("fps", self.fps, 1, MOST_FPS)
+        if self.teleop_time_s is not None and not 0 < self.teleop_time_s <= 1e6:
+            raise UsageError(
+                f"--teleop_time_s must be above 0 and at most 1e6, got {self.teleop_time_s:g}",
+                code="flag.out-of-range",
+            )
