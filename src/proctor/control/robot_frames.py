@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from proctor.control.units import camera_shapes, state_channels, units_block
+from proctor.control.robot_features import camera_shapes, state_channels
+from proctor.control.units import units_block
 from proctor.errors import RobotError
 from proctor.features import ACTION, IMAGES, STATE, Array
 from proctor.robots.base import Action, Robot, RobotObservation, Unit

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from proctor.errors import UsageError, strip_control_codes
-from proctor.robots.base import ImageShape, Robot, Unit
+from proctor.robots.base import Unit
 
 _UNITS = "units"
 
@@ -78,18 +78,6 @@ def check_channels(
                 code="robot.unit-mismatch",
             )
     return said.units is not None
-
-
-def state_channels(robot: Robot) -> dict[str, Unit]:
-    """Return the scalar channels of the robot's observations, in order."""
-    features = robot.observation_features.items()
-    return {name: unit for name, unit in features if isinstance(unit, Unit)}
-
-
-def camera_shapes(robot: Robot) -> dict[str, ImageShape]:
-    """Return the image shapes of the robot's cameras, in order."""
-    features = robot.observation_features.items()
-    return {name: shape for name, shape in features if not isinstance(shape, Unit)}
 
 
 def _quoted(text: str) -> str:

@@ -1,0 +1,87 @@
+"""Fixed period of a control loop, and how regular its ticks were."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+import numpy as np
+
+from proctor.robots.base import Clock
+
+_MOST_TICKS = 200_000
+"""Ticks of which the intervals are kept: an hour and more at 50 Hz."""
+
+
+class Jitter(msgspec.Struct, frozen=True, kw_only=True):
+    """Deviation of the intervals between ticks from the period."""
+
+    ticks: int
+    period_ms: float
+    p50_ms: float | None
+    """None for fewer than two ticks, as the others."""
+    p99_ms: float | None
+    max_ms: float | None
+    overruns: int
+    """Ticks that began more than a period late; the schedule starts anew after each."""
+
+    def __str__(self) -> str:
+        if self.p99_ms is None or self.max_ms is None or self.p50_ms is None:
+            return f"{self.ticks} ticks, jitter n/a"
+        late = f", {self.overruns} ticks late by a period" if self.overruns else ""
+        return (
+            f"{self.ticks} ticks of {self.period_ms:.1f} ms, jitter p50 {self.p50_ms:.1f} ms, "
+            f"p99 {self.p99_ms:.1f} ms, max {self.max_ms:.1f} ms{late}"
+        )
+
+
+class Pacer:
+    """Starts the ticks of a loop at a fixed period on ``clock``.
+
+    Ticks are scheduled at multiples of the period from the first one, so delays do not add up.
+    """
+
+    def __init__(self, clock: Clock, fps: float) -> None:
+        self._clock, self._period = clock, 1 / fps
+        self._next: float | None = None
+        self._last: float | None = None
+        self._intervals: deque[float] = deque(maxlen=_MOST_TICKS)
+        self._overruns = 0
+        self.ticks = 0
+
+    def tick(self) -> float:
+        """Wait for the start of the next tick and return the time; the first one starts now."""
+        now = self._clock.now()
+        if self._next is None:
+            self._next = now
+        elif now > self._next + self._period:
+            self._overruns += 1
+            self._next = now
+        else:
+            self._clock.sleep_until(self._next)
+            now = self._clock.now()
+        if self._last is not None:
+            self._intervals.append(now - self._last)
+        self._last = now
+        self._next += self._period
+        self.ticks += 1
+        return now
+
+    def jitter(self) -> Jitter:
+        """Return the deviations of the intervals between ticks so far."""
+        found: list[float | None] = [None, None, None]
+        if self._intervals:
+            deviations = np.abs(np.array(self._intervals) - self._period) * 1000
+            found = [
+                round(float(value), 3)
+                for value in (*np.percentile(deviations, (50, 99)), deviations.max())
+            ]
+        p50, p99, most = found
+        return Jitter(
+            ticks=self.ticks,
+            period_ms=round(self._period * 1000, 3),
+            p50_ms=p50,
+            p99_ms=p99,
+            max_ms=most,
+            overruns=self._overruns,
+        )
