@@ -66,7 +66,11 @@ BUILT_IN = {
     },
     "robots": {},
     "teleoperators": {},
-    "cameras": {},
+    "cameras": {
+        "intelrealsense": "proctor.robots.cameras.realsense:PLUGIN",
+        "opencv": "proctor.robots.cameras.opencv:PLUGIN",
+        "zmq": "proctor.robots.cameras.zmq:PLUGIN",
+    },
 }
 """All built-in plug-ins. A new benchmark is its folder and one line here; a new policy family is
 its folder and one line in ``policies/lerobot/families``."""

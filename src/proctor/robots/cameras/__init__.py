@@ -1,0 +1,1 @@
+"""Cameras: OpenCV, ZMQ and RealSense, each read by its own thread."""

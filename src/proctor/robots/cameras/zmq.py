@@ -1,0 +1,158 @@
+"""Cameras of another computer, sent with ZMQ in LeRobot's messages (type ``zmq``).
+
+A message is JSON: ``{"timestamps": {NAME: SECONDS}, "images": {NAME: JPEG in base64}}``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from proctor.errors import DeviceNotConnected, MissingExtra, did_you_mean
+from proctor.features import Array
+from proctor.robots.base import Camera, CameraConfig, CameraPlugin, Clock, ImageShape
+from proctor.robots.cameras.opencv import ColorMode, import_cv2
+from proctor.robots.cameras.reader import FrameMissing, FrameSource, ReaderCamera, ReaderLimits
+
+_MOST_PORT = 65535
+_POLL_MS = 200
+"""The reader looks at least this often whether it shall stop."""
+
+
+@dataclass
+class ZMQCameraConfig(CameraConfig):
+    """Flags of a camera that an image server sends."""
+
+    type: str = "zmq"
+    server_address: str = ""
+    port: int = 5555
+    camera_name: str = "zmq_camera"
+    """Name in the server's messages; a server with one camera may use another name."""
+    color_mode: ColorMode = ColorMode.RGB
+    timeout_ms: int = 5000
+    warmup_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.server_address:
+            raise ValueError("server_address is missing")
+        if not 0 < self.port <= _MOST_PORT:
+            raise ValueError(f"port must be 1 to {_MOST_PORT}, got {self.port}")
+        if self.timeout_ms < 1:
+            raise ValueError(f"timeout_ms must be at least 1, got {self.timeout_ms}")
+
+
+class ImageMessage(msgspec.Struct):
+    """One message of an image server."""
+
+    images: dict[str, str]
+    timestamps: dict[str, float] = {}
+
+
+class _Subscriber(FrameSource):
+    """Receives the newest message; older ones are dropped by ZMQ."""
+
+    def __init__(self, config: ZMQCameraConfig, zmq: Any, cv2: Any) -> None:
+        self._address = f"tcp://{config.server_address}:{config.port}"
+        self.description = f"zmq camera {config.camera_name} at {self._address}"
+        self._config = config
+        self._zmq = zmq
+        self._cv2 = cv2
+        self._socket: Any = None
+        self._opened_shape: ImageShape | None = None
+
+    @property
+    def shape(self) -> ImageShape:
+        """The configured shape, else the shape of the received images."""
+        if self._config.height is not None and self._config.width is not None:
+            return (self._config.height, self._config.width, 3)
+        if self._opened_shape is None:
+            raise DeviceNotConnected(
+                f"{self.description}: its size is known once it is connected",
+                code="camera.not-connected",
+            )
+        return self._opened_shape
+
+    def open(self) -> None:
+        """Subscribe to the server, which need not be there yet."""
+        self._socket = self._zmq.Context.instance().socket(self._zmq.SUB)
+        self._socket.setsockopt(self._zmq.LINGER, 0)
+        self._socket.setsockopt(self._zmq.CONFLATE, 1)
+        self._socket.setsockopt(self._zmq.RCVTIMEO, min(_POLL_MS, self._config.timeout_ms))
+        self._socket.setsockopt(self._zmq.SUBSCRIBE, b"")
+        try:
+            self._socket.connect(self._address)
+        except self._zmq.ZMQError as bad:
+            raise DeviceNotConnected(
+                f"{self.description}: {bad}", code="camera.not-found"
+            ) from None
+
+    def read(self) -> Array:
+        """Wait for a message and return its image."""
+        try:
+            received = self._socket.recv()
+        except self._zmq.Again:
+            raise FrameMissing("the server sends nothing") from None
+        try:
+            message = msgspec.json.decode(received, type=ImageMessage)
+            jpeg = base64.b64decode(message.images[self._name_in(message)], validate=True)
+        except (msgspec.MsgspecError, binascii.Error) as bad:
+            raise FrameMissing(f"the server sent an invalid message ({bad})") from None
+        return self._decoded(jpeg)
+
+    def close(self) -> None:
+        """Close the socket."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _name_in(self, message: ImageMessage) -> str:
+        """Return the camera's name in ``message``; a server's only camera may have any name."""
+        wanted = self._config.camera_name
+        if wanted in message.images:
+            return wanted
+        if len(message.images) == 1:
+            return next(iter(message.images))
+        names = ", ".join(message.images) or "none"
+        raise DeviceNotConnected(
+            f"{self.description}: the server has no camera {wanted!r}"
+            f"{did_you_mean(wanted, message.images) or f' (it has: {names})'}",
+            code="camera.not-found",
+        )
+
+    def _decoded(self, jpeg: bytes) -> Array:
+        # LeRobot's server encodes RGB arrays as if they were BGR: decoding gives RGB again.
+        image = self._cv2.imdecode(np.frombuffer(jpeg, np.uint8), self._cv2.IMREAD_COLOR)
+        if image is None:
+            raise FrameMissing("the server sent a damaged JPEG")
+        height, width, channels = image.shape
+        self._opened_shape = (height, width, channels)
+        if self._opened_shape != self.shape:
+            raise DeviceNotConnected(
+                f"{self.description} sends images of {width}x{height}, configured are "
+                f"{self.shape[1]}x{self.shape[0]}",
+                code="camera.mode-unsupported",
+            )
+        bgr = self._config.color_mode is ColorMode.BGR
+        return np.ascontiguousarray(image[..., ::-1] if bgr else image)
+
+
+def make_camera(config: ZMQCameraConfig, clock: Clock) -> Camera:
+    """Make the closed camera.
+
+    Raises:
+        MissingExtra: pyzmq or OpenCV is not installed.
+    """
+    try:
+        import zmq
+    except ModuleNotFoundError:
+        raise MissingExtra("pyzmq", "wire") from None
+    limits = ReaderLimits(connect_s=config.timeout_ms / 1000, warmup_s=config.warmup_s)
+    return ReaderCamera(_Subscriber(config, zmq, import_cv2()), clock, limits)
+
+
+PLUGIN = CameraPlugin(ZMQCameraConfig, make_camera, "cameras of another computer, through ZMQ")
