@@ -187,6 +187,9 @@ class SimulatedScene(Protocol):
     def state(self) -> Array:
         """Return the privileged state for ``observation.environment_state``, float32 [n]."""
 
+    def joint_positions(self) -> Array:
+        """Return the arm's true joint positions in the benchmark's units and order, float32 [n]."""
+
     def reset(self, seed: int) -> None:
         """Place the objects of an episode; equal seeds give equal scenes."""
 
