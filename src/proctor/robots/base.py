@@ -4,6 +4,7 @@ RobotConfig, TeleoperatorConfig, CameraConfig   the flags of a device type
 RobotPlugin, TeleoperatorPlugin, CameraPlugin   how a type is registered in ``proctor.plugins``
 Robot, Teleoperator, Camera                     a device: connect, read, command, disconnect
 Operator                                        the person who calibrates or sets up a device
+KeySource, KeyReader                            keys of the terminal, shared by all who need them
 Clock                                           time of a control loop, real or simulated
 SimulatedScene                                  the world of a simulated robot
 
@@ -82,6 +83,24 @@ class Operator(Protocol):
 
     def show_table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Show a table in place of the table shown before."""
+
+
+class KeyReader(Protocol):
+    """Gets every key of a ``KeySource`` once."""
+
+    def poll(self) -> list[str]:
+        """Return the keys pressed since the last call; never wait."""
+
+
+class KeySource(Protocol):
+    """Reads the terminal's keys once, for any number of readers (``control.keys.KeyHub``)."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether a person can press keys."""
+
+    def reader(self) -> KeyReader:
+        """Return a new reader, which gets all keys from now on."""
 
 
 @dataclass
@@ -332,6 +351,9 @@ class Teleoperator(Device):
 
     def attach(self, robot: Robot) -> None:
         """Learn which robot is driven, before the first ``get_action``; scripts need its scene."""
+
+    def use_keys(self, keys: KeySource) -> None:
+        """Learn who reads the terminal, before ``connect``; the loop reads it too."""
 
     def start_episode(self) -> None:
         """Prepare for a new episode; a script begins anew."""
