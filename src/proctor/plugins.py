@@ -64,8 +64,14 @@ BUILT_IN = {
         "remote": "proctor.policies.remote.plugin:PLUGIN",
         "zero": "proctor.policies.scripted.zero:PLUGIN",
     },
-    "robots": {},
-    "teleoperators": {},
+    "robots": {
+        "so100_follower": "proctor.robots.arms.so:FOLLOWER",
+        "so101_follower": "proctor.robots.arms.so:FOLLOWER",
+    },
+    "teleoperators": {
+        "so100_leader": "proctor.robots.arms.so:LEADER",
+        "so101_leader": "proctor.robots.arms.so:LEADER",
+    },
     "cameras": {
         "intelrealsense": "proctor.robots.cameras.realsense:PLUGIN",
         "opencv": "proctor.robots.cameras.opencv:PLUGIN",

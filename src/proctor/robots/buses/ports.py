@@ -74,6 +74,12 @@ def open_port(name: str, baudrate: int = DEFAULT_BAUDRATE) -> SerialPort:
     return _open_serial(name, baudrate)
 
 
+def is_emulated(name: str) -> bool:
+    """Return whether a registered opener, not the operating system, opens the port ``name``."""
+    prefix = name.partition(":")[0]
+    return prefix in _openers or prefix in _LAZY_OPENERS
+
+
 def _open_serial(name: str, baudrate: int) -> SerialPort:
     try:
         serial: Any = importlib.import_module("serial")
