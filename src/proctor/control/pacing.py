@@ -7,8 +7,10 @@ from collections import deque
 import msgspec
 import numpy as np
 
-from proctor.robots.base import Clock
+from proctor.robots.base import Clock, RealClock
 
+SPIN_S = 0.001
+"""Time before a real tick that is spent reading the clock: a sleep ends late by chance."""
 _MOST_TICKS = 200_000
 """Ticks of which the intervals are kept: an hour and more at 50 Hz."""
 
@@ -39,6 +41,7 @@ class Pacer:
     """Starts the ticks of a loop at a fixed period on ``clock``.
 
     Ticks are scheduled at multiples of the period from the first one, so delays do not add up.
+    On the real clock the last millisecond before a tick is a busy wait.
     """
 
     def __init__(self, clock: Clock, fps: float) -> None:
@@ -47,6 +50,7 @@ class Pacer:
         self._last: float | None = None
         self._intervals: deque[float] = deque(maxlen=_MOST_TICKS)
         self._overruns = 0
+        self._spins = isinstance(clock, RealClock)
         self.ticks = 0
 
     def tick(self) -> float:
@@ -58,14 +62,27 @@ class Pacer:
             self._overruns += 1
             self._next = now
         else:
-            self._clock.sleep_until(self._next)
-            now = self._clock.now()
+            now = self._wait_until(self._next)
         if self._last is not None:
             self._intervals.append(now - self._last)
         self._last = now
         self._next += self._period
         self.ticks += 1
         return now
+
+    def _wait_until(self, moment: float) -> float:
+        """Sleep, then read the clock until ``moment``; return the time."""
+        self._clock.sleep_until(moment - SPIN_S if self._spins else moment)
+        now = self._clock.now()
+        while self._spins and now < moment:
+            now = self._clock.now()
+        return now
+
+    @property
+    def rate_hz(self) -> float | None:
+        """Ticks per second so far; None for fewer than two ticks."""
+        passed = sum(self._intervals)
+        return len(self._intervals) / passed if passed > 0 else None
 
     def jitter(self) -> Jitter:
         """Return the deviations of the intervals between ticks so far."""
