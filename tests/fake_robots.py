@@ -104,6 +104,7 @@ class FakeCamera(Camera):
         self._config, self._clock = config, clock
         self._connected = False
         self._number = 0
+        self._image = np.zeros(self.shape, np.uint8)
         self.frozen = False
 
     @property
@@ -120,9 +121,10 @@ class FakeCamera(Camera):
     def latest(self, max_age_s: float = 0.5) -> CameraFrame:
         if not self._connected:
             raise DeviceNotConnected("the fake camera is closed", code="camera.not-connected")
-        self._number += not self.frozen
-        image = np.full(self.shape, self._number % 256, np.uint8)
-        return CameraFrame(image, self._clock.now(), self._number)
+        if not self.frozen:
+            self._number += 1
+            self._image = np.full(self.shape, self._number % 256, np.uint8)
+        return CameraFrame(self._image, self._clock.now(), self._number)
 
     def disconnect(self) -> None:
         self._connected = False
@@ -133,12 +135,16 @@ class FakeScene:
 
     def __init__(self) -> None:
         self.seeds: list[int] = []
+        self.state_names: tuple[str, ...] = ()
         self.success = False
         self.rule: Callable[[int], bool] | None = None
         """Seed of the episode -> success."""
 
     def reset(self, seed: int) -> None:
         self.seeds.append(seed)
+
+    def state(self) -> Any:
+        return np.full(len(self.state_names), self.seeds[-1] if self.seeds else 0, np.float32)
 
     def succeeded(self) -> bool:
         return self.success if self.rule is None else self.rule(self.seeds[-1])

@@ -58,6 +58,8 @@ class FrameQueue:
     def __init__(self, writer: DatasetWriter, capacity: int | None = None) -> None:
         """Start the thread; at most ``capacity`` frames wait for it."""
         self._writer = writer
+        self.features = frozenset(own_features(writer.info))
+        """Keys of the frames that the dataset takes."""
         self._jobs: queue.Queue[Job | None] = queue.Queue(capacity or default_capacity(writer))
         self._error: BaseException | None = None
         self.waited_s = 0.0
@@ -86,6 +88,10 @@ class FrameQueue:
     def remove_last(self) -> None:
         """Remove the episode that was saved last."""
         self._put(self._writer.remove_last_episode)
+
+    def run(self, job: Job) -> None:
+        """Call ``job`` in the thread, after everything before it."""
+        self._put(job)
 
     def flush(self) -> None:
         """Wait until everything is on the disk.

@@ -1,6 +1,7 @@
 """Dataset features of a robot, and the frames of its control loop.
 
-The features are LeRobot's, in its order: ``action``, ``observation.state``, then the cameras. The
+The features are LeRobot's, in its order: ``action``, ``observation.state``, then the cameras. A
+simulated robot without cameras also has its scene's state, ``observation.environment_state``. The
 extras follow. Their names begin with ``extra.``: LeRobot and Proctor take every ``observation*``
 feature as a policy's input and every ``action*`` feature as its output, and extras are neither.
 
@@ -11,7 +12,7 @@ feature as a policy's input and every ``action*`` feature as its output, and ext
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ import numpy as np
 from proctor.control.robot_features import camera_shapes, state_channels
 from proctor.control.units import units_block
 from proctor.errors import RobotError
-from proctor.features import ACTION, IMAGES, STATE, Array
+from proctor.features import ACTION, ENVIRONMENT_STATE, IMAGES, STATE, Array
 from proctor.robots.base import Action, Robot, RobotObservation, Unit
 
 WISHED_ACTION = "extra.wished_action"
@@ -36,6 +37,12 @@ def robot_features(robot: Robot, *, video: bool = True) -> dict[str, dict[str, A
         ACTION: _vector(robot.action_features),
         STATE: _vector(state_channels(robot)),
     }
+    if names := scene_state_names(robot):
+        features[ENVIRONMENT_STATE] = {
+            "dtype": "float32",
+            "shape": [len(names)],
+            "names": list(names),
+        }
     for name, shape in cameras.items():
         features[f"{IMAGES}{name}"] = _image(shape, "video" if video else "image")
     features[WISHED_ACTION] = _vector(robot.action_features)
@@ -43,6 +50,16 @@ def robot_features(robot: Robot, *, video: bool = True) -> dict[str, dict[str, A
     for name in cameras:
         features[f"{REPEATED}{name}"] = {"dtype": "bool", "shape": [1], "names": None}
     return features
+
+
+def scene_state_names(robot: Robot) -> tuple[str, ...]:
+    """Return the names of a simulated scene's state, which is recorded if there are no cameras.
+
+    With cameras a policy would take it as one more input, and the real robot has none.
+    """
+    if robot.scene is None or camera_shapes(robot):
+        return ()
+    return tuple(robot.scene.state_names)
 
 
 def _vector(channels: Mapping[str, Unit]) -> dict[str, Any]:
@@ -70,15 +87,20 @@ class Exchange:
     sent: Action
     time_s: float
     """Time of the observation since the episode's start."""
+    scene_state: Array | None = None
+    """State of a simulated scene, float32 [names]."""
 
 
 class FrameBuilder:
     """Makes the frames of one episode; it remembers the last images to mark repeats."""
 
-    def __init__(self, robot: Robot) -> None:
+    def __init__(self, robot: Robot, keys: Collection[str] | None = None) -> None:
+        """Make frames with the features ``keys``; None: with all features of ``robot``."""
+        self._keys = keys
         self._action = list(robot.action_features)
         self._state = list(state_channels(robot))
         self._cameras = list(camera_shapes(robot))
+        self._scene = bool(scene_state_names(robot))
         self._last: dict[str, Any] = {}
         self.repeats = dict.fromkeys(self._cameras, 0)
         """Camera -> frames of this episode that repeat an image."""
@@ -95,6 +117,8 @@ class FrameBuilder:
             WISHED_ACTION: _values(self._action, {**tick.sent, **tick.wished}),
             TIME: np.array([tick.time_s], np.float64),
         }
+        if self._scene:
+            frame[ENVIRONMENT_STATE] = tick.scene_state
         for name in self._cameras:
             image = seen[name]
             repeated = image is self._last.get(name)
@@ -102,6 +126,8 @@ class FrameBuilder:
             self.repeats[name] += repeated
             frame[f"{IMAGES}{name}"] = image
             frame[f"{REPEATED}{name}"] = np.array([repeated])
+        if self._keys is not None:
+            frame = {key: value for key, value in frame.items() if key in self._keys}
         return frame
 
 
