@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from proctor.errors import DeviceNotConnected
+from proctor.features import Array
 from proctor.robots.base import (
     Action,
     Camera,
@@ -133,12 +134,20 @@ class FakeCamera(Camera):
 class FakeScene:
     """A scene that succeeds when a test sets ``success``, or by ``rule``."""
 
+    state_names = ("cube.x", "cube.y")
+
     def __init__(self) -> None:
         self.seeds: list[int] = []
         self.state_names: tuple[str, ...] = ()
         self.success = False
         self.rule: Callable[[int], bool] | None = None
         """Seed of the episode -> success."""
+
+    def state(self) -> Array:
+        return np.array([self.seeds[-1] if self.seeds else 0, 0], np.float32)
+
+    def joint_positions(self) -> Array:
+        return np.zeros(len(UNITS), np.float32)
 
     def reset(self, seed: int) -> None:
         self.seeds.append(seed)

@@ -88,8 +88,12 @@ class KeyHub:
     def reader(self) -> KeyReader:
         """Return a new reader, which gets all keys from now on."""
         made = KeyReader()
-        self._readers.append(made)
+        self.attach(made)
         return made
+
+    def attach(self, reader: KeyReader) -> None:
+        """Hand all keys from now on to ``reader`` too."""
+        self._readers.append(reader)
 
     def press(self, key: str) -> None:
         """Hand a key to all readers."""
