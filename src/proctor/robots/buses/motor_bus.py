@@ -187,7 +187,7 @@ class MotorBus(RegisterBus):
     @property
     def is_calibrated(self) -> bool:
         """Whether every motor holds its calibration; asks the motors."""
-        return bool(self.calibration) and not self.calibration_differences()
+        return not self.calibration_differences()
 
     def write_calibration(self, calibration: Calibration) -> None:
         """Write a calibration to the motors and read it back; torque goes off and stays off.

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from proctor.errors import BusError
-from proctor.robots.buses.identification import identify
+from proctor.robots.buses.identification import identify, parse_identity
 from proctor.robots.buses.packets import HIGHEST_ID
 from proctor.robots.buses.ports import PortOpener, open_port
 from proctor.robots.buses.register_bus import make_codec
@@ -47,6 +47,10 @@ def broadcast_ping(line: SerialLine, protocol: BusProtocol) -> dict[int, int]:
             "replies collide: several motors have the same id; connect only one motor",
             code="robot.several-motors",
         )
+    if protocol is BusProtocol.DYNAMIXEL:
+        return {
+            reply.id: parse_identity(line.codec, reply, protocol).model_number for reply in replies
+        }
     models = {}
     for motor_id in sorted(found):
         if (identity := identify(line, protocol, motor_id, _RETRIES)) is not None:
