@@ -1,0 +1,166 @@
+"""The guard process switches motors off when the driver dies, and only then."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+import tty
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from proctor.robots.base import GuardTarget
+from proctor.robots.emulation.emulated_bus import EmulatedBus
+from proctor.robots.torque_guard import TorqueGuard, switch_off
+from tests.unit.robots.arm_bench import koch_bus, so_bus, torques
+
+DRIVER = """
+import sys, time
+from proctor.robots.arms.so import SoFollower, SoFollowerConfig
+from pathlib import Path
+arm = SoFollower(SoFollowerConfig(port=sys.argv[1], id="arm", calibration_dir=Path(sys.argv[2])))
+arm.connect()
+print("connected", flush=True)
+while sys.stdin.readline() != "leave\\n":
+    pass
+arm.disconnect()
+"""
+
+
+@contextlib.contextmanager
+def on_a_pty(bus: EmulatedBus) -> Iterator[str]:
+    """Serve ``bus`` on a pseudo-terminal, which outlives the process that has it open."""
+    master, slave = pty.openpty()
+    tty.setraw(slave)
+    ended = threading.Event()
+
+    def serve() -> None:
+        while not ended.is_set():
+            readable, _, _ = select.select([master], [], [], 0.05)
+            if readable:
+                os.write(master, bus.receive(os.read(master, 4096), None))
+
+    server = threading.Thread(target=serve)
+    server.start()
+    try:
+        yield os.ttyname(slave)
+    finally:
+        ended.set()
+        server.join()
+        os.close(master)
+        os.close(slave)
+
+
+def wait_until_off(bus: EmulatedBus, within_s: float) -> bool:
+    end = time.monotonic() + within_s
+    while any(torques(bus)) and time.monotonic() < end:
+        time.sleep(0.01)
+    return not any(torques(bus))
+
+
+@contextlib.contextmanager
+def driving(port: str, bus: EmulatedBus, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run a process that has an arm connected and its torque on."""
+    entries = ", ".join(
+        f'"{name}": {{"id": {n}, "drive_mode": 0, "homing_offset": 0, "range_min": 0, '
+        '"range_max": 4095}'
+        for n, name in enumerate(
+            ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper"),
+            start=1,
+        )
+    )
+    (folder / "arm.json").write_text(f"{{{entries}}}")
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, port, str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert driver.stdout is not None
+        assert driver.stdout.readline() == "connected\n"
+        assert all(torques(bus))
+        yield driver
+    finally:
+        driver.kill()
+        driver.communicate()
+
+
+@pytest.mark.alone
+def test_a_killed_driver_leaves_no_motor_on(tmp_path: Path) -> None:
+    bus = so_bus()
+    with on_a_pty(bus) as port, driving(port, bus, tmp_path) as driver:
+        driver.send_signal(signal.SIGKILL)
+        assert wait_until_off(bus, within_s=2.0)
+
+
+@pytest.mark.alone
+def test_a_clean_end_releases_the_guard(tmp_path: Path) -> None:
+    bus = so_bus()
+    with on_a_pty(bus) as port, driving(port, bus, tmp_path) as driver:
+        driver.communicate("leave\n", timeout=10)
+        assert driver.returncode == 0
+        assert not any(torques(bus))
+
+
+def switch_on(bus: EmulatedBus) -> None:
+    for servo in bus.servos:
+        servo.put(servo.torque_enable, 1)
+
+
+def target(port: str, bus: EmulatedBus) -> GuardTarget:
+    ids = tuple(servo.id for servo in bus.servos)
+    return GuardTarget(port, bus.protocol.value, 1_000_000, ids)
+
+
+def test_a_guard_waits_through_signals_and_a_goodbye_leaves_the_motors_alone() -> None:
+    bus = so_bus()
+    switch_on(bus)
+    with on_a_pty(bus) as port:
+        guard = TorqueGuard([target(port, bus)])
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            os.kill(guard.pid, number)
+        guard.release()
+        with pytest.raises(ProcessLookupError):
+            os.kill(guard.pid, 0)
+        assert all(torques(bus))
+
+
+def test_a_trigger_switches_off_two_buses_of_both_protocols() -> None:
+    one, other = so_bus(), koch_bus([1060, 1060, 1200, 1200, 1200, 1200])
+    for bus in (one, other):
+        switch_on(bus)
+    with on_a_pty(one) as port, on_a_pty(other) as second:
+        TorqueGuard([target(port, one), target(second, other)]).trigger()
+        assert wait_until_off(one, within_s=5.0)
+        assert wait_until_off(other, within_s=5.0)
+
+
+def test_a_packet_sent_in_part_does_not_swallow_the_request() -> None:
+    bus = so_bus()
+    switch_on(bus)
+    with on_a_pty(bus) as port:
+        bus.receive(bytes.fromhex("fffffe1683"), None)  # a sync write of 24 bytes, cut off
+        assert switch_off(port, "feetech", 1_000_000, [1, 2, 3, 4, 5, 6]) == []
+    assert not any(torques(bus))
+
+
+def test_a_motor_that_does_not_answer_is_named_and_the_others_are_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("proctor.robots.torque_guard._GIVE_UP_S", 0.2)
+    bus = so_bus()
+    switch_on(bus)
+    bus.burn(3)
+    with on_a_pty(bus) as port:
+        left = switch_off(port, "feetech", 1_000_000, [1, 2, 3])
+    assert left == [f"motor 3 at {port}"]
+    assert torques(bus) == [False, False, True, True, True, True]
