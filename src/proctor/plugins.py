@@ -75,6 +75,7 @@ BUILT_IN = {
     "cameras": {
         "intelrealsense": "proctor.robots.cameras.realsense:PLUGIN",
         "opencv": "proctor.robots.cameras.opencv:PLUGIN",
+        "sim": "proctor.robots.emulation.simulated_camera:PLUGIN",
         "zmq": "proctor.robots.cameras.zmq:PLUGIN",
     },
 }

@@ -11,7 +11,7 @@ import pytest
 from proctor.robots.emulation.dynamixel_servo import DynamixelServo
 from proctor.robots.emulation.emulated_bus import EmulatedBus
 from proctor.robots.emulation.feetech_servo import FeetechServo
-from proctor.robots.emulation.servo import Register, Servo
+from proctor.robots.emulation.servo import MemoryField, Servo
 
 _TRAFFIC = json.loads(
     (Path(__file__).parent / "data/robots/bus_traffic.json").read_text(encoding="utf-8")
@@ -56,13 +56,13 @@ def _set_measurements(servos: list[Servo]) -> None:
     for k, servo in enumerate(servos):
         negative = k % 2
         if isinstance(servo, FeetechServo):
-            servo.put(Register(58, 2), 11 * k | negative << 15)
-            servo.put(Register(60, 2), 100 + k | negative << 10)
-            servo.put(Register(69, 2), 0x8000 | k)
+            servo.put(MemoryField(58, 2), 11 * k | negative << 15)
+            servo.put(MemoryField(60, 2), 100 + k | negative << 10)
+            servo.put(MemoryField(69, 2), 0x8000 | k)
             servo.put(servo.temperature, 30 + k)
         else:
-            servo.put(Register(126, 2), 7 * k * (-1) ** k)
-            servo.put(Register(128, 4), 100 * k * (-1) ** k)
+            servo.put(MemoryField(126, 2), 7 * k * (-1) ** k)
+            servo.put(MemoryField(128, 4), 100 * k * (-1) ** k)
             servo.put(servo.temperature, 40 + k)
             servo.put(servo.voltage, 120 + k)
 

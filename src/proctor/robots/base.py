@@ -111,6 +111,8 @@ class CameraConfig:
     fps: int | None = None
     width: int | None = None
     height: int | None = None
+    name: str = field(default="", init=False, compare=False)
+    """The robot's name of the camera ("front"), not a flag; empty for a camera on its own."""
 
 
 @dataclass

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import serial
 
+from proctor.robots.buses.registers import BusProtocol
 from proctor.robots.emulation.dynamixel_servo import DynamixelServo
 from proctor.robots.emulation.emulated_bus import EmulatedBus, EmulatedPort, Fault, FaultKind
 from proctor.robots.emulation.feetech_servo import FeetechServo
 from proctor.robots.emulation.instruction_packets import crc16, feetech_checksum, status_packet
-from proctor.robots.emulation.servo import BusProtocol
 
 PING_1, PONG_1 = bytes.fromhex("ffff010201fb"), bytes.fromhex("ffff010200fc")
 READ_BOTH = bytes.fromhex("fffffe06823802") + bytes((1, 2))

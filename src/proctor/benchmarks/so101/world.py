@@ -20,6 +20,7 @@ from proctor.benchmarks.so101.scene import (
     TIMESTEP_S,
     scene_xml,
 )
+from proctor.benchmarks.so101.scene_view import SceneView
 from proctor.features import Array
 
 SCENE_STATE_NAMES = ("cube.x", "cube.y", "cube.z", "cube.yaw", "bin.x", "bin.y")
@@ -124,6 +125,17 @@ class So101World:
         self._model.actuator_gainprm[at] = gain[at] if on else 0.0
         self._model.actuator_biasprm[at] = bias[at] if on else 0.0
         self.set_target(joint, float(self._data.qpos[self._position[joint]]))
+
+    def set_gain(self, joint: str, gain: float) -> None:
+        """Scale the stiffness of a servo whose torque is on; 1 is the usual one."""
+        at = self._actuator[joint]
+        gains, biases = self._gains
+        self._model.actuator_gainprm[at, 0] = gain * gains[at, 0]
+        self._model.actuator_biasprm[at, 1] = gain * biases[at, 1]
+
+    def view(self, height: int, width: int) -> SceneView:
+        """Return a camera's own copy of this world, which another thread may render."""
+        return SceneView(self._model, self._data, RenderSettings(height, width))
 
     def cube_pose(self) -> tuple[Array, Array]:
         """Return the cube's position in metres and its orientation as a quaternion, w first."""

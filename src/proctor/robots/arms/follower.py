@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from proctor.errors import DeviceNotConnected, RobotError
 from proctor.robots.action_limits import ActionLimiter, LimitSettings, PerChannel, per_channel
-from proctor.robots.arms.serial_arm import SerialArm
+from proctor.robots.arms.serial_arm import SerialArm, is_simulated
 from proctor.robots.base import (
     Action,
     DeviceHealth,
@@ -18,6 +18,7 @@ from proctor.robots.base import (
     Robot,
     RobotConfig,
     RobotObservation,
+    SimulatedScene,
     Unit,
 )
 from proctor.robots.buses.normalisation import PositionScale
@@ -85,6 +86,7 @@ class SerialFollower(SerialArm, Robot):
         channels = list(self.action_features)
         self._limiter = ActionLimiter(_limit_settings(config, channels))
         self.cameras = make_cameras(camera_configs(config.cameras), self.clock)
+        self.scene = _scene_of(self.port)
         self._keeps_torque = not config.disable_torque_on_disconnect
         self._retries = retries
         self._stopped = False
@@ -177,3 +179,11 @@ def _limit_settings(config: FollowerConfig, channels: list[str]) -> LimitSetting
         start_speed=config.start_speed,
         start_distance=config.start_max_distance,
     )
+
+
+def _scene_of(port: str) -> SimulatedScene | None:
+    if not is_simulated(port):
+        return None
+    from proctor.robots.emulation.cell import scene_for
+
+    return scene_for(port)

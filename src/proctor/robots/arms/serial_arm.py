@@ -72,9 +72,8 @@ class SerialArm(Device):
     drive_modes: ClassVar[Mapping[str, int]] = {}
 
     def __init__(self, config: ArmConfig, motors: Mapping[str, Motor]) -> None:
-        self.port = config.port
-        self.bus = MotorBus(config.port, motors)
-        self.clock: Clock = RealClock()
+        self.port, self.clock = _port_and_clock(config.port, self.name)
+        self.bus = MotorBus(self.port, motors)
         self.calibration_file = calibration_path(config, self.calibration_kind, self.name)
         self._label = f"{config.id} {self.name}" if config.id else self.name
         self._guard: TorqueGuard | None = None
@@ -294,7 +293,8 @@ class SerialArm(Device):
         self.bus.disable_torque()
         self._prepare_calibration()
         plan = CalibrationPlan(self._label, self._joints, self.full_turn_joints, self.drive_modes)
-        calibration = measure_calibration(self.bus, plan, operator, self.clock)
+        person = _simulated_person(self.port, operator) if is_simulated(self.port) else operator
+        calibration = measure_calibration(self.bus, plan, person, self.clock)
         self._write_calibration(calibration)
         save_calibration(self.calibration_file, calibration)
         operator.tell(f"Calibration saved to {self.calibration_file}")
@@ -340,3 +340,18 @@ class SerialArm(Device):
         state = "has now" if written else "already had"
         operator.tell(f"'{name}' motor {state} id {self.bus.motors[name].id}")
         return True
+
+
+def _port_and_clock(port: str, device: str) -> tuple[str, Clock]:
+    """Return the port of a device and its clock; a simulated cell has a port for each device."""
+    if not is_simulated(port):
+        return port, RealClock()
+    from proctor.robots.emulation.cell import cell_for, device_port
+
+    return device_port(port, device), cell_for(port).clock
+
+
+def _simulated_person(port: str, screen: Operator) -> Operator:
+    from proctor.robots.emulation.simulated_operator import SimulatedOperator
+
+    return SimulatedOperator(port, screen)

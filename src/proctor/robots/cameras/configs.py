@@ -31,6 +31,7 @@ def camera_configs(
     for name, fields in cameras.items():
         _check_name(name, flag)
         config = camera_config(fields, f"{flag}.{name}")
+        config.name = name
         for field in _REQUIRED:
             if getattr(config, field) is None:
                 raise UsageError(

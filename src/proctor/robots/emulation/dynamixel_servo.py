@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from proctor.robots.buses.registers import BusProtocol
 from proctor.robots.emulation.servo import (
     MOVING_TICKS_PER_S,
-    BusProtocol,
+    MemoryField,
     Motion,
-    Register,
     Servo,
     model_number_bytes,
 )
@@ -19,12 +19,12 @@ ALERT_BIT = 128
 """Bit of the status packet's error byte: read Hardware_Error_Status."""
 LIMIT_ERROR, ACCESS_ERROR = 6, 7
 
-_MODEL = Register(0, 2)
-_DRIVE_MODE = Register(10, 1)
-_STATUS_LEVEL = Register(68, 1)
-_HARDWARE_ERROR = Register(70, 1)
-_MOVING, _CURRENT = Register(122, 1), Register(126, 2)
-_VELOCITY, _POSITION = Register(128, 4), Register(132, 4)
+_MODEL = MemoryField(0, 2)
+_DRIVE_MODE = MemoryField(10, 1)
+_STATUS_LEVEL = MemoryField(68, 1)
+_HARDWARE_ERROR = MemoryField(70, 1)
+_MOVING, _CURRENT = MemoryField(122, 1), MemoryField(126, 2)
+_VELOCITY, _POSITION = MemoryField(128, 4), MemoryField(132, 4)
 _REVERSE = 1
 """Bit of Drive_Mode."""
 _VELOCITY_MODE, _POSITION_MODE, _EXTENDED_MODE, _CURRENT_POSITION_MODE = 1, 3, 4, 5
@@ -46,20 +46,20 @@ class DynamixelServo(Servo):
     protocol = BusProtocol.DYNAMIXEL
     bauds = (9_600, 57_600, 115_200, 1_000_000, 2_000_000, 3_000_000, 4_000_000)
     ram_start = 64
-    id_register = Register(7, 1)
-    baud_register = Register(8, 1)
-    offset_register = Register(20, 4)
-    min_limit = Register(52, 4)
-    max_limit = Register(48, 4)
-    mode_register = Register(11, 1)
-    torque_enable = Register(64, 1)
-    goal_position = Register(116, 4)
-    goal_velocity = Register(104, 4)
-    gain_register = Register(84, 2)
-    voltage = Register(144, 2)
-    voltage_limits = (Register(34, 2), Register(32, 2))
-    temperature = Register(146, 1)
-    temperature_limit = Register(31, 1)
+    id_register = MemoryField(7, 1)
+    baud_register = MemoryField(8, 1)
+    offset_register = MemoryField(20, 4)
+    min_limit = MemoryField(52, 4)
+    max_limit = MemoryField(48, 4)
+    mode_register = MemoryField(11, 1)
+    torque_enable = MemoryField(64, 1)
+    goal_position = MemoryField(116, 4)
+    goal_velocity = MemoryField(104, 4)
+    gain_register = MemoryField(84, 2)
+    voltage = MemoryField(144, 2)
+    voltage_limits = (MemoryField(34, 2), MemoryField(32, 2))
+    temperature = MemoryField(146, 1)
+    temperature_limit = MemoryField(31, 1)
     read_only = (range(7), range(69, 71), range(120, 147))
 
     def __init__(

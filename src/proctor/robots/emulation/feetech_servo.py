@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from proctor.robots.buses.registers import BusProtocol
 from proctor.robots.emulation.servo import (
     MOVING_TICKS_PER_S,
     OVERLOAD_ALERT,
     TICKS_PER_TURN,
-    BusProtocol,
+    MemoryField,
     Motion,
-    Register,
     Servo,
     model_number_bytes,
 )
@@ -18,12 +18,12 @@ from proctor.robots.emulation.servo import (
 STS3215 = 777
 """Model number."""
 
-_MODEL = Register(3, 2)
-_LEVEL = Register(8, 1)
-_PHASE = Register(18, 1)
-_LOCK = Register(55, 1)
-_POSITION, _VELOCITY, _LOAD = Register(56, 2), Register(58, 2), Register(60, 2)
-_STATUS, _MOVING, _CURRENT = Register(65, 1), Register(66, 1), Register(69, 2)
+_MODEL = MemoryField(3, 2)
+_LEVEL = MemoryField(8, 1)
+_PHASE = MemoryField(18, 1)
+_LOCK = MemoryField(55, 1)
+_POSITION, _VELOCITY, _LOAD = MemoryField(56, 2), MemoryField(58, 2), MemoryField(60, 2)
+_STATUS, _MOVING, _CURRENT = MemoryField(65, 1), MemoryField(66, 1), MemoryField(69, 2)
 _MULTI_TURN_PHASE = 0x10
 """Bit of Phase: positions count on over several turns."""
 _FACTORY_START = 80
@@ -44,20 +44,20 @@ class FeetechServo(Servo):
     protocol = BusProtocol.FEETECH
     bauds = (1_000_000, 500_000, 250_000, 128_000, 115_200, 57_600, 38_400, 19_200)
     ram_start = 40
-    id_register = Register(5, 1)
-    baud_register = Register(6, 1)
-    offset_register = Register(31, 2)
-    min_limit = Register(9, 2)
-    max_limit = Register(11, 2)
-    mode_register = Register(33, 1)
-    torque_enable = Register(40, 1)
-    goal_position = Register(42, 2)
-    goal_velocity = Register(46, 2)
-    gain_register = Register(21, 1)
-    voltage = Register(62, 1)
-    voltage_limits = (Register(15, 1), Register(14, 1))
-    temperature = Register(63, 1)
-    temperature_limit = Register(13, 1)
+    id_register = MemoryField(5, 1)
+    baud_register = MemoryField(6, 1)
+    offset_register = MemoryField(31, 2)
+    min_limit = MemoryField(9, 2)
+    max_limit = MemoryField(11, 2)
+    mode_register = MemoryField(33, 1)
+    torque_enable = MemoryField(40, 1)
+    goal_position = MemoryField(42, 2)
+    goal_velocity = MemoryField(46, 2)
+    gain_register = MemoryField(21, 1)
+    voltage = MemoryField(62, 1)
+    voltage_limits = (MemoryField(15, 1), MemoryField(14, 1))
+    temperature = MemoryField(63, 1)
+    temperature_limit = MemoryField(13, 1)
     read_only = (range(5), range(56, 67), range(69, 71))
 
     def __init__(

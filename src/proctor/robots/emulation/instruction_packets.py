@@ -6,7 +6,7 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
-from proctor.robots.emulation.servo import BusProtocol
+from proctor.robots.buses.registers import BusProtocol
 
 BROADCAST_ID = 0xFE
 _FEETECH_HEADER = b"\xff\xff"

@@ -11,8 +11,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import ClassVar
+
+from proctor.robots.buses.registers import BusProtocol
 
 TICKS_PER_TURN = 4096
 MEMORY_BYTES = 256
@@ -22,15 +23,8 @@ MOVING_TICKS_PER_S = 20
 """Slowest speed at which Moving reads 1."""
 
 
-class BusProtocol(Enum):
-    """Packet format of a servo bus."""
-
-    FEETECH = "feetech"
-    DYNAMIXEL = "dynamixel"
-
-
 @dataclass(frozen=True)
-class Register:
+class MemoryField:
     """Address and size of a register in bytes; words are little-endian."""
 
     address: int
@@ -56,22 +50,22 @@ class Servo(ABC):
     """Baud rates, in the order of their codes."""
     ram_start: ClassVar[int]
     """First address that is lost at power-off."""
-    id_register: ClassVar[Register]
-    baud_register: ClassVar[Register]
-    offset_register: ClassVar[Register]
-    min_limit: ClassVar[Register]
-    max_limit: ClassVar[Register]
-    mode_register: ClassVar[Register]
-    torque_enable: ClassVar[Register]
-    goal_position: ClassVar[Register]
-    goal_velocity: ClassVar[Register]
-    gain_register: ClassVar[Register]
-    voltage: ClassVar[Register]
+    id_register: ClassVar[MemoryField]
+    baud_register: ClassVar[MemoryField]
+    offset_register: ClassVar[MemoryField]
+    min_limit: ClassVar[MemoryField]
+    max_limit: ClassVar[MemoryField]
+    mode_register: ClassVar[MemoryField]
+    torque_enable: ClassVar[MemoryField]
+    goal_position: ClassVar[MemoryField]
+    goal_velocity: ClassVar[MemoryField]
+    gain_register: ClassVar[MemoryField]
+    voltage: ClassVar[MemoryField]
     """Unit 0.1 V, also of the limits."""
-    voltage_limits: ClassVar[tuple[Register, Register]]
+    voltage_limits: ClassVar[tuple[MemoryField, MemoryField]]
     """Lowest, highest; a highest of 0 means none."""
-    temperature: ClassVar[Register]
-    temperature_limit: ClassVar[Register]
+    temperature: ClassVar[MemoryField]
+    temperature_limit: ClassVar[MemoryField]
     read_only: ClassVar[tuple[range, ...]]
 
     def __init__(self, registers: Mapping[int, int], *, ticks: int = 2048) -> None:
@@ -87,18 +81,18 @@ class Servo(ABC):
         self._stored = bytearray(self.memory)
         self._registered: tuple[int, bytes] | None = None
 
-    def get(self, register: Register) -> int:
+    def get(self, register: MemoryField) -> int:
         """Return a register's unsigned value."""
         start = register.address
         return int.from_bytes(self.memory[start : start + register.size], "little")
 
-    def put(self, register: Register, value: int) -> None:
+    def put(self, register: MemoryField, value: int) -> None:
         """Set a register, as the motor itself does: no rule of host writes applies."""
         wrapped = value % (1 << 8 * register.size)
         start = register.address
         self.memory[start : start + register.size] = wrapped.to_bytes(register.size, "little")
 
-    def store(self, register: Register, value: int) -> None:
+    def store(self, register: MemoryField, value: int) -> None:
         """Set a register so that the value also survives a power cycle."""
         self.put(register, value)
         self._keep(register.address, register.size)
@@ -264,7 +258,7 @@ class Servo(ABC):
         )
 
 
-def model_number_bytes(register: Register, model_number: int) -> dict[int, int]:
+def model_number_bytes(register: MemoryField, model_number: int) -> dict[int, int]:
     """Return the bytes of a model number by address."""
     start = register.address
     return {start: model_number & 0xFF, start + 1: model_number >> 8}
