@@ -71,9 +71,12 @@ IMPORTS = {
     "browser": "selenium.webdriver, axe_core_python",
     "dev": "hypothesis, pytest",
     "docs": "sphinx, furo, myst_parser, sphinx_copybutton",
+    "gamepad": "proctor.robots.teleoperators.gamepad, pygame",
     "pandas": "pandas, proctor.report.results",
     "peft": "peft, proctor.policies.lerobot.adapter",
     "rerun": "av, pyarrow, rerun",
+    "robot": "serial, proctor.robots.cameras.opencv, cv2",
+    "so101": "mujoco, proctor.benchmarks.so101.world",
     "vla": "tokenizers, proctor.policies.smolvla.network",
     "wire": "grpc, PIL, websockets, zmq, proctor.policies.remote.websocket",
 }

@@ -69,6 +69,9 @@ BUILT_IN = {
         "so101_follower": "proctor.robots.arms.so:FOLLOWER",
     },
     "teleoperators": {
+        "gamepad": "proctor.robots.teleoperators.gamepad:PLUGIN",
+        "keyboard": "proctor.robots.teleoperators.keyboard:PLUGIN",
+        "keyboard_ee": "proctor.robots.teleoperators.keyboard:END_EFFECTOR_PLUGIN",
         "so100_leader": "proctor.robots.arms.so:LEADER",
         "so101_leader": "proctor.robots.arms.so:LEADER",
     },

@@ -102,6 +102,9 @@ class KeySource(Protocol):
     def reader(self) -> KeyReader:
         """Return a new reader, which gets all keys from now on."""
 
+    def press(self, key: str) -> None:
+        """Hand a key to all readers, as a button of a gamepad that stands for the key."""
+
 
 @dataclass
 class CameraConfig:

@@ -1,0 +1,1 @@
+"""Teleoperators without motors: a script, the keyboard and gamepads."""
