@@ -53,6 +53,7 @@ BUILT_IN = {
         "libero": "proctor.benchmarks.libero.benchmark:PLUGIN",
         "metaworld": "proctor.benchmarks.metaworld.benchmark:PLUGIN",
         "pusht": "proctor.benchmarks.pusht.benchmark:PLUGIN",
+        "so101": "proctor.benchmarks.so101.benchmark:PLUGIN",
         "fake": "proctor.benchmarks.fake:PLUGIN",
     },
     "policies": {

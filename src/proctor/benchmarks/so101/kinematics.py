@@ -208,3 +208,35 @@ def _rotation_vector(matrix: Array) -> Array:
         return np.asarray(np.pi * best / np.linalg.norm(best))
     factor = 0.5 if sine < 1e-9 else np.arctan2(sine, cosine) / (2 * sine)
     return np.asarray(axis * factor)
+
+
+_ELBOW = (0.028, 0.11257)
+_WRIST = (0.1349, 0.0052)
+"""Elbow from the shoulder and wrist from the elbow at angle 0: forward and up, in metres."""
+_SHOULDER = (0.0303992, 0.1166)
+"""The axis of shoulder_lift: forward from the pan axis, and above the base's origin."""
+_HAND_M = 0.0611 + 0.0981274
+"""From the axis of wrist_flex to the tool, along the hand."""
+_ROLL_ZERO = 0.0486795
+
+
+def reach_down(position: Array, yaw: float, pitch: float = np.pi / 2) -> Array:
+    """Return the five angles at which the hand points down at ``position``; closed form.
+
+    ``position`` is the point of the hand's axis at the tool, in metres. ``yaw`` is the direction
+    from the fixed finger to the moving jaw, in the base's frame, for a hand that points straight
+    down. ``pitch`` is the angle of the hand below the horizontal. A position out of reach gives the
+    nearest pose in its direction.
+    """
+    forward_m, left_m = position[0] - ARM[0].xyz[0], position[1]
+    pan = -np.arctan2(left_m, forward_m)
+    out = np.hypot(forward_m, left_m) - _HAND_M * np.cos(pitch) - _SHOULDER[0]
+    up = position[2] + _HAND_M * np.sin(pitch) - _SHOULDER[1]
+    upper, lower = np.hypot(*_ELBOW), np.hypot(*_WRIST)
+    distance = np.hypot(out, up)
+    bend = np.arccos(np.clip((distance**2 - upper**2 - lower**2) / (2 * upper * lower), -1.0, 1.0))
+    rise = np.arctan2(up, out) + np.arctan2(lower * np.sin(bend), upper + lower * np.cos(bend))
+    lift = np.arctan2(_ELBOW[1], _ELBOW[0]) - rise
+    elbow = np.arctan2(_WRIST[1], _WRIST[0]) - (rise - bend) - lift
+    angles = np.array([pan, lift, elbow, pitch - lift - elbow, yaw + pan + _ROLL_ZERO])
+    return np.asarray(np.clip(angles, _LOW, _HIGH))

@@ -1,7 +1,8 @@
 """MJCF of the scene: the SO-101 in primitive shapes, a table, a cube, a bin and two cameras.
 
 There are no meshes, shadows or reflections, so that software rendering is fast. The joints' frames
-and ranges are those of ``kinematics``; servo gains are those of MuJoCo Menagerie's SO-101.
+and ranges are those of ``kinematics``; servo gains are those of MuJoCo Menagerie's SO-101. The
+gripper is weaker, since its full force presses the fingers into so small and light a cube.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _LINKS = {
     "wrist_roll": """
       <geom class="motor" type="box" pos="0 0 -.022" size=".02 .016 .024"/>
       <geom class="finger" pos="-.0119 -.0002 -.076" size=".004 .011 .032"/>
-      <camera name="wrist" pos=".0 -.075 .01" xyaxes="1 0 0 0 .8 -.6" fovy="75"/>""",
+      <camera name="wrist" pos="0 -.065 0" xyaxes="1 0 0 0 .91 .42" fovy="75"/>""",
 }  # fmt: skip
 
 
@@ -43,8 +44,8 @@ def scene_xml() -> str:
         arm = _body(joint, _LINKS[joint.name] + inner)
     actuators = "".join(
         f'<position name="{joint.name}" joint="{joint.name}" class="servo" '
-        f'ctrlrange="{joint.low} {joint.high}"/>'
-        for joint in (*ARM, JAW)
+        f'ctrlrange="{joint.low} {joint.high}" forcerange="-{force} {force}"/>'
+        for joint, force in (*((joint, 2.94) for joint in ARM), (JAW, 1.2))
     )
     return f"""
 <mujoco model="so101">
@@ -59,7 +60,7 @@ def scene_xml() -> str:
   <default>
     <joint damping="0.6" armature="0.028" frictionloss="0.052"/>
     <geom contype="1" conaffinity="3" solref="0.004 1"/>
-    <default class="servo"><position kp="998.22" kv="2.731" forcerange="-2.94 2.94"/></default>
+    <default class="servo"><position kp="998.22" kv="2.731"/></default>
     <default class="link">
       <geom type="capsule" contype="2" conaffinity="1" density="900" rgba=".95 .7 .1 1"/>
     </default>
@@ -72,16 +73,16 @@ def scene_xml() -> str:
     </default>
   </default>
   <worldbody>
-    <light pos=".2 0 1.2" dir="0 0 -1" castshadow="false" specular="0 0 0"/>
+    <light directional="true" pos=".2 0 1.2" dir=".2 .3 -1" castshadow="false" specular="0 0 0"/>
     <geom name="table" type="plane" size="1 1 .1" rgba=".75 .72 .68 1" friction="0.8 0.01 0.001"/>
-    <camera name="front" pos=".62 0 .42" xyaxes="0 1 0 -.72 0 .69" fovy="52"/>
+    <camera name="front" pos=".6 0 .38" xyaxes="0 1 0 -.58 0 .81" fovy="52"/>
     <body name="base">
       <geom class="motor" type="box" pos=".015 0 .03" size=".045 .035 .03"/>
       {arm}
     </body>
     <body name="cube">
       <freejoint name="cube"/>
-      <geom name="cube" type="box" size="{CUBE_HALF_M} {CUBE_HALF_M} {CUBE_HALF_M}" mass=".02"
+      <geom name="cube" type="box" size="{CUBE_HALF_M} {CUBE_HALF_M} {CUBE_HALF_M}" mass=".03"
             rgba=".85 .1 .1 1" condim="4" friction="0.8 0.01 0.001"/>
     </body>
     <body name="bin" mocap="true">{_bin_shapes()}</body>

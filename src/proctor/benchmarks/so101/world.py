@@ -27,10 +27,10 @@ SCENE_STATE_NAMES = ("cube.x", "cube.y", "cube.z", "cube.yaw", "bin.x", "bin.y")
 """Names of ``scene_state``: metres in the frame of the arm's base, and degrees."""
 HOME = (0.0, -55.0, 50.0, 70.0, 0.0, 40.0)
 """The arm's pose after a reset, in LeRobot's units."""
-CUBE_CENTRE_M, CUBE_SPREAD_M = (0.235, 0.0), (0.06, 0.08)
+CUBE_CENTRE_M, CUBE_SPREAD_M = (0.21, 0.0), (0.06, 0.08)
 """Middle and half size of the area in which a reset places the cube."""
 CUBE_YAW_DEG = 40.0
-BIN_CENTRE_M, BIN_SPREAD_M = (0.19, 0.2), (0.015, 0.015)
+BIN_CENTRE_M, BIN_SPREAD_M = (0.17, 0.19), (0.015, 0.015)
 _OPEN_RAD = 0.35
 """Jaw angle above which the gripper is open: it holds a cube at about 0.2."""
 
