@@ -23,6 +23,8 @@ from proctor.robots.emulation.simulated_arm import RADIANS_PER_TICK, ZERO_TICKS
 
 _GREATEST_TORQUE = 2.94
 """Of the world's servos, in N m."""
+_WAVE_RAD = 0.15
+"""Amplitude with which a person moves a leader."""
 _FULL_TURN_JOINT = "wrist_roll"
 _WHEELS = ("base_left_wheel", "base_back_wheel", "base_right_wheel")
 _BAUD_1M_DYNAMIXEL = 3
@@ -43,6 +45,14 @@ class ArmModel:
     reversed: tuple[str, ...] = ()
     """Dynamixel motors with Drive_Mode 1."""
     home: Mapping[str, float] = field(default_factory=dict)
+    is_leader: bool = False
+
+    def wave(self, seconds: float) -> dict[str, float]:
+        """Return the pose of a leader that a person moves to and fro about its home pose."""
+        return {
+            name: self.home.get(name, 0.0) + _WAVE_RAD * math.sin(2 * math.pi * seconds / period)
+            for period, name in enumerate(self.ranges, start=3)
+        }
 
     def servos(self) -> dict[str, Servo]:
         """Return motors that hold a valid calibration."""
@@ -82,12 +92,14 @@ def _limit_ticks(name: str, low: float, high: float) -> tuple[int, int]:
     return ZERO_TICKS + round(low / RADIANS_PER_TICK), ZERO_TICKS + round(high / RADIANS_PER_TICK)
 
 
-_SO = ArmModel(_SO_RANGES, home=from_units(np.array(HOME)))
+_SO_HOME = from_units(np.array(HOME))
 ARM_MODELS = {
-    "so_follower": _SO,
-    "so_leader": _SO,
+    "so_follower": ArmModel(_SO_RANGES, home=_SO_HOME),
+    "so_leader": ArmModel(_SO_RANGES, home=_SO_HOME, is_leader=True),
     "koch_follower": ArmModel(_KOCH_RANGES, (XL430,) * 2 + (XL330_M288,) * 4),
-    "koch_leader": ArmModel(_KOCH_RANGES, (XL330_M077,) * 6, reversed=("elbow_flex",)),
+    "koch_leader": ArmModel(
+        _KOCH_RANGES, (XL330_M077,) * 6, reversed=("elbow_flex",), is_leader=True
+    ),
     "lekiwi": ArmModel(
         {f"arm_{name}": ends for name, ends in _SO_RANGES.items()}
         | dict.fromkeys(_WHEELS, (0.0, 0.0))

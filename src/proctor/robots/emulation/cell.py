@@ -18,6 +18,7 @@ from proctor.features import Array
 from proctor.robots.base import Clock, RealClock
 from proctor.robots.emulation.arm_models import ARM_MODELS, WorldJoints
 from proctor.robots.emulation.emulated_bus import EmulatedPort
+from proctor.robots.emulation.joints import Joints
 from proctor.robots.emulation.simulated_arm import SimulatedArm
 
 _FOLLOWER = "so_follower"
@@ -127,8 +128,10 @@ class CellScene:
 class SimulatedCell:
     """One table with its arms. Everything that touches the world holds ``lock``."""
 
-    def __init__(self, *, virtual: bool) -> None:
+    def __init__(self, *, virtual: bool, physics: bool = True) -> None:
+        """Make a cell; without ``physics`` the follower's joints are kinematic too."""
         self.virtual = virtual
+        self._physics = physics
         self.lock = threading.RLock()
         self.clock: Clock = VirtualClock(self) if virtual else CellClock(self)
         self.scene = CellScene(self)
@@ -159,11 +162,16 @@ class SimulatedCell:
             key = (parsed.side, parsed.device)
             if key not in self._arms:
                 model = ARM_MODELS[parsed.device]
-                joints = WorldJoints(self.world) if parsed.has_physics else model.joints()
-                self._arms[key] = SimulatedArm(
-                    joints, model.servos(), lock=self.lock, catch_up=self.catch_up
-                )
+                joints = self._joints(parsed)
+                arm = SimulatedArm(joints, model.servos(), lock=self.lock, catch_up=self.catch_up)
+                arm.person = model.wave if model.is_leader else None
+                self._arms[key] = arm
             return self._arms[key]
+
+    def _joints(self, port: SimulatedPortName) -> Joints:
+        if self._physics and port.has_physics:
+            return WorldJoints(self.world)
+        return ARM_MODELS[port.device].joints()
 
     @property
     def follower(self) -> SimulatedArm:

@@ -107,8 +107,13 @@ class DynamixelServo(Servo):
         return self._direction * goal * _TICKS_PER_VELOCITY_UNIT
 
     @property
+    def is_reversed(self) -> bool:
+        """Whether Drive_Mode reverses the direction."""
+        return bool(self.get(_DRIVE_MODE) & _REVERSE)
+
+    @property
     def _direction(self) -> int:
-        return -1 if self.get(_DRIVE_MODE) & _REVERSE else 1
+        return -1 if self.is_reversed else 1
 
     @property
     def _eeprom_is_unlocked(self) -> bool:

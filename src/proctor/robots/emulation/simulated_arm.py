@@ -15,6 +15,9 @@ ZERO_TICKS = 2048
 """Encoder value of the angle 0: a horn that was mounted centred."""
 RADIANS_PER_TICK = 2 * math.pi / TICKS_PER_TURN
 
+HAND_SPEED = 2.0
+"""Greatest speed of a person's hand, in rad/s."""
+
 
 class _Command(NamedTuple):
     """What a servo's registers ask of its joint."""
@@ -51,6 +54,9 @@ class SimulatedArm:
         self.servos = dict(servos)
         self.hand: dict[str, float] | None = None
         """Pose in which a person holds the limp arm; None: no hand holds it."""
+        self.person: Callable[[float], Mapping[str, float]] | None = None
+        """Moves the limp arm: seconds -> pose; None: a limp arm is left alone."""
+        self._seconds = 0.0
         self._catch_up = catch_up
         self._obeyed: dict[str, _Command] = {}
         self.bus = EmulatedBus(
@@ -62,11 +68,21 @@ class SimulatedArm:
         self.restart()
 
     def step(self, seconds: float) -> None:
-        """Let time pass; an arm in a person's hand stays in the hand."""
-        if self.hand is None:
-            self.joints.step(seconds)
-        else:
+        """Let time pass; an arm in a person's hand moves with the hand."""
+        self._seconds += seconds
+        if self.hand is not None:
             self.hold_by_hand(self.hand)
+        elif self.person is not None and not any(servo.drives for servo in self.servos.values()):
+            self._follow(self.person(self._seconds), HAND_SPEED * seconds)
+        else:
+            self.joints.step(seconds)
+
+    def _follow(self, pose: Mapping[str, float], farthest: float) -> None:
+        """Move joints towards a pose by at most ``farthest`` radians."""
+        angles = self.joints.angles()
+        for name, wished in pose.items():
+            way = min(max(wished - angles[name], -farthest), farthest)
+            self.joints.set_angle(name, angles[name] + way)
 
     def hold_by_hand(self, pose: Mapping[str, float]) -> None:
         """Put joints at angles, where a person's hand keeps them until ``hand`` is None."""
