@@ -73,6 +73,7 @@ BUILT_IN = {
         "gamepad": "proctor.robots.teleoperators.gamepad:PLUGIN",
         "keyboard": "proctor.robots.teleoperators.keyboard:PLUGIN",
         "keyboard_ee": "proctor.robots.teleoperators.keyboard:END_EFFECTOR_PLUGIN",
+        "scripted": "proctor.robots.teleoperators.scripted:PLUGIN",
         "so100_leader": "proctor.robots.arms.so:LEADER",
         "so101_leader": "proctor.robots.arms.so:LEADER",
     },
