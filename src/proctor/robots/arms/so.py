@@ -37,13 +37,13 @@ class SoFollowerFields:
         default=True, metadata={"help": "joints in degrees; else -100 to 100 of their range"}
     )
     position_p_coefficient: int = field(
-        default=16, metadata={"help": "P gain of the motors' position control"}
+        default=16, metadata={"help": "proportional gain of the motors' position control"}
     )
     position_i_coefficient: int = field(
-        default=0, metadata={"help": "I gain of the motors' position control"}
+        default=0, metadata={"help": "integral gain of the motors' position control"}
     )
     position_d_coefficient: int = field(
-        default=32, metadata={"help": "D gain of the motors' position control"}
+        default=32, metadata={"help": "derivative gain of the motors' position control"}
     )
     num_read_retries: int = field(
         default=2, metadata={"help": "times a lost reply is asked for again"}
