@@ -125,11 +125,11 @@ class ControlSession:
     def _connect(self) -> None:
         if self.teleop is not None:
             self.teleop.use_keys(self.keys)
+            if self._robot is not None:
+                self.teleop.attach(self._robot)  # refuses a wrong robot before anything moves
             self.teleop.connect(self._operator)
         if self._robot is not None:
             self._robot.connect(self._operator)
-            if self.teleop is not None:
-                self.teleop.attach(self._robot)
 
     def should_end(self) -> bool:
         """Return whether a stop signal came; loops ask in every tick.

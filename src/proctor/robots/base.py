@@ -359,7 +359,7 @@ class Teleoperator(Device):
         """Return the present action."""
 
     def attach(self, robot: Robot) -> None:
-        """Learn which robot is driven, before the first ``get_action``; scripts need its scene."""
+        """Learn which robot is driven, before either is connected; scripts need its scene."""
 
     def use_keys(self, keys: KeySource) -> None:
         """Learn who reads the terminal, before ``connect``; the loop reads it too."""

@@ -42,9 +42,9 @@ def test_a_clean_session_keeps_torque_as_the_config_says(
         assert robot.is_connected
         assert teleop.is_connected
     assert events == [
+        "teleop.attach",
         "teleop.connect",
         "robot.connect",
-        "teleop.attach",
         "robot.disconnect",
         "teleop.disconnect",
     ]
@@ -93,7 +93,7 @@ def test_a_robot_that_does_not_connect_leaves_no_device_open(
     robot.script.fail("connect", DeviceNotConnected("no port", code="robot.port-missing"))
     with refuses(DeviceNotConnected, "robot.port-missing"), ControlSession(robot, teleop):
         events.append("never")
-    assert events == ["teleop.connect", "robot.connect", "teleop.disconnect"]
+    assert events == ["teleop.attach", "teleop.connect", "robot.connect", "teleop.disconnect"]
 
 
 @pytest.mark.parametrize(
