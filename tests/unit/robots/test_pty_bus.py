@@ -59,7 +59,7 @@ def test_a_follower_connects_with_the_motors_calibration_and_torque_shows(
 def test_a_pulled_cable_is_reported_and_can_be_put_back(arm: PtyArm, tmp_path: Path) -> None:
     with serial.Serial(arm.port, 1_000_000, timeout=5) as port:
         arm.order(unplug=True)
-        with pytest.raises(OSError):  # noqa: PT011  pyserial's and the system's
+        with pytest.raises(OSError):
             _ping_for_ever(port)
     with pytest.raises(DeviceNotConnected):
         _follower(arm, tmp_path).connect()
