@@ -90,7 +90,7 @@ class EmulatedBus:
         *,
         lock: AbstractContextManager[object] | None = None,
         before: Callable[[], None] | None = None,
-        after_write: Callable[[Servo], None] | None = None,
+        after: Callable[[], None] | None = None,
     ) -> None:
         """Make a bus.
 
@@ -98,7 +98,7 @@ class EmulatedBus:
             servos: motors of one protocol.
             lock: held while packets are executed; a physics thread holds it while it steps.
             before: called before each packet; it reports the joints' movement to the servos.
-            after_write: called after a packet that wrote a servo's registers.
+            after: called after each packet; it gives the servos' commands to the joints.
         """
         self.servos = list(servos)
         self.protocol = self.servos[0].protocol
@@ -111,7 +111,7 @@ class EmulatedBus:
         self._late: list[bytes] = []
         self._lock = lock if lock is not None else nullcontext()
         self._before = before
-        self._after_write = after_write
+        self._after = after
 
     def inject(self, fault: Fault) -> None:
         """Add a fault."""
@@ -143,6 +143,8 @@ class EmulatedBus:
                 if self._before is not None:
                     self._before()
                 answer += b"".join(self._execute(packet, self._listening(baudrate)))
+                if self._after is not None:
+                    self._after()
         return answer
 
     def _overdue(self) -> bytes:
@@ -181,15 +183,12 @@ class EmulatedBus:
             data = servo.read(*read_parameters(self.protocol, packet.parameters))
         elif packet.instruction == Instruction.WRITE:
             error = servo.write(*write_parameters(self.protocol, packet.parameters))
-            self._written(servo)
         elif packet.instruction == Instruction.REG_WRITE:
             error = servo.register_write(*write_parameters(self.protocol, packet.parameters))
         elif packet.instruction == Instruction.ACTION:
             servo.action()
-            self._written(servo)
         elif packet.instruction == Instruction.REBOOT:
             servo.power_cycle()
-            self._written(servo)
         else:
             return ()
         if packet.id == BROADCAST_ID and packet.instruction != Instruction.PING:
@@ -214,12 +213,7 @@ class EmulatedBus:
             servo = motors.get(rest[start])
             if servo is not None:
                 servo.write(address, rest[start + 1 : start + 1 + size])
-                self._written(servo)
         return ()
-
-    def _written(self, servo: Servo) -> None:
-        if self._after_write is not None:
-            self._after_write(servo)
 
     def _status(self, servo: Servo, motor_id: int, error: int, data: bytes) -> Iterable[bytes]:
         """Return the status packet as the faults leave it."""

@@ -73,6 +73,8 @@ class Servo(ABC):
         for address, value in registers.items():
             self.memory[address] = value
         self.motion = Motion(ticks)
+        self._is_measured = True
+        """False while ``motion`` is newer than the measurement registers."""
         self.burnt = False
         """A burnt motor never answers and never drives."""
         self.alerts = 0
@@ -121,10 +123,13 @@ class Servo(ABC):
     def observe(self, motion: Motion) -> None:
         """Take over the movement of the joint; the next read reports it."""
         self.motion = motion
-        self._measure(motion)
+        self._is_measured = False
 
     def read(self, address: int, size: int) -> bytes:
         """Return the bytes of registers, with measurements of this moment."""
+        if not self._is_measured:
+            self._is_measured = True
+            self._measure(self.motion)
         self._refresh()
         return bytes(self.memory[address : address + size]).ljust(size, b"\0")
 
@@ -165,7 +170,6 @@ class Servo(ABC):
 
     def hold(self) -> None:
         """Make the present position the goal."""
-        self._refresh()
         self.put(self.goal_position, self._encoded_goal(self.present_ticks()))
 
     def set_supply(self, *, volts: float, celsius: int) -> None:

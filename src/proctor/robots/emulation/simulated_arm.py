@@ -63,7 +63,7 @@ class SimulatedArm:
             list(self.servos.values()),
             lock=lock if lock is not None else threading.RLock(),
             before=self._before_packet,
-            after_write=lambda _: self.obey(),
+            after=self.obey,
         )
         self.restart()
 
@@ -132,7 +132,6 @@ class SimulatedArm:
     def _before_packet(self) -> None:
         if self._catch_up is not None:
             self._catch_up()
-        self.obey()  # an alert or a burnt motor changes what is driven without a write
         self.measure()
 
 

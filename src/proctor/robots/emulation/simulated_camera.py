@@ -6,6 +6,8 @@ starts when an image is taken, so each step of a loop finds a new image and neve
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +24,8 @@ _DEFAULT_SIZE, _DEFAULT_FPS = (96, 96), 30
 _VIEWS = ("front", "wrist")
 _EARLY = 0.85
 """Least part of a frame's period between two renderings: a loop's request may come early."""
+
+_RENDER_NICENESS = 5
 
 
 @dataclass
@@ -128,7 +132,12 @@ class _RenderedFrames(FrameSource):
         return (*self._config.size, 3)
 
     def open(self) -> None:
-        """Make the view of the world; its renderer is made by the first image."""
+        """Make the view of the world; its renderer is made by the first image.
+
+        The thread gives way to the control loop; the renderer's own threads inherit that.
+        """
+        if sys.platform == "linux":  # elsewhere the priority is the whole process'
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _RENDER_NICENESS)
         self._view = self._cell.world.view(*self._config.size)
         self.taken.set()
 
