@@ -164,6 +164,8 @@ class RegisterBus:
             BusError: a motor does not answer; or one has an alert and ``raise_alerts`` is set. The
                 text names the motor.
         """
+        if motors is not None and not motors:
+            return {}
         key = (register, None if motors is None else tuple(motors), normalize)
         plan = self._plans.get(key)
         if plan is None:
@@ -196,7 +198,7 @@ class RegisterBus:
         wanted = values if isinstance(values, Mapping) else dict.fromkeys(self.motors, values)
         if not wanted:
             return
-        entry = self._common_register(register, tuple(wanted))
+        entry = self._motor(next(iter(wanted))).model.register(register)
         items = [
             (self._motor(name).id, self._encode(name, entry, value, normalize=normalize))
             for name, value in wanted.items()
@@ -245,8 +247,8 @@ class RegisterBus:
 
     def _plan(self, register: str, motors: tuple[str, ...] | None, normalize: bool) -> _ReadPlan:
         names = tuple(self.motors) if motors is None else motors
-        entry = self._common_register(register, names)
         ids = [self._motor(name).id for name in names]
+        entry = self._motor(names[0]).model.register(register)  # one protocol has one table
         requests: Iterable[Request]
         if self.protocol is BusProtocol.FEETECH_SCS:
             requests = (self.codec.read(one, entry.address, entry.size) for one in ids)
@@ -254,15 +256,6 @@ class RegisterBus:
             requests = (self.codec.sync_read(entry.address, entry.size, ids),)
         normalised = normalize and register in NORMALISED_REGISTERS
         return _ReadPlan(names, entry, tuple(requests), normalised)
-
-    def _common_register(self, register: str, names: Sequence[str]) -> Register:
-        entries = {self._motor(name).model.register(register) for name in names}
-        if len(entries) != 1:
-            raise UsageError(
-                f"the motors {', '.join(names)} do not have {register} at one address",
-                code="robot.mixed-registers",
-            )
-        return entries.pop()
 
     def _ask(self, request: Request, name: str, what: str, retries: int) -> Reply:
         """Return the only reply to a request; send writes even to a motor that is out of step."""

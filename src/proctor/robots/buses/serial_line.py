@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from proctor.errors import DeviceNotConnected
@@ -49,9 +49,12 @@ class LineStatistics:
 class SerialLine:
     """A port with a packet codec."""
 
-    def __init__(self, port: SerialPort, codec: PacketCodec) -> None:
+    def __init__(
+        self, port: SerialPort, codec: PacketCodec, now: Callable[[], float] = time.perf_counter
+    ) -> None:
         self.port = port
         self.codec = codec
+        self._now = now
         self.statistics = LineStatistics()
         self._suspects: set[int] = set()
         self._resync_sizes = itertools.cycle(_RESYNC_SIZES)
@@ -128,7 +131,7 @@ class SerialLine:
         port, count = self.port, len(request.ids)
         self.statistics.requests += 1
         port.reset_input_buffer()
-        start = time.perf_counter()
+        start = self._now()
         port.write(request.packet)
         if not count:
             return {}
@@ -156,7 +159,7 @@ class SerialLine:
             if not missing:
                 self._measure(start, request)
                 return replies
-            if found.corrupt >= len(missing) or time.perf_counter() >= deadline:
+            if found.corrupt >= len(missing) or self._now() >= deadline:
                 break
             due = len(missing) * (request.reply_size // len(request.ids)) - len(found.rest)
             more = self.port.read(max(due, 1))
@@ -193,7 +196,7 @@ class SerialLine:
         return size * _BITS_PER_BYTE / self.port.baudrate
 
     def _measure(self, start: float, request: Request) -> None:
-        latency_s = max(time.perf_counter() - start - self._wire_time(request), 0.0)
+        latency_s = max(self._now() - start - self._wire_time(request), 0.0)
         self._peak_latency_s = max(latency_s, _FORGETTING * (self._peak_latency_s or 0.0))
 
     def _set_timeout(self, timeout_s: float) -> None:
