@@ -57,10 +57,15 @@ def parse_text(kind: Any, text: str) -> Any:
         return None
     container = container_of(kind)
     if container is None:
-        return text
+        return parse_flow(text) if _may_be_map(kind) and text.lstrip().startswith("{") else text
     if container is not dict and not is_flow_list(text):
         return [part.strip() for part in text.split(",") if part.strip()]
     return parse_flow(text)
+
+
+def _may_be_map(kind: Any) -> bool:
+    """Return whether a union has a dict besides its first type, as ``float | dict[str, float]``."""
+    return any(typing.get_origin(option) is dict for option in typing.get_args(kind))
 
 
 def is_flow_list(text: str) -> bool:

@@ -66,13 +66,18 @@ BUILT_IN = {
         "zero": "proctor.policies.scripted.zero:PLUGIN",
     },
     "robots": {
+        "bi_so_follower": "proctor.robots.arms.bimanual:FOLLOWER",
+        "koch_follower": "proctor.robots.arms.koch:FOLLOWER",
+        "lekiwi": "proctor.robots.arms.lekiwi:PLUGIN",
         "so100_follower": "proctor.robots.arms.so:FOLLOWER",
         "so101_follower": "proctor.robots.arms.so:FOLLOWER",
     },
     "teleoperators": {
+        "bi_so_leader": "proctor.robots.arms.bimanual:LEADER",
         "gamepad": "proctor.robots.teleoperators.gamepad:PLUGIN",
         "keyboard": "proctor.robots.teleoperators.keyboard:PLUGIN",
         "keyboard_ee": "proctor.robots.teleoperators.keyboard:END_EFFECTOR_PLUGIN",
+        "koch_leader": "proctor.robots.arms.koch:LEADER",
         "scripted": "proctor.robots.teleoperators.scripted:PLUGIN",
         "so100_leader": "proctor.robots.arms.so:LEADER",
         "so101_leader": "proctor.robots.arms.so:LEADER",

@@ -123,3 +123,11 @@ def test_what_is_hostile_or_no_value_is_one_line(text: str) -> None:
 def test_a_file_whose_tags_yaml_trips_over_is_one_line() -> None:
     with pytest.raises(ValueError, match="groupdict"):
         load_yaml("a: !!timestamp x")
+
+
+def test_a_number_or_a_map_is_read_as_what_it_is() -> None:
+    kind = float | dict[str, float] | None
+    assert parse_text(kind, "{gripper: 5}") == {"gripper": 5}
+    assert parse_text(kind, "5") == "5"
+    assert parse_text(kind, "null") is None
+    assert parse_text(str, "{gripper: 5}") == "{gripper: 5}"

@@ -27,8 +27,10 @@ from proctor.robots.cameras.configs import camera_configs, make_cameras
 
 
 @dataclass(kw_only=True)
-class FollowerConfig(RobotConfig):
-    """Flags of every follower arm; the first four are LeRobot's."""
+class FollowerFields:
+    """Flags of one follower arm, alone or one of two; the first four are LeRobot's."""
+
+    help_group: ClassVar[str] = "Robot"
 
     port: str = field(
         metadata={
@@ -49,10 +51,7 @@ class FollowerConfig(RobotConfig):
     )
     cameras: dict[str, Any] = field(
         default_factory=dict,
-        metadata={
-            "help": "cameras by name: {front: {type: opencv, width: 640, ...}}",
-            "default_help": "no cameras",
-        },
+        metadata={"help": "cameras by name: {front: {type: opencv, width: 640, ...}}"},
     )
     max_speed: float | dict[str, float] | None = field(
         default=None,
@@ -79,6 +78,11 @@ class FollowerConfig(RobotConfig):
     )
 
 
+@dataclass(kw_only=True)
+class FollowerConfig(FollowerFields, RobotConfig):
+    """Flags of every follower arm."""
+
+
 class SerialFollower(SerialArm, Robot):
     """A follower arm on a serial bus, with cameras."""
 
@@ -86,8 +90,8 @@ class SerialFollower(SerialArm, Robot):
 
     def __init__(self, config: FollowerConfig, motors: Mapping[str, Motor], retries: int) -> None:
         super().__init__(config, motors)
-        channels = list(self.action_features)
-        self._limiter = ActionLimiter(_limit_settings(config, channels))
+        positions = [f"{name}.pos" for name in self._joints]
+        self._limiter = ActionLimiter(_limit_settings(config, positions))
         self.cameras = make_cameras(camera_configs(config.cameras), self.clock)
         self.scene = _scene_of(self.port)
         self._keeps_torque = not config.disable_torque_on_disconnect
@@ -122,10 +126,14 @@ class SerialFollower(SerialArm, Robot):
 
     def get_observation(self) -> RobotObservation:
         """Read the positions in one request, then the newest image of each camera."""
-        observation: RobotObservation = dict(self._read_pose())
+        observation = self._read_state()
         for name, camera in self.cameras.items():
             observation[name] = camera.latest().image
         return observation
+
+    def _read_state(self) -> RobotObservation:
+        """Read all channels."""
+        return dict(self._read_pose())
 
     def _read_pose(self) -> Action:
         positions = self._read("Present_Position", self._joints, self._retries)

@@ -12,8 +12,10 @@ from proctor.robots.buses.registers import Motor
 
 
 @dataclass(kw_only=True)
-class LeaderConfig(TeleoperatorConfig):
-    """Flags of every leader arm."""
+class LeaderFields:
+    """Flags of one leader arm, alone or one of two."""
+
+    help_group: ClassVar[str] = "Teleoperator"
 
     port: str = field(
         metadata={
@@ -21,6 +23,11 @@ class LeaderConfig(TeleoperatorConfig):
             "placeholder": "/dev/ttyACM1",
         }
     )
+
+
+@dataclass(kw_only=True)
+class LeaderConfig(LeaderFields, TeleoperatorConfig):
+    """Flags of every leader arm."""
 
 
 class SerialLeader(SerialArm, Teleoperator):

@@ -301,7 +301,20 @@ class SerialArm(Device):
 
     def _write_calibration(self, calibration: Calibration) -> None:
         """Write a complete calibration to the motors, or leave the old one."""
-        self.bus.write_calibration(calibration)
+        self.bus.disable_torque()
+        old = self.bus.read_calibration()
+        try:
+            self._write_drive_modes(calibration)
+            self.bus.write_calibration(calibration)
+        except BaseException:
+            self._write_drive_modes(old)
+            raise
+
+    def _write_drive_modes(self, calibration: Calibration) -> None:
+        """Set the direction of motors that have a register for it, as Dynamixel motors do."""
+        for name, entry in calibration.items():
+            if "Drive_Mode" in self.bus.motors[name].model.table:
+                self.bus.write("Drive_Mode", name, entry.drive_mode, retries=RETRIES)
 
     def _uses_file(self, operator: Operator) -> bool:
         answer = operator.ask(

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from proctor.robots.arms.follower import FollowerConfig, SerialFollower
-from proctor.robots.arms.leader import LeaderConfig, SerialLeader
+from proctor.robots.arms.follower import FollowerConfig, FollowerFields, SerialFollower
+from proctor.robots.arms.leader import LeaderConfig, LeaderFields, SerialLeader
 from proctor.robots.arms.serial_arm import RETRIES
 from proctor.robots.base import Action, RobotPlugin, TeleoperatorPlugin, Unit
 from proctor.robots.buses.registers import Motor
 
 JOINTS = ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll")
 GRIPPER = "gripper"
-_POSITION_MODE = 0
+POSITION_MODE = 0
+GAINS = {"P_Coefficient": 16, "I_Coefficient": 0, "D_Coefficient": 32}
+"""Half of the factory's P gain: the arm shakes otherwise. The values are LeRobot's."""
 _GRIPPER_LIMITS = {"Max_Torque_Limit": 500, "Protection_Current": 250, "Overload_Torque": 25}
 """Half of the torque and of the current, and a quarter while overloaded: a gripper that is held
 open by an object burns out otherwise. The values are LeRobot's."""
@@ -30,20 +32,20 @@ def so_motors(*, use_degrees: bool, prefix: str = "") -> dict[str, Motor]:
 
 
 @dataclass(kw_only=True)
-class SoFollowerFields:
-    """Flags of an SO follower besides those of every follower."""
+class SoFollowerFields(FollowerFields):
+    """Flags of an SO follower, alone or one of two, with LeRobot's names and defaults."""
 
     use_degrees: bool = field(
         default=True, metadata={"help": "joints in degrees; else -100 to 100 of their range"}
     )
     position_p_coefficient: int = field(
-        default=16, metadata={"help": "proportional gain of the motors' position control"}
+        default=GAINS["P_Coefficient"], metadata={"help": "P gain of the motors' position control"}
     )
     position_i_coefficient: int = field(
-        default=0, metadata={"help": "integral gain of the motors' position control"}
+        default=GAINS["I_Coefficient"], metadata={"help": "I gain of the motors' position control"}
     )
     position_d_coefficient: int = field(
-        default=32, metadata={"help": "derivative gain of the motors' position control"}
+        default=GAINS["D_Coefficient"], metadata={"help": "D gain of the motors' position control"}
     )
     num_read_retries: int = field(
         default=2, metadata={"help": "times a lost reply is asked for again"}
@@ -52,7 +54,7 @@ class SoFollowerFields:
 
 @dataclass(kw_only=True)
 class SoFollowerConfig(SoFollowerFields, FollowerConfig):
-    """Flags of an SO-100 or SO-101 follower, with LeRobot's names and defaults."""
+    """Flags of an SO-100 or SO-101 follower."""
 
 
 class SoFollower(SerialFollower):
@@ -72,7 +74,7 @@ class SoFollower(SerialFollower):
     def _configure(self) -> None:
         self.bus.configure_motors()
         for name in self.bus.motors:
-            self.bus.write("Operating_Mode", name, _POSITION_MODE, retries=RETRIES)
+            self.bus.write("Operating_Mode", name, POSITION_MODE, retries=RETRIES)
             for register, gain in self._gains.items():
                 self.bus.write(register, name, gain, retries=RETRIES)
         for register, value in _GRIPPER_LIMITS.items():
@@ -81,12 +83,12 @@ class SoFollower(SerialFollower):
 
     def _prepare_calibration(self) -> None:
         for name in self.bus.motors:
-            self.bus.write("Operating_Mode", name, _POSITION_MODE, retries=RETRIES)
+            self.bus.write("Operating_Mode", name, POSITION_MODE, retries=RETRIES)
 
 
 @dataclass(kw_only=True)
-class SoLeaderConfig(LeaderConfig):
-    """Flags of an SO-100 or SO-101 leader, with LeRobot's names and defaults."""
+class SoLeaderFields(LeaderFields):
+    """Flags of an SO leader, alone or one of two, with LeRobot's names and defaults."""
 
     use_degrees: bool = field(
         default=True, metadata={"help": "joints in degrees; else -100 to 100 of their range"}
@@ -94,6 +96,11 @@ class SoLeaderConfig(LeaderConfig):
     num_read_retries: int = field(
         default=2, metadata={"help": "times a lost reply is asked for again"}
     )
+
+
+@dataclass(kw_only=True)
+class SoLeaderConfig(SoLeaderFields, LeaderConfig):
+    """Flags of an SO-100 or SO-101 leader."""
 
 
 class SoLeader(SerialLeader):
@@ -112,7 +119,7 @@ class SoLeader(SerialLeader):
 
     def _prepare_calibration(self) -> None:
         for name in self.bus.motors:
-            self.bus.write("Operating_Mode", name, _POSITION_MODE, retries=RETRIES)
+            self.bus.write("Operating_Mode", name, POSITION_MODE, retries=RETRIES)
 
     @property
     def feedback_features(self) -> Mapping[str, Unit]:  # type: ignore[override]
