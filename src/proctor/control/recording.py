@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from proctor.callbacks.staged_episodes import Keep
 from proctor.control.frame_queue import FrameQueue
 from proctor.control.recording_log import EpisodeEnd, EpisodeReport, RecordingLog
+from proctor.control.session import EmergencyStop
 from proctor.control.take import (
     ControlLoop,
     ResetEnd,
@@ -102,8 +103,7 @@ class RecordingRun:
                 if not self._record_next():
                     return
         except BaseException as error:
-            interrupted = isinstance(error, KeyboardInterrupt)
-            self._save_partial(EpisodeEnd.SIGNAL if interrupted else EpisodeEnd.ERROR)
+            self._save_partial(_cause(error))
             raise
 
     def _wants_more(self) -> bool:
@@ -171,3 +171,9 @@ class RecordingRun:
         """Save the running take, if it has a frame and failures are kept."""
         if self._recorder.frames and self._plan.keep is Keep.ALL:
             self._save(self._recorder.report(ended_by, self._seed))
+
+
+def _cause(error: BaseException) -> EpisodeEnd:
+    if isinstance(error, EmergencyStop):
+        return EpisodeEnd.STOP
+    return EpisodeEnd.SIGNAL if isinstance(error, KeyboardInterrupt) else EpisodeEnd.ERROR

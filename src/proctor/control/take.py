@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -12,7 +13,6 @@ from proctor.control.keys import ControlKey, KeyReader
 from proctor.control.pacing import Pacer
 from proctor.control.recording_log import EpisodeEnd, EpisodeReport
 from proctor.control.robot_frames import Exchange, FrameBuilder
-from proctor.control.stop_signals import StopSignals
 from proctor.robots.base import Action, Robot, Teleoperator
 
 SECONDS_AFTER_SUCCESS = 0.5
@@ -54,7 +54,8 @@ class ControlLoop:
     robot: Robot
     teleop: Teleoperator
     keys: KeyReader
-    signals: StopSignals
+    should_end: Callable[[], bool]
+    """Returns whether a stop signal came; raises EmergencyStop."""
     fps: int
     watcher: LoopWatcher | None = None
 
@@ -74,12 +75,9 @@ class ControlLoop:
             self.watcher.on_tick(phase, tick.time_s, tick)
 
     def pressed(self) -> set[ControlKey]:
-        """Return the keys since the last call; an emergency stop switches the motors off here."""
+        """Return the meanings of the keys since the last call."""
         pressed = self.keys.poll()
-        keys = {meaning for meaning in ControlKey for key in pressed if key in meaning}
-        if ControlKey.EMERGENCY_STOP in keys:
-            self.robot.stop()
-        return keys
+        return {meaning for meaning in ControlKey for key in pressed if key in meaning}
 
 
 class TakeRecorder:
@@ -146,9 +144,9 @@ class TakeRecorder:
     ) -> tuple[TakeVerdict, EpisodeEnd] | None:
         """Return how the take ends now, or None if it goes on."""
         keys = self._loop.pressed()
-        if self._loop.signals.received is not None:
+        if self._loop.should_end():
             return TakeVerdict.KEEP, EpisodeEnd.SIGNAL
-        if ControlKey.STOP in keys or ControlKey.EMERGENCY_STOP in keys:
+        if ControlKey.STOP in keys:
             return TakeVerdict.KEEP, EpisodeEnd.STOP
         if ControlKey.RERECORD in keys:
             return TakeVerdict.AGAIN, EpisodeEnd.KEY
@@ -187,11 +185,7 @@ def run_reset_phase(loop: ControlLoop, seconds: float) -> ResetEnd:
     while True:
         now = pacer.tick()
         keys = loop.pressed()
-        if (
-            loop.signals.received is not None
-            or ControlKey.STOP in keys
-            or ControlKey.EMERGENCY_STOP in keys
-        ):
+        if loop.should_end() or ControlKey.STOP in keys:
             return ResetEnd.STOP
         if ControlKey.RERECORD in keys:
             return ResetEnd.AGAIN

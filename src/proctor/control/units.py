@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from proctor.errors import UsageError, strip_control_codes
-from proctor.robots.base import Unit
+from proctor.robots.base import Robot, Teleoperator, Unit
 
 _UNITS = "units"
 
@@ -78,6 +78,28 @@ def check_channels(
                 code="robot.unit-mismatch",
             )
     return said.units is not None
+
+
+def check_teleoperator(robot: Robot, teleop: Teleoperator) -> None:
+    """Refuse a teleoperator that lacks a channel of the robot, or has another unit for it.
+
+    Raises:
+        UsageError: naming the channel and both units.
+    """
+    offered = teleop.action_features
+    for name, unit in robot.action_features.items():
+        if name not in offered:
+            raise UsageError(
+                f"{teleop.name} has no channel {name}, which {robot.name} needs "
+                f"(it has {', '.join(offered) or 'none'}); choose another --teleop.type",
+                code="robot.channel-mismatch",
+            )
+        if offered[name] is not unit:
+            raise UsageError(
+                f"{name} is in {offered[name].value} on {teleop.name} and in {unit.value} on "
+                f"{robot.name}; set the same --robot.use_degrees and --teleop.use_degrees",
+                code="robot.unit-mismatch",
+            )
 
 
 def _quoted(text: str) -> str:

@@ -66,13 +66,16 @@ class Rig:
 
         self.at(time, receive)
 
+    def _should_end(self) -> bool:
+        return self.signals.received is not None
+
     def record(self, plan: RecordingPlan = PLAN) -> RecordingResult:
         """Connect, record, disconnect, flush and close, as the command does."""
         self.robot.connect()
         self.teleop.connect()
         writer = self.wrap(self.dataset.open())
         queue = FrameQueue(writer, self.capacity)
-        loop = ControlLoop(self.robot, self.teleop, self.keys.reader(), self.signals, FPS)
+        loop = ControlLoop(self.robot, self.teleop, self.keys.reader(), self._should_end, FPS)
         run = RecordingRun(loop, queue, RecordingLog(self.root), plan, self.lines.append)
         try:
             try:
