@@ -165,6 +165,7 @@ class FakeRobotConfig(RobotConfig):
 
     real_time: bool = field(default=False, metadata={"help": "use the computer's clock"})
     n_cameras: int = field(default=0, metadata={"help": "number of fake cameras"})
+    simulated: bool = field(default=True, metadata={"help": "have a simulated scene"})
     disable_torque_on_disconnect: bool = field(
         default=True, metadata={"help": "switch motors off at the end"}
     )
@@ -191,7 +192,8 @@ class FakeRobot(Robot):
         self.torque = False
         self.connected = False
         self.calibrated = True
-        self.scene = FakeScene()
+        self.world = FakeScene()
+        self.scene = self.world if self.config.simulated else None
         names = [f"camera{number}" for number in range(self.config.n_cameras)]
         self.cameras: Mapping[str, FakeCamera] = {
             name: FakeCamera(FakeCameraConfig(), self.clock) for name in names

@@ -15,7 +15,10 @@ from proctor.config.help_search import OwnedFlag
 Kind = TypeVar("Kind")
 CONFIGS = {
     "eval": ("proctor.config.evaluation:EvalConfig",),
-    "record": ("proctor.config.recording:RecordConfig",),
+    "record": (
+        "proctor.config.recording:RecordConfig",
+        "proctor.config.robot_recording:RobotRecordConfig",
+    ),
     "train": ("proctor.config.training:TrainConfig",),
     "serve": ("proctor.config.serving:ServeConfig",),
 }

@@ -1,4 +1,4 @@
-"""``proctor record``: record a policy's episodes as a LeRobot dataset."""
+"""``proctor record``: record a policy's or a robot's episodes as a LeRobot dataset."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
-from proctor.commands.arguments import parse_flags
+from proctor.commands.all_flags import command_configs
+from proctor.commands.arguments import choose_config, parse_flags
 from proctor.commands.notices import print_notices
 from proctor.errors import SimulatorUnavailable, UsageError, exit_code_of, strip_control_codes
 from proctor.system.files import display_path
@@ -25,8 +26,18 @@ if TYPE_CHECKING:
     from proctor.evaluation.rollout_context import RolloutContext
 
 EXIT_INCOMPLETE = 1
+_ROBOT_USAGE = """\
+proctor record --robot.type=NAME --teleop.type=NAME --dataset.repo_id=USER/NAME
+               --dataset.single_task=TEXT [--FLAG=VALUE ...]
+
+Record episodes of a robot that a person or a script drives. Each episode is on the disk when it
+ends. Esc, Ctrl-C and SIGTERM keep the running episode too. More episodes: --resume=true.
+Exit code 1: fewer episodes than requested.
+"""
 _USAGE = """\
 proctor record --policy.type=NAME --env.type=NAME --dataset.repo_id=USER/NAME [--FLAG=VALUE ...]
+
+proctor record --robot.type=NAME --teleop.type=NAME ... (see proctor record --help robot)
 
 Run a policy and record its successful episodes as a dataset, until every task has
 --record.n_episodes demonstrations. An interrupted recording is completed by:
@@ -42,27 +53,23 @@ def run(words: list[str]) -> int:
     from proctor.config.merging import merge_settings
     from proctor.config.recording import RecordConfig
 
+    if choose_config(command_configs("record"), words) is not RecordConfig:
+        return _run_robot(words)
     given = parse_flags(RecordConfig, words, _USAGE)
     if given is None:
         return 0
-    _refuse_robots(given)
     settings = merge_settings(given, resumed=resumed_recording)
     with Interrupts() as interrupts:
         return _record_and_show(build(RecordConfig, settings), settings, interrupts)
 
 
-def _refuse_robots(given: dict[str, str]) -> None:
-    """Refuse the flags of ``lerobot-record`` that name a robot or a person's controller."""
-    from proctor.config.lerobot_evaluation import ROBOT_SECTIONS
+def _run_robot(words: list[str]) -> int:
+    from proctor.commands.record_robot import record_robot
+    from proctor.config.merging import merge_settings
+    from proctor.config.robot_recording import RobotRecordConfig
 
-    for name in given:
-        if name.partition(".")[0] in ROBOT_SECTIONS:
-            raise UsageError(
-                f"--{name}: Proctor has no robot drivers, and records a policy in simulation: "
-                "proctor record --policy.type=expert --env.type=NAME --dataset.root=DIR; record "
-                "with lerobot-record, and Proctor reads that dataset",
-                code="flag.unsupported",
-            )
+    given = parse_flags(RobotRecordConfig, words, _ROBOT_USAGE)
+    return 0 if given is None else record_robot(merge_settings(given))
 
 
 def _record_and_show(config: RecordConfig, settings: dict[str, Any], interrupts: Interrupts) -> int:

@@ -83,8 +83,7 @@ OF_RECORDINGS = {
     "display_data": LerobotFlag((False,), _SHOWN),
     "play_sounds": LerobotFlag(None, "there are no sounds"),
 }
-"""Flags of ``lerobot-record``; --robot.* and --teleop.* are refused by the command."""
-ROBOT_SECTIONS = ("robot", "teleop")
+"""Flags of ``lerobot-record``, for a recording in simulation."""
 RENAMED = {"policy.pretrained_revision": "policy.revision"}
 """LeRobot's names of flags, and ours."""
 _PLUGIN = (

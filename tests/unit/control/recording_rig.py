@@ -13,6 +13,7 @@ from proctor.control.keys import KeyHub
 from proctor.control.recorded_dataset import RecordedDataset, new_dataset
 from proctor.control.recording import RecordingPlan, RecordingResult, RecordingRun
 from proctor.control.recording_log import RecordingLog
+from proctor.control.session import EmergencyStop
 from proctor.control.stop_signals import StopSignals
 from proctor.control.take import ControlLoop
 from proctor.datasets.frames.encoder import CODECS
@@ -30,12 +31,11 @@ class Rig:
 
     def __init__(self, root: Path, *, n_cameras: int = 1, scene: bool = False) -> None:
         self.clock = VirtualClock()
-        self.robot = FakeRobot(FakeRobotConfig(n_cameras=n_cameras), self.clock)
-        if not scene:
-            self.robot.scene = None  # type: ignore[assignment]
+        self.robot = FakeRobot(FakeRobotConfig(n_cameras=n_cameras, simulated=scene), self.clock)
         self.teleop = FakeTeleoperator(clock=self.clock)
         self.keys = KeyHub()
         self.signals = StopSignals()
+        self.is_emergency = False
         self.root = root
         self.dataset: RecordedDataset = new_dataset(
             root, self.robot, FPS, video=True, codec=CODECS["h264"]
@@ -67,6 +67,8 @@ class Rig:
         self.at(time, receive)
 
     def _should_end(self) -> bool:
+        if self.is_emergency:
+            raise EmergencyStop("emergency stop")
         return self.signals.received is not None
 
     def record(self, plan: RecordingPlan = PLAN) -> RecordingResult:

@@ -15,6 +15,7 @@ import pytest
 from proctor.callbacks.staged_episodes import Keep
 from proctor.control.recording import RecordingPlan
 from proctor.control.recording_log import EpisodeEnd, read_recording_log
+from proctor.control.session import EmergencyStop
 from proctor.errors import DeviceNotConnected
 from tests.unit.control.recording_rig import PLAN, Rig, image_levels
 
@@ -119,12 +120,12 @@ def test_a_lost_robot_keeps_the_frames_until_then_and_raises(rig: Rig) -> None:
     assert not rig.robot.torque
 
 
-def test_an_emergency_stop_switches_motors_off_in_the_same_tick(rig: Rig) -> None:
-    rig.press_at(0.35, "backspace")
-    rig.record()
+def test_an_emergency_stop_keeps_the_frames_until_then(rig: Rig) -> None:
+    rig.at(0.35, lambda: setattr(rig, "is_emergency", True))
+    with pytest.raises(EmergencyStop):
+        rig.record()
     assert rig.lengths() == [4]
-    sent = [event for event in rig.robot.script.events if event != "robot.get_observation"]
-    assert sent[-2:] == ["robot.stop", "robot.disconnect"]
+    assert read_recording_log(rig.root)[0].report.ended_by is EpisodeEnd.STOP
 
 
 def test_the_action_is_the_one_that_was_sent_and_the_wish_is_kept_beside_it(rig: Rig) -> None:
@@ -174,18 +175,18 @@ class TestSimulatedScene:
 
     def test_every_take_has_its_own_seed_and_no_reset_phase(self, rig: Rig) -> None:
         rig.record(replace(self.PLAN, keep=Keep.ALL))
-        assert rig.robot.scene.seeds == [100, 101]
+        assert rig.robot.world.seeds == [100, 101]
         assert rig.lengths() == [20, 20]
 
     def test_an_episode_ends_soon_after_success(self, rig: Rig) -> None:
-        rig.robot.scene.success = True
+        rig.robot.world.success = True
         result = rig.record(self.PLAN)
         assert rig.lengths() == [5, 5]
         assert result.episodes[1].success
         assert result.episodes[1].seed == 101
 
     def test_failed_takes_are_thrown_away(self, rig: Rig) -> None:
-        rig.robot.scene.rule = lambda seed: seed % 2 == 1
+        rig.robot.world.rule = lambda seed: seed % 2 == 1
         result = rig.record(self.PLAN)
         assert [report.seed for report in result.episodes.values()] == [101, 103]
         assert (result.takes, result.failed_takes) == (4, 2)
@@ -197,7 +198,7 @@ class TestSimulatedScene:
 
     def test_without_cameras_the_scene_s_state_is_recorded(self, tmp_path: Path) -> None:
         rig = Rig(tmp_path / "data", scene=True, n_cameras=0)
-        rig.robot.scene.state_names = ("cube.x", "cube.y")
+        rig.robot.world.state_names = ("cube.x", "cube.y")
         rig = self._replanned(rig)
         rig.record(replace(self.PLAN, keep=Keep.ALL))
         assert rig.read()[25]["observation.environment_state"].tolist() == [101, 101]

@@ -1,0 +1,119 @@
+"""``proctor record --robot.type=...``: record episodes of a teleoperated robot."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import TYPE_CHECKING, Any
+
+from proctor.errors import exit_code_of, strip_control_codes
+from proctor.system.files import display_path
+
+if TYPE_CHECKING:
+    from proctor.config.robot_recording import RobotRecordConfig
+    from proctor.control.recording import RecordingResult
+    from proctor.control.recording_session import PreparedRecording, RecordingOutcome
+
+EXIT_INCOMPLETE = 1
+_KEYS = "keys: right or n ends the episode, left or r records it again, Esc or q ends the session"
+
+
+def record_robot(settings: dict[str, Any]) -> int:
+    """Record with a robot, print the results, and return the exit code."""
+    from proctor.config.builder import build
+    from proctor.config.robot_recording import RobotRecordConfig
+    from proctor.control.keys import TerminalKeys
+    from proctor.control.operator import TerminalOperator
+    from proctor.control.recording_session import (
+        Surroundings,
+        prepare_recording,
+        run_recording_session,
+    )
+
+    config = build(RobotRecordConfig, settings)
+    prepared = prepare_recording(config)
+    _print_start(prepared)
+    keys = TerminalKeys()
+    outcome = run_recording_session(
+        prepared, Surroundings(keys, TerminalOperator(keys), announce=_say)
+    )
+    _print_outcome(outcome)
+    if outcome.stopped_by is not None:
+        return exit_code_of(KeyboardInterrupt(outcome.stopped_by))
+    if config.dataset.push_to_hub and outcome.n_episodes:
+        _push(config, outcome)
+    return 0 if outcome.result.complete else EXIT_INCOMPLETE
+
+
+def _say(line: str) -> None:
+    print(strip_control_codes(line), file=sys.stderr, flush=True)
+
+
+def _print_start(prepared: PreparedRecording) -> None:
+    dataset, plan = prepared.dataset, prepared.plan
+    for note in prepared.config.notes:
+        _say(f"note: {note}")
+    before = f" ({dataset.n_before} recorded before)" if dataset.n_before else ""
+    _say(
+        f"{prepared.teleop.name} drives {prepared.robot.name} at {dataset.fps} frames per second: "
+        f"{plan.n_episodes} episodes{before} -> {display_path(dataset.root)}"
+    )
+    if not dataset.has_units:
+        _say("note: the dataset does not state its units; check that the robot has the same ones")
+    _say(_KEYS)
+
+
+def _print_outcome(outcome: RecordingOutcome) -> None:
+    result, root = outcome.result, str(display_path(outcome.root))
+    takes = f" of {result.takes} takes" if result.failed_takes else ""
+    print(
+        f"{len(result.episodes)} episodes{takes}, {result.frames:,} frames; "
+        f"the dataset has {outcome.n_episodes} episodes"
+    )
+    for line in _observations(result, outcome):
+        print(strip_control_codes(line))
+    if outcome.is_removed:
+        print(f"no episode was recorded; {root} was not created")
+        return
+    print(f"dataset: {root}")
+    print(f"look at it: proctor data view {shlex.quote(root)}")
+    if not result.complete:
+        print(f"record more: proctor record --resume=true --dataset.root={shlex.quote(root)} ...")
+
+
+def _observations(result: RecordingResult, outcome: RecordingOutcome) -> list[str]:
+    """Return what a person should know of the recorded episodes, one line each."""
+    lines = []
+    reports = result.episodes
+    measured = [n for n, report in reports.items() if report.jitter.p99_ms is not None]
+    if measured:
+        worst = max(measured, key=lambda n: reports[n].jitter.p99_ms or 0)
+        lines.append(f"least regular episode {worst}: {reports[worst].jitter}")
+    for number, report in result.partial.items():
+        lines.append(
+            f"episode {number} is partial: {report.frames} frames until the {report.ended_by.value}"
+            f"; remove it with proctor data delete --episodes={number}"
+        )
+    repeats = sum(sum(report.repeated.values()) for report in reports.values())
+    if repeats:
+        lines.append(f"{repeats} images repeat the one before (marked in extra.repeated.*)")
+    changed = sum(sum(report.changed.values()) for report in reports.values())
+    if changed:
+        lines.append(f"limits changed {changed} targets; the wishes are in extra.wished_action")
+    if outcome.waited_s >= 0.001:
+        lines.append(f"the loop waited {outcome.waited_s:.2f} s for the video encoder")
+    lost = {motor: n for motor, n in outcome.health.lost_replies.items() if n}
+    if lost:
+        counts = ", ".join(f"{motor} {n}" for motor, n in lost.items())
+        lines.append(f"lost replies of motors, read again: {counts}")
+    if outcome.note is not None:
+        lines.append(f"note: {outcome.note}")
+    return lines
+
+
+def _push(config: RobotRecordConfig, outcome: RecordingOutcome) -> None:
+    from proctor.datasets.hub import push
+
+    assert config.dataset.repo_id is not None
+    address = push(outcome.root, config.dataset.repo_id, private=config.dataset.private)
+    print(f"uploaded: {strip_control_codes(address)}")
