@@ -96,6 +96,7 @@ class FakeCameraConfig(CameraConfig):
     width: int | None = 8
     height: int | None = 6
     fps: int | None = 30
+    warmup_s: float = 0.0
 
 
 class FakeCamera(Camera):
@@ -134,8 +135,6 @@ class FakeCamera(Camera):
 class FakeScene:
     """A scene that succeeds when a test sets ``success``, or by ``rule``."""
 
-    state_names = ("cube.x", "cube.y")
-
     def __init__(self) -> None:
         self.seeds: list[int] = []
         self.state_names: tuple[str, ...] = ()
@@ -143,16 +142,13 @@ class FakeScene:
         self.rule: Callable[[int], bool] | None = None
         """Seed of the episode -> success."""
 
-    def state(self) -> Array:
-        return np.array([self.seeds[-1] if self.seeds else 0, 0], np.float32)
-
     def joint_positions(self) -> Array:
         return np.zeros(len(UNITS), np.float32)
 
     def reset(self, seed: int) -> None:
         self.seeds.append(seed)
 
-    def state(self) -> Any:
+    def state(self) -> Array:
         return np.full(len(self.state_names), self.seeds[-1] if self.seeds else 0, np.float32)
 
     def succeeded(self) -> bool:

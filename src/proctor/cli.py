@@ -15,6 +15,7 @@ from proctor.commands.names import COMMANDS
 from proctor.errors import (
     PolicyError,
     ProctorError,
+    RobotError,
     UsageError,
     WorkerError,
     did_you_mean,
@@ -24,10 +25,11 @@ from proctor.errors import (
 )
 from proctor.system.streams import make_streams_robust, report_lost_output
 
-_EXIT_USAGE = 2
+_EXIT_ROBOT, _EXIT_USAGE = 1, 2
 
 _OVERVIEW = """\
-Proctor records demonstrations, trains robot policies and evaluates them in simulation.
+Proctor records demonstrations, trains robot policies and evaluates them, in simulation and on
+robots.
 
 {commands}
 
@@ -62,7 +64,7 @@ def _answered(words: list[str]) -> int:
         return _run(words)
     except ProctorError as error:
         _explain(error)
-        return _EXIT_USAGE
+        return _EXIT_ROBOT if isinstance(error, RobotError) else _EXIT_USAGE
     except KeyboardInterrupt as stop:  # outside a run; a run prints how to resume it
         print("interrupted", file=sys.stderr)
         return exit_code_of(stop)
@@ -72,7 +74,7 @@ def _run(words: list[str]) -> int:
     if len(words) > 1 and words[0] in ("--help", "-h", "help"):
         return _search_help(words[1:])
     if not words or words[0] in ("--help", "-h", "help"):
-        lines = [f"  proctor {name:<10} {what}" for name, what in COMMANDS.items()]
+        lines = [f"  proctor {name:<12} {what}" for name, what in COMMANDS.items()]
         print(_OVERVIEW.format(commands="\n".join(lines)), end="")
         return 0
     if words[0] == "--version":

@@ -21,6 +21,9 @@ CONFIGS = {
     ),
     "train": ("proctor.config.training:TrainConfig",),
     "serve": ("proctor.config.serving:ServeConfig",),
+    "teleoperate": ("proctor.config.devices:TeleoperateConfig",),
+    "calibrate": ("proctor.config.devices:OneDeviceConfig",),
+    "setup-motors": ("proctor.config.devices:OneDeviceConfig",),
 }
 """Configs of the commands with plug-ins: the usual one, then those that ``choose_config`` takes
 where the words name a section of theirs, as --robot.type."""
@@ -31,6 +34,8 @@ PLAIN = {
     "view": "proctor.commands.view:ViewCommand",
     "doctor": "proctor.commands.doctor:DoctorCommand",
     "info": "proctor.commands.info:InfoCommand",
+    "find-port": "proctor.commands.find_port:FindPortCommand",
+    "find-cameras": "proctor.commands.find_cameras:FindCamerasCommand",
     "completion": "proctor.commands.completion:CompletionCommand",
 }
 """Commands without plug-ins, and without verbs."""

@@ -13,13 +13,13 @@ RUN_AS = {
     "record": ("record",),
     "edit-dataset": ("data", "edit"),
     "info": ("info",),
+    "teleoperate": ("teleoperate",),
+    "calibrate": ("calibrate",),
+    "setup-motors": ("setup-motors",),
+    "find-port": ("find-port",),
+    "find-cameras": ("find-cameras",),
 }
 """LeRobot's commands without their prefix, and our command that takes their flags."""
-_NO_ROBOTS = (
-    "Proctor has no robot drivers; use LeRobot's own command: Proctor reads the datasets that "
-    "lerobot-record writes, and `proctor serve --protocol=lerobot` serves policies to its robot "
-    "client"
-)
 INSTEAD = {
     "dataset-viz": "run: proctor data view {dataset}",
     "imgtransform-viz": "Proctor draws no augmented images; `proctor train "
@@ -38,18 +38,9 @@ INSTEAD = {
     "evaluates a server's policy in simulation",
     "annotate": "run: proctor data set-task {dataset} --task=TEXT, which sets instructions",
     "convert-dcp": "there is nothing to convert: Proctor writes whole checkpoints as safetensors",
-    **dict.fromkeys(
-        (
-            "calibrate",
-            "teleoperate",
-            "find-port",
-            "find-cameras",
-            "find-joint-limits",
-            "setup-motors",
-            "setup-can",
-        ),
-        _NO_ROBOTS,
-    ),
+    "find-joint-limits": "`proctor calibrate` measures the range of every joint, and targets are "
+    "kept inside it; Proctor computes no end-effector limits from a URDF file",
+    "setup-can": "Proctor drives arms on serial buses and none on a CAN bus",
 }
 """LeRobot's other commands, and what Proctor has for them."""
 _DATASET_FLAGS = ("--repo-id", "--repo_id", "--dataset.repo_id")

@@ -150,7 +150,7 @@ def _group(cls: type[Any], field: dataclasses.Field[Any]) -> str:
 
     It is the field's ``group`` metadata; else the heading in a class's ``help_groups`` whose names
     contain the field's; else, for a flag of training only, "Training"; else the ``help_group`` of
-    the class that declares the field, or of its nearest base.
+    the class that declares the field or of its nearest base; else that of ``cls``.
     """
     if "group" in field.metadata:
         return str(field.metadata["group"])
@@ -161,7 +161,7 @@ def _group(cls: type[Any], field: dataclasses.Field[Any]) -> str:
     if field.metadata.get("only") is ConfigUse.TRAINING:
         return "Training"
     declaring = (b for b in cls.__mro__ if field.name in vars(b).get("__annotations__", ()))
-    bases = next(declaring, cls).__mro__
+    bases = (*next(declaring, cls).__mro__, *cls.__mro__)
     return str(next((vars(b)["help_group"] for b in bases if "help_group" in vars(b)), ""))
 
 

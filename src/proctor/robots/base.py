@@ -123,7 +123,11 @@ class DeviceConfig:
     """Flags of every robot and teleoperator."""
 
     id: str | None = field(
-        default=None, metadata={"help": "name of this device; names its calibration file"}
+        default=None,
+        metadata={
+            "help": "name of this device; names its calibration file",
+            "default_help": "no name; the file is None.json, as LeRobot's",
+        },
     )
     calibration_dir: Path | None = field(
         default=None,

@@ -51,7 +51,10 @@ class FollowerFields:
     )
     cameras: dict[str, Any] = field(
         default_factory=dict,
-        metadata={"help": "cameras by name: {front: {type: opencv, width: 640, ...}}"},
+        metadata={
+            "help": "cameras by name: {front: {type: opencv, width: 640, ...}}",
+            "default_help": "no cameras",
+        },
     )
     max_speed: float | dict[str, float] | None = field(
         default=None,

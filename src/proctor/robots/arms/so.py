@@ -39,13 +39,16 @@ class SoFollowerFields(FollowerFields):
         default=True, metadata={"help": "joints in degrees; else -100 to 100 of their range"}
     )
     position_p_coefficient: int = field(
-        default=GAINS["P_Coefficient"], metadata={"help": "P gain of the motors' position control"}
+        default=GAINS["P_Coefficient"],
+        metadata={"help": "proportional gain of the motors' position control"},
     )
     position_i_coefficient: int = field(
-        default=GAINS["I_Coefficient"], metadata={"help": "I gain of the motors' position control"}
+        default=GAINS["I_Coefficient"],
+        metadata={"help": "integral gain of the motors' position control"},
     )
     position_d_coefficient: int = field(
-        default=GAINS["D_Coefficient"], metadata={"help": "D gain of the motors' position control"}
+        default=GAINS["D_Coefficient"],
+        metadata={"help": "derivative gain of the motors' position control"},
     )
     num_read_retries: int = field(
         default=2, metadata={"help": "times a lost reply is asked for again"}

@@ -41,7 +41,7 @@ from proctor.robots.teleoperators.joint_jog import JointJog, key_help
 from proctor.robots.teleoperators.key_input import KeyInput, key_input
 
 _DEVICE: dict[str, Any] = {
-    "help": "Linux input device of the keyboard, as /dev/input/event3",
+    "help": "keyboard as an input device of Linux, as /dev/input/event3",
     "default_help": "the terminal",
 }
 

@@ -1,0 +1,90 @@
+"""The loop of ``proctor teleoperate``: a person drives a robot, and nothing is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from proctor.control.keys import ControlKey
+from proctor.control.pacing import Jitter, Pacer
+from proctor.control.session import ControlSession
+from proctor.errors import UsageError
+from proctor.robots.base import DeviceHealth, Robot, Teleoperator, Unit
+
+
+@dataclass(frozen=True)
+class TeleoperationResult:
+    """How regular the loop was, and what the devices counted."""
+
+    seconds: float
+    rate_hz: float | None
+    jitter: Jitter
+    robot: DeviceHealth
+    teleop: DeviceHealth
+
+    def text(self) -> str:
+        """Return the result in one line."""
+        rate = "n/a" if self.rate_hz is None else f"{self.rate_hz:.1f} Hz"
+        parts = [f"{self.seconds:.1f} s at {rate}", str(self.jitter)]
+        parts += [*_losses("robot", self.robot), *_losses("teleoperator", self.teleop)]
+        if self.robot.clipped:
+            parts.append(f"targets limited: {_counts(self.robot.clipped)}")
+        return "; ".join(parts)
+
+
+def _losses(device: str, health: DeviceHealth) -> Iterator[str]:
+    """Yield what a device lost; nothing for one that does not count requests."""
+    if health.requests:
+        lost = sum(health.lost_replies.values())
+        named = f" ({_counts(health.lost_replies)})" if lost else ""
+        yield f"{device}: {health.requests} requests, {lost} replies lost{named}"
+    if health.alerts:
+        yield f"{device} alerts: {', '.join(f'{m} {a}' for m, a in health.alerts.items())}"
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.items() if count)
+
+
+def check_teleoperator(robot: Robot, teleop: Teleoperator) -> None:
+    """Refuse a teleoperator whose channels or units are not the robot's; nothing is connected.
+
+    Raises:
+        UsageError: naming the channel.
+    """
+    wanted, offered = robot.action_features, teleop.action_features
+    for name, unit in wanted.items():
+        if name not in offered:
+            raise UsageError(
+                f"{teleop.name} cannot drive {robot.name}: it has no {name} "
+                f"(it has {', '.join(offered) or 'no channels'})",
+                code="robot.channel-mismatch",
+            )
+        if offered[name] is not unit and Unit.OTHER not in (unit, offered[name]):
+            raise UsageError(
+                f"{name} is in {unit.value} on the robot and in {offered[name].value} on the "
+                "teleoperator; set --robot.use_degrees and --teleop.use_degrees alike",
+                code="robot.unit-mismatch",
+            )
+
+
+def teleoperate(session: ControlSession, fps: int, seconds: float | None) -> TeleoperationResult:
+    """Drive the robot until the time is over, a signal comes, or a person presses Esc or q.
+
+    Raises:
+        RobotError: a device fails, or the emergency key was pressed.
+    """
+    robot, teleop = session.robot, session.teleop
+    assert teleop is not None
+    keys, pacer = session.keys.reader(), Pacer(robot.clock, fps)
+    teleop.start_episode()
+    began = now = robot.clock.now()
+    while not session.should_end() and not any(key in ControlKey.STOP for key in keys.poll()):
+        now = pacer.tick()
+        if seconds is not None and now - began + 0.5 / fps >= seconds:
+            break
+        robot.get_observation()
+        robot.send_action(teleop.get_action())
+    return TeleoperationResult(
+        now - began, pacer.rate_hz, pacer.jitter(), robot.health(), teleop.health()
+    )
