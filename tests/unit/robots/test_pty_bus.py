@@ -11,6 +11,7 @@ import serial
 from proctor.errors import DeviceNotConnected
 from proctor.plugins import find_robot
 from proctor.robots.base import Robot
+from proctor.robots.emulation.instruction_packets import feetech_checksum
 from tests.pty_arm import PtyArm
 
 PING_1, PONG_1 = bytes.fromhex("ffff010201fb"), bytes.fromhex("ffff010200fc")
@@ -86,3 +87,17 @@ def test_sigterm_ends_it_cleanly_and_removes_the_link(tmp_path: Path) -> None:
     assert Path(arm.port).is_symlink()
     assert arm.stop() == 0
     assert not Path(arm.port).is_symlink()
+
+
+def test_a_person_moves_the_limp_arm(arm: PtyArm) -> None:
+    with serial.Serial(arm.port, 1_000_000, timeout=5) as port:
+        arm.order(hand={"elbow_flex": 1.0})
+        arm.wait_for(lambda state: _position(port, 3) == 2048 + 652)
+        arm.order(hand=None, sweep=True)
+        arm.wait_for(lambda state: _position(port, 3) < 2048)
+
+
+def _position(port: serial.Serial, motor_id: int) -> int:
+    request = bytes((0xFF, 0xFF, motor_id, 4, 2, 56, 2))
+    port.write(request + bytes((feetech_checksum(request),)))
+    return int.from_bytes(port.read(8)[5:7], "little")

@@ -25,6 +25,7 @@ _GREATEST_TORQUE = 2.94
 """Of the world's servos, in N m."""
 _WAVE_RAD = 0.15
 """Amplitude with which a person moves a leader."""
+_SWEEP_S = 6.0
 _FULL_TURN_JOINT = "wrist_roll"
 _WHEELS = ("base_left_wheel", "base_back_wheel", "base_right_wheel")
 _BAUD_1M_DYNAMIXEL = 3
@@ -52,6 +53,14 @@ class ArmModel:
         return {
             name: self.home.get(name, 0.0) + _WAVE_RAD * math.sin(2 * math.pi * seconds / period)
             for period, name in enumerate(self.ranges, start=3)
+        }
+
+    def sweep(self, seconds: float) -> dict[str, float]:
+        """Return the pose of an arm whose joints a person moves from end to end and back."""
+        share = math.sin(2 * math.pi * seconds / _SWEEP_S)
+        return {
+            name: (low + high) / 2 + share * (high - low) / 2
+            for name, (low, high) in self.ranges.items()
         }
 
     def servos(self) -> dict[str, Servo]:

@@ -6,6 +6,8 @@ object per line:
 
 {"fault": "drop", "motor": 3, "skip": 0, "count": 1}    kinds of ``FaultKind``; "error": bits
 {"burn": 3}, {"overload": 3}, {"unplug": true}, {"plug_in": true}, {"power_cycle": true}
+{"hand": {"elbow_flex": 0.5}}    a person holds the limp arm, in radians; null: lets go
+{"sweep": true}    a person moves the limp arm through all ranges; false: stops
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.robots.buses.calibration import MotorCalibration, save_calibration
-from proctor.robots.emulation.arm_models import ARM_MODELS
+from proctor.robots.emulation.arm_models import ARM_MODELS, ArmModel
 from proctor.robots.emulation.cell import SimulatedCell
 from proctor.robots.emulation.dynamixel_servo import DynamixelServo
 from proctor.robots.emulation.emulated_bus import Fault, FaultKind
@@ -42,8 +44,15 @@ _IDLE_S = 0.05
 class PtyBus:
     """Serves an arm's bus on a pseudo terminal."""
 
-    def __init__(self, arm: SimulatedArm, link: Path | None, state_file: Path | None) -> None:
-        self._arm, self._link, self._state_file = arm, link, state_file
+    def __init__(
+        self,
+        arm: SimulatedArm,
+        model: ArmModel,
+        *,
+        link: Path | None = None,
+        state_file: Path | None = None,
+    ) -> None:
+        self._arm, self._model, self._link, self._state_file = arm, model, link, state_file
         self._state: dict[str, Any] = {}
         self._state_due = 0.0
         self._packets = 0
@@ -115,6 +124,10 @@ class PtyBus:
                 servo.alerts |= OVERLOAD_ALERT
             if order.get("power_cycle"):
                 servo.power_cycle()
+        if "hand" in order:
+            self._arm.hand = order["hand"]
+        if "sweep" in order:
+            self._arm.person = self._model.sweep if order["sweep"] else None
         if order.get("unplug"):
             self.unplug()
         if order.get("plug_in"):
@@ -195,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.calibration is not None:
         calibration = {name: motor_calibration(servo) for name, servo in arm.servos.items()}
         save_calibration(given.calibration, calibration)
-    bus = PtyBus(arm, given.link, given.state)
+    bus = PtyBus(arm, ARM_MODELS[given.arm], link=given.link, state_file=given.state)
     print(bus.path, flush=True)
     try:
         bus.serve(stop)
