@@ -38,12 +38,13 @@ def _teleoperate(config: TeleoperateConfig) -> int:
     from proctor.control.keys import TerminalKeys
     from proctor.control.operator import TerminalOperator
     from proctor.control.session import ControlSession, make_robot, make_teleoperator
-    from proctor.control.teleoperate import check_teleoperator, teleoperate
+    from proctor.control.teleoperate import teleoperate
+    from proctor.control.units import attach_teleoperator
 
     for note in config.notes:
         print(strip_control_codes(f"note: {note}"), file=sys.stderr)
     robot, teleop = make_robot(config.robot), make_teleoperator(config.teleop)
-    check_teleoperator(robot, teleop)
+    attach_teleoperator(teleop, robot)
     keys = TerminalKeys()
     session = ControlSession(robot, teleop, operator=TerminalOperator(keys), keys=keys)
     with session, session.signals.deferred():

@@ -43,12 +43,10 @@ class TerminalOperator:
             RobotError: the input has ended.
         """
         self._table_height = 0
-        print(strip_control_codes(text), end=" ", file=self._output, flush=True)
+        print(strip_control_codes(text).rstrip(), end=" ", file=self._output, flush=True)
         with self._keys.paused():
-            line = self._line()
-            while line is None:
+            while (line := self._line()) is None:
                 self._read()
-                line = self._line()
         return line
 
     def pressed_enter(self) -> bool:
@@ -90,6 +88,7 @@ class TerminalOperator:
     def _read(self) -> None:
         read = os.read(self._fd, 4096)
         if not read:
+            print(file=self._output, flush=True)  # ends the line of the prompt
             raise RobotError(
                 "a person is asked and the input has ended; run it in a terminal",
                 code="robot.no-operator",

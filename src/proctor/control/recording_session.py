@@ -24,7 +24,7 @@ from proctor.control.recording_log import RecordingLog, read_recording_log
 from proctor.control.session import ControlSession, make_robot, make_teleoperator
 from proctor.control.stop_signals import StopSignals
 from proctor.control.take import ControlLoop, LoopWatcher
-from proctor.control.units import check_teleoperator
+from proctor.control.units import attach_teleoperator
 from proctor.datasets.frames.encoder import CODECS
 from proctor.datasets.writer import DatasetWriter
 from proctor.errors import UsageError
@@ -82,7 +82,7 @@ def prepare_recording(config: RobotRecordConfig) -> PreparedRecording:
     settings = config.dataset.stamped(datetime.now())
     root = settings.folder
     robot, teleop = make_robot(config.robot), make_teleoperator(config.teleop)
-    check_teleoperator(robot, teleop)
+    attach_teleoperator(teleop, robot)
     if config.resume:
         dataset = resumed_dataset(root, robot, settings.fps)
     else:

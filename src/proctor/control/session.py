@@ -13,6 +13,7 @@ from typing import Any
 from proctor import plugins
 from proctor.control.keys import ControlKey, KeyHub, KeyReader
 from proctor.control.stop_signals import StopSignals
+from proctor.control.units import attach_teleoperator
 from proctor.errors import RobotError, exit_code_of, strip_control_codes
 from proctor.robots.base import (
     Operator,
@@ -126,7 +127,7 @@ class ControlSession:
         if self.teleop is not None:
             self.teleop.use_keys(self.keys)
             if self._robot is not None:
-                self.teleop.attach(self._robot)  # refuses a wrong robot before anything moves
+                attach_teleoperator(self.teleop, self._robot)
             self.teleop.connect(self._operator)
         if self._robot is not None:
             self._robot.connect(self._operator)

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from proctor.control.keys import ControlKey
 from proctor.control.pacing import Jitter, Pacer
 from proctor.control.session import ControlSession
-from proctor.errors import UsageError
-from proctor.robots.base import DeviceHealth, Robot, Teleoperator, Unit
+from proctor.robots.base import DeviceHealth
 
 
 @dataclass(frozen=True)
@@ -44,28 +43,6 @@ def _losses(device: str, health: DeviceHealth) -> Iterator[str]:
 
 def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.items() if count)
-
-
-def check_teleoperator(robot: Robot, teleop: Teleoperator) -> None:
-    """Refuse a teleoperator whose channels or units are not the robot's; nothing is connected.
-
-    Raises:
-        UsageError: naming the channel.
-    """
-    wanted, offered = robot.action_features, teleop.action_features
-    for name, unit in wanted.items():
-        if name not in offered:
-            raise UsageError(
-                f"{teleop.name} cannot drive {robot.name}: it has no {name} "
-                f"(it has {', '.join(offered) or 'no channels'})",
-                code="robot.channel-mismatch",
-            )
-        if offered[name] is not unit and Unit.OTHER not in (unit, offered[name]):
-            raise UsageError(
-                f"{name} is in {unit.value} on the robot and in {offered[name].value} on the "
-                "teleoperator; set --robot.use_degrees and --teleop.use_degrees alike",
-                code="robot.unit-mismatch",
-            )
 
 
 def teleoperate(session: ControlSession, fps: int, seconds: float | None) -> TeleoperationResult:

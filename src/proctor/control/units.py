@@ -80,12 +80,15 @@ def check_channels(
     return said.units is not None
 
 
-def check_teleoperator(robot: Robot, teleop: Teleoperator) -> None:
-    """Refuse a teleoperator that lacks a channel of the robot, or has another unit for it.
+def attach_teleoperator(teleop: Teleoperator, robot: Robot) -> None:
+    """Attach a teleoperator to its robot, before either is connected.
+
+    A keyboard has the channels of the robot that it is attached to.
 
     Raises:
-        UsageError: naming the channel and both units.
+        UsageError: it lacks a channel of the robot, or has another unit for it.
     """
+    teleop.attach(robot)
     offered = teleop.action_features
     for name, unit in robot.action_features.items():
         if name not in offered:

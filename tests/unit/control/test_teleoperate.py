@@ -9,7 +9,8 @@ import pytest
 
 from proctor.control.keys import KeyHub
 from proctor.control.session import ControlSession, EmergencyStop
-from proctor.control.teleoperate import check_teleoperator, teleoperate
+from proctor.control.teleoperate import teleoperate
+from proctor.control.units import attach_teleoperator
 from proctor.errors import BusError, UsageError
 from proctor.robots.base import Unit
 from tests.fake_robots import FakeRobot, FakeTeleoperator, VirtualClock
@@ -95,8 +96,8 @@ class NoGripper(FakeTeleoperator):
 
 
 def test_other_units_and_missing_channels_are_refused() -> None:
-    check_teleoperator(FakeRobot(), FakeTeleoperator())
+    attach_teleoperator(FakeTeleoperator(), FakeRobot())
     with refuses(UsageError, "robot.unit-mismatch"):
-        check_teleoperator(FakeRobot(), OtherUnits())
+        attach_teleoperator(OtherUnits(), FakeRobot())
     with refuses(UsageError, "robot.channel-mismatch"):
-        check_teleoperator(FakeRobot(), NoGripper())
+        attach_teleoperator(NoGripper(), FakeRobot())

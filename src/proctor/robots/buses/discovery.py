@@ -10,7 +10,7 @@ from typing import Any
 from proctor.errors import MissingExtra
 from proctor.robots.buses.motor_setup import scan_port
 from proctor.robots.buses.ports import PortOpener, open_port
-from proctor.robots.buses.registers import BusProtocol, model_by_number
+from proctor.robots.buses.registers import MODELS, BusProtocol, model_by_number
 
 BY_ID = Path("/dev/serial/by-id")
 
@@ -71,9 +71,22 @@ def find_motors(port: str, opener: PortOpener = open_port) -> list[FoundMotor]:
         DeviceNotConnected: the port cannot be opened.
         BusError: motors with the same id disturb each other.
     """
-    return [
-        FoundMotor(protocol, baudrate, motor_id, str(model_by_number(number)))
-        for protocol in BusProtocol
-        for baudrate, motors in scan_port(port, protocol, opener).items()
-        for motor_id, number in motors.items()
-    ]
+    found: dict[tuple[int, int], FoundMotor] = {}
+    for protocol in BusProtocol:
+        for baudrate, motors in scan_port(port, protocol, opener).items():
+            for motor_id, number in motors.items():
+                motor = FoundMotor(protocol, baudrate, motor_id, model_by_number(number))
+                if _fits(motor, number):
+                    found[baudrate, motor_id] = motor
+                else:
+                    found.setdefault((baudrate, motor_id), motor)
+    return list(found.values())
+
+
+def _fits(motor: FoundMotor, number: int) -> bool:
+    """Whether the protocol is that of the motor's model.
+
+    Feetech's two protocols have the same packets with swapped bytes: a motor answers both.
+    """
+    model = MODELS.get(motor.model)
+    return model is not None and model.number == number and model.protocol is motor.protocol
