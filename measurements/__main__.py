@@ -18,6 +18,7 @@ NAMES = (
     "gpu_host",
     "datasets",
     "recording",
+    "robot_bus",
     "training",
     "ten_minutes",
     "kills",
