@@ -1,8 +1,8 @@
 """Finds benchmarks, policies, robots, teleoperators and cameras by name.
 
-A name is looked up in the table of built-in plug-ins, then among entry points; or it is
-``package.module:ATTRIBUTE``. The attribute is a plug-in or, for a policy, a factory. A plug-in is
-imported when it is requested.
+A name is looked up in the table of built-in plug-ins, then among entry points, then among LeRobot's
+plug-in packages (``robots/third_party``); or it is ``package.module:ATTRIBUTE``. The attribute is a
+plug-in or, for a policy, a factory. A plug-in is imported when it is requested.
 """
 
 from __future__ import annotations
@@ -34,6 +34,11 @@ from proctor.robots.base import (
     RobotPlugin,
     TeleoperatorConfig,
     TeleoperatorPlugin,
+)
+from proctor.robots.third_party import (
+    find_third_party,
+    third_party_module,
+    third_party_names,
 )
 from proctor.system.source_files import source_hashes
 from proctor.system.user_code import (
@@ -217,7 +222,7 @@ def known_plugins(kind: str, use: ConfigUse = ConfigUse.EVALUATION) -> list[str]
     """List the names of the plug-ins of ``kind``, a key of ``BUILT_IN``, for ``use``."""
     trained = kind == "policies" and use is ConfigUse.TRAINING
     ours = FAMILIES if trained else BUILT_IN[kind]
-    return sorted({*ours, *_entry_points(kind)} - {HANDED_OVER})
+    return sorted({*ours, *_entry_points(kind), *third_party_names(kind)} - {HANDED_OVER})
 
 
 def plugin_module(kind: str, name: str) -> str | None:
@@ -226,8 +231,9 @@ def plugin_module(kind: str, name: str) -> str | None:
         return name.partition(":")[0]
     if _current_name(kind, name) in BUILT_IN[kind]:
         return None
-    module: str = _entry_points(kind)[name].module
-    return module
+    if point := _entry_points(kind).get(name):
+        return str(point.module)
+    return third_party_module(kind, name)
 
 
 def plugin_code_hashes(kind: str, name: str) -> dict[str, str]:
@@ -275,6 +281,8 @@ def _find(kind: str, name: str) -> Any:
     if name in outside:
         with explaining_user_code_errors(f"{flag}={name}"):
             return outside[name].load()
+    if adapted := find_third_party(kind, name):
+        return adapted
     names = known_plugins(kind)
     hint = did_you_mean(name, names) or f" (choose from: {', '.join(names)})"
     if kind == "policies" and name in ELSEWHERE:
