@@ -170,7 +170,7 @@ def inverse(
         moved = np.clip(angles + np.linalg.solve(normal, jacobian.T @ error), _LOW, _HIGH)
         after = _error(target, moved, orientation_weight)
         if after @ after < error @ error:
-            done = np.abs(moved - angles).max() < 1e-9
+            done = np.abs(moved - angles).max() < 1e-7
             angles, error, damping = moved, after, max(damping / 5, 1e-9)
         else:
             done = damping > 1e3
