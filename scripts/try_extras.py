@@ -46,6 +46,10 @@ EPISODES: dict[str, tuple[str, ...]] = {
         *("--policy.type=random", "--policy.inputs=observation.images.top"),
         *("--env.type=aloha", "--env.episode_length=10"),
     ),
+    "so101": (
+        *("--policy.type=random", "--policy.inputs=observation.images.front"),
+        *("--env.type=so101", "--env.episode_length=10"),
+    ),
     "gym": (
         *("--policy.type=random", "--env.type=gym"),
         *("--env.id=MountainCar-v0", "--env.success=terminated"),

@@ -13,6 +13,7 @@ from proctor import make_env, plugins
 from proctor.benchmarks.base import BenchmarkPlugin, interface_of
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
 from proctor.cli import main
+from proctor.config.builder import benchmark_config_from
 from proctor.errors import PluginError
 from proctor.features import Array, Observation
 from proctor.policies.base import Batch
@@ -41,6 +42,21 @@ def test_meta_world_keeps_the_contract(name: str) -> None:
     benchmark = plugin.make(config)
     (task,) = benchmark.tasks()
     check_sim(benchmark, task, n_steps=5)
+
+
+def test_the_so101_keeps_the_contract() -> None:
+    pytest.importorskip("mujoco")
+    plugin = plugins.find_benchmark("so101")
+    benchmark = plugin.make(benchmark_config_from({"type": "so101", "obs_type": "state"}))
+    check_sim(benchmark, n_steps=8)
+
+
+@pytest.mark.sim
+def test_the_so101_keeps_the_contract_with_images() -> None:
+    pytest.importorskip("mujoco")
+    settings = {"type": "so101", "observation_height": 32, "observation_width": 48}
+    benchmark = plugins.find_benchmark("so101").make(benchmark_config_from(settings))
+    check_sim(benchmark, n_steps=4)
 
 
 @pytest.mark.parametrize("name", ["expert", "random", "zero"])
