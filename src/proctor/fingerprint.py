@@ -167,6 +167,11 @@ _LABELS = tuple(
     for pattern, template in (
         (r"benchmark\.type", "the benchmark (--env.type)"),
         (r"benchmark\.config\.(.+)", r"--env.\1"),
+        (r"benchmark\.robot\.(.+)", r"--robot.\1"),
+        (r"benchmark\.calibration\.(.+)", r"the calibration of \1"),
+        (r"benchmark\.units\.(.+)", r"the unit of \1"),
+        (r"benchmark\.cameras\.(.+)", r"the image size of camera \1"),
+        (r"trials\.(.+)", r"--eval.\1"),
         (r"benchmark\.horizon", "the most steps of an episode"),
         (r"benchmark\.horizons\.(.+)", r"the most steps of an episode of \1"),
         (r"benchmark\.(?:files|code)\.(.+)", r"the benchmark's file \1"),

@@ -11,7 +11,7 @@ import msgspec
 
 from proctor.callbacks.base import Callback
 from proctor.errors import RunFolderError, WriteFailed
-from proctor.runs.journal import JOURNAL_FILE, make_record
+from proctor.runs.journal import JOURNAL_FILE, EpisodeRecord, make_record
 from proctor.runs.records import RunProgress
 from proctor.runs.sessions import SESSIONS_FILE
 from proctor.system.files import sync
@@ -23,8 +23,10 @@ _SYNC_EVERY_S = 1.0
 class JournalWriter(Callback):
     """Appends finished episodes to ``episodes.jsonl``, one complete line at a time."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, sync_every_s: float = _SYNC_EVERY_S) -> None:
+        """Open the journal; ``sync_every_s=0`` syncs every line to disk at once."""
         self._path = folder / JOURNAL_FILE
+        self._sync_every_s = sync_every_s
         try:
             self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         except OSError as error:
@@ -37,7 +39,15 @@ class JournalWriter(Callback):
         Raises:
             WriteFailed: the disk is full or missing.
         """
-        line = msgspec.json.encode(make_record(result)) + b"\n"
+        self.write(make_record(result))
+
+    def write(self, record: EpisodeRecord) -> None:
+        """Write a line, and sync it to disk if the last sync is ``sync_every_s`` ago.
+
+        Raises:
+            WriteFailed: the disk is full or missing.
+        """
+        line = msgspec.json.encode(record) + b"\n"
         size = os.fstat(self._fd).st_size
         try:
             while line:
@@ -46,7 +56,7 @@ class JournalWriter(Callback):
             with contextlib.suppress(OSError):  # if this fails, --resume removes it
                 os.ftruncate(self._fd, size)  # part of a line would look like a finished episode
             raise WriteFailed(self._path, error) from error
-        if time.monotonic() - self._synced_at > _SYNC_EVERY_S:
+        if time.monotonic() - self._synced_at >= self._sync_every_s:
             self._sync()
             self._synced_at = time.monotonic()
 

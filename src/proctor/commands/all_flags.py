@@ -14,7 +14,10 @@ from proctor.config.help_search import OwnedFlag
 
 Kind = TypeVar("Kind")
 CONFIGS = {
-    "eval": ("proctor.config.evaluation:EvalConfig",),
+    "eval": (
+        "proctor.config.evaluation:EvalConfig",
+        "proctor.config.robot_evaluation:RobotEvalConfig",
+    ),
     "record": (
         "proctor.config.recording:RecordConfig",
         "proctor.config.robot_recording:RobotRecordConfig",

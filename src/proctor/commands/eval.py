@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 EXIT_ERRORED_EPISODES = 1
 _USAGE = """\
 proctor eval --policy.type=NAME --env.type=NAME [--FLAG=VALUE ...]
+proctor eval --policy.path=A,B --robot.type=NAME [--FLAG=VALUE ...]
 
 Evaluate a policy. Results are written to the run folder as episodes end. An interrupted run is
 completed by: proctor eval --resume --output_dir=FOLDER (repeat flags with MODULE:NAME: only flags
@@ -35,13 +36,19 @@ can name code, files cannot)
 Several checkpoints (--policy.path=a,b or a pattern, 'checkpoints/*'), policy types
 (--policy.type=expert,random), seeds (--seed=1,2) or latencies (--eval.latency_steps=0,2,4) are
 evaluated one after the other, each in its own folder, and compared in one table.
+
+With --robot.type, policies are tried on a robot: blind, in random order, judged by a person. See
+proctor eval --help robot.
 """
 
 
 def run(words: list[str]) -> int:
     """Run the command and return its exit code."""
+    from proctor.commands.eval_robot import evaluate_on_robot, is_for_robot
     from proctor.config.evaluation import EvalConfig
 
+    if is_for_robot(words):
+        return evaluate_on_robot(words, _USAGE)
     given = parse_flags(EvalConfig, words, _USAGE)
     if given is None:
         return 0

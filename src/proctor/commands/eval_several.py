@@ -204,7 +204,7 @@ def evaluate_several(variants: Sequence[Variant], given: dict[str, str], evaluat
             return code
         done[variant.name] = folder
         worst = max(worst, code)
-    _show_all([(variant, done[variant.name]) for variant in variants if variant.name in done], root)
+    show_all([(variant, done[variant.name]) for variant in variants if variant.name in done], root)
     return worst
 
 
@@ -272,7 +272,7 @@ def _say_how_to_resume(root: Path, given: Mapping[str, Any]) -> None:
     print(f"and this one with all the others:\n  proctor eval {command}", file=sys.stderr)
 
 
-def _show_all(done: Sequence[tuple[Variant, Path]], root: Path) -> None:
+def show_all(done: Sequence[tuple[Variant, Path]], root: Path) -> None:
     """Print all runs in one table, and compare those with the same episodes.
 
     Runs of one policy with several seeds are pooled. Several such policies are compared by their

@@ -13,7 +13,7 @@ from proctor.errors import UsageError
 
 TRUST = ("trust_remote_code", "env.trust_remote_code")
 """Both spellings of the flag that permits code from the Hub."""
-CODE_NAMES = ("policy.type", "env.type", "env.id")
+CODE_NAMES = ("policy.type", "env.type", "env.id", "robot.type", "teleop.type")
 """Flags whose value may be MODULE:NAME; the module is then imported."""
 
 
@@ -47,7 +47,7 @@ def without_code_trust(
 def code_flags(config: RunConfig) -> str:
     """Return the flags that name or permit code, which a resumed run needs again."""
     values = (config.policy.type, config.env.type, str(getattr(config.env, "id", "")))
-    named = zip(CODE_NAMES, values, strict=True)
+    named = zip(("policy.type", "env.type", "env.id"), values, strict=True)
     flags = [f" --{name}={shlex.quote(value)}" for name, value in named if ":" in value]
     trust = getattr(config.env, "trust_remote_code", False)
     return "".join(flags) + " --trust_remote_code" * bool(trust)

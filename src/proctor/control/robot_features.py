@@ -119,7 +119,7 @@ def _matched(
         raise SpecMismatch(
             f"{key}: the policy was trained on {', '.join(names)}, {robot} has "
             f"{', '.join(channels)}; choose the robot that the dataset was recorded with",
-            code="robot.other-channels",
+            code="robot.channel-mismatch",
         )
     stated: dict[str, Any] = dict(zip(names, trained.units.get(key, ()), strict=False))
     for name, unit in stated.items():
@@ -127,6 +127,6 @@ def _matched(
             raise SpecMismatch(
                 f"{key}: the policy was trained with {name} in {unit}, {robot} uses "
                 f"{channels[name].value}; set the robot's units (as --robot.use_degrees) to match",
-                code="robot.other-units",
+                code="robot.unit-mismatch",
             )
     return names

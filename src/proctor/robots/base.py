@@ -281,6 +281,10 @@ class Device(ABC):
         """Whether the motors hold the calibration of the file; True for devices without one."""
         return True
 
+    def calibration_values(self) -> Mapping[str, Mapping[str, int]]:
+        """Return the calibration in use, motor -> values; empty for devices without one."""
+        return {}
+
     def calibrate(self, operator: Operator) -> None:
         """Calibrate with a person's help; devices without motors have nothing to calibrate."""
         operator.tell(f"{self.name} needs no calibration")

@@ -153,7 +153,7 @@ def test_vectors_follow_the_order_of_the_training_dataset() -> None:
 def test_another_robots_channels_are_refused() -> None:
     with pytest.raises(SpecMismatch) as refused:
         ChannelMapping(ReachRobot(), TrainedChannels({ACTION: ("arm.pos", "hand.pos")}, {}))
-    assert refused.value.code == "robot.other-channels"
+    assert refused.value.code == "robot.channel-mismatch"
 
 
 def test_other_units_are_refused() -> None:
@@ -163,7 +163,7 @@ def test_other_units_are_refused() -> None:
         ChannelMapping(
             ReachRobot(), TrainedChannels(names, {ACTION: ("signed percent", "percent")})
         )
-    assert refused.value.code == "robot.other-units"
+    assert refused.value.code == "robot.unit-mismatch"
 
 
 @pytest.mark.parametrize("config", [ZeroConfig(), RandomConfig()], ids=["zero", "random"])

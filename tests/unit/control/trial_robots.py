@@ -1,14 +1,32 @@
-"""A tiny robot on a virtual clock, with a scene that judges: two joints, one camera, no bus."""
+"""A tiny robot on a virtual clock, with a scene that judges: two joints, one camera, no bus.
+
+``--robot.type=tests.unit.control.trial_robots:ROBOT`` makes it for a command, and
+``--policy.type=tests.unit.control.trial_robots:good`` (or ``bad``) a policy for it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 
 from proctor.errors import DeviceNotConnected
-from proctor.robots.base import Action, ImageShape, Operator, Robot, RobotObservation, Unit
+from proctor.features import Array, Interface
+from proctor.fingerprint import PRESENTATION
+from proctor.policies.base import Batch, Policy, PolicyConfig, PolicySpec
+from proctor.robots.base import (
+    Action,
+    ImageShape,
+    Operator,
+    Robot,
+    RobotConfig,
+    RobotObservation,
+    RobotPlugin,
+    Unit,
+)
+from proctor.types import EpisodeSpec
 
 CHANNELS = ("arm.pos", "gripper.pos")
 
@@ -47,6 +65,7 @@ class ReachRobot(Robot):
     """Moves to its targets at once; a dead bus can be played with ``fail_after``."""
 
     name = "reach_follower"
+    made: ClassVar[list[ReachRobot]] = []
 
     def __init__(self, *, scene: bool = True, camera: bool = True) -> None:
         self.clock = VirtualClock()
@@ -59,6 +78,7 @@ class ReachRobot(Robot):
         self.fail_after: int | None = None
         self._camera = camera
         self._connected = False
+        ReachRobot.made.append(self)
 
     @property
     def is_connected(self) -> bool:
@@ -101,3 +121,53 @@ class ReachRobot(Robot):
 
     def stop(self) -> None:
         self.stops += 1
+
+
+@dataclass
+class ReachConfig(RobotConfig):
+    """Flags of the tiny robot."""
+
+    port: str = field(default="sim", metadata={"help": "port"})
+    speed: float = field(default=1.0, metadata={"help": "speed"})
+    fail_after: int | None = field(
+        default=None, metadata={"help": "observations until it fails"} | PRESENTATION
+    )
+
+
+def _make(config: ReachConfig) -> ReachRobot:
+    robot = ReachRobot()
+    robot.fail_after = config.fail_after
+    return robot
+
+
+ROBOT = RobotPlugin(ReachConfig, _make, "a tiny robot for tests")
+
+
+class ReachPolicy(Policy):
+    """Reads the target from the image; ``bad`` knows it in a third of the scenes only."""
+
+    spec = PolicySpec("reach", ("observation.images.front",))
+    acted: ClassVar[list[tuple[str, int]]] = []
+    """(name, seed) of every episode, in the order of the trials."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def new_episode(self, spec: EpisodeSpec) -> EpisodeSpec:
+        ReachPolicy.acted.append((self._name, spec.seed))
+        return spec
+
+    def act(self, batch: Batch) -> Array:
+        target = float(batch.observations["observation.images.front"].max())
+        knows = self._name == "good" or batch.queries[0].state.seed % 3 == 0
+        return np.array([[[target if knows else 50.0, 0.0]]], np.float32)
+
+
+def good(config: PolicyConfig, interface: Interface) -> Policy:
+    """Solve every scene."""
+    return ReachPolicy("good")
+
+
+def bad(config: PolicyConfig, interface: Interface) -> Policy:
+    """Solve a third of the scenes."""
+    return ReachPolicy("bad")

@@ -1,0 +1,300 @@
+"""``proctor eval --robot.type=NAME``: blind trials of one or several policies on a robot."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from proctor.commands.arguments import choose_config, parse_flags
+from proctor.errors import RobotError, UsageError, exit_code_of, strip_control_codes
+
+if TYPE_CHECKING:
+    from proctor.commands.eval_several import Variant
+    from proctor.config.merging import EarlierRun, Settings
+    from proctor.config.robot_evaluation import RobotEvalConfig
+    from proctor.control.keys import KeyHub
+    from proctor.control.trial_records import PolicyUnderTest
+    from proctor.control.verdicts import Judge
+    from proctor.robots.base import Robot
+
+SESSION_FILE = "trials.json"
+"""The settings of all policies of a session, beside their run folders."""
+EXIT_ERRORED = 1
+
+
+def is_for_robot(words: Sequence[str]) -> bool:
+    """Return whether the words ask for trials on a robot: by a flag, a file or a resumed folder.
+
+    Raises:
+        UsageError: the config file cannot be read.
+    """
+    from proctor.config.evaluation import EvalConfig
+    from proctor.config.robot_evaluation import RobotEvalConfig
+
+    if choose_config((EvalConfig, RobotEvalConfig), words) is RobotEvalConfig:
+        return True
+    folder = next((w.partition("=")[2] for w in words if w.startswith("--output_dir=")), "")
+    resumed = any(word in ("--resume", "--resume=true") for word in words)
+    return resumed and bool(folder) and (Path(folder).expanduser() / SESSION_FILE).is_file()
+
+
+def evaluate_on_robot(words: list[str], usage: str) -> int:
+    """Run the command and return its exit code."""
+    from proctor.commands.eval_several import variants_of
+    from proctor.config.builder import build
+    from proctor.config.merging import merge_settings
+    from proctor.config.robot_evaluation import RobotEvalConfig
+
+    given = parse_flags(RobotEvalConfig, words, usage)
+    if given is None:
+        return 0
+    settings = merge_settings(given, resumed=_resumed_session)
+    variants = variants_of(settings)
+    if len({variant.seed for variant in variants}) > 1:
+        raise UsageError(
+            "--seed is one number: it draws the order of the trials", code="flag.invalid-value"
+        )
+    configs = [build(RobotEvalConfig, variant.settings) for variant in variants]
+    return _Command(variants, configs, settings).run()
+
+
+def _resumed_session(settings: Settings) -> EarlierRun | None:
+    """Return the session that ``--resume`` completes.
+
+    Raises:
+        UsageError: there is none.
+    """
+    from proctor.config.flags import path_of
+    from proctor.config.merging import EarlierRun, is_resumed
+    from proctor.system.files import read_regular_file
+
+    if not is_resumed(settings):
+        return None
+    if "output_dir" not in settings:
+        raise UsageError(
+            "--resume needs --output_dir=FOLDER, the session to complete", code="flag.missing"
+        )
+    file = path_of(str(settings["output_dir"])) / SESSION_FILE
+    try:
+        earlier = json.loads(read_regular_file(file))["given"]
+    except FileNotFoundError:
+        raise UsageError(
+            f"--resume: {file.parent} holds no trials to resume", code="run.not-found"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"--resume: {file} is damaged: {error}", code="run.damaged") from None
+    return EarlierRun(dict(earlier), str(file.parent), found={"output_dir": str(file.parent)})
+
+
+@dataclass(frozen=True)
+class _Command:
+    """One call of the command, with everything parsed."""
+
+    variants: Sequence[Variant]
+    configs: Sequence[RobotEvalConfig]
+    settings: Mapping[str, Any]
+
+    def run(self) -> int:
+        """Check everything, connect the robot, run the session and show the results."""
+        from proctor.control.keys import TerminalKeys
+        from proctor.control.stop_signals import StopSignals
+
+        with contextlib.ExitStack() as stack:
+            signals = stack.enter_context(StopSignals())
+            robot = self._make_robot()
+            root, policies = self._load_policies(robot, stack)
+            keys = stack.enter_context(TerminalKeys())
+            judge = self._make_judge(robot, keys)
+            stack.callback(_disconnect, robot)
+            robot.connect()
+            self._write_session_file(root)
+            code = self._run_session(root, policies, robot, judge, signals)
+        if code == 0:
+            self._show(root, policies)
+        return code
+
+    def _make_robot(self) -> Robot:
+        from proctor import plugins
+
+        config = self.configs[0].robot
+        with plugins.blame_plugin("robots", config.type):
+            robot: Robot = plugins.find_robot(config.type).make(config)
+        return robot
+
+    def _load_policies(
+        self, robot: Robot, stack: contextlib.ExitStack
+    ) -> tuple[Path, list[PolicyUnderTest]]:
+        """Load every policy and check it against the robot, which is not connected yet."""
+        from proctor import plugins
+        from proctor.control.policy_driver import load_robot_policy
+        from proctor.control.trial_plan import robot_task
+        from proctor.control.trial_records import PolicyUnderTest
+        from proctor.runs.folder import RunFolder
+
+        config = self.configs[0]
+        task = robot_task(config, robot.name)
+        loaded = []
+        for variant, own in zip(self.variants, self.configs, strict=True):
+            pin = plugins.find_policy(own.policy.type).pin
+            own.policy = own.policy if pin is None else pin(own.policy)
+            made = load_robot_policy(own.policy, robot, task)
+            stack.callback(made.policy.close)
+            loaded.append((variant, own, made))
+            for note in (*made.policy.spec.notes, *made.policy.spec.warnings):
+                print(strip_control_codes(f"note: {variant.name or own.policy.type}: {note}"))
+        root = self._root(config)
+        several = len(loaded) > 1
+        return root, [
+            PolicyUnderTest(
+                variant.name or own.policy.type,
+                own,
+                variant.settings,
+                made,
+                RunFolder(root / variant.name if several else root),
+            )
+            for variant, own, made in loaded
+        ]
+
+    def _root(self, config: RobotEvalConfig) -> Path:
+        from proctor.config.flags import path_of
+        from proctor.runs.folder import make_new_folder
+
+        if config.output_dir is not None:
+            root = path_of(str(config.output_dir))
+            if not config.resume and (root / SESSION_FILE).is_file() and _has_trials(root):
+                raise UsageError(
+                    f"{root} already holds trials; add --resume to complete them, or choose "
+                    "another --output_dir",
+                    code="run.exists",
+                )
+            root.mkdir(parents=True, exist_ok=True)
+            return root
+        names = "_".join([config.robot.type, *(v.name for v in self.variants)])
+        name = f"{time.strftime('%H-%M-%S')}_{config.job_name or names}"[:150]
+        name = name.replace(":", "-").replace("/", "-")
+        return make_new_folder(Path("outputs", "eval", time.strftime("%Y-%m-%d"), name))
+
+    def _make_judge(self, robot: Robot, keys: KeyHub) -> Judge:
+        """Return the judge.
+
+        Raises:
+            UsageError: a person is to judge and there is no terminal, or a scene and there is none.
+        """
+        from proctor.config.robot_evaluation import JudgeKind
+        from proctor.control.verdicts import KeyQueue, PersonJudge, SceneJudge
+
+        wanted = self.configs[0].eval.judge
+        if wanted is JudgeKind.SCENE and robot.scene is None:
+            raise UsageError(
+                f"--eval.judge=scene: {robot.name} has no simulated scene; a person judges it",
+                code="robot.no-scene",
+            )
+        if robot.scene is not None and wanted is not JudgeKind.PERSON:
+            return SceneJudge(robot.scene)
+        if not keys.is_live:
+            raise UsageError(
+                "a person judges the trials by keys, and there is no terminal; run the command in "
+                "a terminal",
+                code="robot.no-terminal",
+            )
+        return PersonJudge(KeyQueue(keys.reader()).next, lambda text: print(text, flush=True))
+
+    def _write_session_file(self, root: Path) -> None:
+        """Write the settings, with absolute paths of checkpoints, for ``--resume``."""
+        from proctor.fingerprint import without_secrets
+        from proctor.runs.folder import write_json
+
+        given = {n: v for n, v in self.settings.items() if n not in ("resume", "output_dir")}
+        paths = [getattr(own.policy, "path", "") for own in self.configs]
+        if all(paths):
+            given["policy.path"] = [_absolute(path) for path in paths]
+        write_json(root / SESSION_FILE, {"given": without_secrets(self.configs[0], given)})
+
+    def _run_session(
+        self,
+        root: Path,
+        policies: Sequence[PolicyUnderTest],
+        robot: Robot,
+        judge: Judge,
+        signals: Any,
+    ) -> int:
+        from proctor.control.trial_loop import Stopped, TrialLoop
+        from proctor.control.trial_plan import robot_task
+        from proctor.control.trial_session import SessionOptions, TrialSession
+
+        task = robot_task(self.configs[0], robot.name)
+        print(
+            f"{len(policies)} polic{'ies' if len(policies) > 1 else 'y'} on {robot.name} -> {root}"
+        )
+        loop = TrialLoop(robot, judge, signals)
+        session = TrialSession(policies, robot, judge, loop, SessionOptions(root, task))
+        try:
+            with signals.deferred():
+                session.run()
+        except KeyboardInterrupt as stop:
+            self._say_how_to_resume(root, "interrupted")
+            return exit_code_of(stop)
+        except Stopped as stop:
+            self._say_how_to_resume(root, str(stop))
+            return EXIT_ERRORED
+        except RobotError as error:
+            print(strip_control_codes(f"proctor: error: {error}"), file=sys.stderr)
+            self._say_how_to_resume(root, "the robot failed; its trial does not count")
+            return EXIT_ERRORED
+        if session.decision is not None:
+            print(strip_control_codes(f"stopped: {session.decision}"))
+        return 0
+
+    def _say_how_to_resume(self, root: Path, why: str) -> None:
+        code = "".join(
+            f" --{name}={shlex.quote(value)}"
+            for name in ("policy.type", "robot.type")
+            if ":" in (value := str(self.settings.get(name, "")))
+        )
+        command = f"proctor eval --resume --output_dir={shlex.quote(str(root))}{code}"
+        print(
+            f"{why}; judged trials are kept, and results are shown after the last one; continue "
+            f"with\n  {command}",
+            file=sys.stderr,
+        )
+
+    def _show(self, root: Path, policies: Sequence[PolicyUnderTest]) -> None:
+        """Show the results, which says for the first time which policy did what."""
+        from proctor.commands.eval_several import show_all
+        from proctor.report.run import load_run
+
+        if len(policies) > 1:
+            show_all(
+                [(v, p.folder.path) for v, p in zip(self.variants, policies, strict=True)], root
+            )
+            return
+        run = load_run(policies[0].folder.path)
+        print(f"success {run.tally}")
+        print(f"results: {root}")
+
+
+def _disconnect(robot: Robot) -> None:
+    """Disconnect, and print a failure instead of hiding the error that ended the session."""
+    try:
+        robot.disconnect()
+    except RobotError as error:
+        print(strip_control_codes(f"warning: {error}"), file=sys.stderr)
+
+
+def _has_trials(root: Path) -> bool:
+    from proctor.runs.discovery import find_runs
+    from proctor.runs.folder import RunFolder
+
+    return any(RunFolder(folder).has_episodes for folder in find_runs(root))
+
+
+def _absolute(path: str) -> str:
+    here = Path(path).expanduser()
+    return str(here.absolute()) if here.exists() else path

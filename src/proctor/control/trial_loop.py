@@ -1,0 +1,195 @@
+"""The control loop of one trial: guided start, the policy acts, the judge rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from proctor.control.pacing import Jitter, Pacer
+from proctor.control.policy_driver import PolicyDriver
+from proctor.control.stop_signals import StopSignals
+from proctor.control.verdicts import Briefing, Judge, Ruling, TrialSignal, Verdict
+from proctor.robots.base import Action, Robot, RobotObservation
+from proctor.types import EpisodeSpec
+
+_WAIT_FPS = 20
+"""Looks at keys and cameras per second while the person prepares the scene."""
+_CHANGED = 1e-4
+
+
+class Phase:
+    """Names of a trial's phases, as the live page shows them."""
+
+    RESET = "reset the scene"
+    RUNNING = "running"
+    VERDICT = "verdict"
+
+
+@dataclass(frozen=True)
+class LoopStep:
+    """One step of a loop, for whoever watches."""
+
+    phase: str
+    observation: RobotObservation
+    sent: Action | None
+    pacer: Pacer
+
+
+class Watcher(Protocol):
+    """Receives every step of the loops; must return at once."""
+
+    def on_step(self, step: LoopStep) -> None:
+        """Look at a step."""
+
+
+class Stopped(Exception):
+    """The session ends here, by a key or a signal; the trial does not count."""
+
+    def __init__(self, reason: str, *, motors_off: bool = False) -> None:
+        super().__init__(reason)
+        self.motors_off = motors_off
+
+
+@dataclass(frozen=True)
+class TrialRun:
+    """A trial that ended, and its verdict."""
+
+    verdict: Verdict
+    steps: int
+    limited_steps: int
+    """Steps in which a limit of the robot changed the policy's action."""
+    seconds: float
+    infer_s: tuple[float, ...]
+    jitter: Jitter
+
+
+class TrialLoop:
+    """Runs trials on a robot, one at a time."""
+
+    def __init__(
+        self, robot: Robot, judge: Judge, signals: StopSignals, watcher: Watcher | None = None
+    ) -> None:
+        self._robot = robot
+        self._judge = judge
+        self._signals = signals
+        self._watcher = watcher
+
+    def wait_for_start(self, briefing: Briefing) -> RobotObservation:
+        """Brief the judge, wait for the start, and return the observation of that moment.
+
+        Raises:
+            Stopped: the judge ends the session.
+            RobotError: the robot cannot be read.
+        """
+        self._judge.brief(briefing)
+        seen: list[RobotObservation] = []
+
+        def started(observation: RobotObservation) -> bool:
+            seen[:] = [observation]
+            start = self._judge.poll_start()
+            if start is False:
+                raise Stopped("the person ended the session")
+            return start is True
+
+        self._watch_until(Phase.RESET, started)
+        return seen[0]
+
+    def move_to(self, pose: Mapping[str, float], seconds: float, fps: int) -> None:
+        """Move from the present pose to ``pose`` in a straight line of ``seconds``.
+
+        Raises:
+            Stopped: a signal asks for the end.
+            RobotError: the robot cannot go on.
+        """
+        start = self._robot.get_observation()
+        names = [name for name in self._robot.action_features if name in pose and name in start]
+        steps = round(seconds * fps)
+        pacer = Pacer(self._robot.clock, fps)
+        for step in range(1, steps + 1):
+            self._check_signals()
+            pacer.tick()
+            share = step / steps
+            target = {n: start[n] + share * (pose[n] - start[n]) for n in names}
+            sent = self._robot.send_action(target)
+            self._show(LoopStep(Phase.RESET, self._robot.get_observation(), sent, pacer))
+
+    def run(self, driver: PolicyDriver, spec: EpisodeSpec) -> TrialRun:
+        """Let the policy act until the judge or the time ends the trial; return the verdict.
+
+        Raises:
+            Stopped: the person ends the session, or asks for an emergency stop.
+            RobotError: the robot cannot go on.
+            PolicyError: the policy failed.
+        """
+        driver.start_episode(spec)
+        self._judge.begin()
+        pacer = Pacer(self._robot.clock, spec.task.fps)
+        began = self._robot.clock.now()
+        steps = limited = 0
+        try:
+            while steps < spec.task.max_steps:
+                self._check_signals()
+                pacer.tick()
+                observation = self._robot.get_observation()
+                wished = driver.act(observation)
+                sent = self._robot.send_action(wished)
+                steps += 1
+                limited += _is_limited(wished, sent)
+                self._show(LoopStep(Phase.RUNNING, observation, sent, pacer))
+                if self._has_ended():
+                    break
+            pacer.tick()  # the last action has its whole period too
+        finally:
+            driver.end_episode()
+        seconds = self._robot.clock.now() - began
+        return TrialRun(
+            self._ask_verdict(), steps, limited, seconds, tuple(driver.infer_s), pacer.jitter()
+        )
+
+    def _has_ended(self) -> bool:
+        signal = self._judge.poll_trial()
+        if signal is TrialSignal.EMERGENCY_STOP:
+            raise Stopped("emergency stop: the motors are off", motors_off=True)
+        if signal is TrialSignal.QUIT:
+            raise Stopped("the person ended the session")
+        return signal is TrialSignal.END
+
+    def _ask_verdict(self) -> Verdict:
+        self._judge.end()
+        found: list[Verdict] = []
+
+        def judged(observation: RobotObservation) -> bool:
+            verdict = self._judge.poll_verdict()
+            if verdict is not None:
+                found.append(verdict)
+            return verdict is not None
+
+        self._watch_until(Phase.VERDICT, judged)
+        if found[0].ruling is Ruling.QUIT:
+            raise Stopped("the person ended the session")
+        return found[0]
+
+    def _watch_until(self, phase: str, done: Callable[[RobotObservation], bool]) -> None:
+        """Read the robot and show it until ``done``; nothing is commanded."""
+        pacer = Pacer(self._robot.clock, _WAIT_FPS)
+        while True:
+            self._check_signals()
+            observation = self._robot.get_observation()
+            self._show(LoopStep(phase, observation, None, pacer))
+            if done(observation):
+                return
+            pacer.tick()
+
+    def _show(self, step: LoopStep) -> None:
+        if self._watcher is not None:
+            self._watcher.on_step(step)
+
+    def _check_signals(self) -> None:
+        interrupt = self._signals.as_interrupt()
+        if interrupt is not None:
+            raise interrupt
+
+
+def _is_limited(wished: Action, sent: Action) -> bool:
+    return any(abs(sent.get(name, value) - value) > _CHANGED for name, value in wished.items())

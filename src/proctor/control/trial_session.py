@@ -1,0 +1,271 @@
+"""A session of blind trials on a robot: order, journals, stop rule, results.
+
+Every policy has its own run folder, and every judged trial is on disk before the next one begins.
+An interrupted session is completed by another one in the same random order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from proctor.callbacks.journal_writer import EffortLog, JournalWriter
+from proctor.control.policy_driver import PolicyDriver
+from proctor.control.reference_pictures import ReferencePictures
+from proctor.control.trial_loop import Stopped, TrialLoop, TrialRun
+from proctor.control.trial_plan import (
+    Trial,
+    TrialStopping,
+    draw_trials,
+    remaining_trials,
+    trial_spec,
+)
+from proctor.control.trial_records import (
+    PolicyUnderTest,
+    errored_record,
+    judged_record,
+    robot_run_record,
+)
+from proctor.control.verdicts import Briefing, Judge
+from proctor.errors import ProctorError, RobotError, UsageError, strip_control_codes
+from proctor.report.page import write_page
+from proctor.report.run_warnings import run_warnings
+from proctor.report.stopped import end_reason, interval_kind
+from proctor.report.summary import eval_info
+from proctor.robots.base import Action, Robot, Unit
+from proctor.runs.disk_errors import ignoring_later_disk_errors
+from proctor.runs.folder import EVAL_INFO_FILE, RunRecord, write_json
+from proctor.runs.journal import JOURNAL_FILE, EpisodeRecord, read_journal, videos_in
+from proctor.runs.jsonl import truncate_partial_line
+from proctor.runs.labels import LabelRecord, append_label
+from proctor.runs.latency import bucket_of, latency_summary
+from proctor.runs.records import RunProgress
+from proctor.runs.sessions import read_session_totals
+from proctor.stats.anytime import monitored_rates
+from proctor.system import clock
+from proctor.types import EpisodeSpec, Task
+
+
+@dataclass
+class _OpenRun:
+    """The run folder of one policy during a session."""
+
+    tested: PolicyUnderTest
+    record: RunRecord
+    journal: JournalWriter
+    driver: PolicyDriver
+    done: dict[int, EpisodeRecord]
+    """Judged trials by block."""
+    effort: RunProgress = field(default_factory=lambda: RunProgress(0.0, 0, 0, 0))
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """What a session needs besides robot, judge and policies."""
+
+    root: Path
+    """The folder of all run folders; with one policy, its run folder."""
+    task: Task
+    on_trial: Callable[[Trial, int], None] = lambda trial, total: None
+    """Called before every trial; must not show which policy acts."""
+
+
+class TrialSession:
+    """Runs the missing trials of all policies on a connected robot."""
+
+    def __init__(
+        self,
+        policies: Sequence[PolicyUnderTest],
+        robot: Robot,
+        judge: Judge,
+        loop: TrialLoop,
+        options: SessionOptions,
+    ) -> None:
+        self._policies = policies
+        self._config = policies[0].config
+        self._robot = robot
+        self._judge = judge
+        self._loop = loop
+        self._options = options
+        self._runs: list[_OpenRun] = []
+        self._pose: Action = {}
+        names = [tested.name for tested in policies]
+        self._stopping = TrialStopping(self._config, options.task, names)
+        self._pictures = ReferencePictures(options.root)
+
+    @property
+    def decision(self) -> str | None:
+        """Why the trials stopped early; None: they did not."""
+        return self._stopping.decision
+
+    def run(self) -> None:
+        """Run the trials that are missing, until all are judged or the stop rule decides.
+
+        Raises:
+            UsageError: a run folder holds other trials.
+            RobotError: the robot failed; its trial does not count, and --resume repeats it.
+            Stopped: a person ended the session; --resume continues it.
+        """
+        with contextlib.ExitStack() as stack:
+            for tested in self._policies:
+                stack.enter_context(tested.folder.locked())
+            self._open_runs(stack)
+            self._dry_run()
+            try:
+                self._run_trials()
+            finally:
+                with ignoring_later_disk_errors():
+                    self._write_results()
+
+    def _open_runs(self, stack: contextlib.ExitStack) -> None:
+        """Check all folders before the first one is written."""
+        task, n = self._options.task, len(self._policies)
+        records = []
+        for tested in self._policies:
+            record = robot_run_record(tested, self._robot, task, self._judge, n)
+            records.append(tested.folder.session_record(record, resume=tested.config.resume))
+            self._check_planned(tested)
+        for tested, record in zip(self._policies, records, strict=True):
+            rows = read_journal(tested.folder.path).rows
+            tested.folder.begin(record)
+            truncate_partial_line(tested.folder.path / JOURNAL_FILE)
+            journal = JournalWriter(tested.folder.path, sync_every_s=0)
+            stack.callback(journal.close)
+            done = {row.episode_index: row for row in rows if row.outcome.counts}
+            driver = PolicyDriver(tested.made)
+            self._runs.append(_OpenRun(tested, record, journal, driver, done))
+        for block in range(self._config.eval.n_episodes):
+            for number, run in enumerate(self._runs):
+                if block in run.done:
+                    self._stopping.add(block, number, run.done[block].outcome)
+
+    def _check_planned(self, tested: PolicyUnderTest) -> None:
+        for row in read_journal(tested.folder.path).rows:
+            spec = trial_spec(self._options.task, row.episode_index, self._config.seed)
+            odd = row.key != spec.key or row.disagreement(spec) is not None
+            if odd or row.episode_index >= self._config.eval.n_episodes:
+                raise UsageError(
+                    f"--resume: {tested.folder.path} holds trial {row.episode_index}, which is not "
+                    "planned now; repeat --task and --seed, and at least as many "
+                    "--eval.n_episodes",
+                    code="run.unplanned-episode",
+                )
+
+    def _dry_run(self) -> None:
+        """Ask every policy once, before anything moves."""
+        observation = self._robot.get_observation()
+        spec = trial_spec(self._options.task, 0, self._config.seed)
+        for run in self._runs:
+            run.driver.dry_run(observation, spec)
+        moved = self._robot.action_features
+        positions = {n for n, unit in moved.items() if unit not in _VELOCITIES}
+        self._pose = {n: observation[n] for n in positions if n in observation}
+
+    def _run_trials(self) -> None:
+        trials = draw_trials(len(self._runs), self._config.eval.n_episodes, self._config.seed)
+        done = {(block, n) for n, run in enumerate(self._runs) for block in run.done}
+        while True:
+            decided = self._stopping.decision is not None
+            left = remaining_trials(trials, done, decided=decided)
+            if not left:
+                return
+            trial = left[0]
+            if self._run_trial(trial, len(trials)):
+                done.add((trial.block, trial.policy))
+
+    def _run_trial(self, trial: Trial, total: int) -> bool:
+        """Run one trial and write it; return whether it counts."""
+        run = self._runs[trial.policy]
+        spec = trial_spec(self._options.task, trial.block, self._config.seed)
+        self._options.on_trial(trial, total)
+        started, began = clock.now(), time.perf_counter()
+        try:
+            self._prepare(trial, total, spec)
+            prepared_s = time.perf_counter() - began
+            ended = self._loop.run(run.driver, spec)
+        except (ProctorError, Stopped, KeyboardInterrupt) as error:
+            self._stop_motors(error)
+            if not isinstance(error, Stopped | KeyboardInterrupt):
+                text = strip_control_codes(str(error))
+                run.journal.write(errored_record(spec, text, started, clock.now()))
+            raise
+        row = judged_record(spec, ended, started, clock.now(), prepared_s)
+        self._write(run, row, ended)
+        if row.outcome.counts:
+            run.done[trial.block] = row
+            self._stopping.add(trial.block, trial.policy, row.outcome)
+        return row.outcome.counts
+
+    def _prepare(self, trial: Trial, total: int, spec: EpisodeSpec) -> None:
+        """Return to the first pose, reset the scene, and wait for the start."""
+        if self._config.eval.return_time_s:
+            self._loop.move_to(self._pose, self._config.eval.return_time_s, self._config.fps)
+        if self._robot.scene is not None:
+            self._robot.scene.reset(spec.seed)
+        is_new = not self._pictures.has(trial.block)
+        briefing = Briefing(
+            number=trial.number + 1,
+            of_at_most=total,
+            scene=trial.block + 1,
+            is_new_scene=is_new,
+            instruction=spec.task.instruction,
+        )
+        observation = self._loop.wait_for_start(briefing)
+        if is_new:
+            self._pictures.store(trial.block, self._robot, observation)
+
+    def _stop_motors(self, error: BaseException) -> None:
+        """Switch the motors off after an emergency stop or a failure of the robot."""
+        if (isinstance(error, Stopped) and error.motors_off) or isinstance(error, RobotError):
+            with contextlib.suppress(RobotError):  # the bus may be gone
+                self._robot.stop()
+
+    def _write(self, run: _OpenRun, row: EpisodeRecord, ended: TrialRun) -> None:
+        run.journal.write(row)
+        verdict = ended.verdict
+        if verdict.reason and row.outcome.counts:
+            label = LabelRecord(row.suite, row.task_id, row.episode_index, [verdict.reason])
+            append_label(run.tested.folder.path, label)
+        calls = dict(run.effort.calls)
+        for seconds in ended.infer_s:
+            bucket = bucket_of(seconds)
+            calls[bucket] = calls.get(bucket, 0) + 1
+        run.effort = replace(
+            run.effort,
+            elapsed_s=run.effort.elapsed_s + ended.seconds,
+            steps=run.effort.steps + ended.steps,
+            batches=run.effort.batches + len(ended.infer_s),
+            batched_requests=run.effort.batched_requests + len(ended.infer_s),
+            infer_s=run.effort.infer_s + sum(ended.infer_s),
+            calls=calls,
+        )
+
+    def _write_results(self) -> None:
+        for run in self._runs:
+            path = run.tested.folder.path
+            effort = EffortLog(path)
+            effort.on_progress(run.effort)
+            effort.close()
+            rows, how = read_journal(path).rows, monitored_rates(run.record.resolved)
+            planned = self._config.eval.n_episodes
+            info = eval_info(
+                rows, planned, run.record.sessions, self.decision, how, videos_in(path)
+            )
+            totals = read_session_totals(path)
+            info["proctor"] |= {
+                "infer_s": totals.infer_s,
+                "policy_latency": latency_summary(totals.calls),
+                "warnings": run_warnings(rows, run.record),
+                "interval": interval_kind(run.record.resolved),
+                "session": len(run.record.sessions),
+                "ended": end_reason(sys.exception()),
+            }
+            write_json(path / EVAL_INFO_FILE, info)
+            write_page(path)
+
+
+_VELOCITIES = (Unit.METRES_PER_SECOND, Unit.DEGREES_PER_SECOND)

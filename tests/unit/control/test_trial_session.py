@@ -1,0 +1,146 @@
+"""A session judged by a person: guided resets, void trials, reasons, scores, emergency stop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from proctor.config.builder import build
+from proctor.config.robot_evaluation import RobotEvalConfig
+from proctor.control.policy_driver import load_robot_policy
+from proctor.control.stop_signals import StopSignals
+from proctor.control.trial_loop import LoopStep, Stopped, TrialLoop
+from proctor.control.trial_plan import robot_task
+from proctor.control.trial_records import PolicyUnderTest
+from proctor.control.trial_session import SessionOptions, TrialSession
+from proctor.control.verdicts import PersonJudge
+from proctor.report.run import load_run
+from proctor.runs.folder import RunFolder
+from proctor.runs.journal import read_journal
+from proctor.types import Outcome
+from tests.unit.control.trial_robots import ReachRobot
+
+HERE = "tests.unit.control.trial_robots"
+
+
+class Watching:
+    """Notes the phases that the live page would see."""
+
+    def __init__(self) -> None:
+        self.phases: list[str] = []
+
+    def on_step(self, step: LoopStep) -> None:
+        self.phases.append(step.phase)
+
+
+class Session:
+    """A session of one policy on the tiny robot, with a person who presses keys in turn."""
+
+    def __init__(self, folder: Path, keys: list[str], *, n: int = 2, resume: bool = False) -> None:
+        settings = {
+            "policy.type": f"{HERE}:good",
+            "robot.type": f"{HERE}:ROBOT",
+            "fps": 10,
+            "eval.episode_time_s": 0.5,
+            "eval.return_time_s": 0.2,
+            "eval.n_episodes": n,
+            "resume": resume,
+        }
+        config = build(RobotEvalConfig, settings)
+        self.robot = ReachRobot(scene=False)
+        self.robot.connect()
+        self.keys, self.heard = keys, []
+        self.watching = Watching()
+        judge = PersonJudge(self._next_key, self.heard.append)
+        task = robot_task(config, self.robot.name)
+        made = load_robot_policy(config.policy, self.robot, task)
+        tested = PolicyUnderTest("good", config, settings, made, RunFolder(folder))
+        self.signals = StopSignals()
+        loop = TrialLoop(self.robot, judge, self.signals, self.watching)
+        options = SessionOptions(folder, task)
+        self.session = TrialSession([tested], self.robot, judge, loop, options)
+
+    def _next_key(self) -> str | None:
+        if not self.keys:
+            raise Stopped("the person pressed no more keys")
+        key = self.keys.pop(0)
+        return None if key == "-" else key
+
+
+def test_a_person_starts_and_judges_every_trial(tmp_path: Path) -> None:
+    keys = ["-", "enter", *"-----", "s", "enter", "space", "enter", "3", "t", *"slow", "enter"]
+    session = Session(tmp_path, [*keys, "enter"])
+    session.session.run()
+    run = load_run(tmp_path)
+    outcomes = [row.outcome for row in run.rows]
+    assert outcomes == [Outcome.SUCCESS, Outcome.FAILURE]
+    assert [row.scores for row in run.rows] == [{"score": 1.0}, {"score": 0.3}]
+    assert [row.steps for row in run.rows] == [5, 1]
+    assert run.labels == {run.rows[1].key: ["slow"]}
+    assert session.watching.phases[0] == "reset the scene"
+    assert {"running", "verdict"} <= set(session.watching.phases)
+
+
+def test_void_and_repeated_trials_run_again_and_are_counted(tmp_path: Path) -> None:
+    judged = ["enter", "s", "enter"]
+    void = ["enter", "space", "v", "t", *"bumped", "enter", "enter"]
+    again = ["enter", "space", "r", "enter"]
+    session = Session(tmp_path, [*void, *again, *judged, *judged])
+    session.session.run()
+    rows = read_journal(tmp_path).rows
+    assert [row.outcome for row in rows] == [Outcome.SUCCESS] * 2
+    assert [row.attempts for row in rows] == [3, 1]
+    lines = (tmp_path / "episodes.jsonl").read_text().splitlines()
+    assert len(lines) == 4
+    assert "void: bumped" in lines[0]
+
+
+def test_an_emergency_stop_switches_motors_off_and_counts_nothing(tmp_path: Path) -> None:
+    session = Session(tmp_path, ["enter", "-", "backspace"])
+    with pytest.raises(Stopped):
+        session.session.run()
+    assert session.robot.stops == 1
+    assert read_journal(tmp_path).rows == []
+
+
+def test_a_judged_trial_survives_the_end_of_a_session(tmp_path: Path) -> None:
+    first = Session(tmp_path, ["enter", "s", "enter", "q"])
+    with pytest.raises(Stopped):
+        first.session.run()
+    assert len(read_journal(tmp_path).rows) == 1
+    second = Session(tmp_path, ["enter", "f", "enter"], resume=True)
+    second.session.run()
+    assert [row.outcome for row in read_journal(tmp_path).rows] == [
+        Outcome.SUCCESS,
+        Outcome.FAILURE,
+    ]
+
+
+def test_the_robot_returns_to_its_first_pose_before_every_trial(tmp_path: Path) -> None:
+    session = Session(tmp_path, ["enter", "f", "enter"] * 2)
+    session.robot.world.target = 40.0
+    session.session.run()
+    assert [action["arm.pos"] for action in session.robot.sent] == [0, 0, 40, 20, 0, 40]
+
+
+def test_a_signal_ends_the_session_between_two_steps(tmp_path: Path) -> None:
+    session = Session(tmp_path, ["enter", *"----"])
+    with session.signals, session.signals.deferred():
+        _raise_after(session, 3)
+        with pytest.raises(KeyboardInterrupt):
+            session.session.run()
+    assert read_journal(tmp_path).rows == []
+
+
+def _raise_after(session: Session, steps: int) -> None:
+    import signal
+
+    send = session.robot.send_action
+
+    def counting(action: dict[str, float]) -> dict[str, float]:
+        if len(session.robot.sent) == steps:
+            signal.raise_signal(signal.SIGTERM)
+        return send(action)
+
+    session.robot.send_action = counting  # type: ignore[method-assign]
