@@ -22,6 +22,7 @@ CONFIGS = {
         "proctor.config.recording:RecordConfig",
         "proctor.config.robot_recording:RobotRecordConfig",
     ),
+    "replay": ("proctor.config.replay:ReplayConfig",),
     "train": ("proctor.config.training:TrainConfig",),
     "serve": ("proctor.config.serving:ServeConfig",),
     "teleoperate": ("proctor.config.devices:TeleoperateConfig",),

@@ -11,6 +11,7 @@ RUN_AS = {
     "eval": ("eval",),
     "train": ("train",),
     "record": ("record",),
+    "replay": ("replay",),
     "edit-dataset": ("data", "edit"),
     "info": ("info",),
     "teleoperate": ("teleoperate",),
@@ -27,8 +28,6 @@ INSTEAD = {
     "shows the dataset",
     "train-tokenizer": "Proctor trains no action tokenizers; train it with LeRobot, and give its "
     "folder as --policy.action_tokenizer_name=DIR to `proctor train --policy.type=pi0_fast`",
-    "replay": "Proctor has no robot drivers; `proctor data view {dataset}` shows a recorded "
-    "episode, and `proctor audit RUN` repeats episodes of an evaluation",
     "rollout": "Proctor has no robot drivers; `proctor eval` runs a policy in simulation, and "
     "`proctor serve --protocol=lerobot --policy.path=CHECKPOINT` serves it to LeRobot's robot "
     "client",

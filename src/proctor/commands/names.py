@@ -5,6 +5,7 @@ from __future__ import annotations
 COMMANDS = {
     "eval": "evaluate a policy on a benchmark: success rates with confidence intervals",
     "record": "record a policy's or a robot's episodes as demonstrations, in a LeRobot dataset",
+    "replay": "repeat a recorded episode on a robot",
     "report": "write the page of a run: success rates, charts, timeline and episodes",
     "audit": "run a sample of a run's episodes again, one by one, and compare",
     "compare": "compare runs episode by episode, with significance tests",

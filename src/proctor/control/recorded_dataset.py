@@ -19,7 +19,7 @@ from proctor.datasets.writer import DatasetWriter
 from proctor.datasets.writing.frame import own_features
 from proctor.datasets.writing.layout import FileLayout
 from proctor.datasets.writing.staging import has_content
-from proctor.errors import UsageError
+from proctor.errors import UsageError, strip_control_codes
 from proctor.features import ACTION, IMAGES, STATE
 from proctor.robots.base import Robot
 from proctor.system.files import recover_swap
@@ -114,7 +114,7 @@ def resumed_dataset(root: Path, robot: Robot, fps: int | None) -> RecordedDatase
             f"out, or {_REMEDY}",
             code="dataset.fps-mismatch",
         )
-    _check_robot_type(info, robot)
+    check_robot_type(info, robot, _REMEDY)
     _check_cameras(info, robot)
     stated = [
         check_channels(key, info.features.get(key, {}), channels, _REMEDY)
@@ -146,12 +146,17 @@ def only_task(root: Path) -> str | None:
     return tasks[0] if len(tasks) == 1 else None
 
 
-def _check_robot_type(info: Info, robot: Robot) -> None:
+def check_robot_type(info: Info, robot: Robot, remedy: str) -> None:
+    """Refuse a dataset of another kind of robot; older names of the same kind are accepted.
+
+    Raises:
+        UsageError: naming both kinds, with ``remedy``.
+    """
     recorded = info.robot_type
     if recorded is not None and _FORMER_NAMES.get(recorded, recorded) != robot.name:
         raise UsageError(
-            f"the dataset was recorded with a {recorded}, and this robot is a {robot.name}; "
-            f"choose that --robot.type, or {_REMEDY}",
+            f"the dataset was recorded with a {strip_control_codes(recorded, 60)}, and this robot "
+            f"is a {robot.name}; choose that --robot.type, or {remedy}",
             code="dataset.robot-mismatch",
         )
 

@@ -1,0 +1,72 @@
+"""Config of ``proctor replay``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from proctor.config.base import Config, plugin_section
+from proctor.config.bounds import at_least
+from proctor.config.devices import OF_ROBOTS
+from proctor.errors import UsageError
+from proctor.lerobot_flags import LerobotFlag
+from proctor.robots.base import RobotConfig
+
+
+@dataclass
+class ReplayDatasetSettings:
+    """The episode to repeat (--dataset.*)."""
+
+    help_group: ClassVar[str] = "Dataset"
+
+    repo_id: str | None = field(
+        default=None,
+        metadata={
+            "help": "Hub id of the dataset, as user/name, or its folder",
+            "default_help": "required without dataset.root",
+        },
+    )
+    root: Path | None = field(
+        default=None,
+        metadata={"help": "folder of the dataset", "default_help": "$HF_LEROBOT_HOME/REPO_ID"},
+    )
+    episode: int | None = field(
+        default=None, metadata={"help": "number of the episode", "default_help": "required"}
+    )
+    fps: int | None = field(
+        default=None,
+        metadata={
+            "help": "frames per second; only the dataset's own are accepted",
+            "default_help": "the dataset's",
+        },
+    )
+
+
+@dataclass
+class ReplayConfig(Config):
+    """Config of ``proctor replay``."""
+
+    foreign: ClassVar[Mapping[str, LerobotFlag]] = OF_ROBOTS
+    first: ClassVar[str] = (
+        "robot.type robot.port robot.id dataset.repo_id dataset.root dataset.episode config_path"
+    )
+
+    robot: RobotConfig = field(metadata=plugin_section("robots"))
+    dataset: ReplayDatasetSettings = field(default_factory=ReplayDatasetSettings)
+
+    def validate(self) -> None:
+        """Refuse invalid values.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        if self.dataset.repo_id is None and self.dataset.root is None:
+            raise UsageError(
+                "no dataset: give --dataset.repo_id=USER/NAME or --dataset.root=DIR",
+                code="flag.missing",
+            )
+        if self.dataset.episode is None:
+            raise UsageError("no episode: give --dataset.episode=N", code="flag.missing")
+        at_least("dataset.episode", self.dataset.episode, 0)
