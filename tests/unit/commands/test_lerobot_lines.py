@@ -16,9 +16,8 @@ import pytest
 
 from proctor import cli
 from proctor.cli import main
-from proctor.commands import record
 from proctor.commands.all_flags import CONFIGS, command_configs, plain_command
-from proctor.commands.arguments import split_arguments
+from proctor.commands.arguments import choose_config, split_arguments
 from proctor.commands.data_lerobot import DataEditCommand
 from proctor.commands.eval_settings import settings_from
 from proctor.commands.lerobot import INSTEAD, RUN_AS, translate
@@ -52,10 +51,8 @@ def read(line: str) -> None:
         build(TrainConfig, drop_lerobot_settings(settings))
     elif command == "data":
         assert DataEditCommand.parse("proctor data edit", rest[1:]) is not None
-    elif command == "record":
-        record.run(rest)
     elif command in CONFIGS:
-        config = command_configs(command)[0]
+        config = choose_config(command_configs(command), rest)
         build(config, split_arguments(config, rest)[1])
     elif command in ("find-port", "find-cameras"):  # they look at this machine's devices
         assert plain_command(command).parse(f"proctor {command}", rest) is not None

@@ -153,7 +153,10 @@ class BiSoFollowerConfig(RobotConfig):
     right_arm_config: SoFollowerFields
     cameras: dict[str, Any] = field(
         default_factory=dict,
-        metadata={"help": "cameras that belong to neither arm, by name"},
+        metadata={
+            "help": "cameras that belong to neither arm, by name",
+            "default_help": "no cameras",
+        },
     )
 
 
