@@ -225,6 +225,11 @@ def known_plugins(kind: str, use: ConfigUse = ConfigUse.EVALUATION) -> list[str]
     return sorted({*ours, *_entry_points(kind), *third_party_names(kind)} - {HANDED_OVER})
 
 
+def is_known(kind: str, name: str, use: ConfigUse = ConfigUse.EVALUATION) -> bool:
+    """Return whether there is a plug-in ``name``; LeRobot's packages are imported to see theirs."""
+    return name in known_plugins(kind, use) or third_party_module(kind, name) is not None
+
+
 def plugin_module(kind: str, name: str) -> str | None:
     """Return the module of a third-party plug-in; None for a built-in one."""
     if ":" in name:

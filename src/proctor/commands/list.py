@@ -178,9 +178,14 @@ def _policy_table() -> tuple[Table, int]:
 
 
 def _device_table(kind: str) -> tuple[Table, int]:
+    from proctor.robots.third_party import import_third_party
+
     table = _table(_DEVICES[kind], "what it is")
+    failed = import_third_party(kind)
     for name in plugins.known_plugins(kind):
         table.add_row(_text(name), _text(plugins.FINDERS[kind](name).summary))
+    for module, reason in failed.items():
+        table.add_row(_text(module), _text(reason))
     return table, 1
 
 

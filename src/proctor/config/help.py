@@ -84,7 +84,7 @@ def help_text(
 
 def _is_plugin(cls: type[Config], section: str, name: str) -> bool:
     kind = plugin_sections(cls)[section].kind
-    return ":" in name or name in plugins.known_plugins(kind, cls.use)
+    return ":" in name or plugins.is_known(kind, name, cls.use)
 
 
 def _first_level(cls: type[Config], command: str, given: Mapping[str, str], width: int) -> str:

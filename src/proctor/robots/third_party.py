@@ -2,8 +2,8 @@
 
 A distribution named ``lerobot_robot_NAME``, ``lerobot_teleoperator_NAME`` or
 ``lerobot_camera_NAME`` registers config classes with LeRobot when it is imported, so LeRobot must
-be installed too. It is imported when a type is asked for that Proctor does not have. Until then
-NAME stands for the types that it may register.
+be installed too. It is imported by ``proctor list``, and when a type is asked for that Proctor does
+not have.
 """
 
 from __future__ import annotations
@@ -73,16 +73,22 @@ _KINDS = {
 
 
 def third_party_names(kind: str) -> list[str]:
-    """List the types of installed packages; of one not imported yet, the name in its own name."""
+    """List the types that imported packages registered; a package is imported on demand."""
     if kind not in _KINDS:
         return []
-    names: list[str] = []
-    for module in _modules(kind):
-        if module in sys.modules:
-            names += _registered(kind, module)
-        else:
-            names.append(module.removeprefix(_KINDS[kind].prefix))
-    return names
+    imported = [module for module in _modules(kind) if module in sys.modules]
+    return [name for module in imported for name in _registered(kind, module)]
+
+
+def import_third_party(kind: str) -> dict[str, str]:
+    """Import all packages of a kind; return those that fail, each with the reason."""
+    failed = {}
+    for module in _modules(kind) if kind in _KINDS else ():
+        try:
+            _import(kind, module.removeprefix(_KINDS[kind].prefix), module)
+        except UsageError as error:
+            failed[module] = str(error)
+    return failed
 
 
 def find_third_party(kind: str, name: str) -> DevicePlugin | None:

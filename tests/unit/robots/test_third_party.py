@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from proctor import plugins
+from proctor.cli import main
 from proctor.config.builder import build
 from proctor.config.devices import OneDeviceConfig
 from proctor.errors import DeviceNotConnected, PluginError, RobotError, UsageError
@@ -174,14 +175,38 @@ def test_an_adapted_camera_tells_repeats(installed: Path) -> None:
         camera.latest()
 
 
-def test_names_are_listed_before_and_after_the_import(installed: Path) -> None:
-    assert "acme" in plugins.known_plugins("robots")
-    assert "lerobot_robot_acme" not in sys.modules
-    plugins.find_robot("acme_arm")
+def test_names_are_listed_once_a_package_is_imported(installed: Path) -> None:
+    assert "acme_arm" not in plugins.known_plugins("robots")
+    assert plugins.is_known("robots", "acme_arm")
 
     assert "acme_arm" in plugins.known_plugins("robots")
-    assert "acme" not in plugins.known_plugins("robots")
     assert plugins.plugin_module("robots", "acme_arm") == "lerobot_robot_acme"
+    assert not plugins.is_known("robots", "acme_leg")
+
+
+def test_an_unknown_type_is_answered_with_theirs_too(installed: Path) -> None:
+    with refuses(UsageError, "plugin.unknown") as refused:
+        plugins.find_robot("acme_ar")
+    assert "acme_arm" in str(refused.value)
+
+
+def test_proctor_list_shows_their_types_and_what_fails(
+    installed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_plugin(installed, "lerobot_robot_bad", "1 / 0\n")
+
+    assert main(["list", "robots"]) == 0
+    shown = capsys.readouterr().out
+    assert "acme_arm" in shown
+    assert "lerobot_robot_bad" in shown
+    assert "ZeroDivisionError" in shown
+
+
+def test_help_shows_their_flags(installed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["teleoperate", "--help", "robot", "acme_arm"]) == 0
+    shown = capsys.readouterr().out
+    assert "--robot.speed" in shown
+    assert "--robot.gains.p" in shown
 
 
 def test_the_name_of_a_package_is_answered_with_its_types(installed: Path) -> None:
