@@ -115,6 +115,8 @@ class ActionSpec:
     high: float | tuple[float, ...] | None = None
     clipped: bool = True
     """Whether the benchmark clips actions to the range; otherwise it executes them unchanged."""
+    names: tuple[str, ...] | None = None
+    """Names of the dimensions, if known; recorded datasets have them."""
 
     @property
     def bounds(self) -> tuple[Array, Array]:

@@ -171,8 +171,9 @@ LeRobotDataset {VERSION}.{self._label_note()} What defines its episodes:
             key: to_info(stored_feature(feature), self.image_dtype)
             for key, feature in self.observed.items()
         }
-        size = self.benchmark.action.size
-        features[ACTION] = to_info(Feature(FeatureKind.ACTION, (size,), "float32"))
+        action = self.benchmark.action
+        stored = Feature(FeatureKind.ACTION, (action.size,), "float32", action.names)
+        features[ACTION] = to_info(stored)
         for key, dtype in ((REWARD, "float32"), (SUCCESS, "bool")):
             if key in self.settings.extra:
                 features[key] = {"dtype": dtype, "shape": [1], "names": None}

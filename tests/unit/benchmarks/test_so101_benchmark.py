@@ -1,6 +1,8 @@
 """The benchmark so101: contract, determinism, expert, and flags."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,8 @@ from proctor.benchmarks.so101.benchmark import ObsType, So101, So101Config
 from proctor.benchmarks.so101.expert import So101Expert
 from proctor.benchmarks.so101.kinematics import CHANNELS
 from proctor.benchmarks.so101.sim import So101Sim
+from proctor.benchmarks.so101.world import SCENE_STATE_NAMES
+from proctor.cli import main
 from proctor.errors import UsageError
 from proctor.features import ENVIRONMENT_STATE, IMAGES, STATE
 from proctor.types import EpisodeSpec
@@ -94,3 +98,12 @@ def test_states_only_shows_no_images() -> None:
 def test_bad_flags_are_refused(change: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         So101(replace(So101Config(), **change))
+
+
+def test_recorded_demonstrations_name_their_channels(tmp_path: Path) -> None:
+    flags = ["--policy.type=expert", "--env.type=so101", "--env.obs_type=state"]
+    size = ["--record.n_episodes=1", "--eval.batch_size=1", f"--dataset.root={tmp_path / 'demos'}"]
+    assert main(["record", *flags, *size, "--record.extra=[environment_state]"]) == 0
+    features = json.loads((tmp_path / "demos/meta/info.json").read_text())["features"]
+    assert features["action"]["names"] == features[STATE]["names"] == list(CHANNELS)
+    assert features[ENVIRONMENT_STATE]["names"] == list(SCENE_STATE_NAMES)

@@ -76,7 +76,10 @@ class So101(ListedTasks):
 
     name = "so101"
     action = ActionSpec(
-        len(CHANNELS), tuple(low for low, _ in _RANGES), tuple(high for _, high in _RANGES)
+        len(CHANNELS),
+        tuple(low for low, _ in _RANGES),
+        tuple(high for _, high in _RANGES),
+        names=CHANNELS,
     )
     distributions: tuple[str, ...] = ("mujoco", "numpy")
     preload: tuple[str, ...] = ("mujoco", "proctor.benchmarks.so101.sim")
