@@ -74,6 +74,7 @@ BUILT_IN = {
         "bi_so_follower": "proctor.robots.arms.bimanual:FOLLOWER",
         "koch_follower": "proctor.robots.arms.koch:FOLLOWER",
         "lekiwi": "proctor.robots.arms.lekiwi:PLUGIN",
+        "lekiwi_client": "proctor.robots.arms.lekiwi_client:PLUGIN",
         "so100_follower": "proctor.robots.arms.so:FOLLOWER",
         "so101_follower": "proctor.robots.arms.so:FOLLOWER",
     },

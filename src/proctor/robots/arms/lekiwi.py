@@ -16,8 +16,8 @@ from proctor.robots.base import Action, RobotObservation, RobotPlugin, Unit
 from proctor.robots.buses.registers import Motor
 
 WHEELS = ("base_left_wheel", "base_back_wheel", "base_right_wheel")
-_PREFIX = "arm_"
-_BASE = {
+PREFIX = "arm_"
+BASE = {
     "x.vel": Unit.METRES_PER_SECOND,
     "y.vel": Unit.METRES_PER_SECOND,
     "theta.vel": Unit.DEGREES_PER_SECOND,
@@ -55,7 +55,7 @@ def base_motion(wheels: Mapping[str, float]) -> Action:
     return {"x.vel": float(x), "y.vel": float(y), "theta.vel": math.degrees(theta)}
 
 
-def _usual_cameras() -> dict[str, Any]:
+def usual_cameras() -> dict[str, Any]:
     """Return the cameras of a LeKiwi as it is built, as in LeRobot."""
     usual = {"type": "opencv", "fps": 30, "fourcc": "MJPG"}
     return {
@@ -76,7 +76,7 @@ class LekiwiConfig(FollowerConfig):
         default="/dev/ttyACM0", metadata={"help": "serial port of the motors of arm and base"}
     )
     cameras: dict[str, Any] = field(
-        default_factory=_usual_cameras,
+        default_factory=usual_cameras,
         metadata={"help": "cameras by name: {front: {type: opencv, width: 640, ...}}"},
     )
     use_degrees: bool = field(
@@ -94,7 +94,7 @@ class Lekiwi(SerialFollower):
     full_turn_joints: ClassVar[tuple[str, ...]] = ("arm_wrist_roll",)
 
     def __init__(self, config: LekiwiConfig) -> None:
-        arm = so_motors(use_degrees=config.use_degrees, prefix=_PREFIX)
+        arm = so_motors(use_degrees=config.use_degrees, prefix=PREFIX)
         wheels = {
             name: Motor(number, "sts3215", Unit.OTHER) for number, name in enumerate(WHEELS, 7)
         }
@@ -107,7 +107,7 @@ class Lekiwi(SerialFollower):
     @property
     def action_features(self) -> Mapping[str, Unit]:
         """Positions of the arm, then the motion of the base."""
-        return {**super().action_features, **_BASE}
+        return {**super().action_features, **BASE}
 
     def _configure(self) -> None:
         self.bus.configure_motors()
@@ -132,9 +132,9 @@ class Lekiwi(SerialFollower):
 
     def _send(self, targets: Action) -> None:
         """Send positions; send the base's motion if any part of it is given, else leave it."""
-        motion = {name: targets.get(name, 0.0) for name in _BASE}
-        super()._send({name: value for name, value in targets.items() if name not in _BASE})
-        if any(name in targets for name in _BASE):
+        motion = {name: targets.get(name, 0.0) for name in BASE}
+        super()._send({name: value for name, value in targets.items() if name not in BASE})
+        if any(name in targets for name in BASE):
             speeds = wheel_speeds(motion["x.vel"], motion["y.vel"], motion["theta.vel"])
             self.bus.sync_write("Goal_Velocity", speeds)
 

@@ -1,0 +1,157 @@
+"""The client of a LeKiwi against a small host that speaks LeRobot's protocol."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from proctor.errors import DeviceNotConnected, RobotError, UsageError
+from proctor.robots.arms.lekiwi_client import LekiwiClient, LekiwiClientConfig
+
+zmq = pytest.importorskip("zmq")
+cv2 = pytest.importorskip("cv2")
+
+JOINTS = ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")
+STATE = {f"arm_{name}.pos": float(n) for n, name in enumerate(JOINTS)}
+STATE |= {"x.vel": 0.1, "y.vel": 0.0, "theta.vel": 0.0}
+RED = np.full((4, 6, 3), (250, 10, 10), np.uint8)  # RGB
+
+
+class Host:
+    """Sends observations on request and keeps the newest command."""
+
+    def __init__(self) -> None:
+        self.context = zmq.Context()
+        self.commands = self.context.socket(zmq.PULL)
+        self.observations = self.context.socket(zmq.PUSH)
+        self.command_port = self.commands.bind_to_random_port("tcp://127.0.0.1")
+        self.observation_port = self.observations.bind_to_random_port("tcp://127.0.0.1")
+
+    def observe(self, state: dict[str, Any] = STATE, image: Any = RED) -> None:
+        jpeg = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, 90])[1].tobytes()
+        header = json.dumps({**state, "_cams": ["front"]}).encode()
+        self.observations.send_multipart([header, jpeg])
+
+    def serve(self, client: LekiwiClient) -> None:
+        """Connect ``client``; a first observation waits for it."""
+        first = threading.Thread(target=self.observe)  # a push waits for a peer
+        first.start()
+        client.connect()
+        first.join()
+
+    def command(self) -> dict[str, float]:
+        assert self.commands.poll(2000), "no command came"
+        found: dict[str, float] = json.loads(self.commands.recv())
+        return found
+
+    def close(self) -> None:
+        self.commands.close(0)
+        self.observations.close(0)
+        self.context.term()
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    host = Host()
+    yield host
+    host.close()
+
+
+def client_of(host: Host, **fields: Any) -> LekiwiClient:
+    settings = {"start_speed": None, "connect_timeout_s": 2.0, "polling_timeout_ms": 200, **fields}
+    return LekiwiClient(
+        LekiwiClientConfig(
+            remote_ip="127.0.0.1",
+            port_zmq_cmd=host.command_port,
+            port_zmq_observations=host.observation_port,
+            cameras={"front": {"width": 6, "height": 4}},
+            **settings,
+        )
+    )
+
+
+@pytest.fixture
+def client(host: Host) -> Iterator[LekiwiClient]:
+    client = client_of(host)
+    host.serve(client)
+    yield client
+    client.disconnect()
+
+
+def test_the_newest_state_and_image_are_the_observation(client: LekiwiClient, host: Host) -> None:
+    host.observe({**STATE, "arm_gripper.pos": 77.0})
+    observation = client.get_observation()
+    assert list(observation) == [*STATE, "front"]
+    assert observation["arm_gripper.pos"] == 77.0
+    assert np.abs(observation["front"].astype(int) - RED).max() < 20, "RGB stays RGB"
+    assert client.observation_features["front"] == (4, 6, 3)
+
+
+def test_an_image_that_did_not_change_has_the_same_number(client: LekiwiClient) -> None:
+    first = client.cameras["front"].latest().number
+    assert client.cameras["front"].latest().number == first
+
+
+def test_a_missing_motion_of_the_base_is_sent_as_standstill(
+    client: LekiwiClient, host: Host
+) -> None:
+    sent = client.send_action({"arm_gripper.pos": 3.0, "x.vel": 0.2, "unknown": 1.0})
+    assert sent == {"x.vel": 0.2, "y.vel": 0.0, "theta.vel": 0.0, "arm_gripper.pos": 3.0}
+    assert host.command() == sent
+
+
+def test_the_base_stops_at_the_end(host: Host) -> None:
+    client = client_of(host)
+    host.serve(client)
+    client.send_action({"x.vel": 0.2})
+    assert host.command()["x.vel"] == 0.2
+    client.disconnect()
+    assert host.command()["x.vel"] == 0.0
+    with pytest.raises(DeviceNotConnected):
+        client.get_observation()
+
+
+def test_a_stop_holds_the_pose_and_refuses_targets(client: LekiwiClient, host: Host) -> None:
+    client.stop()
+    command = host.command()
+    assert command["x.vel"] == 0.0
+    assert command["arm_gripper.pos"] == 5.0
+    with pytest.raises(RobotError) as refused:
+        client.send_action({"x.vel": 0.1})
+    assert refused.value.code == "robot.stopped"
+
+
+def test_a_silent_host_is_an_error(host: Host) -> None:
+    client = client_of(host, connect_timeout_s=0.05)
+    with pytest.raises(DeviceNotConnected) as silent:
+        client.connect()
+    assert silent.value.code == "robot.host-silent"
+    assert not client.is_connected
+
+
+@pytest.mark.parametrize("state", [{"x.vel": 1.0}, {**STATE, "x.vel": "fast"}])
+def test_an_invalid_message_is_an_error(
+    client: LekiwiClient, host: Host, state: dict[str, Any]
+) -> None:
+    host.observe(state)
+    with pytest.raises(RobotError) as invalid:
+        client.get_observation()
+    assert invalid.value.code == "robot.host-message"
+
+
+def test_an_image_of_another_size_is_an_error(client: LekiwiClient, host: Host) -> None:
+    host.observe(image=np.zeros((8, 8, 3), np.uint8))
+    with pytest.raises(DeviceNotConnected) as wrong:
+        client.get_observation()
+    assert wrong.value.code == "camera.no-image"
+
+
+def test_a_camera_without_a_size_is_refused() -> None:
+    with pytest.raises(UsageError) as refused:
+        LekiwiClient(LekiwiClientConfig(remote_ip="x", cameras={"front": {"width": 6}}))
+    assert refused.value.code == "camera.field-missing"
