@@ -5,6 +5,9 @@
 Both drive the same emulated Feetech motors on one pseudo terminal, served by another process, in
 turns. LeRobot is measured if ``PROCTOR_LEROBOT_PYTHON`` names a Python with lerobot and its
 Feetech SDK. A pseudo terminal has no wire: at 1 Mbaud the wire adds 0.9 ms to every cycle of both.
+
+Each cycle sets new goals, which the motors report at once as positions. A cycle that reads older
+positions is counted as stale and not timed: it did not wait for its own reply.
 """
 
 from __future__ import annotations
@@ -25,11 +28,10 @@ from proctor.robots.base import Unit
 from proctor.robots.buses.calibration import MotorCalibration
 from proctor.robots.buses.motor_bus import MotorBus
 from proctor.robots.buses.registers import Motor
-from proctor.robots.emulation.emulated_bus import EmulatedBus
-from proctor.robots.emulation.feetech_servo import FeetechServo
 
 IDS = range(1, 7)
 WARM_UP = 50
+_SYNC_READ, _SYNC_WRITE = 0x82, 0x83
 LEROBOT = """
 import json, sys, time
 from lerobot.motors import Motor, MotorCalibration, MotorNormMode
@@ -39,27 +41,46 @@ motors = {f"m{i}": Motor(i, "sts3215", MotorNormMode.DEGREES) for i in range(1, 
 calibration = {f"m{i}": MotorCalibration(i, 0, 0, 500, 3500) for i in range(1, 7)}
 bus = FeetechMotorsBus(port, motors, calibration)
 bus.connect(handshake=False)
-times, cpu = [], 0.0
+times, stale, cpu = [], 0, 0.0
 for cycle in range(warm_up + cycles):
     if cycle == warm_up:
         cpu = time.process_time()
+    goals = dict.fromkeys(motors, cycle % 90)
     start = time.perf_counter()
+    bus.sync_write("Goal_Position", goals)
     positions = bus.sync_read("Present_Position", num_retry=20)
-    bus.sync_write("Goal_Position", positions)
-    times.append(time.perf_counter() - start)
+    seconds = time.perf_counter() - start
+    if any(abs(positions[name] - goals[name]) > 0.5 for name in motors):
+        stale += 1
+    elif cycle >= warm_up:
+        times.append(seconds)
 cpu = time.process_time() - cpu
 bus.disconnect(disable_torque=False)
-print(json.dumps({"times_s": times[warm_up:], "cpu_s": cpu}))
+print(json.dumps({"times_s": times, "stale": stale, "cycles": cycles, "cpu_s": cpu}))
 """
 
 
 def serve(terminal: int) -> None:
-    """Answer on the motors' end of a pseudo terminal until this process is ended."""
-    bus = EmulatedBus([FeetechServo(motor_id) for motor_id in IDS])
+    """Answer sync reads with the goals of the last sync write, until this process is ended.
+
+    Only what the measurement needs, so that the motors' own time hides little of the drivers'.
+    """
+    positions = dict.fromkeys(IDS, b"\0\x08")
+    received = b""
     while True:
-        answer = bus.receive(os.read(terminal, 4096), None)
-        if answer:
-            os.write(terminal, answer)
+        received += os.read(terminal, 4096)
+        while len(received) > 3 and len(received) >= 4 + received[3]:
+            packet, received = received[: 4 + received[3]], received[4 + received[3] :]
+            if packet[4] == _SYNC_WRITE:
+                for start in range(7, len(packet) - 1, 3):
+                    positions[packet[start]] = packet[start + 1 : start + 3]
+            elif packet[4] == _SYNC_READ:
+                os.write(terminal, b"".join(_status(one, positions[one]) for one in packet[7:-1]))
+
+
+def _status(motor_id: int, data: bytes) -> bytes:
+    body = bytes((motor_id, 4, 0)) + data
+    return b"\xff\xff" + body + bytes((~sum(body) & 0xFF,))
 
 
 @contextmanager
@@ -85,17 +106,22 @@ def measure_ours(port: str, cycles: int) -> dict[str, Any]:
     calibration = {f"m{one}": MotorCalibration(one, 0, 0, 500, 3500) for one in IDS}
     bus = MotorBus(port, motors, calibration)
     bus.connect(handshake=False)
-    times, cpu_s = [], 0.0
+    times, stale, cpu_s = [], 0, 0.0
     for cycle in range(WARM_UP + cycles):
         if cycle == WARM_UP:
             cpu_s = time.process_time()
+        goals = dict.fromkeys(motors, cycle % 90)
         start = time.perf_counter()
+        bus.sync_write("Goal_Position", goals)
         positions = bus.sync_read("Present_Position", retries=20)
-        bus.sync_write("Goal_Position", positions)
-        times.append(time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        if any(abs(positions[name] - goals[name]) > 0.5 for name in motors):
+            stale += 1
+        elif cycle >= WARM_UP:
+            times.append(seconds)
     cpu_s = time.process_time() - cpu_s
     bus.disconnect(disable_torque=False)
-    return {"times_s": times[WARM_UP:], "cpu_s": cpu_s}
+    return {"times_s": times, "stale": stale, "cycles": cycles, "cpu_s": cpu_s}
 
 
 def measure_lerobot(python: str, port: str, cycles: int) -> dict[str, Any]:
@@ -107,13 +133,15 @@ def measure_lerobot(python: str, port: str, cycles: int) -> dict[str, Any]:
 
 
 def summary(rounds: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Return microseconds of a cycle over all rounds, and its CPU time."""
+    """Return microseconds of the cycles with fresh readings, CPU time, and stale readings."""
     times = sorted(one for entry in rounds for one in entry["times_s"])
+    cycles = sum(entry["cycles"] for entry in rounds)
     return {
         "p10_us": round(1e6 * times[len(times) // 10], 1),
         "median_us": round(1e6 * median(times), 1),
         "p99_us": round(1e6 * times[len(times) * 99 // 100], 1),
-        "cpu_us": round(1e6 * sum(entry["cpu_s"] for entry in rounds) / len(times), 1),
+        "cpu_us": round(1e6 * sum(entry["cpu_s"] for entry in rounds) / cycles, 1),
+        "stale_readings": sum(entry["stale"] for entry in rounds),
     }
 
 
