@@ -11,6 +11,7 @@ import pytest
 
 from proctor.errors import UsageError
 from proctor.plugins import find_camera, find_robot, find_teleoperator
+from proctor.robots.arms.so import SoFollowerFields
 from proctor.robots.base import RealClock, Robot, Teleoperator
 from proctor.robots.emulation.cell import cell_for, device_port, forget_cells, parse_port
 from proctor.robots.emulation.simulated_camera import SimulatedCameraConfig
@@ -89,6 +90,34 @@ def test_the_simulated_person_calibrates_and_a_new_cell_takes_the_file_over(
     assert again.is_calibrated
     assert again.get_observation()["shoulder_lift.pos"] == pytest.approx(-55.0, abs=0.2)
     again.disconnect()
+
+
+def test_a_person_moves_the_leader_until_it_is_held() -> None:
+    teleop = leader()
+    teleop.connect()
+    first = teleop.get_action()
+    teleop.clock.sleep_until(1.0)
+    assert teleop.get_action()["wrist_roll.pos"] > first["wrist_roll.pos"] + 1.0
+    cell_for("sim:virtual").leader.hold_by_hand({"wrist_roll": 0.0})
+    teleop.clock.sleep_until(2.0)
+    assert teleop.get_action()["wrist_roll.pos"] == pytest.approx(0.0, abs=0.1)
+    teleop.disconnect()
+
+
+def test_two_arms_on_one_simulated_port_are_two_arms() -> None:
+    plugin = find_robot("bi_so_follower")
+    fields = SoFollowerFields(port="sim:virtual")
+    robot = plugin.make(
+        plugin.config(left_arm_config=fields, right_arm_config=fields)  # type: ignore[call-arg]
+    )
+    robot.connect()
+    for step in range(60):
+        robot.send_action({"left_wrist_roll.pos": 30.0, "right_wrist_roll.pos": -30.0})
+        robot.clock.sleep_until((step + 1) / 30)
+    observed = robot.get_observation()
+    assert observed["left_wrist_roll.pos"] == pytest.approx(30.0, abs=1.0)
+    assert observed["right_wrist_roll.pos"] == pytest.approx(-30.0, abs=1.0)
+    robot.disconnect()
 
 
 def test_virtual_cameras_render_one_image_per_period() -> None:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Generic, TypeVar
 
 from proctor.errors import UsageError
-from proctor.robots.arms.serial_arm import SerialArm
+from proctor.robots.arms.serial_arm import SerialArm, is_simulated
 from proctor.robots.arms.so import (
     SoFollower,
     SoFollowerConfig,
@@ -137,9 +137,10 @@ class _TwoArms(Device, Generic[ArmT]):
 
 
 def _single(config: DeviceConfig, side: str, fields: Any) -> dict[str, Any]:
-    """Return the fields of one arm's config; its id is that of the pair with the side."""
+    """Return the fields of one arm's config; id and simulated port are the pair's with the side."""
     return {
         **asdict(fields),
+        "port": f"{fields.port}:{side}" if is_simulated(fields.port) else fields.port,
         "id": f"{config.id}_{side}" if config.id else None,
         "calibration_dir": config.calibration_dir,
     }

@@ -96,7 +96,7 @@ class ArmModel:
 
 def _limit_ticks(name: str, low: float, high: float) -> tuple[int, int]:
     """Return the calibrated range; a joint without end stops has the turn, with 0 in its middle."""
-    if name == _FULL_TURN_JOINT:
+    if name.endswith(_FULL_TURN_JOINT):
         return 1, TICKS_PER_TURN - 1
     return ZERO_TICKS + round(low / RADIANS_PER_TICK), ZERO_TICKS + round(high / RADIANS_PER_TICK)
 

@@ -55,7 +55,7 @@ class SimulatedArm:
         self.hand: dict[str, float] | None = None
         """Pose in which a person holds the limp arm; None: no hand holds it."""
         self.person: Callable[[float], Mapping[str, float]] | None = None
-        """Moves the limp arm: seconds -> pose; None: a limp arm is left alone."""
+        """Moves limp joints: seconds -> pose; None: limp joints are left alone."""
         self._seconds = 0.0
         self._catch_up = catch_up
         self._obeyed: dict[str, _Command] = {}
@@ -72,15 +72,17 @@ class SimulatedArm:
         self._seconds += seconds
         if self.hand is not None:
             self.hold_by_hand(self.hand)
-        elif self.person is not None and not any(servo.drives for servo in self.servos.values()):
+            return
+        self.joints.step(seconds)
+        if self.person is not None:
             self._follow(self.person(self._seconds), HAND_SPEED * seconds)
-        else:
-            self.joints.step(seconds)
 
     def _follow(self, pose: Mapping[str, float], farthest: float) -> None:
-        """Move joints towards a pose by at most ``farthest`` radians."""
+        """Move limp joints towards a pose by at most ``farthest`` radians."""
         angles = self.joints.angles()
         for name, wished in pose.items():
+            if self.servos[name].drives:
+                continue
             way = min(max(wished - angles[name], -farthest), farthest)
             self.joints.set_angle(name, angles[name] + way)
 
