@@ -11,7 +11,7 @@ import contextlib
 import io
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from proctor import plugins
 from proctor.commands.all_flags import CONFIGS, command_configs
 from proctor.commands.data import VERBS, verb
 from proctor.commands.names import COMMANDS
-from proctor.config.base import Config, plugin_sections
+from proctor.config.base import Config, PluginSection, plugin_sections
 from proctor.config.builder import find_plugin, own_flags, plugin_flags
 from proctor.config.command import CommandConfig, summary_of
 from proctor.config.flags import Flag
@@ -79,8 +79,10 @@ def command_page(name: str) -> Iterator[str]:
             yield from (f"## `proctor data {which}`", "")
             yield from _command_sections(verb(which), f"proctor data {which}")
     elif name in CONFIGS:
-        for config in command_configs(name):
-            yield from _config_sections(config, f"proctor {name}")
+        usual, *others = command_configs(name)
+        yield from _config_sections(usual, f"proctor {name}")
+        for config in others:
+            yield from _other_sections(config, usual, f"proctor {name}")
     elif (kind := _command_of(name)) is not None:
         yield from _command_sections(kind, f"proctor {name}")
     else:
@@ -94,6 +96,35 @@ def _config_sections(cls: type[Config], prog: str) -> Iterator[str]:
     yield from ("```text", f"{prog} {choices} [--FLAG=VALUE ...]", "```", "")
     for title, flags in group_flags(own_flags(cls)).items():
         yield from (f"## {title}", "", *options(flags, prog))
+    yield from _plugin_tables(cls, sections, prog)
+
+
+def _other_sections(cls: type[Config], usual: type[Config], prog: str) -> Iterator[str]:
+    """Yield the flags of a config that a section chooses, as --robot.type, beside the usual one."""
+    sections = plugin_sections(cls)
+    added = {
+        name: marked for name, marked in sections.items() if name not in plugin_sections(usual)
+    }
+    named = ", ".join(f"`--{section}.*`" for section in added)
+    label = f"{prog} with {' or '.join(added)}"
+    choices = " ".join(f"--{section}.type=NAME" for section in reversed(sections))
+    yield from (
+        f"## With {named}",
+        "",
+        "```text",
+        f"{prog} {choices} [--FLAG=VALUE ...]",
+        "```",
+        "",
+    )
+    for title, flags in group_flags(own_flags(cls)).items():
+        yield from (f"**{title}**", "", *options(flags, label))
+    yield from _plugin_tables(cls, added, label)
+
+
+def _plugin_tables(
+    cls: type[Config], sections: Mapping[str, PluginSection], prog: str
+) -> Iterator[str]:
+    """Yield the plug-ins of sections, and the flags of each."""
     for section, marked in sections.items():
         names = plugins.known_plugins(marked.kind, cls.use)
         yield from (f"## {PLUGIN_TITLES[marked.kind]}: `--{section}.type`", "")

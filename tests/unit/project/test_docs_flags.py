@@ -7,33 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from proctor.commands.audit import AuditCommand
-from proctor.commands.compare import CompareCommand
+from proctor.commands.all_flags import CONFIGS, PLAIN, command_configs, plain_command
 from proctor.commands.data import VERBS, verb
 from proctor.commands.data_lerobot import OPERATIONS
-from proctor.commands.report import ReportCommand
-from proctor.commands.view import ViewCommand
-from proctor.config.base import Config
 from proctor.config.command import CommandConfig
-from proctor.config.evaluation import EvalConfig
 from proctor.config.flags import flags_of
 from proctor.config.help import flags_help
-from proctor.config.recording import RecordConfig
-from proctor.config.serving import ServeConfig
-from proctor.config.training import TrainConfig
 from tests.documents import all_pages, is_generated
 
 ROOT = Path(__file__).parents[3]
-COMMANDS: dict[str, type[Config]] = {
-    "eval": EvalConfig, "record": RecordConfig, "serve": ServeConfig, "train": TrainConfig,
-}  # fmt: skip
 PLAIN_COMMANDS: dict[str, type[CommandConfig]] = {
-    "audit": AuditCommand, "compare": CompareCommand, "report": ReportCommand, "view": ViewCommand,
+    **{name: plain_command(name) for name in PLAIN},
     **{f"data {name}": verb(name) for name in VERBS},
-}  # fmt: skip
+}
 LINE = re.compile(
-    r"\bproctor(?:\.cli)? (eval|record|serve|train|audit|compare|report|view|data [a-z-]+)\b"
-    r"([^\n`]*)"
+    rf"\bproctor(?:\.cli)? ({'|'.join([*CONFIGS, *PLAIN])}|data [a-z-]+)(?![\w-])([^\n`]*)"
 )
 FLAG = re.compile(r"(?<![\w-])--([a-z_][\w.-]*)")
 LEROBOTS = {"env.fps", "env.render_mode", "policy.push_to_hub"}
@@ -76,7 +64,10 @@ def headings(page: Path) -> set[str]:
 
 @pytest.fixture(scope="module")
 def known() -> dict[str, set[str]]:
-    found = {name: set(FLAG.findall(flags_help(cls, {}))) for name, cls in COMMANDS.items()}
+    found = {
+        name: {flag for cls in command_configs(name) for flag in FLAG.findall(flags_help(cls, {}))}
+        for name in CONFIGS
+    }
     for name, command in PLAIN_COMMANDS.items():
         own = flags_of(command, sections={"operation": None})
         found[name] = {spelling for flag in own for spelling in (flag.name, str(flag.alias))}
