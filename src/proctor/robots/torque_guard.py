@@ -9,8 +9,8 @@ and switches every motor off. A pipe that a forked worker still holds open is no
 guard also watches its parent. It has its own session and ignores signals, so Ctrl-C, a closed
 terminal and ``kill`` reach the driver only.
 
-The process imports the packet formats, the standard library and pyserial only. It starts in a
-fraction of a second.
+The process imports the packet formats, the standard library and pyserial, nothing heavy, and
+starts in a fraction of a second.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from typing import IO, TYPE_CHECKING, Any
 from proctor.robots.buses.dynamixel_packets import DynamixelCodec
 from proctor.robots.buses.feetech_packets import FeetechCodec
 from proctor.robots.buses.packets import PacketCodec, Request
+from proctor.robots.buses.ports import PORT_ERRORS
 
 if TYPE_CHECKING:
     from proctor.robots.base import GuardTarget
@@ -163,7 +164,7 @@ def switch_off(port: str, protocol: str, baudrate: int, motor_ids: Sequence[int]
                     line.flush()
                 offs = {motor: codec.write(motor, address, b"\x00") for motor in waiting}
                 waiting = [motor for motor in waiting if not _confirmed(line, codec, offs[motor])]
-        except OSError:  # pyserial's own errors too
+        except PORT_ERRORS:
             time.sleep(_WATCH_S)
     return [f"motor {motor} at {port}" for motor in waiting]
 

@@ -17,7 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from proctor.robots.base import GuardTarget
+from proctor.errors import DeviceNotConnected
+from proctor.robots.base import GuardTarget, Unit
+from proctor.robots.buses.motor_bus import MotorBus
+from proctor.robots.buses.registers import Motor
 from proctor.robots.emulation.emulated_bus import EmulatedBus
 from proctor.robots.torque_guard import TorqueGuard, switch_off
 from tests.unit.robots.arm_bench import koch_bus, so_bus, torques
@@ -164,3 +167,24 @@ def test_a_motor_that_does_not_answer_is_named_and_the_others_are_off(
         left = switch_off(port, "feetech", 1_000_000, [1, 2, 3])
     assert left == [f"motor 3 at {port}"]
     assert torques(bus) == [False, False, True, True, True, True]
+
+
+def test_an_unplugged_port_is_tried_until_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proctor.robots.torque_guard._GIVE_UP_S", 0.3)
+    with on_a_pty(so_bus()) as port:
+        pass
+    assert switch_off(port, "feetech", 1_000_000, [1]) == [f"motor 1 at {port}"]
+
+
+def test_a_port_that_vanishes_is_not_connected() -> None:
+    master, slave = pty.openpty()
+    tty.setraw(slave)
+    bus = MotorBus(os.ttyname(slave), {"gripper": Motor(6, "sts3215", Unit.PERCENT)})
+    bus.open()
+    os.close(master)
+    os.close(slave)
+    with pytest.raises(DeviceNotConnected):
+        bus.read("Present_Position", "gripper", normalize=False)
+    with pytest.raises(DeviceNotConnected):
+        bus.disconnect()
+    assert not bus.is_connected

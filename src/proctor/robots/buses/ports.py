@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from collections.abc import Callable
 from typing import Any, Protocol, cast
@@ -13,6 +14,11 @@ from typing import Any, Protocol, cast
 from proctor.errors import DeviceNotConnected, MissingExtra
 
 DEFAULT_BAUDRATE = 1_000_000
+PORT_ERRORS: tuple[type[Exception], ...] = (OSError,)
+"""Exceptions of a port that is gone. SerialException is an OSError, termios.error is not: pyserial
+lets it through when it empties the buffers of an unplugged adapter."""
+with contextlib.suppress(ImportError):  # Windows has no termios
+    PORT_ERRORS = (OSError, importlib.import_module("termios").error)
 
 
 class SerialPort(Protocol):
@@ -85,9 +91,10 @@ def _open_serial(name: str, baudrate: int) -> SerialPort:
         serial: Any = importlib.import_module("serial")
     except ImportError:
         raise MissingExtra("pyserial", "robot") from None
+    failures = (*PORT_ERRORS, ValueError)
     try:
         port = serial.Serial(name, baudrate, timeout=0.05, exclusive=True)
-    except (OSError, ValueError) as error:  # SerialException is an OSError
+    except failures as error:
         raise DeviceNotConnected(_cannot_open(name, error), code="robot.port-missing") from error
     return cast(SerialPort, port)
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from proctor.errors import DeviceNotConnected
 from proctor.robots.buses.packets import HIGHEST_ID, PacketCodec, Reply, Request
-from proctor.robots.buses.ports import SerialPort
+from proctor.robots.buses.ports import PORT_ERRORS, SerialPort
 
 _BITS_PER_BYTE = 10
 _FIRST_TIMEOUT_S = 0.05
@@ -70,7 +70,7 @@ class SerialLine:
         self.statistics.requests += 1
         try:
             self.port.write(packet)
-        except OSError as error:
+        except PORT_ERRORS as error:
             raise _port_lost(error) from error
 
     def exchange(self, request: Request, *, send_to_suspects: bool = False) -> dict[int, Reply]:
@@ -89,7 +89,7 @@ class SerialLine:
             if suspects and not send_to_suspects:
                 return {}
             replies = self._exchange(request)
-        except OSError as error:
+        except PORT_ERRORS as error:
             raise _port_lost(error) from error
         for motor_id in suspects:
             replies.pop(motor_id, None)
@@ -107,7 +107,7 @@ class SerialLine:
             self.send(packet)
             self._set_timeout(window_s)
             received = self.port.read(1 << 12)
-        except OSError as error:
+        except PORT_ERRORS as error:
             raise _port_lost(error) from error
         found = self.codec.scan(received, everyone)
         self.statistics.corrupt += found.corrupt
@@ -205,7 +205,7 @@ class SerialLine:
             self._timeout_s = timeout_s
 
 
-def _port_lost(error: OSError) -> DeviceNotConnected:
+def _port_lost(error: Exception) -> DeviceNotConnected:
     return DeviceNotConnected(
         f"the serial port is gone ({error}); check the cable and the power", code="robot.port-lost"
     )
