@@ -91,7 +91,7 @@ def _open_serial(name: str, baudrate: int) -> SerialPort:
         serial: Any = importlib.import_module("serial")
     except ImportError:
         raise MissingExtra("pyserial", "robot") from None
-    failures = (*PORT_ERRORS, ValueError)
+    failures: tuple[type[Exception], ...] = (*PORT_ERRORS, ValueError)
     try:
         port = serial.Serial(name, baudrate, timeout=0.05, exclusive=True)
     except failures as error:
