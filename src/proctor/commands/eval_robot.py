@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from proctor.config.merging import EarlierRun, Settings
     from proctor.config.robot_evaluation import RobotEvalConfig
     from proctor.control.keys import KeyHub
+    from proctor.control.session import ControlSession
     from proctor.control.trial_records import PolicyUnderTest
     from proctor.control.verdicts import Judge
     from proctor.robots.base import Robot
@@ -104,29 +105,16 @@ class _Command:
     def run(self) -> int:
         """Check everything, connect the robot, run the session and show the results."""
         from proctor.control.keys import TerminalKeys
-        from proctor.control.stop_signals import StopSignals
+        from proctor.control.session import make_robot
 
         with contextlib.ExitStack() as stack:
-            signals = stack.enter_context(StopSignals())
-            robot = self._make_robot()
+            robot = make_robot(self.configs[0].robot)
             root, policies = self._load_policies(robot, stack)
-            keys = stack.enter_context(TerminalKeys())
-            judge = self._make_judge(robot, keys)
-            stack.callback(_disconnect, robot)
-            robot.connect()
             self._write_session_file(root)
-            code = self._run_session(root, policies, robot, judge, signals)
+            code = self._run_session(root, policies, robot, TerminalKeys())
         if code == 0:
             self._show(root, policies)
         return code
-
-    def _make_robot(self) -> Robot:
-        from proctor import plugins
-
-        config = self.configs[0].robot
-        with plugins.blame_plugin("robots", config.type):
-            robot: Robot = plugins.find_robot(config.type).make(config)
-        return robot
 
     def _load_policies(
         self, robot: Robot, stack: contextlib.ExitStack
@@ -218,26 +206,17 @@ class _Command:
         write_json(root / SESSION_FILE, {"given": without_secrets(self.configs[0], given)})
 
     def _run_session(
-        self,
-        root: Path,
-        policies: Sequence[PolicyUnderTest],
-        robot: Robot,
-        judge: Judge,
-        signals: Any,
+        self, root: Path, policies: Sequence[PolicyUnderTest], robot: Robot, keys: KeyHub
     ) -> int:
-        from proctor.control.trial_loop import Stopped, TrialLoop
-        from proctor.control.trial_plan import robot_task
-        from proctor.control.trial_session import SessionOptions, TrialSession
+        """Connect the robot and run the trials; return the exit code."""
+        from proctor.control.operator import TerminalOperator
+        from proctor.control.session import ControlSession
+        from proctor.control.trial_loop import Stopped
 
-        task = robot_task(self.configs[0], robot.name)
-        print(
-            f"{len(policies)} polic{'ies' if len(policies) > 1 else 'y'} on {robot.name} -> {root}"
-        )
-        loop = TrialLoop(robot, judge, signals)
-        session = TrialSession(policies, robot, judge, loop, SessionOptions(root, task))
+        print(f"policies: {len(policies)}, robot: {robot.name}, results: {root}")
         try:
-            with signals.deferred():
-                session.run()
+            with ControlSession(robot, operator=TerminalOperator(keys), keys=keys) as control:
+                decision = self._run_trials(root, policies, control)
         except KeyboardInterrupt as stop:
             self._say_how_to_resume(root, "interrupted")
             return exit_code_of(stop)
@@ -248,9 +227,31 @@ class _Command:
             print(strip_control_codes(f"proctor: error: {error}"), file=sys.stderr)
             self._say_how_to_resume(root, "the robot failed; its trial does not count")
             return EXIT_ERRORED
-        if session.decision is not None:
-            print(strip_control_codes(f"stopped: {session.decision}"))
+        if decision is not None:
+            print(strip_control_codes(f"stopped: {decision}"))
         return 0
+
+    def _run_trials(
+        self, root: Path, policies: Sequence[PolicyUnderTest], control: ControlSession
+    ) -> str | None:
+        """Run the missing trials; return why they stopped early, or None."""
+        from proctor.control.trial_loop import TrialLoop
+        from proctor.control.trial_plan import robot_task
+        from proctor.control.trial_session import SessionOptions, TrialSession
+
+        robot = control.robot
+        judge = self._make_judge(robot, control.keys)
+
+        def check() -> None:
+            if control.should_end() and (stop := control.signals.as_interrupt()) is not None:
+                raise stop
+
+        task = robot_task(self.configs[0], robot.name)
+        loop = TrialLoop(robot, judge, check)
+        session = TrialSession(policies, robot, judge, loop, SessionOptions(root, task))
+        with control.signals.deferred():
+            session.run()
+        return session.decision
 
     def _say_how_to_resume(self, root: Path, why: str) -> None:
         code = "".join(
@@ -278,14 +279,6 @@ class _Command:
         run = load_run(policies[0].folder.path)
         print(f"success {run.tally}")
         print(f"results: {root}")
-
-
-def _disconnect(robot: Robot) -> None:
-    """Disconnect, and print a failure instead of hiding the error that ended the session."""
-    try:
-        robot.disconnect()
-    except RobotError as error:
-        print(strip_control_codes(f"warning: {error}"), file=sys.stderr)
 
 
 def _has_trials(root: Path) -> bool:

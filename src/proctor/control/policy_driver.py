@@ -92,11 +92,6 @@ class PolicyDriver:
         self._step = 0
         self.infer_s: list[float] = []
 
-    @property
-    def needs_inference(self) -> bool:
-        """Whether the next ``act`` asks the policy; otherwise it takes a queued action."""
-        return not self._queue
-
     def start_episode(self, spec: EpisodeSpec) -> None:
         """Begin an episode; an unfinished one is ended first.
 

@@ -8,7 +8,6 @@ from typing import Protocol
 
 from proctor.control.pacing import Jitter, Pacer
 from proctor.control.policy_driver import PolicyDriver
-from proctor.control.stop_signals import StopSignals
 from proctor.control.verdicts import Briefing, Judge, Ruling, TrialSignal, Verdict
 from proctor.robots.base import Action, Robot, RobotObservation
 from proctor.types import EpisodeSpec
@@ -44,11 +43,7 @@ class Watcher(Protocol):
 
 
 class Stopped(Exception):
-    """The session ends here, by a key or a signal; the trial does not count."""
-
-    def __init__(self, reason: str, *, motors_off: bool = False) -> None:
-        super().__init__(reason)
-        self.motors_off = motors_off
+    """A person ended the session by a key; the trial does not count."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +63,16 @@ class TrialLoop:
     """Runs trials on a robot, one at a time."""
 
     def __init__(
-        self, robot: Robot, judge: Judge, signals: StopSignals, watcher: Watcher | None = None
+        self,
+        robot: Robot,
+        judge: Judge,
+        check: Callable[[], None],
+        watcher: Watcher | None = None,
     ) -> None:
+        """Take a connected robot; ``check`` raises if a signal or the emergency key came."""
         self._robot = robot
         self._judge = judge
-        self._signals = signals
+        self._check = check
         self._watcher = watcher
 
     def wait_for_start(self, briefing: Briefing) -> RobotObservation:
@@ -99,7 +99,7 @@ class TrialLoop:
         """Move from the present pose to ``pose`` in a straight line of ``seconds``.
 
         Raises:
-            Stopped: a signal asks for the end.
+            KeyboardInterrupt: a signal asks for the end.
             RobotError: the robot cannot go on.
         """
         start = self._robot.get_observation()
@@ -107,7 +107,7 @@ class TrialLoop:
         steps = round(seconds * fps)
         pacer = Pacer(self._robot.clock, fps)
         for step in range(1, steps + 1):
-            self._check_signals()
+            self._check()
             pacer.tick()
             share = step / steps
             target = {n: start[n] + share * (pose[n] - start[n]) for n in names}
@@ -118,7 +118,7 @@ class TrialLoop:
         """Let the policy act until the judge or the time ends the trial; return the verdict.
 
         Raises:
-            Stopped: the person ends the session, or asks for an emergency stop.
+            Stopped: the person ends the session.
             RobotError: the robot cannot go on.
             PolicyError: the policy failed.
         """
@@ -129,7 +129,7 @@ class TrialLoop:
         steps = limited = 0
         try:
             while steps < spec.task.max_steps:
-                self._check_signals()
+                self._check()
                 pacer.tick()
                 observation = self._robot.get_observation()
                 wished = driver.act(observation)
@@ -149,8 +149,6 @@ class TrialLoop:
 
     def _has_ended(self) -> bool:
         signal = self._judge.poll_trial()
-        if signal is TrialSignal.EMERGENCY_STOP:
-            raise Stopped("emergency stop: the motors are off", motors_off=True)
         if signal is TrialSignal.QUIT:
             raise Stopped("the person ended the session")
         return signal is TrialSignal.END
@@ -174,7 +172,7 @@ class TrialLoop:
         """Read the robot and show it until ``done``; nothing is commanded."""
         pacer = Pacer(self._robot.clock, _WAIT_FPS)
         while True:
-            self._check_signals()
+            self._check()
             observation = self._robot.get_observation()
             self._show(LoopStep(phase, observation, None, pacer))
             if done(observation):
@@ -184,11 +182,6 @@ class TrialLoop:
     def _show(self, step: LoopStep) -> None:
         if self._watcher is not None:
             self._watcher.on_step(step)
-
-    def _check_signals(self) -> None:
-        interrupt = self._signals.as_interrupt()
-        if interrupt is not None:
-            raise interrupt
 
 
 def _is_limited(wished: Action, sent: Action) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 from proctor.callbacks.journal_writer import EffortLog, JournalWriter
 from proctor.control.policy_driver import PolicyDriver
 from proctor.control.reference_pictures import ReferencePictures
-from proctor.control.trial_loop import Stopped, TrialLoop, TrialRun
+from proctor.control.trial_loop import TrialLoop, TrialRun
 from proctor.control.trial_plan import (
     Trial,
     TrialStopping,
@@ -31,7 +31,7 @@ from proctor.control.trial_records import (
     robot_run_record,
 )
 from proctor.control.verdicts import Briefing, Judge
-from proctor.errors import ProctorError, RobotError, UsageError, strip_control_codes
+from proctor.errors import ProctorError, UsageError, strip_control_codes
 from proctor.report.page import write_page
 from proctor.report.run_warnings import run_warnings
 from proctor.report.stopped import end_reason, interval_kind
@@ -187,11 +187,9 @@ class TrialSession:
             self._prepare(trial, total, spec)
             prepared_s = time.perf_counter() - began
             ended = self._loop.run(run.driver, spec)
-        except (ProctorError, Stopped, KeyboardInterrupt) as error:
-            self._stop_motors(error)
-            if not isinstance(error, Stopped | KeyboardInterrupt):
-                text = strip_control_codes(str(error))
-                run.journal.write(errored_record(spec, text, started, clock.now()))
+        except ProctorError as error:
+            text = strip_control_codes(str(error))
+            run.journal.write(errored_record(spec, text, started, clock.now()))
             raise
         row = judged_record(spec, ended, started, clock.now(), prepared_s)
         self._write(run, row, ended)
@@ -217,12 +215,6 @@ class TrialSession:
         observation = self._loop.wait_for_start(briefing)
         if is_new:
             self._pictures.store(trial.block, self._robot, observation)
-
-    def _stop_motors(self, error: BaseException) -> None:
-        """Switch the motors off after an emergency stop or a failure of the robot."""
-        if (isinstance(error, Stopped) and error.motors_off) or isinstance(error, RobotError):
-            with contextlib.suppress(RobotError):  # the bus may be gone
-                self._robot.stop()
 
     def _write(self, run: _OpenRun, row: EpisodeRecord, ended: TrialRun) -> None:
         run.journal.write(row)

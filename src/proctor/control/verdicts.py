@@ -43,8 +43,6 @@ class TrialSignal(Enum):
     """End the trial now and judge it."""
     QUIT = "quit"
     """End the trial and the session; the trial does not count."""
-    EMERGENCY_STOP = "emergency stop"
-    """As QUIT, with all motors off at once."""
 
 
 @dataclass(frozen=True)
@@ -191,10 +189,8 @@ class PersonJudge:
         self._say(f"running   {KEYS_DURING}")
 
     def poll_trial(self) -> TrialSignal | None:
-        """End the trial by a verdict, Enter or space; Backspace switches the motors off."""
+        """End the trial by a verdict, Enter or space."""
         key = self._next_key()
-        if key in ControlKey.EMERGENCY_STOP:
-            return TrialSignal.EMERGENCY_STOP
         if key in ControlKey.STOP:
             return TrialSignal.QUIT
         if key in ("s", "f"):
@@ -220,7 +216,7 @@ class PersonJudge:
             return Verdict(self._chosen.ruling, self._chosen.score, self._reason.strip())
         if key == "t":
             self._writes_reason = True
-            self._say("reason, then Enter:")
+            self._say("reason (the left arrow deletes), then Enter:")
         elif key in _RULINGS:
             self._chosen = _RULINGS[key]
             self._show()
@@ -230,7 +226,7 @@ class PersonJudge:
         if key == "enter":
             self._writes_reason = False
             self._show()
-        elif key == "backspace":
+        elif key == "left":  # backspace is the emergency stop
             self._reason = self._reason[:-1]
         elif key == "space" or len(key) == 1:
             added = " " if key == "space" else key

@@ -12,7 +12,7 @@ K * alpha / K = alpha, however often the rule looks. For two policies it is the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from proctor.stats.stopping import e_value
 from proctor.types import Outcome
@@ -64,9 +64,3 @@ class BestPolicy:
             f"{self._names[best]} is better at alpha {self._alpha:g} after {self._blocks} "
             f"block{'s' * (self._blocks != 1)}: {scores}"
         )
-
-    @property
-    def wins(self) -> Mapping[tuple[str, str], int]:
-        """(winner, loser) -> scenes that only the winner solved."""
-        names = list(enumerate(self._names))
-        return {(a, b): self._wins[i][j] for i, a in names for j, b in names if i != j}

@@ -53,7 +53,7 @@ def test_a_digit_is_a_partial_score() -> None:
 
 
 def test_a_reason_may_contain_the_letters_of_verdicts() -> None:
-    keys = ("f", "t", *"slipsx", "backspace", "space", *"off", "enter", "enter")
+    keys = ("f", "t", *"slipsx", "left", "space", *"off", "enter", "enter")
     assert Person(*keys).verdict() == Verdict(Ruling.FAILURE, 0.0, "slips off")
 
 
@@ -68,7 +68,6 @@ def test_keys_during_a_trial() -> None:
     assert Person().judge.poll_trial() is None
     assert Person("x").judge.poll_trial() is None
     assert Person("space").judge.poll_trial() is TrialSignal.END
-    assert Person("backspace").judge.poll_trial() is TrialSignal.EMERGENCY_STOP
     assert Person("q").judge.poll_trial() is TrialSignal.QUIT
 
 

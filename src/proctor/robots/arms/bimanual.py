@@ -61,6 +61,10 @@ class _TwoArms(Device, Generic[ArmT]):
         """Whether the motors of both arms hold their calibration."""
         return all(arm.is_calibrated for arm in self.arms.values())
 
+    def calibration_values(self) -> Mapping[str, Mapping[str, int]]:
+        """Return the calibration of both arms' motors."""
+        return self._prefixed({side: arm.calibration_values() for side, arm in self.arms.items()})
+
     @property
     def action_features(self) -> Mapping[str, Unit]:
         """The channels of the left arm, then those of the right one."""

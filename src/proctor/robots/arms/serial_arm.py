@@ -6,6 +6,7 @@ import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -222,6 +223,10 @@ class SerialArm(Device):
     def is_calibrated(self) -> bool:
         """Whether the motors hold the calibration of the file; asks the motors."""
         return self.bus.is_calibrated
+
+    def calibration_values(self) -> Mapping[str, Mapping[str, int]]:
+        """Return the calibration of every motor."""
+        return {name: asdict(values) for name, values in self.bus.calibration.items()}
 
     def _settle_calibration(self, operator: Operator | None) -> None:
         """Load the calibration and make the motors hold it.
