@@ -235,6 +235,8 @@ class _Command:
         self, root: Path, policies: Sequence[PolicyUnderTest], control: ControlSession
     ) -> str | None:
         """Run the missing trials; return why they stopped early, or None."""
+        from proctor.config.robot_evaluation import live_port
+        from proctor.control.live_page import live_page
         from proctor.control.trial_loop import TrialLoop
         from proctor.control.trial_plan import robot_task
         from proctor.control.trial_session import SessionOptions, TrialSession
@@ -246,11 +248,15 @@ class _Command:
             if control.should_end() and (stop := control.signals.as_interrupt()) is not None:
                 raise stop
 
-        task = robot_task(self.configs[0], robot.name)
-        loop = TrialLoop(robot, judge, check)
-        session = TrialSession(policies, robot, judge, loop, SessionOptions(root, task))
-        with control.signals.deferred():
-            session.run()
+        config = self.configs[0]
+        task = robot_task(config, robot.name)
+        title = f"Trials on {robot.name}"
+        with live_page(robot, title, config.fps, live_port(config.live)) as live:
+            loop = TrialLoop(robot, judge, check, live)
+            options = SessionOptions(root, task, live)
+            session = TrialSession(policies, robot, judge, loop, options)
+            with control.signals.deferred():
+                session.run()
         return session.decision
 
     def _say_how_to_resume(self, root: Path, why: str) -> None:

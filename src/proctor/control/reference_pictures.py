@@ -38,6 +38,11 @@ class ReferencePictures:
             write_run_file(self.path(block, camera), picture)
         write_run_file(self._marker(block), b"")
 
+    def read(self, block: int, robot: Robot) -> dict[str, bytes]:
+        """Return the stored pictures of a block: camera -> PNG; empty for a new scene."""
+        paths = {camera: self.path(block, camera) for camera in camera_shapes(robot)}
+        return {camera: path.read_bytes() for camera, path in paths.items() if path.is_file()}
+
     def path(self, block: int, camera: str) -> Path:
         """Return the file of a camera's picture, which may not exist."""
         name = re.sub(r"[^A-Za-z0-9_-]", "_", camera)

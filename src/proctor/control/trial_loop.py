@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
+from proctor.control.live_page import LivePage
 from proctor.control.pacing import Jitter, Pacer
 from proctor.control.policy_driver import PolicyDriver
-from proctor.control.verdicts import Briefing, Judge, Ruling, TrialSignal, Verdict
+from proctor.control.verdicts import (
+    KEYS_AFTER,
+    KEYS_BEFORE,
+    KEYS_DURING,
+    Briefing,
+    Judge,
+    Ruling,
+    TrialSignal,
+    Verdict,
+)
 from proctor.robots.base import Action, Robot, RobotObservation
 from proctor.types import EpisodeSpec
 
@@ -23,23 +32,6 @@ class Phase:
     RESET = "reset the scene"
     RUNNING = "running"
     VERDICT = "verdict"
-
-
-@dataclass(frozen=True)
-class LoopStep:
-    """One step of a loop, for whoever watches."""
-
-    phase: str
-    observation: RobotObservation
-    sent: Action | None
-    pacer: Pacer
-
-
-class Watcher(Protocol):
-    """Receives every step of the loops; must return at once."""
-
-    def on_step(self, step: LoopStep) -> None:
-        """Look at a step."""
 
 
 class Stopped(Exception):
@@ -67,13 +59,13 @@ class TrialLoop:
         robot: Robot,
         judge: Judge,
         check: Callable[[], None],
-        watcher: Watcher | None = None,
+        live: LivePage,
     ) -> None:
         """Take a connected robot; ``check`` raises if a signal or the emergency key came."""
         self._robot = robot
         self._judge = judge
         self._check = check
-        self._watcher = watcher
+        self._live = live
 
     def wait_for_start(self, briefing: Briefing) -> RobotObservation:
         """Brief the judge, wait for the start, and return the observation of that moment.
@@ -112,7 +104,7 @@ class TrialLoop:
             share = step / steps
             target = {n: start[n] + share * (pose[n] - start[n]) for n in names}
             sent = self._robot.send_action(target)
-            self._show(LoopStep(Phase.RESET, self._robot.get_observation(), sent, pacer))
+            self._live.show(self._robot.get_observation(), sent)
 
     def run(self, driver: PolicyDriver, spec: EpisodeSpec) -> TrialRun:
         """Let the policy act until the judge or the time ends the trial; return the verdict.
@@ -124,6 +116,7 @@ class TrialLoop:
         """
         driver.start_episode(spec)
         self._judge.begin()
+        self._live.say(phase=Phase.RUNNING, keys=KEYS_DURING)
         pacer = Pacer(self._robot.clock, spec.task.fps)
         began = self._robot.clock.now()
         steps = limited = 0
@@ -136,7 +129,7 @@ class TrialLoop:
                 sent = self._robot.send_action(wished)
                 steps += 1
                 limited += _is_limited(wished, sent)
-                self._show(LoopStep(Phase.RUNNING, observation, sent, pacer))
+                self._live.show(observation, sent)
                 if self._has_ended():
                     break
             pacer.tick()  # the last action has its whole period too
@@ -170,18 +163,15 @@ class TrialLoop:
 
     def _watch_until(self, phase: str, done: Callable[[RobotObservation], bool]) -> None:
         """Read the robot and show it until ``done``; nothing is commanded."""
+        self._live.say(phase=phase, keys=KEYS_BEFORE if phase == Phase.RESET else KEYS_AFTER)
         pacer = Pacer(self._robot.clock, _WAIT_FPS)
         while True:
             self._check()
             observation = self._robot.get_observation()
-            self._show(LoopStep(phase, observation, None, pacer))
+            self._live.show(observation, is_tick=False)
             if done(observation):
                 return
             pacer.tick()
-
-    def _show(self, step: LoopStep) -> None:
-        if self._watcher is not None:
-            self._watcher.on_step(step)
 
 
 def _is_limited(wished: Action, sent: Action) -> bool:

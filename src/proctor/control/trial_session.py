@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from proctor.callbacks.journal_writer import EffortLog, JournalWriter
+from proctor.control.live_page import LivePage
 from proctor.control.policy_driver import PolicyDriver
 from proctor.control.reference_pictures import ReferencePictures
 from proctor.control.trial_loop import TrialLoop, TrialRun
@@ -70,8 +71,8 @@ class SessionOptions:
     root: Path
     """The folder of all run folders; with one policy, its run folder."""
     task: Task
-    on_trial: Callable[[Trial, int], None] = lambda trial, total: None
-    """Called before every trial; must not show which policy acts."""
+    live: LivePage
+    """Shows the trials; it never learns which policy acts."""
 
 
 class TrialSession:
@@ -181,7 +182,11 @@ class TrialSession:
         """Run one trial and write it; return whether it counts."""
         run = self._runs[trial.policy]
         spec = trial_spec(self._options.task, trial.block, self._config.seed)
-        self._options.on_trial(trial, total)
+        done = sum(len(one.done) for one in self._runs)
+        self._options.live.say(
+            headline=f"trial {trial.number + 1}, scene {trial.block + 1}", done=done, planned=total
+        )
+        self._options.live.set_references(self._pictures.read(trial.block, self._robot))
         started, began = clock.now(), time.perf_counter()
         try:
             self._prepare(trial, total, spec)

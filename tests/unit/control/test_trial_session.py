@@ -8,13 +8,15 @@ import pytest
 
 from proctor.config.builder import build
 from proctor.config.robot_evaluation import RobotEvalConfig
+from proctor.control.live_page import LivePage
 from proctor.control.policy_driver import load_robot_policy
 from proctor.control.stop_signals import StopSignals
-from proctor.control.trial_loop import LoopStep, Stopped, TrialLoop
+from proctor.control.trial_loop import Stopped, TrialLoop
 from proctor.control.trial_plan import robot_task
 from proctor.control.trial_records import PolicyUnderTest
 from proctor.control.trial_session import SessionOptions, TrialSession
 from proctor.control.verdicts import PersonJudge
+from proctor.report.live_robot import LiveRobot
 from proctor.report.run import load_run
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import read_journal
@@ -22,16 +24,6 @@ from proctor.types import Outcome
 from tests.unit.control.trial_robots import ReachRobot
 
 HERE = "tests.unit.control.trial_robots"
-
-
-class Watching:
-    """Notes the phases that the live page would see."""
-
-    def __init__(self) -> None:
-        self.phases: list[str] = []
-
-    def on_step(self, step: LoopStep) -> None:
-        self.phases.append(step.phase)
 
 
 class Session:
@@ -50,15 +42,19 @@ class Session:
         config = build(RobotEvalConfig, settings)
         self.robot = ReachRobot(scene=False)
         self.robot.connect()
-        self.keys, self.heard = keys, []
-        self.watching = Watching()
+        self.keys = keys
+        self.heard: list[str] = []
+        self.phases: list[str] = []
+        self.references: list[dict[str, bytes]] = []
+        self.live = LiveRobot("trials", [], ["front"], 10)
+        page = LivePage(self.robot, self.live)
         judge = PersonJudge(self._next_key, self.heard.append)
         task = robot_task(config, self.robot.name)
         made = load_robot_policy(config.policy, self.robot, task)
         tested = PolicyUnderTest("good", config, settings, made, RunFolder(folder))
         self.signals = StopSignals()
-        loop = TrialLoop(self.robot, judge, self._check, self.watching)
-        options = SessionOptions(folder, task)
+        loop = TrialLoop(self.robot, judge, self._check, page)
+        options = SessionOptions(folder, task, page)
         self.session = TrialSession([tested], self.robot, judge, loop, options)
 
     def _check(self) -> None:
@@ -67,6 +63,8 @@ class Session:
             raise stop
 
     def _next_key(self) -> str | None:
+        self.phases.append(self.live.status.phase)
+        self.references.append(dict(self.live.references))
         if not self.keys:
             raise Stopped("the person pressed no more keys")
         key = self.keys.pop(0)
@@ -83,8 +81,20 @@ def test_a_person_starts_and_judges_every_trial(tmp_path: Path) -> None:
     assert [row.scores for row in run.rows] == [{"score": 1.0}, {"score": 0.3}]
     assert [row.steps for row in run.rows] == [5, 1]
     assert run.labels == {run.rows[1].key: ["slow"]}
-    assert session.watching.phases[0] == "reset the scene"
-    assert {"running", "verdict"} <= set(session.watching.phases)
+    assert session.phases[0] == "reset the scene"
+    assert {"running", "verdict"} <= set(session.phases)
+
+
+def test_the_live_page_shows_the_reference_of_a_scene_that_was_set_up_before(
+    tmp_path: Path,
+) -> None:
+    void = ["enter", "space", "r", "enter"]
+    session = Session(tmp_path, [*void, "enter", "s", "enter", "enter", "s", "enter"])
+    session.session.run()
+    stored = (tmp_path / "references" / "scene_0000_front.png").read_bytes()
+    assert session.references[0] == {}
+    assert {"front": stored} in session.references
+    assert "good" not in str(session.live.state())
 
 
 def test_void_and_repeated_trials_run_again_and_are_counted(tmp_path: Path) -> None:
