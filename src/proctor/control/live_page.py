@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from proctor.control.robot_features import camera_shapes
 from proctor.report.live_robot import LiveChannel, LiveRobot, LiveStep, serving_live_robot
@@ -46,7 +47,7 @@ class LivePage:
             "done": done,
             "planned": planned,
         }
-        changed = {name: value for name, value in said.items() if value is not None}
+        changed: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
         self._live.status = replace(self._live.status, **changed)
 
     def set_references(self, pictures: dict[str, bytes]) -> None:
