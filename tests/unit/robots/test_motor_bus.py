@@ -275,10 +275,10 @@ def test_a_registered_prefix_opens_its_own_ports() -> None:
         asked.append((name, baudrate))
         return EmulatedPort(make_bench("feetech").emulated, baudrate)
 
-    register_port_opener("bench", opener)
-    open_port("bench")
-    open_port("bench:second", 115_200)
-    assert asked == [("bench", 1_000_000), ("bench:second", 115_200)]
+    register_port_opener("motor-bus-test", opener)
+    open_port("motor-bus-test")
+    open_port("motor-bus-test:second", 115_200)
+    assert asked == [("motor-bus-test", 1_000_000), ("motor-bus-test:second", 115_200)]
 
 
 def test_a_missing_pyserial_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,7 +131,8 @@ class MotorBus(RegisterBus):
         failure = None
         for register in registers:
             try:
-                reply = self.write_despite_alerts(register, name, int(on), False, retries)
+                tries = retries if failure is None else 0
+                reply = self.write_despite_alerts(register, name, int(on), False, tries)
                 self._note_alert(name, reply)
                 self._check_refusal(name, reply, f"write {register}")
             except BusError as error:
