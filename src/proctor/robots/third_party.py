@@ -33,7 +33,6 @@ from proctor.robots.base import (
     TeleoperatorConfig,
     TeleoperatorPlugin,
 )
-from proctor.robots.lerobot_devices import LerobotCamera, LerobotRobot, LerobotTeleoperator
 from proctor.system.user_code import explaining_user_code_errors
 
 DevicePlugin = RobotPlugin | TeleoperatorPlugin | CameraPlugin
@@ -182,17 +181,19 @@ def _registered(kind: str, module: str) -> dict[str, Any]:
 
 @cache
 def _adapted(kind: str, name: str, theirs: Any) -> DevicePlugin:
+    from proctor.robots import lerobot_devices as adapters  # imports numpy
+
     flags = flags_class(theirs, _KINDS[kind].base, name)
     summary = f"{name} of the package {theirs.__module__.partition('.')[0]}"
     if kind == "robots":
-        return RobotPlugin(flags, lambda c: LerobotRobot(_made(kind, theirs, c)), summary)
+        return RobotPlugin(flags, lambda c: adapters.LerobotRobot(_made(kind, theirs, c)), summary)
     if kind == "teleoperators":
         return TeleoperatorPlugin(
-            flags, lambda c: LerobotTeleoperator(_made(kind, theirs, c)), summary
+            flags, lambda c: adapters.LerobotTeleoperator(_made(kind, theirs, c)), summary
         )
 
     def make_camera(config: Any, clock: Clock) -> Camera:
-        return LerobotCamera(_made(kind, theirs, config), clock)
+        return adapters.LerobotCamera(_made(kind, theirs, config), clock)
 
     return CameraPlugin(flags, make_camera, summary)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import typing
 from collections.abc import Mapping
 from typing import Any
@@ -14,6 +15,7 @@ from proctor.errors import UsageError, did_you_mean
 from proctor.parsing import enum_in, parse_flow
 from proctor.robots.base import Camera, CameraConfig, Clock
 
+_NAME = re.compile(r"[\w.-]+")
 _REQUIRED = ("width", "height", "fps")
 """A robot's features are known before its cameras are opened, so their size must be given."""
 
@@ -107,7 +109,7 @@ def _as_map(given: Mapping[str, Any] | str | None, flag: str) -> Mapping[str, An
 
 def _check_name(name: Any, flag: str) -> None:
     """Refuse a camera's name that cannot be part of a feature's name in a dataset."""
-    if not isinstance(name, str) or not name or "/" in name or not name.isprintable():
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UsageError(
             f"--{flag}: {name!r} is not a name of a camera", code="camera.invalid-name"
         )
