@@ -19,6 +19,7 @@ NAMES = (
     "datasets",
     "recording",
     "robot_bus",
+    "robot_faults",
     "training",
     "ten_minutes",
     "kills",
