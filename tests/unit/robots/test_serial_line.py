@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import termios
 
 import pytest
 from hypothesis import given, settings
@@ -102,6 +103,19 @@ def test_an_unplugged_port_is_named_gone() -> None:
     bench = make_bench("feetech")
     bench.bus.connect()
     bench.emulated.unplug()
+    with pytest.raises(DeviceNotConnected) as error:
+        bench.positions()
+    assert error.value.code == "robot.port-lost"
+
+
+def test_a_terminal_that_hangs_up_while_it_is_flushed_is_named_gone() -> None:
+    bench = make_bench("feetech")
+    bench.bus.connect()
+
+    def flush() -> None:
+        raise termios.error(5, "Input/output error")  # what pyserial raises
+
+    bench.bus.line.port.reset_input_buffer = flush  # type: ignore[method-assign]
     with pytest.raises(DeviceNotConnected) as error:
         bench.positions()
     assert error.value.code == "robot.port-lost"
