@@ -23,15 +23,18 @@ GOLDEN: dict[str, Any] = json.loads(
 REQUIRED = "(required)"
 OTHER_DEFAULTS = {
     ("lekiwi", "cameras"): "the same cameras; each names its type",
+    ("lekiwi_client", "cameras"): "the same cameras; each names its type",
     ("intelrealsense", "serial_number_or_name"): "a missing one is refused when it is opened",
     ("zmq", "server_address"): "a missing one is refused when it is opened",
     ("opencv", "index_or_path"): "the first camera",
 }
 """(type, flag) -> why our default differs."""
-ABSENT_FLAGS = {("gamepad", "hidapi_fallback"): "accepted as false: there is one way to read it"}
+ABSENT_FLAGS = {
+    ("gamepad", "hidapi_fallback"): "accepted as false: there is one way to read it",
+    ("lekiwi_client", "teleop_keys"): "accepted with a note: the keyboard teleoperator has keys",
+}
 """(type, flag) -> why we lack the flag."""
 ABSENT_TYPES = {
-    "lekiwi_client": "LeKiwi is driven on its own computer",
     "omx_follower": "not supported",
     "omx_leader": "not supported",
     "keyboard_rover": "there is no rover to drive",
@@ -96,4 +99,5 @@ def test_absent_types_are_not_there() -> None:
 def test_absent_flags_are_accepted_with_their_default() -> None:
     (config,) = command_configs("teleoperate")
     devices = {"robot.type": "so101_follower", "robot.port": "sim", "teleop.type": "gamepad"}
-    assert len(build(config, {**devices, "teleop.hidapi_fallback": "false"}).notes) == 1
+    given = {"teleop.hidapi_fallback": "false", "robot.teleop_keys": "{forward: w}"}
+    assert len(build(config, {**devices, **given}).notes) == 2

@@ -23,6 +23,7 @@ OF_ROBOTS = {
     "display_port": LerobotFlag(None, _DISPLAY),
     "display_compressed_images": LerobotFlag(None, _DISPLAY),
     "play_sounds": LerobotFlag(None, "there are no sounds"),
+    "robot.teleop_keys": LerobotFlag(None, "a keyboard teleoperator has its own keys"),
     "teleop.hidapi_fallback": LerobotFlag((False,), "there is one way to read a gamepad"),
     "robot.discover_packages_path": LerobotFlag(
         (), "name the code itself: --robot.type=package.module:PLUGIN"

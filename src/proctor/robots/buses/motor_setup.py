@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from proctor.errors import BusError
 from proctor.robots.buses.identification import identify, parse_identity
 from proctor.robots.buses.packets import HIGHEST_ID
 from proctor.robots.buses.ports import PortOpener, open_port
-from proctor.robots.buses.register_bus import make_codec
+from proctor.robots.buses.register_bus import RegisterBus, make_codec
 from proctor.robots.buses.registers import (
     DYNAMIXEL_BAUD_CODES,
     FEETECH_BAUD_CODES,
@@ -18,9 +17,6 @@ from proctor.robots.buses.registers import (
     model_by_number,
 )
 from proctor.robots.buses.serial_line import SerialLine
-
-if TYPE_CHECKING:
-    from proctor.robots.buses.motor_bus import MotorBus
 
 _RETRIES = 3
 _SECONDS_PER_ID = 0.003
@@ -79,7 +75,7 @@ def scan_port(
         opened.close()
 
 
-def set_up_motor(bus: MotorBus, name: str) -> bool:
+def set_up_motor(bus: RegisterBus, name: str) -> bool:
     """Give the only motor on an open bus the id and the baud rate of motor ``name``.
 
     A motor that has them already is left alone, so an interrupted set-up can be started again.
@@ -113,7 +109,7 @@ def set_up_motor(bus: MotorBus, name: str) -> bool:
     return True
 
 
-def _find_only_motor(bus: MotorBus, name: str, motor: Motor) -> tuple[int, int]:
+def _find_only_motor(bus: RegisterBus, name: str, motor: Motor) -> tuple[int, int]:
     """Return baud rate and id of the only motor on the bus.
 
     The arm's baud rate and the factory's are both searched before a motor is taken: a motor that
@@ -147,7 +143,7 @@ def _find_only_motor(bus: MotorBus, name: str, motor: Motor) -> tuple[int, int]:
     return baudrate, motor_id
 
 
-def _search(bus: MotorBus, baudrates: Iterable[int]) -> list[tuple[int, int, int]]:
+def _search(bus: RegisterBus, baudrates: Iterable[int]) -> list[tuple[int, int, int]]:
     return [
         (baudrate, motor_id, number)
         for baudrate in baudrates
@@ -166,7 +162,7 @@ def _set_baudrate(line: SerialLine, baudrate: int) -> None:
         line.forget_suspects()
 
 
-def _write(bus: MotorBus, motor_id: int, motor: Motor, register: str, value: int) -> None:
+def _write(bus: RegisterBus, motor_id: int, motor: Motor, register: str, value: int) -> None:
     """Write a register of a motor that may not have its final id yet."""
     entry = motor.model.register(register)
     data = value.to_bytes(entry.size, bus.codec.word_order)
