@@ -4,8 +4,9 @@
 
 An emulated SO-101 bus runs in its own process behind a pseudo terminal. ``proctor record`` drives
 it in a forked process and saves short episodes. Each run ends by the fault at a random moment.
-Counted are finished episodes that are gone, datasets that fail ``proctor data check``, motors that
-are still on six seconds later, and readings that are a tick old.
+Counted are finished episodes that are gone, datasets that fail ``proctor data check`` and motors
+that are still on six seconds later. Damaged and late replies are tried on the simulated arm with a
+virtual clock, where the true joint positions are known: a stale reading differs from them.
 """
 
 from __future__ import annotations
@@ -29,24 +30,28 @@ import numpy as np
 
 from measurements.command import make_parser, run_parts, say
 from proctor.cli import main as proctor_main
-from proctor.control.recording_log import read_recording_log
 from proctor.datasets.format.info_file import read_info
-from proctor.datasets.reader import open as open_dataset
 from proctor.errors import DatasetError
 from proctor.robots.base import (
     Action,
     Operator,
     RealClock,
+    Robot,
+    RobotObservation,
     Teleoperator,
     TeleoperatorConfig,
     TeleoperatorPlugin,
     Unit,
 )
+from proctor.robots.emulation.cell import cell_for
+from proctor.robots.emulation.emulated_bus import Fault, FaultKind
 
 FPS = 10
 SPEED = 20.0
 """Degrees per second of the waving joint."""
 GUARD_S = 6.0
+RESOLUTION = 0.25
+"""Largest error of a true reading: two ticks of an encoder, in degrees; the gripper in percent."""
 JOINTS = ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")
 
 
@@ -226,54 +231,64 @@ def measure(fault: str, runs: int, folder: Path) -> None:
 
 
 def measure_replies(runs: int, folder: Path) -> None:
-    """Damage, delay and drop ``runs`` replies while one session records."""
-    rng = random.Random(7)  # noqa: S311  repeatable, not secret
-    place = folder / "reply"
-    place.mkdir()
-    bus, root = Bus(place), place / "data"
-    try:
-        with recorder(bus, root, "--dataset.episode_time_s=3") as child:
-            wait_for(root, 1, child)
-            for _ in range(runs):
-                kind = rng.choice(["drop", "corrupt", "late", "garbage"])
-                bus.order(fault=kind, motor=rng.randint(1, 6), skip=rng.randint(0, 5))
-                time.sleep(0.2 + rng.random() * 0.2)
-            finished = n_episodes(root)
-            os.kill(child, signal.SIGTERM)
-            _, status = os.waitpid(child, 0)
-        on = bus.motors_on(GUARD_S)
-    finally:
-        bus.close()
-    stale, frames = stale_readings(root)
-    said = root.with_suffix(".log").read_text()
-    say("reply: faults", str(runs))
-    say("reply: exit code of the session", str(os.waitstatus_to_exitcode(status)), "130")
-    say("reply: finished episodes lost", str(max(0, finished - n_episodes(root))), "0")
-    say("reply: datasets damaged", str(int(is_damaged(root))), "0")
-    say("reply: motors left on", str(on), "0")
-    say("reply: frames in steady motion", str(frames))
-    say("reply: stale readings", str(stale), "0")
-    print("\n".join(line for line in said.splitlines() if "lost replies" in line))
+    """Damage, delay and drop replies of the simulated arm, and compare each reading with the truth.
 
-
-def stale_readings(root: Path) -> tuple[int, int]:
-    """Return how many readings lag by half a tick more than usual, and how many were looked at.
-
-    While the joint moves steadily, it follows its target with a constant delay.
+    The clock is virtual: a slow computer delays no reply, and the true joint positions at the
+    moment of a reading are known.
     """
-    dataset = open_dataset(root)
-    lags = []
-    for number in read_recording_log(root):
-        rows = open_dataset(root, episodes=[number])
-        batch = rows.batch(np.arange(len(rows)), ["extra.wished_action", "observation.state"])
-        wished, state = batch["extra.wished_action"][:, 0], batch["observation.state"][:, 0]
-        for i in range(6, len(rows)):
-            steps = np.diff(wished[i - 6 : i + 1])
-            if abs(np.sign(steps).sum()) == len(steps):
-                lags.append((wished[i] - state[i]) * np.sign(steps[-1]) / SPEED)
-    assert len(dataset)
-    late = np.array(lags) - np.median(lags) > 0.6 / FPS
-    return int(late.sum()), len(lags)
+    from proctor.config.builder import build
+    from proctor.config.robot_recording import RobotRecordConfig
+    from proctor.control.keys import KeyHub
+    from proctor.control.recording_session import (
+        Surroundings,
+        prepare_recording,
+        run_recording_session,
+    )
+
+    root = folder / "replies"
+    settings = {"robot.type": "so101_follower", "robot.port": "sim:virtual", "dataset.fps": "30"}
+    settings |= {"teleop.type": "scripted", "dataset.root": str(root), "record.keep": "all"}
+    settings |= {"dataset.single_task": "pick", "dataset.episode_time_s": "4"}
+    settings |= {"dataset.num_episodes": str(max(1, runs // 10))}
+    prepared = prepare_recording(build(RobotRecordConfig, settings))
+    readings = Readings(prepared.robot, runs)
+    prepared.robot.get_observation = readings.observe  # type: ignore[method-assign]
+    outcome = run_recording_session(prepared, Surroundings(KeyHub()))
+    lost = sum(outcome.health.lost_replies.values())
+    say("reply: faults", str(readings.injected))
+    say("reply: replies lost and asked again", str(lost))
+    say("reply: readings", str(readings.count))
+    say("reply: stale readings", str(readings.stale), "0")
+    say("reply: largest error of a reading, degrees or percent", f"{readings.largest:.2f}")
+    say("reply: episodes lost", str(prepared.plan.n_episodes - outcome.n_episodes), "0")
+    say("reply: datasets damaged", str(int(is_damaged(root))), "0")
+
+
+class Readings:
+    """Injects a fault before every tenth reading, and compares readings with the true positions."""
+
+    def __init__(self, robot: Robot, most: int) -> None:
+        self._robot, self._observe, self._most = robot, robot.get_observation, most
+        self._rng = random.Random(7)  # noqa: S311  repeatable, not secret
+        self.count = self.injected = self.stale = 0
+        self.largest = 0.0
+
+    def observe(self) -> RobotObservation:
+        """Read the robot as its own method does."""
+        self.count += 1
+        if self.count % 10 == 5 and self.injected < self._most:
+            kind = self._rng.choice(["drop", "corrupt", "late", "garbage"])
+            fault = Fault(FaultKind(kind), self._rng.randint(1, 6))
+            cell_for("sim:virtual").follower.bus.inject(fault)
+            self.injected += 1
+        seen = self._observe()
+        assert self._robot.scene is not None
+        true = self._robot.scene.joint_positions()
+        read = [seen[name] for name in self._robot.action_features]
+        error = float(np.abs(true - np.array(read)).max())
+        self.largest = max(self.largest, error)
+        self.stale += error > RESOLUTION
+        return seen
 
 
 def main(words: Sequence[str]) -> None:
