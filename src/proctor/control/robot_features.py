@@ -11,6 +11,7 @@ import numpy as np
 from proctor.errors import RobotError, SpecMismatch, UsageError
 from proctor.features import (
     ACTION,
+    ENVIRONMENT_STATE,
     IMAGES,
     STATE,
     ActionSpec,
@@ -35,6 +36,8 @@ def robot_interface(robot: Robot, fps: int) -> Interface:
     features: dict[str, Feature] = {}
     if channels:
         features[STATE] = Feature(FeatureKind.STATE, (len(channels),), "float32", tuple(channels))
+    if names := scene_state_names(robot):
+        features[ENVIRONMENT_STATE] = Feature(FeatureKind.ENV, (len(names),), "float32", names)
     for camera, shape in camera_shapes(robot).items():
         dtype = "uint16" if shape[2] == 1 else "uint8"
         features[f"{IMAGES}{camera}"] = Feature(FeatureKind.VISUAL, shape, dtype)
@@ -64,6 +67,16 @@ def camera_shapes(robot: Robot) -> dict[str, tuple[int, int, int]]:
     }
 
 
+def scene_state_names(robot: Robot) -> tuple[str, ...]:
+    """Return the names of a simulated scene's state, observed if there are no cameras.
+
+    With cameras a policy would take it as one more input, and the real robot has none.
+    """
+    if robot.scene is None or camera_shapes(robot):
+        return ()
+    return tuple(robot.scene.state_names)
+
+
 class ChannelMapping:
     """Converts between a robot's dicts of channels and a policy's vectors, by name.
 
@@ -78,9 +91,10 @@ class ChannelMapping:
         """
         self._state = _matched(robot.name, STATE, state_channels(robot), trained)
         self._action = _matched(robot.name, ACTION, robot.action_features, trained)
+        self._scene = robot.scene
 
     def features(self, observation: RobotObservation, keys: Sequence[str]) -> Observation:
-        """Return the features ``keys`` of one observation of the robot.
+        """Return the features ``keys`` of one observation of the robot and of its simulated scene.
 
         Raises:
             RobotError: a channel is missing or not finite.
@@ -88,6 +102,9 @@ class ChannelMapping:
         return {key: self._feature(observation, key) for key in keys}
 
     def _feature(self, observation: RobotObservation, key: str) -> Array:
+        if key == ENVIRONMENT_STATE:
+            assert self._scene is not None, "robot_interface offers it for simulated scenes only"
+            return self._scene.state()
         if key != STATE:
             image: Array = observation[key.removeprefix(IMAGES)]
             return image

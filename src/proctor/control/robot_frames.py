@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from proctor.control.robot_features import camera_shapes, state_channels
+from proctor.control.robot_features import camera_shapes, scene_state_names, state_channels
 from proctor.control.units import units_block
 from proctor.errors import RobotError
 from proctor.features import ACTION, ENVIRONMENT_STATE, IMAGES, STATE, Array
@@ -50,16 +50,6 @@ def robot_features(robot: Robot, *, video: bool = True) -> dict[str, dict[str, A
     for name in cameras:
         features[f"{REPEATED}{name}"] = {"dtype": "bool", "shape": [1], "names": None}
     return features
-
-
-def scene_state_names(robot: Robot) -> tuple[str, ...]:
-    """Return the names of a simulated scene's state, which is recorded if there are no cameras.
-
-    With cameras a policy would take it as one more input, and the real robot has none.
-    """
-    if robot.scene is None or camera_shapes(robot):
-        return ()
-    return tuple(robot.scene.state_names)
 
 
 def _vector(channels: Mapping[str, Unit]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pytest
 from proctor.control.policy_driver import PolicyDriver, RobotPolicy, load_robot_policy
 from proctor.control.robot_features import ChannelMapping, robot_interface
 from proctor.errors import PolicyError, RobotError, SpecMismatch, UsageError
-from proctor.features import ACTION, STATE, Array
+from proctor.features import ACTION, ENVIRONMENT_STATE, STATE, Array
 from proctor.policies.base import Batch, Policy, PolicySpec
 from proctor.policies.lerobot.trained_channels import TrainedChannels, trained_channels
 from proctor.policies.scripted.expert import ExpertConfig
@@ -65,6 +65,22 @@ def test_an_interface_has_channels_cameras_and_limits() -> None:
     low, high = interface.action.bounds
     assert low.tolist() == [-90, -np.inf]
     assert high.tolist() == [90, np.inf]
+
+
+def test_a_simulated_scene_shows_its_state_if_there_are_no_cameras() -> None:
+    assert ENVIRONMENT_STATE not in robot_interface(ReachRobot(), 30).features
+    robot = ReachRobot(camera=False)
+    assert robot_interface(robot, 30).features[ENVIRONMENT_STATE].names == ("target.x",)
+    policy = ChunkPolicy([STATE, ENVIRONMENT_STATE])
+    driver, _ = _driver(policy, robot)
+    robot.world.reset(3)
+    driver.act(robot.get_observation())
+    np.testing.assert_array_equal(policy.batches[0][ENVIRONMENT_STATE], [[[13.0]]])
+
+
+def test_a_real_robot_has_no_state_of_its_scene() -> None:
+    robot = ReachRobot(scene=False, camera=False)
+    assert ENVIRONMENT_STATE not in robot_interface(robot, 30).features
 
 
 def test_a_chunk_is_executed_before_the_next_inference() -> None:

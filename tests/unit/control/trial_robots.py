@@ -47,6 +47,8 @@ class VirtualClock:
 class ReachScene:
     """The task is done once the arm has come within a degree of the target."""
 
+    state_names = ("target.x",)
+
     def __init__(self) -> None:
         self.seeds: list[int] = []
         self.target = 0.0
@@ -56,6 +58,12 @@ class ReachScene:
         self.seeds.append(seed)
         self.target = 10.0 + seed % 5
         self.done = False
+
+    def state(self) -> Array:
+        return np.array([self.target], np.float32)
+
+    def joint_positions(self) -> Array:
+        return np.zeros(len(CHANNELS), np.float32)
 
     def succeeded(self) -> bool:
         return self.done
