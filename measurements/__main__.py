@@ -20,6 +20,7 @@ NAMES = (
     "recording",
     "robot_bus",
     "robot_faults",
+    "robot_trials",
     "training",
     "ten_minutes",
     "kills",

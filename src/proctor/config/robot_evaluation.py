@@ -43,7 +43,7 @@ class TrialSettings:
     help_group: ClassVar[str] = "Trials"
 
     n_episodes: int = field(
-        default=20,
+        default=50,
         metadata={"help": "most trials of each policy; trial i of all policies has one scene"}
         | PRESENTATION,
     )
