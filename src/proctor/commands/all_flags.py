@@ -26,6 +26,7 @@ CONFIGS = {
     "train": ("proctor.config.training:TrainConfig",),
     "serve": ("proctor.config.serving:ServeConfig",),
     "teleoperate": ("proctor.config.devices:TeleoperateConfig",),
+    "rollout": ("proctor.config.rollout:RolloutConfig",),
     "calibrate": ("proctor.config.devices:OneDeviceConfig",),
     "setup-motors": ("proctor.config.devices:OneDeviceConfig",),
 }

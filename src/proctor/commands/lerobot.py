@@ -15,6 +15,7 @@ RUN_AS = {
     "edit-dataset": ("data", "edit"),
     "info": ("info",),
     "teleoperate": ("teleoperate",),
+    "rollout": ("rollout",),
     "calibrate": ("calibrate",),
     "setup-motors": ("setup-motors",),
     "find-port": ("find-port",),
@@ -28,13 +29,9 @@ INSTEAD = {
     "shows the dataset",
     "train-tokenizer": "Proctor trains no action tokenizers; train it with LeRobot, and give its "
     "folder as --policy.action_tokenizer_name=DIR to `proctor train --policy.type=pi0_fast`",
-    "rollout": "Proctor has no robot drivers; `proctor eval` runs a policy in simulation, and "
-    "`proctor serve --protocol=lerobot --policy.path=CHECKPOINT` serves it to LeRobot's robot "
-    "client",
     "policy-server": "run: proctor serve --protocol=lerobot --policy.path=CHECKPOINT",
-    "robot-client": "Proctor has no robot drivers; LeRobot's client can ask `proctor serve "
-    "--protocol=lerobot`, and `proctor eval --policy.type=remote --policy.url=grpc://HOST:8080` "
-    "evaluates a server's policy in simulation",
+    "robot-client": "run: proctor rollout --robot.type=NAME --policy.type=remote "
+    "--policy.url=grpc://HOST:8080",
     "annotate": "run: proctor data set-task {dataset} --task=TEXT, which sets instructions",
     "convert-dcp": "there is nothing to convert: Proctor writes whole checkpoints as safetensors",
     "find-joint-limits": "`proctor calibrate` measures the range of every joint, and targets are "

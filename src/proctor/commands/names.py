@@ -13,6 +13,7 @@ COMMANDS = {
     "train": "train a policy on demonstrations; it can be stopped and resumed at any time",
     "serve": "serve a policy (openpi, vla-eval, GR00T, LeRobot protocols), batching all clients",
     "teleoperate": "drive a robot with a leader arm or another controller",
+    "rollout": "let a policy drive a robot, and record all, highlights, episodes or corrections",
     "calibrate": "calibrate a robot or a teleoperator, with a person's help",
     "setup-motors": "give the motors of a new arm their ids and baud rate",
     "find-port": "list serial ports and the motors on them, or find the port of an adapter",

@@ -114,8 +114,8 @@ class PolicyDriver:
         """
         self.observe(observation)
         if not self._queue:
-            self._queue.extend(self.infer())
-        self._step += 1
+            self._queue.extend(self.answer(self.request()))
+        self.count_step()
         return self.channels.action(self._queue.popleft())
 
     def observe(self, observation: RobotObservation) -> None:
@@ -127,18 +127,25 @@ class PolicyDriver:
         else:
             self._history.append(seen)
 
-    def infer(self) -> Array:
-        """Return a chunk [T, action size] for the newest observations; takes nothing of the queue.
+    def request(self) -> Batch:
+        """Return the policy's query for the newest observations."""
+        assert self._spec is not None, "start_episode comes first"
+        return Batch([Query(self._spec, self._step, self._state)], _stacked(self._history))
+
+    def answer(self, batch: Batch) -> Array:
+        """Return the policy's chunk [T, action size]; another thread may call it.
 
         Raises:
             PolicyError: the policy failed or returned invalid actions.
         """
-        assert self._spec is not None, "start_episode comes first"
         start = time.perf_counter()
-        batch = Batch([Query(self._spec, self._step, self._state)], _stacked(self._history))
         chunk: Array = checked_chunks(self.policy, batch, self._action)[0]
         self.infer_s.append(time.perf_counter() - start)
         return chunk
+
+    def count_step(self) -> None:
+        """Note that a control step is over; ``act`` does it too."""
+        self._step += 1
 
     def dry_run(self, observation: RobotObservation, spec: EpisodeSpec) -> float:
         """Ask the policy once and command nothing; return the seconds it took.
@@ -154,7 +161,7 @@ class PolicyDriver:
         self.start_episode(spec)
         try:
             self.observe(observation)
-            self.infer()
+            self.answer(self.request())
             return self.infer_s[-1]
         finally:
             self.end_episode()

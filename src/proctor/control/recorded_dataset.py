@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,10 +98,13 @@ def new_dataset(
     )
 
 
-def resumed_dataset(root: Path, robot: Robot, fps: int | None) -> RecordedDataset:
+def resumed_dataset(
+    root: Path, robot: Robot, fps: int | None, extra: Collection[str] = ()
+) -> RecordedDataset:
     """Check that the dataset in ``root`` fits the robot, to record more episodes into it.
 
-    A dataset of LeRobot has no extras and no units: new episodes have none either.
+    A dataset of LeRobot has no extras and no units: new episodes have none either. ``extra`` are
+    further features that every frame will have; the dataset must have them too.
 
     Raises:
         UsageError: naming what differs, and what to do.
@@ -122,9 +125,15 @@ def resumed_dataset(root: Path, robot: Robot, fps: int | None) -> RecordedDatase
     ]
     known = robot_features(robot)
     for key in own_features(info):
-        if key not in known:
+        if key not in known and key not in extra:
             raise UsageError(
                 f"{root} has the feature {key}, which a recording of {robot.name} lacks; {_REMEDY}",
+                code="dataset.wrong-features",
+            )
+    for key in extra:
+        if key not in info.features:
+            raise UsageError(
+                f"{root} lacks the feature {key}, which this recording has; {_REMEDY}",
                 code="dataset.wrong-features",
             )
     return RecordedDataset(

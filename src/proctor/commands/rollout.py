@@ -1,0 +1,128 @@
+"""``proctor rollout``: let a policy drive a robot, and record what a strategy selects."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import TYPE_CHECKING
+
+from proctor.commands.arguments import parse_flags
+from proctor.errors import exit_code_of, strip_control_codes
+from proctor.system.files import display_path
+
+if TYPE_CHECKING:
+    from proctor.config.rollout import RolloutConfig
+    from proctor.control.rollout_session import PreparedRollout, RolloutOutcome
+
+_USAGE = """\
+proctor rollout --robot.type=NAME --policy.path=CHECKPOINT [--FLAG=VALUE ...]
+
+Let a policy drive a robot until Ctrl-C, Esc or --duration. --strategy.type chooses what is
+recorded: base (nothing), sentry (everything), highlight (what a key selects), episodic (episodes
+with resets), dagger (a person's corrections). Backspace is the emergency stop: it switches every
+motor off. To measure a success rate, use proctor eval --robot.type=NAME.
+"""
+
+
+def run(words: list[str]) -> int:
+    """Run the command and return its exit code."""
+    from proctor.config.builder import build
+    from proctor.config.merging import merge_settings
+    from proctor.config.rollout import RolloutConfig
+
+    given = parse_flags(RolloutConfig, words, _USAGE)
+    if given is None:
+        return 0
+    return _roll_out(build(RolloutConfig, merge_settings(given)))
+
+
+def _roll_out(config: RolloutConfig) -> int:
+    from proctor.control.keys import TerminalKeys
+    from proctor.control.operator import TerminalOperator
+    from proctor.control.recording_session import Surroundings
+    from proctor.control.rollout_session import prepare_rollout, run_rollout
+
+    prepared = prepare_rollout(config)
+    _print_start(prepared)
+    keys = TerminalKeys()
+    outcome = run_rollout(prepared, Surroundings(keys, TerminalOperator(keys), announce=_say))
+    _print_outcome(outcome)
+    if outcome.stopped_by is not None:
+        return exit_code_of(KeyboardInterrupt(outcome.stopped_by))
+    if config.records and config.dataset.push_to_hub and outcome.n_episodes:
+        _push(config, outcome)
+    return 0
+
+
+def _say(line: str) -> None:
+    print(strip_control_codes(line), file=sys.stderr, flush=True)
+
+
+def _print_start(prepared: PreparedRollout) -> None:
+    config, source = prepared.config, prepared.source
+    for note in (*config.notes, *source.notes):
+        _say(f"note: {note}")
+    inference = f"{source.inference_s * 1000:.0f} ms per inference"
+    if source.latency:
+        inference += f", requested {source.latency} steps ahead"
+    kept = "nothing is recorded"
+    if prepared.dataset is not None:
+        kept = f"{config.strategy.type.value} -> {display_path(prepared.dataset.root)}"
+    _say(f"{source.name} drives {prepared.robot.name} at {config.fps} Hz, {inference}; {kept}")
+    period = 1 / config.fps
+    if not source.latency and source.inference_s > period:
+        _say(
+            f"note: an inference takes longer than the period of {period * 1000:.0f} ms, and the "
+            "robot waits for it; --inference.type=async computes while the robot moves"
+        )
+    _say("keys: Esc or q ends, backspace is the emergency stop" + _keys_of(config))
+
+
+def _keys_of(config: RolloutConfig) -> str:
+    from proctor.config.rollout import Strategy
+
+    settings = config.strategy
+    if settings.type is Strategy.HIGHLIGHT:
+        return f", {settings.save_key} starts and ends a recording"
+    if settings.type is Strategy.EPISODIC:
+        return ", right or n ends the episode, left or r records it again"
+    if settings.type is Strategy.DAGGER:
+        return (
+            f", {settings.pause_key} pauses and resumes, {settings.correction_key} starts and ends "
+            "a correction"
+        )
+    return ""
+
+
+def _print_outcome(outcome: RolloutOutcome) -> None:
+    print(strip_control_codes(str(outcome.jitter)))
+    if outcome.held:
+        print(f"the robot waited {outcome.held} steps for late replies of the policy")
+    lost = {motor: n for motor, n in outcome.health.lost_replies.items() if n}
+    if lost:
+        counts = ", ".join(f"{motor} {n}" for motor, n in lost.items())
+        print(f"lost replies of motors, read again: {strip_control_codes(counts)}")
+    if outcome.root is None:
+        return
+    root = str(display_path(outcome.root))
+    if outcome.is_removed:
+        print(f"no episode was recorded; {root} was not created")
+        return
+    frames = sum(report.frames for report in outcome.episodes.values())
+    print(
+        f"{len(outcome.episodes)} episodes, {frames:,} frames; the dataset has "
+        f"{outcome.n_episodes} episodes"
+    )
+    if outcome.note is not None:
+        print(strip_control_codes(f"note: {outcome.note}"))
+    print(f"dataset: {root}")
+    print(f"look at it: proctor data view {shlex.quote(root)}")
+
+
+def _push(config: RolloutConfig, outcome: RolloutOutcome) -> None:
+    from proctor.datasets.hub import push
+
+    assert config.dataset.repo_id is not None
+    assert outcome.root is not None
+    address = push(outcome.root, config.dataset.repo_id, private=config.dataset.private)
+    print(f"uploaded: {strip_control_codes(address)}")

@@ -1,0 +1,320 @@
+"""Config of ``proctor rollout``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, ClassVar
+
+from proctor.config.base import MOST_SEED, plugin_section
+from proctor.config.bounds import at_least, between
+from proctor.config.devices import MOST_FPS, RobotCommandConfig
+from proctor.config.lerobot_evaluation import OF_POLICIES
+from proctor.config.robot_recording import OF_ROBOT_RECORDINGS, RobotDatasetSettings
+from proctor.errors import UsageError
+from proctor.lerobot_flags import LerobotFlag
+from proctor.policies.base import PolicyConfig
+
+_UPLOADS = LerobotFlag(None, "nothing is uploaded during a rollout; `proctor data push` does it")
+_COMPILE = LerobotFlag((False,), "--policy.compile=true compiles the network")
+_PEDALS = LerobotFlag((), "foot pedals that type keys work in the terminal: --strategy.keys")
+OF_ROLLOUTS = {
+    "strategy.upload_every_n_episodes": _UPLOADS,
+    "strategy.push_key": _UPLOADS,
+    "strategy.keyboard.upload": _UPLOADS,
+    "strategy.input_device": LerobotFlag(("keyboard",), "keys come from the terminal"),
+    "strategy.pedal.device_path": _PEDALS,
+    "strategy.pedal.pause_resume": _PEDALS,
+    "strategy.pedal.correction": _PEDALS,
+    "strategy.pedal.upload": _PEDALS,
+    "strategy.smooth_leader_to_follower_handover": LerobotFlag(
+        None, "--strategy.smooth_handover sets it"
+    ),
+    "use_torch_compile": _COMPILE,
+    "torch_compile_backend": LerobotFlag(None, "--policy.compile chooses the backend"),
+    "torch_compile_mode": LerobotFlag(None, "--policy.compile chooses the mode"),
+    "compile_warmup_inferences": LerobotFlag(None, "the policy is always tried before it moves"),
+    "inference.rtc.debug": LerobotFlag((False,), "there is no debug output"),
+    "inference.rtc.debug_maxlen": LerobotFlag(None, "there is no debug output"),
+    "inference.rtc.enabled": LerobotFlag((True,), "--inference.type=async leaves guidance out"),
+    "device": LerobotFlag((None,), "--policy.device names the device"),
+}
+"""LeRobot's rollout flags that Proctor lacks."""
+
+
+class Strategy(Enum):
+    """What is recorded during a rollout."""
+
+    BASE = "base"
+    SENTRY = "sentry"
+    HIGHLIGHT = "highlight"
+    EPISODIC = "episodic"
+    DAGGER = "dagger"
+
+
+class InferenceKind(Enum):
+    """When the policy computes: between two steps, or while the robot moves."""
+
+    SYNC = "sync"
+    ASYNC = "async"
+    RTC = "rtc"
+
+
+@dataclass
+class StrategySettings:
+    """What is recorded (--strategy.*)."""
+
+    help_group: ClassVar[str] = "Strategy"
+
+    type: Strategy = field(
+        default=Strategy.BASE,
+        metadata={
+            "help": "what is recorded: nothing (base), everything in long episodes (sentry), what "
+            "a key selects (highlight), episodes with resets (episodic), a person's corrections "
+            "(dagger)"
+        },
+    )
+    num_episodes: int | None = field(
+        default=None,
+        metadata={
+            "help": "dagger: corrections to record",
+            "default_help": "dataset.num_episodes",
+        },
+    )
+    record_autonomous: bool = field(
+        default=False,
+        metadata={"help": "dagger: record the policy's own steps too, not only corrections"},
+    )
+    smooth_handover: bool = field(
+        default=True,
+        metadata={
+            "help": "dagger and episodic: move leader and follower to the same pose before a "
+            "person takes over"
+        },
+    )
+    reset_to_initial_position: bool = field(
+        default=True,
+        metadata={"help": "episodic: without a teleoperator, return to the start pose to reset"},
+    )
+    target_video_file_size_mb: int | None = field(
+        default=None,
+        metadata={
+            "help": "sentry: megabytes of video per episode, which sets the episodes' length",
+            "default_help": "200",
+        },
+    )
+    ring_buffer_seconds: float = field(
+        default=10.0, metadata={"help": "highlight: seconds before the key press that are kept"}
+    )
+    ring_buffer_max_memory_mb: int = field(
+        default=1024, metadata={"help": "highlight: maximum memory of the kept seconds, in MiB"}
+    )
+    save_key: str = field(
+        default="s", metadata={"help": "highlight: key that starts and ends a recording"}
+    )
+    pause_key: str = field(
+        default="space",
+        metadata={
+            "help": "dagger: key that pauses and resumes the policy",
+            "flag": "keyboard.pause_resume",
+        },
+    )
+    correction_key: str = field(
+        default="tab",
+        metadata={
+            "help": "dagger: key that starts and ends a correction",
+            "flag": "keyboard.correction",
+        },
+    )
+
+    def validate(self) -> None:
+        """Refuse invalid values.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        if self.num_episodes is not None:
+            at_least("strategy.num_episodes", self.num_episodes, 1)
+        _seconds("strategy.ring_buffer_seconds", self.ring_buffer_seconds, 3600)
+        at_least("strategy.ring_buffer_max_memory_mb", self.ring_buffer_max_memory_mb, 1)
+        if self.target_video_file_size_mb is not None:
+            at_least("strategy.target_video_file_size_mb", self.target_video_file_size_mb, 1)
+        if self.pause_key == self.correction_key:
+            raise UsageError(
+                f"--strategy.keyboard.pause_resume and --strategy.keyboard.correction are both "
+                f"{self.pause_key!r}",
+                code="flag.conflict",
+            )
+
+
+@dataclass
+class GuidanceSettings:
+    """Real-time chunking: how a new chunk continues the old one (--inference.rtc.*)."""
+
+    prefix_attention_schedule: str = field(
+        default="LINEAR",
+        metadata={"help": "decay of the guidance weights: ZEROS, ONES, LINEAR, EXP"},
+    )
+    max_guidance_weight: float = field(
+        default=10.0, metadata={"help": "largest weight of the guidance"}
+    )
+    execution_horizon: int = field(
+        default=10, metadata={"help": "step from which the old chunk has no influence"}
+    )
+
+    def as_rtc_config(self) -> dict[str, Any]:
+        """Return the policy's ``rtc_config``, which checks the values."""
+        return {
+            "enabled": True,
+            "prefix_attention_schedule": self.prefix_attention_schedule,
+            "max_guidance_weight": self.max_guidance_weight,
+            "execution_horizon": self.execution_horizon,
+        }
+
+
+@dataclass
+class InferenceSettings:
+    """When the policy computes (--inference.*)."""
+
+    help_group: ClassVar[str] = "Inference"
+
+    type: InferenceKind = field(
+        default=InferenceKind.SYNC,
+        metadata={
+            "help": "the robot waits for inference (sync), or executes the old chunk meanwhile "
+            "(async), which guides the new one (rtc, for flow matching policies)"
+        },
+    )
+    queue_threshold: int = field(
+        default=30,
+        metadata={"help": "async and rtc: actions left in the chunk when the next is requested"},
+    )
+    latency_s: float | None = field(
+        default=None,
+        metadata={
+            "help": "async and rtc: seconds that an inference takes",
+            "default_help": "measured before the robot moves",
+        },
+    )
+    rtc: GuidanceSettings = field(default_factory=GuidanceSettings)
+
+    def validate(self) -> None:
+        """Refuse invalid values.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        at_least("inference.queue_threshold", self.queue_threshold, 1)
+        if self.latency_s is not None:
+            _seconds("inference.latency_s", self.latency_s, 60)
+
+
+def _seconds(name: str, value: float, most: float) -> None:
+    if not 0 <= value <= most:
+        raise UsageError(
+            f"--{name} must be 0 to {most:g} seconds, got {value:g}", code="flag.out-of-range"
+        )
+
+
+_LONGEST_S = 1e7
+
+
+@dataclass
+class RolloutConfig(RobotCommandConfig):
+    """Config of a rollout: a robot, a policy, and what is recorded."""
+
+    foreign: ClassVar[Mapping[str, LerobotFlag]] = {
+        **RobotCommandConfig.foreign,
+        **OF_POLICIES,
+        **OF_ROBOT_RECORDINGS,
+        **OF_ROLLOUTS,
+    }
+    help_group: ClassVar[str] = "Rollout"
+    help_groups: ClassVar[Mapping[str, str]] = {"Session": "seed resume"}
+    first: ClassVar[str] = (
+        "robot.type robot.port robot.id robot.cameras policy.path policy.type policy.device "
+        "task fps duration interpolation_multiplier inference.type strategy.type teleop.type "
+        "teleop.port dataset.repo_id dataset.root dataset.num_episodes dataset.episode_time_s "
+        "return_to_initial_position resume config_path"
+    )
+
+    policy: PolicyConfig = field(
+        kw_only=True, metadata=plugin_section("policies", type_of_path="pretrained")
+    )
+    strategy: StrategySettings = field(default_factory=StrategySettings)
+    inference: InferenceSettings = field(default_factory=InferenceSettings)
+    dataset: RobotDatasetSettings = field(default_factory=RobotDatasetSettings)
+    task: str = field(
+        default="",
+        metadata={"help": "instruction of the policy", "default_help": "dataset.single_task"},
+    )
+    fps: int = field(default=30, metadata={"help": "actions of the policy per second"})
+    duration: float = field(
+        default=0.0,
+        metadata={"help": "seconds until the rollout ends", "default_help": "no limit"},
+    )
+    interpolation_multiplier: int = field(
+        default=1,
+        metadata={"help": "targets sent per action, on a line from one action to the next"},
+    )
+    return_to_initial_position: bool = field(
+        default=True, metadata={"help": "move back to the start pose at the end, in 3 seconds"}
+    )
+    seed: int = field(
+        default=1000,
+        metadata={
+            "help": "seed of the policy's noise and of the first episode in a simulated scene"
+        },
+    )
+    resume: bool = field(
+        default=False, metadata={"help": "record more episodes into the dataset of an earlier run"}
+    )
+
+    @property
+    def records(self) -> bool:
+        """Whether the strategy records a dataset."""
+        return self.strategy.type is not Strategy.BASE
+
+    @property
+    def instruction(self) -> str:
+        """The instruction of the policy and of the recorded episodes."""
+        return self.task or self.dataset.single_task or ""
+
+    def validate(self) -> None:
+        """Refuse invalid values.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        super().validate()
+        between("fps", self.fps, 1, MOST_FPS)
+        between("interpolation_multiplier", self.interpolation_multiplier, 1, 100)
+        between("seed", self.seed, 0, MOST_SEED)
+        _seconds("duration", self.duration, _LONGEST_S)
+        self.strategy.validate()
+        self.inference.validate()
+        if self.strategy.type is Strategy.DAGGER and self.teleop is None:
+            raise UsageError(
+                "--strategy.type=dagger needs a teleoperator for corrections: give "
+                "--teleop.type=NAME",
+                code="flag.missing",
+            )
+        if self.records:
+            self._validate_dataset()
+
+    def _validate_dataset(self) -> None:
+        given = self.dataset.single_task
+        if self.task and given and self.task != given:
+            raise UsageError(
+                f"--task={self.task!r} and --dataset.single_task={given!r} differ; give one",
+                code="flag.conflict",
+            )
+        self.dataset.single_task = self.instruction or None
+        self.dataset.validate(resume=self.resume)
+        if self.dataset.fps not in (None, self.fps):
+            raise UsageError(
+                f"--dataset.fps={self.dataset.fps} and --fps={self.fps} differ: a frame is "
+                "recorded for every action; leave --dataset.fps out",
+                code="flag.conflict",
+            )
