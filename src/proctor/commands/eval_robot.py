@@ -235,7 +235,7 @@ class _Command:
         self, root: Path, policies: Sequence[PolicyUnderTest], control: ControlSession
     ) -> str | None:
         """Run the missing trials; return why they stopped early, or None."""
-        from proctor.config.robot_evaluation import live_port
+        from proctor.config.devices import live_port
         from proctor.control.live_page import live_page
         from proctor.control.trial_loop import TrialLoop
         from proctor.control.trial_plan import robot_task

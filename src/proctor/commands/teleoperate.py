@@ -35,7 +35,9 @@ def run(words: list[str]) -> int:
 
 
 def _teleoperate(config: TeleoperateConfig) -> int:
+    from proctor.config.devices import live_port
     from proctor.control.keys import TerminalKeys
+    from proctor.control.live_page import live_page
     from proctor.control.operator import TerminalOperator
     from proctor.control.session import ControlSession, make_robot, make_teleoperator
     from proctor.control.teleoperate import teleoperate
@@ -47,9 +49,12 @@ def _teleoperate(config: TeleoperateConfig) -> int:
     attach_teleoperator(teleop, robot)
     keys = TerminalKeys()
     session = ControlSession(robot, teleop, operator=TerminalOperator(keys), keys=keys)
-    with session, session.signals.deferred():
-        print(f"{teleop.name} drives {robot.name} at {config.fps} Hz; Ctrl-C ends", flush=True)
-        result = teleoperate(session, config.fps, config.teleop_time_s)
+    title = f"{teleop.name} drives {robot.name}"
+    with live_page(robot, title, config.fps, live_port(config.live)) as live:
+        live.say(keys="Esc or q: end   Backspace: motors off")
+        with session, session.signals.deferred():
+            print(f"{title} at {config.fps} Hz; Ctrl-C ends", flush=True)
+            result = teleoperate(session, config.fps, config.teleop_time_s, live)
     print(strip_control_codes(result.text()))
     stop = session.signals.as_interrupt()
     return 0 if stop is None else exit_code_of(stop)

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from proctor.config.base import MOST_SEED, Config, plugin_section
 from proctor.config.bounds import between
-from proctor.config.devices import MOST_FPS, OF_ROBOTS
+from proctor.config.devices import LIVE, MOST_FPS, OF_ROBOTS, live_port
 from proctor.config.flags import path_of
 from proctor.config.lerobot_evaluation import OF_POLICIES
 from proctor.errors import UsageError
@@ -141,17 +141,7 @@ class RobotEvalConfig(Config):
         metadata={"help": "run the missing trials of output_dir, in the same random order"}
         | PRESENTATION,
     )
-    live: str = field(
-        default="false",
-        metadata={
-            "help": "serve a page with cameras, joints and the reference picture on this machine; "
-            "a number is its TCP port",
-            "default_help": "no page",
-            "placeholder": "PORT",
-            "optional_value": True,
-        }
-        | PRESENTATION,
-    )
+    live: str = field(default="false", metadata=LIVE)
 
     @property
     def max_steps(self) -> int:
@@ -180,24 +170,3 @@ class RobotEvalConfig(Config):
         """Return the stop rule in effect: one policy alone cannot be better than another."""
         rule = self.eval.stop_when.strip()
         return NEVER if rule == BETTER and n_policies == 1 else rule
-
-
-DEFAULT_LIVE_PORT = 8643
-
-
-def live_port(text: str) -> int | None:
-    """Return the port of ``--live``; None: no page is served.
-
-    Raises:
-        UsageError: it is neither true, false nor a port.
-    """
-    word = text.strip().lower()
-    if word in ("false", "none", ""):
-        return None
-    if word == "true":
-        return DEFAULT_LIVE_PORT
-    if not word.isdecimal() or int(word) > 65535:
-        raise UsageError(
-            f"--live: {text!r} is neither true, false nor a TCP port", code="flag.invalid-value"
-        )
-    return int(word)

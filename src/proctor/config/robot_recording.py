@@ -11,7 +11,7 @@ from typing import ClassVar
 from proctor.callbacks.staged_episodes import Keep
 from proctor.config.base import MOST_SEED
 from proctor.config.bounds import at_least, between
-from proctor.config.devices import MOST_FPS, RobotCommandConfig
+from proctor.config.devices import LIVE, MOST_FPS, RobotCommandConfig, live_port
 from proctor.datasets.frames.encoder import CODECS
 from proctor.datasets.source import lerobot_home
 from proctor.errors import UsageError, did_you_mean
@@ -215,7 +215,7 @@ class RobotRecordConfig(RobotCommandConfig):
         **RobotCommandConfig.foreign,
         **OF_ROBOT_RECORDINGS,
     }
-    help_groups: ClassVar[Mapping[str, str]] = {"Session": "seed resume"}
+    help_groups: ClassVar[Mapping[str, str]] = {"Session": "seed resume live"}
     first: ClassVar[str] = (
         "robot.type robot.port robot.id robot.cameras teleop.type teleop.port teleop.id "
         "dataset.repo_id dataset.root dataset.single_task dataset.fps dataset.num_episodes "
@@ -232,6 +232,7 @@ class RobotRecordConfig(RobotCommandConfig):
     resume: bool = field(
         default=False, metadata={"help": "record more episodes into the dataset of an earlier run"}
     )
+    live: str = field(default="false", metadata=LIVE)
 
     @property
     def max_takes(self) -> int:
@@ -249,6 +250,7 @@ class RobotRecordConfig(RobotCommandConfig):
         super().validate()
         self.dataset.validate(resume=self.resume)
         between("seed", self.seed, 0, MOST_SEED)
+        live_port(self.live)
         if self.record.max_attempts is not None:
             least = self.dataset.num_episodes
             between("record.max_attempts", self.record.max_attempts, least, MAX_EPISODES)

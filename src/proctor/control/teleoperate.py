@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from proctor.control.keys import ControlKey
+from proctor.control.live_page import LivePage
 from proctor.control.pacing import Jitter, Pacer
 from proctor.control.session import ControlSession
 from proctor.robots.base import DeviceHealth
@@ -45,8 +46,12 @@ def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.items() if count)
 
 
-def teleoperate(session: ControlSession, fps: int, seconds: float | None) -> TeleoperationResult:
+def teleoperate(
+    session: ControlSession, fps: int, seconds: float | None, live: LivePage | None = None
+) -> TeleoperationResult:
     """Drive the robot until the time is over, a signal comes, or a person presses Esc or q.
+
+    ``live`` shows every cycle.
 
     Raises:
         RobotError: a device fails, or the emergency key was pressed.
@@ -60,8 +65,10 @@ def teleoperate(session: ControlSession, fps: int, seconds: float | None) -> Tel
         now = pacer.tick()
         if seconds is not None and now - began + 0.5 / fps >= seconds:
             break
-        robot.get_observation()
-        robot.send_action(teleop.get_action())
+        observation = robot.get_observation()
+        sent = robot.send_action(teleop.get_action())
+        if live is not None:
+            live.show(observation, sent)
     return TeleoperationResult(
         now - began, pacer.rate_hz, pacer.jitter(), robot.health(), teleop.health()
     )

@@ -71,7 +71,8 @@ class LiveRobot:
         self, title: str, channels: Sequence[LiveChannel], cameras: Sequence[str], fps: float
     ) -> None:
         self._title = title
-        self._channels = tuple(channels)
+        self.channels = tuple(channels)
+        """Replaced as a whole once the limits are known."""
         self._cameras = tuple(cameras)
         self._fps = fps
         self._step: LiveStep | None = None
@@ -98,7 +99,7 @@ class LiveRobot:
         """Return the page."""
         values = {
             "title": self._title,
-            "channels": [msgspec.to_builtins(channel) for channel in self._channels],
+            "channels": [msgspec.to_builtins(channel) for channel in self.channels],
             "cameras": list(self._cameras),
             "fps": self._fps,
             "live": "robot",
@@ -114,8 +115,8 @@ class LiveRobot:
         rate, jitter = _rate_and_jitter(list(self._ticks), self._fps)
         return {
             "step": self._count,
-            "joints": [_finite(observation.get(channel.name)) for channel in self._channels],
-            "sent": [_finite(sent.get(channel.name)) for channel in self._channels],
+            "joints": [_finite(observation.get(channel.name)) for channel in self.channels],
+            "sent": [_finite(sent.get(channel.name)) for channel in self.channels],
             "rate": rate,
             "jitter_ms": jitter,
             "references": sorted(self.references),
