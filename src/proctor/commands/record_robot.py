@@ -95,6 +95,7 @@ def _observations(result: RecordingResult, outcome: RecordingOutcome) -> list[st
     """Return what a person should know of the recorded episodes, one line each."""
     lines = []
     reports = result.episodes
+    root = shlex.quote(str(display_path(outcome.root)))
     measured = [n for n, report in reports.items() if report.jitter.p99_ms is not None]
     if measured:
         worst = max(measured, key=lambda n: reports[n].jitter.p99_ms or 0)
@@ -102,7 +103,7 @@ def _observations(result: RecordingResult, outcome: RecordingOutcome) -> list[st
     for number, report in result.partial.items():
         lines.append(
             f"episode {number} is partial: {report.frames} frames until the {report.ended_by.value}"
-            f"; remove it with proctor data delete --episodes={number}"
+            f"; remove it: proctor data delete {root} --episodes={number} --in_place"
         )
     repeats = sum(sum(report.repeated.values()) for report in reports.values())
     if repeats:
