@@ -5,12 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 BASE := $(VENV)/.base
 LEARN := $(VENV)/.learn
+ROBOT := $(VENV)/.robot
 STAMP := $(VENV)/.installed
 DOCS := $(VENV)/.docs
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 TESTS = $(BIN)/python -m pytest --dist worksteal -n
 
-.PHONY: demo tutorial test test-fast check test-all test-sim test-vla test-ray test-gpu test-browser test-docs test-container test-extras chaos soak fuzz bench bench-scaling bench-peers test-peers dist docs docs-outputs docs-pictures format clean
+.PHONY: demo tutorial robot-demo test test-fast check test-all test-sim test-vla test-ray test-gpu test-browser test-docs test-container test-extras chaos soak fuzz bench bench-scaling bench-peers test-peers dist docs docs-outputs docs-pictures format clean
 
 demo: $(BASE) graphics
 	@$(BIN)/python scripts/demo.py
@@ -18,6 +19,10 @@ demo: $(BASE) graphics
 # Records demonstrations, trains on them, examines the policy: minutes, without a GPU.
 tutorial: $(LEARN)
 	@$(BIN)/python scripts/tutorial.py
+
+# Calibrates the simulated arm, records 50 picks, trains on them, tries the policy 50 times: minutes, without a GPU.
+robot-demo: $(ROBOT)
+	@$(BIN)/python scripts/robot_demo.py
 
 # Under 90 s on two cores: the quick tests (tests/medium.txt lists the slower ones).
 test-fast: $(STAMP)
@@ -151,6 +156,10 @@ $(BASE): pyproject.toml constraints.txt
 $(LEARN): $(BASE)
 	$(PIP) -c constraints.txt -e '.[metaworld,video,torch,dataset]'
 	@touch $(LEARN)
+
+$(ROBOT): $(BASE)
+	$(PIP) -c constraints.txt -e '.[torch,dataset,robot,so101]'
+	@touch $(ROBOT)
 
 $(STAMP): $(BASE)
 	$(PIP) -c constraints.txt -e '.[metaworld,libero,pusht,aloha,gym,hub,torch,peft,vla,wire,ray,video,wandb,dataset,rerun,robot,so101,browser,dev]'

@@ -71,7 +71,7 @@ def find_unplugged(
     Raises:
         RobotError: no port is gone, or several are.
     """
-    operator.ask("Unplug the adapter's USB cable and press ENTER:")
+    operator.ask("Unplug the adapter's USB cable and press Enter:")
     time.sleep(_SETTLE_S)
     present = {port.name for port in list_now()}
     gone = [port for port in before if port.name not in present]

@@ -55,15 +55,16 @@ def measure_calibration(
         RobotError: a joint did not move, or moved by more than one turn.
     """
     encoders = _Encoders(bus, plan, bus.read_calibration())
-    operator.ask(f"Move {plan.device} to the middle of its range of motion and press ENTER....")
+    operator.ask(
+        f"{plan.device}: put every joint half-way between its end stops, then press Enter: "
+    )
     middle = encoders.read(plan.joints)
     motion = RangeOfMotion({name: bus.motors[name].model.resolution for name in plan.swept})
     motion.add({name: middle[name] for name in plan.swept})
     operator.tell(
-        f"Move all joints except {', '.join(plan.full_turn)} one after the other through their "
-        "entire ranges of motion."
+        "Now move each joint slowly from one end stop to the other (not "
+        f"{', '.join(plan.full_turn)}). Press Enter when all have moved."
     )
-    operator.tell("Recording positions. Press ENTER to stop...")
     while True:
         motion.add(encoders.read(plan.swept))
         operator.show_table(("motor", "min", "now", "max"), motion.rows())

@@ -323,8 +323,8 @@ class SerialArm(Device):
 
     def _uses_file(self, operator: Operator) -> bool:
         answer = operator.ask(
-            f"Press ENTER to use the calibration file {self.calibration_file}, or type 'c' and "
-            "press ENTER to run calibration: "
+            f"{self.calibration_file} has a calibration: Enter writes it to the motors, c and "
+            "Enter measures a new one: "
         )
         return answer.strip().lower() != "c"
 
@@ -342,8 +342,7 @@ class SerialArm(Device):
         The port is open for this motor only: people unplug the board between two motors.
         """
         answer = operator.ask(
-            f"Connect the controller board to the '{name}' motor only and press ENTER "
-            "(s and ENTER: skip it): "
+            f"Leave only the motor of {name} on the bus, then press Enter (s and Enter skips it): "
         )
         if answer.strip().lower() == "s":
             return True
