@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from proctor.config.merging import EarlierRun, Settings, merge_settings
+from proctor.config.trust import without_code_trust
 from proctor.errors import UsageError
 from tests.refusals import refuses
 
@@ -68,3 +70,23 @@ def test_no_source_but_a_flag_permits_code() -> None:
     assert "--policy.type=somewhere:CODE" in str(refused.value)
     flags = {"policy.type": "somewhere:CODE"}
     assert merge_settings(flags, resumed=of_code) == {**flags, "policy.path": "x"}
+
+
+@pytest.mark.parametrize(
+    "robot",
+    [
+        {"type": "so101_follower", "cameras": {"front": {"type": "evil:CAMERA", "fps": 30}}},
+        {"type": "so101_follower", "cameras": "{front: {type: 'evil:CAMERA', fps: 30}}"},
+        {"left_arm_config": {"cameras": {"front": {"type": "evil:CAMERA"}}}},
+    ],
+)
+def test_a_file_cannot_name_the_code_of_a_camera(robot: dict[str, Any]) -> None:
+    with refuses(UsageError, "code.not-trusted"):
+        without_code_trust({"robot": robot}, {}, "file.yaml")
+    flags = {"robot.cameras": "{front: {type: evil:CAMERA}}"}
+    assert without_code_trust({"robot": robot}, flags, "file.yaml") == {"robot": robot}
+
+
+def test_a_flat_file_cannot_name_the_code_of_a_camera() -> None:
+    with refuses(UsageError, "code.not-trusted"):
+        without_code_trust({"robot.cameras": {"a": {"type": "evil:CAMERA"}}}, {}, "file.yaml")

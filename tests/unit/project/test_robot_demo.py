@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from scripts.robot_demo import commands
 
 from proctor.commands.all_flags import command_configs
 from proctor.config.builder import build
 from proctor.config.flags import split_argv
-from scripts.robot_demo import commands
 
 
 @pytest.mark.parametrize("number", range(4))
