@@ -28,10 +28,10 @@ robot-demo: $(ROBOT)
 test-fast: $(STAMP)
 	$(TESTS) auto -m "not medium and not alone and not browser and not sim and not slow and not vla and not ray and not gpu and not site" tests/unit tests/contract tests/golden
 
-# One pytest process more than cores: some tests always wait for a process, a port or a clock. Browser tests run where
-# Chromium is installed. Tests with a wall-clock limit run last, one at a time.
+# One pytest process more than cores: some tests always wait for a process, a port or a clock. Tests with a wall-clock
+# limit run last, one at a time.
 test: $(STAMP) graphics
-	$(TESTS) $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -m "not alone and not sim and not slow and not vla and not ray and not gpu and not site" tests
+	$(TESTS) $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -m "not alone and not browser and not sim and not slow and not vla and not ray and not gpu and not site" tests
 	$(BIN)/python -m pytest -m alone $$(grep -rl --include='*.py' 'mark\.alone' tests)
 
 # Real simulators: Meta-World, LIBERO, ALOHA, PushT, gymnasium's.
