@@ -31,7 +31,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-PROGRESS = re.compile(r"(?:recorded )?\d[\d,]*/\d[\d,]* ")
+PROGRESS = re.compile(r"(?:recorded )?\d[\d,]*/\d[\d,]* |recording episode \d+ of \d+$")
 VARYING = re.compile(
     r"\d+-\d\d-\d\d_\d\d-\d\d-\d\d|\d+:\d\d|[\d,.]+ (?:steps/s|ms|s|min|MB|GB)\b|batch [\d.]+"
 )

@@ -83,6 +83,8 @@ def test_a_check_finds_another_rate_and_ignores_other_times(
 def test_of_a_recordings_progress_lines_the_last_stays() -> None:
     shown = ["recorded 1/3  0 not kept", "recorded 3/3  0 not kept", "task  kept"]
     assert docs_outputs.without_progress(shown) == shown[1:]
+    robot = ["recording episode 1 of 2", "recording episode 2 of 2", "2 episodes, 9 frames"]
+    assert docs_outputs.without_progress(robot) == robot[1:]
 
 
 def test_the_tutorial_shows_the_commands_of_make_tutorial() -> None:
