@@ -235,8 +235,7 @@ class _Command:
         self, root: Path, policies: Sequence[PolicyUnderTest], control: ControlSession
     ) -> str | None:
         """Run the missing trials; return why they stopped early, or None."""
-        from proctor.config.devices import live_port
-        from proctor.control.live_page import live_page
+        from proctor.control.live_page import LiveAddress, live_page
         from proctor.control.trial_loop import TrialLoop
         from proctor.control.trial_plan import robot_task
         from proctor.control.trial_session import SessionOptions, TrialSession
@@ -251,7 +250,7 @@ class _Command:
         config = self.configs[0]
         task = robot_task(config, robot.name)
         title = f"Trials on {robot.name}"
-        with live_page(robot, title, config.fps, live_port(config.live)) as live:
+        with live_page(robot, title, config.fps, LiveAddress.of(config)) as live:
             loop = TrialLoop(robot, judge, check, live)
             options = SessionOptions(root, task, live)
             session = TrialSession(policies, robot, judge, loop, options)

@@ -21,31 +21,30 @@ _KEYS = "keys: right or n ends the episode, left or r records it again, Esc or q
 def record_robot(settings: dict[str, Any]) -> int:
     """Record with a robot, print the results, and return the exit code."""
     from proctor.config.builder import build
-    from proctor.config.devices import live_port
     from proctor.config.robot_recording import RobotRecordConfig
     from proctor.control.keys import TerminalKeys
-    from proctor.control.live_page import live_page
     from proctor.control.operator import TerminalOperator
     from proctor.control.recording_session import (
         Surroundings,
         prepare_recording,
         run_recording_session,
     )
+    from proctor.control.watching import displaying
 
     config = build(RobotRecordConfig, settings)
     prepared = prepare_recording(config)
     _print_start(prepared)
     keys = TerminalKeys()
     title = f"Recording with {prepared.robot.name}"
-    with live_page(prepared.robot, title, prepared.dataset.fps, live_port(config.live)) as live:
-        live.say(keys=_KEYS, planned=prepared.plan.n_episodes)
+    with displaying(config, prepared.robot, title, prepared.dataset.fps) as display:
+        display.page.say(keys=_KEYS, planned=prepared.plan.n_episodes)
 
         def announce(line: str) -> None:
             _say(line)
-            live.say(headline=line)
+            display.page.say(headline=line)
 
         outcome = run_recording_session(
-            prepared, Surroundings(keys, TerminalOperator(keys), announce, live)
+            prepared, Surroundings(keys, TerminalOperator(keys), announce, display)
         )
     _print_outcome(outcome)
     if outcome.stopped_by is not None:

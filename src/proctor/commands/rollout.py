@@ -40,12 +40,26 @@ def _roll_out(config: RolloutConfig) -> int:
     from proctor.control.keys import TerminalKeys
     from proctor.control.operator import TerminalOperator
     from proctor.control.recording_session import Surroundings
+    from proctor.control.rerun_display import load_rerun
     from proctor.control.rollout_session import prepare_rollout, run_rollout
+    from proctor.control.watching import displaying
 
+    if config.display_data:
+        load_rerun()  # a missing one is said before the policy is loaded
     prepared = prepare_rollout(config)
     _print_start(prepared)
     keys = TerminalKeys()
-    outcome = run_rollout(prepared, Surroundings(keys, TerminalOperator(keys), announce=_say))
+    title = f"{prepared.source.name} drives {prepared.robot.name}"
+    with displaying(config, prepared.robot, title, config.fps) as display:
+        display.page.say(keys=_keys_of(config), planned=_planned(config))
+
+        def announce(line: str) -> None:
+            _say(line)
+            display.page.say(headline=line)
+
+        outcome = run_rollout(
+            prepared, Surroundings(keys, TerminalOperator(keys), announce, display)
+        )
     _print_outcome(outcome)
     if outcome.stopped_by is not None:
         return exit_code_of(KeyboardInterrupt(outcome.stopped_by))
@@ -75,23 +89,34 @@ def _print_start(prepared: PreparedRollout) -> None:
             f"note: an inference takes longer than the period of {period * 1000:.0f} ms, and the "
             "robot waits for it; --inference.type=async computes while the robot moves"
         )
-    _say("keys: Esc or q ends, backspace is the emergency stop" + _keys_of(config))
+    _say(f"keys: {_keys_of(config)}")
+
+
+def _planned(config: RolloutConfig) -> int | None:
+    """Return how many episodes the strategy records; None: it has no number."""
+    from proctor.config.rollout import Strategy
+
+    if config.strategy.type is Strategy.EPISODIC:
+        return config.dataset.num_episodes
+    if config.strategy.type is Strategy.DAGGER:
+        return config.strategy.num_episodes or config.dataset.num_episodes
+    return None
 
 
 def _keys_of(config: RolloutConfig) -> str:
     from proctor.config.rollout import Strategy
 
-    settings = config.strategy
+    settings, keys = config.strategy, "Esc or q ends, backspace is the emergency stop"
     if settings.type is Strategy.HIGHLIGHT:
-        return f", {settings.save_key} starts and ends a recording"
+        return f"{keys}, {settings.save_key} starts and ends a recording"
     if settings.type is Strategy.EPISODIC:
-        return ", right or n ends the episode, left or r records it again"
+        return f"{keys}, right or n ends the episode, left or r records it again"
     if settings.type is Strategy.DAGGER:
         return (
-            f", {settings.pause_key} pauses and resumes, {settings.correction_key} starts and ends "
-            "a correction"
+            f"{keys}, {settings.pause_key} pauses and resumes, {settings.correction_key} starts "
+            "and ends a correction"
         )
-    return ""
+    return keys
 
 
 def _print_outcome(outcome: RolloutOutcome) -> None:

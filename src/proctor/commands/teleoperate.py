@@ -35,13 +35,12 @@ def run(words: list[str]) -> int:
 
 
 def _teleoperate(config: TeleoperateConfig) -> int:
-    from proctor.config.devices import live_port
     from proctor.control.keys import TerminalKeys
-    from proctor.control.live_page import live_page
     from proctor.control.operator import TerminalOperator
     from proctor.control.session import ControlSession, make_robot, make_teleoperator
     from proctor.control.teleoperate import teleoperate
     from proctor.control.units import attach_teleoperator
+    from proctor.control.watching import displaying
 
     for note in config.notes:
         print(strip_control_codes(f"note: {note}"), file=sys.stderr)
@@ -50,11 +49,11 @@ def _teleoperate(config: TeleoperateConfig) -> int:
     keys = TerminalKeys()
     session = ControlSession(robot, teleop, operator=TerminalOperator(keys), keys=keys)
     title = f"{teleop.name} drives {robot.name}"
-    with live_page(robot, title, config.fps, live_port(config.live)) as live:
-        live.say(keys="Esc or q: end   Backspace: motors off")
+    with displaying(config, robot, title, config.fps) as display:
+        display.page.say(keys="Esc or q: end   Backspace: motors off")
         with session, session.signals.deferred():
             print(f"{title} at {config.fps} Hz; Ctrl-C ends", flush=True)
-            result = teleoperate(session, config.fps, config.teleop_time_s, live)
+            result = teleoperate(session, config.fps, config.teleop_time_s, display)
     print(strip_control_codes(result.text()))
     stop = session.signals.as_interrupt()
     return 0 if stop is None else exit_code_of(stop)

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from proctor.config.base import Config, plugin_section
 from proctor.config.bounds import between
+from proctor.config.display import DisplayFlags
 from proctor.errors import UsageError
-from proctor.fingerprint import PRESENTATION
 from proctor.lerobot_flags import LerobotFlag
 from proctor.robots.base import RobotConfig, TeleoperatorConfig
 
 MOST_FPS = 1000
-_DISPLAY = "it belongs to --display_data, which is not supported"
 OF_ROBOTS = {
-    "display_data": LerobotFlag(
-        (False,), "--live shows cameras and joints on a page of this machine"
-    ),
-    "display_mode": LerobotFlag(None, _DISPLAY),
-    "display_ip": LerobotFlag(None, _DISPLAY),
-    "display_port": LerobotFlag(None, _DISPLAY),
-    "display_compressed_images": LerobotFlag(None, _DISPLAY),
     "play_sounds": LerobotFlag(None, "there are no sounds"),
     "robot.teleop_keys": LerobotFlag(None, "a keyboard teleoperator has its own keys"),
     "teleop.hidapi_fallback": LerobotFlag((False,), "there is one way to read a gamepad"),
@@ -34,34 +26,6 @@ OF_ROBOTS = {
     ),
 }
 """Flags of LeRobot's robot commands that Proctor lacks."""
-
-LIVE: dict[str, Any] = {
-    "help": "serve a page with cameras, joints and the loop's rate on this machine; a number is "
-    "its TCP port",
-    "default_help": "no page",
-    "placeholder": "PORT",
-    "optional_value": True,
-} | PRESENTATION
-"""Metadata of ``--live`` in commands that drive a robot."""
-_LIVE_PORT = 8643
-
-
-def live_port(text: str) -> int | None:
-    """Return the port of ``--live``; None: no page is served.
-
-    Raises:
-        UsageError: it is neither true, false nor a port.
-    """
-    word = text.strip().lower()
-    if word in ("false", "none", ""):
-        return None
-    if word == "true":
-        return _LIVE_PORT
-    if not word.isdecimal() or int(word) > 65535:
-        raise UsageError(
-            f"--live: {text!r} is neither true, false nor a TCP port", code="flag.invalid-value"
-        )
-    return int(word)
 
 
 @dataclass
@@ -109,14 +73,14 @@ class OneDeviceConfig(Config):
 
 
 @dataclass
-class TeleoperateConfig(Config):
+class TeleoperateConfig(DisplayFlags, Config):
     """Config of ``proctor teleoperate``."""
 
     foreign: ClassVar[Mapping[str, LerobotFlag]] = OF_ROBOTS
     help_group: ClassVar[str] = "Control loop"
     first: ClassVar[str] = (
         "robot.type robot.port robot.id robot.cameras teleop.type teleop.port teleop.id "
-        "fps teleop_time_s config_path"
+        "fps teleop_time_s live display_data config_path"
     )
 
     robot: RobotConfig = field(metadata=plugin_section("robots"))
@@ -126,7 +90,6 @@ class TeleoperateConfig(Config):
         default=None,
         metadata={"help": "seconds until the command ends", "default_help": "no limit"},
     )
-    live: str = field(default="false", metadata=LIVE)
 
     def validate(self) -> None:
         """Refuse invalid values.
@@ -135,7 +98,7 @@ class TeleoperateConfig(Config):
             UsageError: naming the flag.
         """
         between("fps", self.fps, 1, MOST_FPS)
-        live_port(self.live)
+        self.notes += self.validate_display()
         if self.teleop_time_s is not None and not 0 < self.teleop_time_s <= 1e6:
             raise UsageError(
                 f"--teleop_time_s must be above 0 and at most 1e6, got {self.teleop_time_s:g}",

@@ -11,7 +11,8 @@ from typing import ClassVar
 
 from proctor.config.base import MOST_SEED, Config, plugin_section
 from proctor.config.bounds import between
-from proctor.config.devices import LIVE, MOST_FPS, OF_ROBOTS, live_port
+from proctor.config.devices import MOST_FPS, OF_ROBOTS
+from proctor.config.display import LiveFlags
 from proctor.config.flags import path_of
 from proctor.config.lerobot_evaluation import OF_POLICIES
 from proctor.errors import UsageError
@@ -92,13 +93,12 @@ def _in_seconds(name: str, value: float, least: float) -> None:
 
 
 @dataclass
-class RobotEvalConfig(Config):
+class RobotEvalConfig(LiveFlags, Config):
     """Config of trials on a robot: one policy of them, the robot, the task and the run folder."""
 
     help_groups: ClassVar[Mapping[str, str]] = {
         "Run folder": "output_dir resume job_name",
         "Trials": "task fps seed alpha",
-        "Live page": "live",
     }
     foreign: ClassVar[Mapping[str, LerobotFlag]] = {**OF_ROBOTS, **OF_POLICIES}
     first: ClassVar[str] = (
@@ -141,7 +141,6 @@ class RobotEvalConfig(Config):
         metadata={"help": "run the missing trials of output_dir, in the same random order"}
         | PRESENTATION,
     )
-    live: str = field(default="false", metadata=LIVE)
 
     @property
     def max_steps(self) -> int:
@@ -164,7 +163,7 @@ class RobotEvalConfig(Config):
             )
         if self.job_name is not None:
             path_of(f"00-00-00_{self.job_name}")
-        live_port(self.live)
+        self.notes += self.validate_live()
 
     def stop_rule(self, n_policies: int) -> str:
         """Return the stop rule in effect: one policy alone cannot be better than another."""

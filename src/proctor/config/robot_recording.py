@@ -11,7 +11,8 @@ from typing import ClassVar
 from proctor.callbacks.staged_episodes import Keep
 from proctor.config.base import MOST_SEED
 from proctor.config.bounds import at_least, between
-from proctor.config.devices import LIVE, MOST_FPS, RobotCommandConfig, live_port
+from proctor.config.devices import MOST_FPS, RobotCommandConfig
+from proctor.config.display import DisplayFlags
 from proctor.datasets.frames.encoder import CODECS
 from proctor.datasets.source import lerobot_home
 from proctor.errors import UsageError, did_you_mean
@@ -208,19 +209,19 @@ class TakeSettings:
 
 
 @dataclass
-class RobotRecordConfig(RobotCommandConfig):
+class RobotRecordConfig(DisplayFlags, RobotCommandConfig):
     """Config of a recording with a robot and a teleoperator."""
 
     foreign: ClassVar[Mapping[str, LerobotFlag]] = {
         **RobotCommandConfig.foreign,
         **OF_ROBOT_RECORDINGS,
     }
-    help_groups: ClassVar[Mapping[str, str]] = {"Session": "seed resume live"}
+    help_groups: ClassVar[Mapping[str, str]] = {"Session": "seed resume"}
     first: ClassVar[str] = (
         "robot.type robot.port robot.id robot.cameras teleop.type teleop.port teleop.id "
         "dataset.repo_id dataset.root dataset.single_task dataset.fps dataset.num_episodes "
         "dataset.episode_time_s dataset.reset_time_s dataset.video dataset.push_to_hub "
-        "record.keep seed resume config_path"
+        "record.keep seed resume live display_data config_path"
     )
 
     dataset: RobotDatasetSettings = field(default_factory=RobotDatasetSettings)
@@ -232,7 +233,6 @@ class RobotRecordConfig(RobotCommandConfig):
     resume: bool = field(
         default=False, metadata={"help": "record more episodes into the dataset of an earlier run"}
     )
-    live: str = field(default="false", metadata=LIVE)
 
     @property
     def max_takes(self) -> int:
@@ -250,7 +250,7 @@ class RobotRecordConfig(RobotCommandConfig):
         super().validate()
         self.dataset.validate(resume=self.resume)
         between("seed", self.seed, 0, MOST_SEED)
-        live_port(self.live)
+        self.notes += self.validate_display()
         if self.record.max_attempts is not None:
             least = self.dataset.num_episodes
             between("record.max_attempts", self.record.max_attempts, least, MAX_EPISODES)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from proctor.config.base import MOST_SEED, plugin_section
 from proctor.config.bounds import at_least, between
 from proctor.config.devices import MOST_FPS, RobotCommandConfig
+from proctor.config.display import DisplayFlags
 from proctor.config.lerobot_evaluation import OF_POLICIES
 from proctor.config.robot_recording import OF_ROBOT_RECORDINGS, RobotDatasetSettings
 from proctor.errors import UsageError
@@ -221,7 +222,7 @@ _LONGEST_S = 1e7
 
 
 @dataclass
-class RolloutConfig(RobotCommandConfig):
+class RolloutConfig(DisplayFlags, RobotCommandConfig):
     """Config of a rollout: a robot, a policy, and what is recorded."""
 
     foreign: ClassVar[Mapping[str, LerobotFlag]] = {
@@ -236,7 +237,7 @@ class RolloutConfig(RobotCommandConfig):
         "robot.type robot.port robot.id robot.cameras policy.path policy.type policy.device "
         "task fps duration interpolation_multiplier inference.type strategy.type teleop.type "
         "teleop.port dataset.repo_id dataset.root dataset.num_episodes dataset.episode_time_s "
-        "return_to_initial_position resume config_path"
+        "return_to_initial_position resume live display_data config_path"
     )
 
     policy: PolicyConfig = field(
@@ -294,6 +295,7 @@ class RolloutConfig(RobotCommandConfig):
         _seconds("duration", self.duration, _LONGEST_S)
         self.strategy.validate()
         self.inference.validate()
+        self.notes += self.validate_display()
         if self.strategy.type is Strategy.DAGGER and self.teleop is None:
             raise UsageError(
                 "--strategy.type=dagger needs a teleoperator for corrections: give "

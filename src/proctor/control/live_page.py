@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from proctor.config.display import LiveFlags
 from proctor.control.robot_features import camera_shapes
 from proctor.control.robot_frames import Exchange
 from proctor.report.live_robot import LiveChannel, LiveRobot, LiveStep, serving_live_robot
@@ -39,6 +40,10 @@ class LivePage:
         if self._live is not None and self._live.status.phase != phase:
             self.say(phase=phase)
 
+    def on_episodes(self, n_saved: int) -> None:
+        """Show how many episodes of the session are saved (``LoopWatcher``)."""
+        self.say(done=n_saved)
+
     def say(
         self,
         *,
@@ -67,19 +72,35 @@ class LivePage:
             self._live.references = pictures
 
 
+@dataclass(frozen=True)
+class LiveAddress:
+    """Where the page is served."""
+
+    host: str
+    port: int
+    """0: any free port."""
+
+    @classmethod
+    def of(cls, flags: LiveFlags) -> LiveAddress | None:
+        """Return the address that the flags ask for; None: no page."""
+        return cls(flags.live_host, flags.live_port) if flags.live else None
+
+
 @contextmanager
-def live_page(robot: Robot, title: str, fps: float, port: int | None) -> Iterator[LivePage]:
-    """Serve the page of ``robot`` during the block, if there is a ``port``; print its address.
+def live_page(
+    robot: Robot, title: str, fps: float, address: LiveAddress | None
+) -> Iterator[LivePage]:
+    """Serve the page of ``robot`` during the block, if there is an address; print its URL.
 
     Raises:
         UsageError: the port is in use.
     """
-    if port is None:
+    if address is None:
         yield LivePage(robot, None)
         return
     live = LiveRobot(title, _channels(robot), list(camera_shapes(robot)), fps)
-    with serving_live_robot(live, port) as address:
-        print(f"live: {address}", file=sys.stderr, flush=True)
+    with serving_live_robot(live, address.host, address.port) as url:
+        print(f"live: {url}", file=sys.stderr, flush=True)
         yield LivePage(robot, live)
 
 

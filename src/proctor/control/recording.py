@@ -129,6 +129,7 @@ class RecordingRun:
         ended = run_reset_phase(self._loop, self._plan.reset_time_s)
         if ended is ResetEnd.AGAIN and saved:
             self._saved.pop()
+            self._loop.count(len(self._saved))
             self._queue.remove_last()
             self._queue.run(self._forget_last)
         return ended is not ResetEnd.STOP
@@ -157,6 +158,7 @@ class RecordingRun:
     def _save(self, report: EpisodeReport) -> None:
         self._recorder.forget()
         self._saved.append(report)
+        self._loop.count(len(self._saved))
         self._queue.save(lambda number: self._on_saved(number, report))
 
     def _on_saved(self, number: int, report: EpisodeReport) -> None:

@@ -12,7 +12,7 @@ from proctor.control.frame_queue import FrameQueue
 from proctor.control.pacing import Jitter
 from proctor.control.recording_log import EpisodeEnd, EpisodeReport, RecordingLog
 from proctor.control.robot_frames import Exchange, FrameBuilder
-from proctor.control.take import changed_channels
+from proctor.control.take import LoopWatcher, changed_channels
 from proctor.robots.base import Robot
 
 INTERVENTION = "intervention"
@@ -29,10 +29,16 @@ class RolloutRecorder:
     """
 
     def __init__(
-        self, robot: Robot, queue: FrameQueue, log: RecordingLog, task: str, fps: float
+        self,
+        robot: Robot,
+        queue: FrameQueue,
+        log: RecordingLog,
+        task: str,
+        fps: float,
+        watcher: LoopWatcher | None = None,
     ) -> None:
         self._robot, self._queue, self._log = robot, queue, log
-        self._task, self._fps = task, fps
+        self._task, self._fps, self._watcher = task, fps, watcher
         self.saved: dict[int, EpisodeReport] = {}
         self.n_handed_over = 0
         """Episodes that were handed over for saving, on the disk or not yet."""
@@ -78,6 +84,8 @@ class RolloutRecorder:
         )
         self._queue.save(lambda number: self._on_saved(number, report))
         self.n_handed_over += 1
+        if self._watcher is not None:
+            self._watcher.on_episodes(self.n_handed_over)
         self._start()
         return True
 

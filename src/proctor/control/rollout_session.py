@@ -35,6 +35,7 @@ from proctor.control.strategies import (
     SentryStrategy,
     sentry_seconds,
 )
+from proctor.control.take import LoopWatcher
 from proctor.control.units import attach_teleoperator
 from proctor.datasets.frames.encoder import CODECS
 from proctor.robots.base import Action, DeviceHealth, Robot, Teleoperator
@@ -130,9 +131,9 @@ def run_rollout(prepared: PreparedRollout, around: Surroundings) -> RolloutOutco
     with StopSignals() as signals, short_thread_switches():
         try:
             with session:
-                run = _Run(prepared)
+                run = _Run(prepared, around)
                 with session.signals.deferred():
-                    run.drive(session, around)
+                    run.drive(session)
         except BaseException:
             if run is not None:
                 with signals.deferred():
@@ -147,13 +148,15 @@ def run_rollout(prepared: PreparedRollout, around: Surroundings) -> RolloutOutco
 class _Run:
     """The open dataset of a rollout, if it records, and the loop."""
 
-    def __init__(self, prepared: PreparedRollout) -> None:
-        self._prepared = prepared
-        self._saving = None if prepared.dataset is None else _Saving(prepared, prepared.dataset)
+    def __init__(self, prepared: PreparedRollout, around: Surroundings) -> None:
+        self._prepared, self._around = prepared, around
+        self._saving: _Saving | None = None
+        if prepared.dataset is not None:
+            self._saving = _Saving(prepared, prepared.dataset, around.watcher)
         self._loop: PolicyLoop | None = None
         self._health = DeviceHealth()
 
-    def drive(self, session: ControlSession, around: Surroundings) -> None:
+    def drive(self, session: ControlSession) -> None:
         """Let the strategy drive, then return to the start pose."""
         prepared, config = self._prepared, self._prepared.config
         self._loop = loop = PolicyLoop(
@@ -161,11 +164,11 @@ class _Run:
             prepared.source.source,
             LoopRate(config.fps, config.interpolation_multiplier),
             duration_s=config.duration or None,
-            watcher=around.watcher,
+            watcher=self._around.watcher,
         )
         start = loop.pose()
         try:
-            self._strategy(start, around.announce).run(loop)
+            self._strategy(start, self._around.announce).run(loop)
             if config.return_to_initial_position and start:
                 loop.move_to(start, RETURN_S)
         finally:
@@ -239,14 +242,16 @@ class _Run:
 class _Saving:
     """The dataset of a rollout, with the thread that writes it."""
 
-    def __init__(self, prepared: PreparedRollout, dataset: RecordedDataset) -> None:
+    def __init__(
+        self, prepared: PreparedRollout, dataset: RecordedDataset, watcher: LoopWatcher | None
+    ) -> None:
         config = prepared.config
         self._dataset, self._writer = dataset, dataset.open()
         self._queue = FrameQueue(self._writer, config.dataset.encoder_queue_maxsize)
         log = RecordingLog(dataset.root)
         log.open()
         self.recorder = RolloutRecorder(
-            prepared.robot, self._queue, log, config.instruction, config.fps
+            prepared.robot, self._queue, log, config.instruction, config.fps, watcher
         )
 
     def finish(self, compact: bool) -> tuple[str | None, int, bool]:

@@ -46,6 +46,9 @@ class LoopWatcher(Protocol):
     def on_tick(self, phase: str, seconds: float, tick: Exchange) -> None:
         """Hear of one tick: "recording" or "reset", and the time since the phase began."""
 
+    def on_episodes(self, n_saved: int) -> None:
+        """Hear how many episodes of the session are handed over for saving."""
+
 
 @dataclass(frozen=True)
 class ControlLoop:
@@ -73,6 +76,11 @@ class ControlLoop:
         """Tell the watcher of a tick."""
         if self.watcher is not None:
             self.watcher.on_tick(phase, tick.time_s, tick)
+
+    def count(self, n_saved: int) -> None:
+        """Tell the watcher how many episodes are saved."""
+        if self.watcher is not None:
+            self.watcher.on_episodes(n_saved)
 
     def pressed(self) -> set[ControlKey]:
         """Return the meanings of the keys since the last call."""

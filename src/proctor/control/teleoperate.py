@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from proctor.control.keys import ControlKey
-from proctor.control.live_page import LivePage
 from proctor.control.pacing import Jitter, Pacer
+from proctor.control.robot_frames import Exchange
 from proctor.control.session import ControlSession
+from proctor.control.take import LoopWatcher
 from proctor.robots.base import DeviceHealth
 
 
@@ -47,11 +48,11 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 def teleoperate(
-    session: ControlSession, fps: int, seconds: float | None, live: LivePage | None = None
+    session: ControlSession, fps: int, seconds: float | None, watcher: LoopWatcher | None = None
 ) -> TeleoperationResult:
     """Drive the robot until the time is over, a signal comes, or a person presses Esc or q.
 
-    ``live`` shows every cycle.
+    ``watcher`` hears of every cycle.
 
     Raises:
         RobotError: a device fails, or the emergency key was pressed.
@@ -66,9 +67,12 @@ def teleoperate(
         if seconds is not None and now - began + 0.5 / fps >= seconds:
             break
         observation = robot.get_observation()
-        sent = robot.send_action(teleop.get_action())
-        if live is not None:
-            live.show(observation, sent)
+        wished = teleop.get_action()
+        sent = robot.send_action(wished)
+        if watcher is not None:
+            watcher.on_tick(
+                "driving", now - began, Exchange(observation, wished, sent, now - began)
+            )
     return TeleoperationResult(
         now - began, pacer.rate_hz, pacer.jitter(), robot.health(), teleop.health()
     )

@@ -30,7 +30,6 @@ _TICKS = 300
 """Ticks of which rate and jitter are shown: ten seconds at 30 Hz."""
 _MOST_PIXELS = 480
 """Longest side of a shown image; larger ones are thinned out."""
-_HOST = "127.0.0.1"
 
 
 @dataclass(frozen=True)
@@ -178,13 +177,13 @@ class LiveRobotSite:
 
 
 @contextmanager
-def serving_live_robot(robot: LiveRobot, port: int) -> Iterator[str]:
-    """Serve the page on this machine during the block; yield its address.
+def serving_live_robot(robot: LiveRobot, host: str, port: int) -> Iterator[str]:
+    """Serve the page during the block; yield its URL.
 
     Raises:
-        UsageError: the port is in use.
+        UsageError: the port is in use, or the host is not an address of this machine.
     """
-    server = PageServer(LiveRobotSite(robot), _HOST, port)
+    server = PageServer(LiveRobotSite(robot), host, port)
     thread = threading.Thread(target=server.serve_forever, name="live-robot", daemon=True)
     thread.start()
     try:

@@ -57,7 +57,7 @@ def test_lerobots_spelling_runs_and_its_other_flags_are_noted(
     words = ["lerobot-teleoperate", ROBOT, TELEOP, "--teleop_time_s=0.1"]
     assert main([*words, "--display_data=false", "--display_port=9090"]) == 0
     assert "--display_port changes nothing here" in capsys.readouterr().err
-    assert main([*words, "--display_data=true"]) == 2
+    assert main([*words, "--display_mode=foxglove"]) == 2
 
 
 @pytest.mark.parametrize(

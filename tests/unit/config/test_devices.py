@@ -53,7 +53,9 @@ def test_calibration_is_of_one_device() -> None:
         ({"teleop.type": ""}, "flag.missing"),
         ({"fps": "0"}, "flag.out-of-range"),
         ({"teleop_time_s": "-1"}, "flag.out-of-range"),
-        ({"display_data": "true"}, "flag.unsupported"),
+        ({"display_mode": "foxglove"}, "flag.unsupported"),
+        ({"display_port": "0"}, "flag.out-of-range"),
+        ({"live_port": "70000"}, "flag.out-of-range"),
     ],
 )
 def test_bad_values_are_refused(settings: dict[str, str], code: str) -> None:

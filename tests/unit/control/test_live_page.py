@@ -8,7 +8,7 @@ import urllib.request
 
 import pytest
 
-from proctor.control.live_page import LivePage, live_page
+from proctor.control.live_page import LiveAddress, LivePage, live_page
 from proctor.control.robot_frames import Exchange
 from proctor.report.live_robot import LiveRobot
 from tests.unit.control.trial_robots import ReachRobot
@@ -16,7 +16,7 @@ from tests.unit.control.trial_robots import ReachRobot
 
 def test_a_tick_of_a_recording_reaches_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     robot = ReachRobot()
-    with live_page(robot, "Recording", 30, 0) as page:
+    with live_page(robot, "Recording", 30, LiveAddress("127.0.0.1", 0)) as page:
         address = capsys.readouterr().err.split()[-1]
         page.say(headline="episode 3", planned=50)
         tick = Exchange(robot.get_observation(), {"arm.pos": 5.0}, {"arm.pos": 4.0}, 0.1)
@@ -56,3 +56,10 @@ def _seconds(page: LivePage, seen: dict[str, object]) -> float:
     start = time.perf_counter()
     page.show(seen)
     return time.perf_counter() - start
+
+
+def test_saved_episodes_are_counted() -> None:
+    robot = ReachRobot()
+    live = LiveRobot("Recording", [], [], 30)
+    LivePage(robot, live).on_episodes(4)
+    assert live.state()["done"] == 4

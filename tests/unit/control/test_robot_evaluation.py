@@ -176,7 +176,7 @@ def test_reference_pictures_are_stored_once_per_scene(tmp_path: Path) -> None:
         (["--eval.stop_when=sometimes"], "flag.invalid-value"),
         (["--fps=0"], "flag.out-of-range"),
         (["--alpha=0.7"], "flag.out-of-range"),
-        (["--live=nowhere"], "flag.invalid-value"),
+        (["--live_port=70000"], "flag.out-of-range"),
         (["--seed=1,2"], "flag.invalid-value"),
         (["--env.type=fake"], "flag.unknown"),
     ],

@@ -85,7 +85,7 @@ def test_the_server_shows_page_state_camera_and_reference() -> None:
             content: bytes = answer.read()
         return content
 
-    with serving_live_robot(robot, 0) as address:
+    with serving_live_robot(robot, "127.0.0.1", 0) as address:
         assert b"Trials on arm" in get("")
         state = json.loads(get("state"))
         assert (state["phase"], state["headline"], state["done"]) == ("running", "trial 3", 2)
@@ -98,7 +98,7 @@ def test_the_server_shows_page_state_camera_and_reference() -> None:
 
 
 def test_another_site_cannot_read_the_cameras() -> None:
-    with serving_live_robot(made(), 0) as address:
+    with serving_live_robot(made(), "127.0.0.1", 0) as address:
         asked = urllib.request.Request(f"{address}state", headers={"Origin": "http://evil.example"})
         with pytest.raises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(asked)
