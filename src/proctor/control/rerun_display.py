@@ -8,6 +8,7 @@ display only: recordings are not concerned. Entity paths are LeRobot's: ``observ
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import threading
 import time
@@ -15,6 +16,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,7 @@ _QUEUE = 8
 _WAIT_S = 0.5
 _CLOSE_S = 2.0
 """Seconds that the end of a session waits for a viewer that does not answer."""
+_CONNECT_S = 3.0
 _PORT = 9876
 _MEMORY = "10%"
 
@@ -157,12 +160,28 @@ def _open_viewer(stream: Any, flags: DisplayFlags) -> None:
     port = flags.display_port or _PORT
     try:
         if flags.display_ip is not None:
+            # Rerun itself would wait for a viewer that is not there until the end.
+            socket.create_connection((flags.display_ip, port), _CONNECT_S).close()
             stream.connect_grpc(f"rerun+http://{flags.display_ip}:{port}/proxy")
         else:
             memory = os.environ.get("LEROBOT_RERUN_MEMORY_LIMIT", _MEMORY)
-            stream.spawn(port=port, memory_limit=memory, hide_welcome_screen=True)
+            with _own_programs():
+                stream.spawn(port=port, memory_limit=memory, hide_welcome_screen=True)
     except (RuntimeError, ValueError, OSError) as error:
-        reason = strip_control_codes(str(error), 300)
+        where = "started" if flags.display_ip is None else f"reached at {flags.display_ip}:{port}"
+        reason = strip_control_codes((str(error).splitlines() or [""])[0], 300)
         raise UsageError(
-            f"--display_data: the Rerun viewer cannot be opened: {reason}", code="display.no-viewer"
+            f"--display_data: the Rerun viewer cannot be {where}: {reason}",
+            code="display.no-viewer",
         ) from None
+
+
+@contextmanager
+def _own_programs() -> Iterator[None]:
+    """Find programs beside Python too: Rerun's viewer is there in an environment of its own."""
+    before = os.environ.get("PATH", os.defpath)
+    os.environ["PATH"] = f"{before}{os.pathsep}{Path(sys.executable).parent}"
+    try:
+        yield
+    finally:
+        os.environ["PATH"] = before

@@ -42,6 +42,11 @@ def test_a_rollout_of_base_returns_to_the_start_pose() -> None:
     assert not robot.torque
 
 
+def test_a_rollout_is_shown_on_the_live_page(capsys: pytest.CaptureFixture[str]) -> None:
+    assert roll_out(duration=0.5, fps=10, live="true", live_port=0) == 0
+    assert "live: http://127.0.0.1:" in capsys.readouterr().err
+
+
 def test_episodes_are_recorded_and_more_are_added(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import threading
 import time
@@ -13,11 +14,13 @@ import numpy as np
 import pytest
 
 from proctor.cli import main
+from proctor.config.display import DisplayFlags
 from proctor.control.live_page import LivePage
-from proctor.control.rerun_display import DisplayedTick, RerunDisplay, load_rerun
+from proctor.control.rerun_display import DisplayedTick, RerunDisplay, load_rerun, rerun_display
 from proctor.control.robot_frames import Exchange
 from proctor.control.watching import LoopDisplay
-from proctor.errors import MissingExtra
+from proctor.errors import MissingExtra, UsageError
+from tests.refusals import refuses
 from tests.unit.control.trial_robots import ReachRobot
 
 IMAGE = np.zeros((6, 8, 3), np.uint8)
@@ -100,6 +103,17 @@ def test_without_rerun_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     robot = "--robot.type=tests.fake_robots:ROBOT"
     teleop = "--teleop.type=tests.fake_robots:TELEOPERATOR"
     assert main(["teleoperate", robot, teleop, "--display_data=true"]) == 2
+
+
+def test_an_absent_viewer_is_said_before_the_robot_moves() -> None:
+    pytest.importorskip("rerun")
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        flags = DisplayFlags(
+            display_data=True, display_ip="127.0.0.1", display_port=closed.getsockname()[1]
+        )
+        with refuses(UsageError, "display.no-viewer"), rerun_display(flags, "test"):
+            pass
 
 
 def test_a_recording_of_rerun_has_the_paths(tmp_path: Path) -> None:
