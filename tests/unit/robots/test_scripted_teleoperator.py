@@ -44,9 +44,10 @@ def arm() -> Iterator[Robot]:
     forget_cells()
 
 
-def scripted(**fields: Any) -> ScriptedTeleoperator:
+def scripted(robot: So101Robot | None = None, **fields: Any) -> ScriptedTeleoperator:
     teleoperator = ScriptedTeleoperator(ScriptedConfig(**fields))
-    robot = So101Robot()
+    robot = robot or So101Robot()
+    robot.connect()
     robot.scene = FixedScene()  # type: ignore[assignment]
     teleoperator.connect()
     teleoperator.attach(robot)
@@ -90,6 +91,15 @@ def test_noise_differs_by_episode_and_repeats_by_seed() -> None:
     assert first == same
     assert first != second
     assert np.abs(np.subtract(first, tuple(exact.get_action().values()))).max() < 10
+
+
+def test_the_script_moves_by_its_step_whatever_the_calibration_says() -> None:
+    robot = So101Robot()
+    exact = scripted(robot).get_action()
+    robot.positions["wrist_roll.pos"] -= 3.0
+    shifted = scripted(robot).get_action()
+    assert shifted.pop("wrist_roll.pos") == pytest.approx(exact.pop("wrist_roll.pos") - 3)
+    assert shifted == pytest.approx(exact)
 
 
 def test_a_real_robot_is_refused() -> None:

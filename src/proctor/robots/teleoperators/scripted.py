@@ -1,7 +1,8 @@
 """A script that plays the person at the simulated SO-101 (type ``scripted``).
 
 It is the expert of the benchmark ``so101``. It sees the true poses of arm, cube and bin, so it
-works with ``--robot.port=sim`` only.
+works with ``--robot.port=sim`` only. As a person does, it moves the arm from where it is: its
+targets are the robot's own readings plus the expert's step, so any calibration will do.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class ScriptedTeleoperator(Teleoperator):
         self.clock: Clock = RealClock()
         self._config = config
         self._expert = So101Expert()
+        self._robot: Robot | None = None
         self._scene: SimulatedScene | None = None
         self._connected = False
         self._episode = -1
@@ -100,7 +102,7 @@ class ScriptedTeleoperator(Teleoperator):
                 f"--teleop.type=scripted drives an SO-101 in degrees, not {robot.name} in {units}",
                 code="teleop.wrong-units",
             )
-        self._scene = robot.scene
+        self._robot, self._scene = robot, robot.scene
         self.clock = robot.clock
 
     def start_episode(self) -> None:
@@ -110,13 +112,14 @@ class ScriptedTeleoperator(Teleoperator):
 
     def get_action(self) -> Action:
         """Return the expert's targets for the present state of the scene."""
-        if self._scene is None or not self._connected:
+        if self._robot is None or self._scene is None or not self._connected:
             raise DeviceNotConnected(
                 "the scripted teleoperator is not attached to a robot", code="teleop.not-attached"
             )
-        targets = self._expert(
-            {STATE: self._scene.joint_positions(), ENVIRONMENT_STATE: self._scene.state()}
-        )
+        true = np.asarray(self._scene.joint_positions(), dtype=np.float64)
+        wanted = self._expert({STATE: true, ENVIRONMENT_STATE: self._scene.state()})
+        read = self._robot.get_observation()
+        targets = np.array([read[name] for name in CHANNELS]) + (wanted - true)
         if self._config.noise:
             targets = targets + self._rng.normal(0.0, self._config.noise, targets.shape)
         return dict(zip(CHANNELS, map(float, targets), strict=True))
