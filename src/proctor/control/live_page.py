@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from proctor.config.display import LiveFlags
+from proctor.control.frame_queue import short_thread_switches
 from proctor.control.robot_features import camera_shapes
 from proctor.control.robot_frames import Exchange
 from proctor.report.live_robot import LiveChannel, LiveRobot, LiveStep, serving_live_robot
@@ -99,7 +100,8 @@ def live_page(
         yield LivePage(robot, None)
         return
     live = LiveRobot(title, _channels(robot), list(camera_shapes(robot)), fps)
-    with serving_live_robot(live, address.host, address.port) as url:
+    page = serving_live_robot(live, address.host, address.port)
+    with page as url, short_thread_switches():
         print(f"live: {url}", file=sys.stderr, flush=True)
         yield LivePage(robot, live)
 

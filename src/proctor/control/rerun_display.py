@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from proctor.config.display import DisplayFlags
+from proctor.control.frame_queue import short_thread_switches
 from proctor.errors import UsageError, strip_control_codes
 from proctor.features import Array
 from proctor.robots.base import Action, RobotObservation
@@ -149,7 +150,8 @@ def rerun_display(flags: DisplayFlags, name: str) -> Iterator[RerunDisplay | Non
         rerun, stream, compress=flags.display_compressed_images or flags.display_ip is not None
     )
     try:
-        yield display
+        with short_thread_switches():
+            yield display
     finally:
         display.close()
         if display.dropped:
