@@ -30,7 +30,8 @@ from proctor.system.optional import LOAD_ERRORS, import_failure
 
 _QUEUE = 8
 """Ticks that wait for the thread: a quarter of a second at 30 Hz."""
-_WAIT_S = 0.5
+_LOOK_S = 0.01
+"""How often the thread looks for ticks: a lock could make the loop wait for it."""
 _CLOSE_S = 2.0
 """Seconds that the end of a session waits for a viewer that does not answer."""
 _CONNECT_S = 3.0
@@ -67,7 +68,6 @@ class RerunDisplay:
     def __init__(self, rerun: Any, stream: Any, *, compress: bool = False) -> None:
         self._rerun, self._stream, self._compress = rerun, stream, compress
         self._waiting: deque[DisplayedTick] = deque(maxlen=_QUEUE)
-        self._news = threading.Event()
         self._closing = threading.Event()
         self._images: dict[str, Array] = {}
         self._given = 0
@@ -85,19 +85,16 @@ class RerunDisplay:
         """Hand a tick over; it never waits."""
         self._given += 1
         self._waiting.append(tick)
-        self._news.set()
 
     def close(self) -> None:
         """Log what waits; give up on a viewer that does not answer in time."""
         self._closing.set()
-        self._news.set()
         self._thread.join(_CLOSE_S)
 
     def _run(self) -> None:
         try:
             while not self._closing.is_set() or self._waiting:
-                self._news.wait(_WAIT_S)
-                self._news.clear()
+                self._closing.wait(_LOOK_S)
                 self._log_waiting()
             self._stream.flush()
         except Exception as error:  # noqa: BLE001 - a viewer never ends a session
