@@ -17,8 +17,8 @@ from proctor.control.recording_log import EpisodeEnd, EpisodeReport, RecordingLo
 from proctor.control.session import EmergencyStop
 from proctor.control.take import (
     ControlLoop,
+    EpisodeTake,
     ResetEnd,
-    Take,
     TakeRecorder,
     TakeVerdict,
     run_reset_phase,
@@ -143,7 +143,7 @@ class RecordingRun:
         if scene is not None:
             scene.reset(self._seed)
 
-    def _settle(self, take: Take) -> bool:
+    def _settle(self, take: EpisodeTake) -> bool:
         """Save or discard a take; return whether it was saved."""
         report = take.report
         failed = self._plan.keep is Keep.SUCCESS and not report.success

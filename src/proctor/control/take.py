@@ -28,7 +28,7 @@ class TakeVerdict(Enum):
 
 
 @dataclass(frozen=True)
-class Take:
+class EpisodeTake:
     """A recorded take; its frames are in the queue."""
 
     verdict: TakeVerdict
@@ -101,7 +101,7 @@ class TakeRecorder:
         self.frames = 0
         """Frames of the take that is recorded now."""
 
-    def record(self, seconds: float, seed: int | None) -> Take:
+    def record(self, seconds: float, seed: int | None) -> EpisodeTake:
         """Record a take of at most ``seconds``; ``seed`` is that of a simulated scene."""
         self._start()
         succeeded_at: float | None = None
@@ -113,7 +113,7 @@ class TakeRecorder:
             ended = self._ended(elapsed, seconds, succeeded_at)
             if ended is not None:
                 verdict, why = ended
-                return Take(verdict, self.report(why, seed))
+                return EpisodeTake(verdict, self.report(why, seed))
             self._add(self._loop.exchange(self._began))
             scene = self._loop.robot.scene
             if succeeded_at is None and scene is not None and scene.succeeded():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from proctor.errors import BusError, RobotError
 from proctor.robots.buses import identification, motor_setup
@@ -11,7 +11,6 @@ from proctor.robots.buses.calibration import (
     Calibration,
     MotorCalibration,
     differences,
-    encoder_position,
 )
 from proctor.robots.buses.register_bus import RegisterBus
 from proctor.robots.buses.registers import BusProtocol
@@ -226,23 +225,3 @@ class MotorBus(RegisterBus):
         self.write("Max_Position_Limit", name, entry.range_max, retries=2)
         if "Lock" in table:
             self.write("Lock", name, 1, retries=2)
-
-    def homing_offsets(self, motors: Sequence[str] | None = None) -> dict[str, int]:
-        """Return the homing offsets that the motors hold; 0 for a model without one."""
-        return {
-            name: int(self.read("Homing_Offset", name, retries=5))
-            if "Homing_Offset" in self._motor(name).model.table
-            else 0
-            for name in (self.motors if motors is None else motors)
-        }
-
-    def encoder_positions(self, offsets: Mapping[str, int]) -> dict[str, int]:
-        """Return the encoder positions of motors whose homing offsets are ``offsets``.
-
-        Calibration reads these, so the old offsets can stay in the motors until it is complete.
-        """
-        present = self.sync_read("Present_Position", list(offsets), normalize=False, retries=5)
-        return {
-            name: encoder_position(int(present[name]), offset, self._motor(name).model)
-            for name, offset in offsets.items()
-        }
