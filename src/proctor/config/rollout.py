@@ -71,9 +71,9 @@ class StrategySettings:
     type: Strategy = field(
         default=Strategy.BASE,
         metadata={
-            "help": "what is recorded: nothing (base), everything in long episodes (sentry), what "
-            "a key selects (highlight), episodes with resets (episodic), a person's corrections "
-            "(dagger)"
+            "help": "frames that are recorded: none (base), all in long episodes (sentry), those "
+            "that a key selects (highlight), episodes with resets (episodic), a person's "
+            "corrections (dagger)"
         },
     )
     num_episodes: int | None = field(
@@ -101,7 +101,7 @@ class StrategySettings:
     target_video_file_size_mb: int | None = field(
         default=None,
         metadata={
-            "help": "sentry: megabytes of video per episode, which sets the episodes' length",
+            "help": "sentry: MB of video per episode, which sets the episodes' length",
             "default_help": "200",
         },
     )
@@ -152,6 +152,8 @@ class StrategySettings:
 @dataclass
 class GuidanceSettings:
     """Real-time chunking: how a new chunk continues the old one (--inference.rtc.*)."""
+
+    help_group: ClassVar[str] = "Inference"
 
     prefix_attention_schedule: str = field(
         default="LINEAR",

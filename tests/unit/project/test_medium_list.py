@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,15 +14,19 @@ from tests.conftest import MEDIUM
 ROOT = Path(__file__).resolve().parents[3]
 
 
+@cache
+def functions_of(file: str) -> frozenset[str]:
+    path = ROOT / file
+    tree = ast.parse(path.read_text(encoding="utf-8")) if path.is_file() else ast.Module([], [])
+    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+
+
 def test_every_listed_test_exists() -> None:
-    lost = []
-    for name in sorted(MEDIUM):
-        file, _, test = name.partition("::")
-        path = ROOT / file
-        tree = ast.parse(path.read_text(encoding="utf-8")) if path.is_file() else ast.Module([], [])
-        functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-        if test.split("::")[-1] not in functions:
-            lost.append(name)
+    lost = [
+        name
+        for name in sorted(MEDIUM)
+        if name.split("::")[-1] not in functions_of(name.partition("::")[0])
+    ]
     assert lost == [], "write the list again: .venv/bin/python scripts/medium_tests.py"
 
 
