@@ -26,7 +26,7 @@ TORCH = ("torch==2.10.0", "torchvision==0.25.0")
 PHYSICS = "mujoco==3.3.0"
 BESIDE_LEROBOT = (*TORCH, PHYSICS)
 LEROBOT = {
-    "3.12": "lerobot[metaworld,pusht,aloha,training,diffusion,evaluation]==0.6.1",
+    "3.12": "lerobot[metaworld,pusht,aloha,training,diffusion,evaluation,feetech,pyzmq-dep]==0.6.1",
     "3.11": "lerobot[metaworld,pusht,aloha]==0.4.4",
 }
 VLA_EVAL = "vla-eval==0.8.0"
