@@ -1,6 +1,6 @@
-"""Robots both ways with LeRobot (0.6.1): its unmodified commands on our emulated bus, and ours.
+"""Robots with LeRobot (0.6.1): its calibration on our emulated bus, and its reading of recordings.
 
-Needs LeRobot with the extras core_scripts and feetech, and pyzmq, in a venv of its own: set
+Needs LeRobot with the extras dataset, feetech and pyzmq-dep in a venv of its own: set
 PROCTOR_LEROBOT_PYTHON to that venv's python. A person's hand in all tests is an order to the
 emulated arm.
 """
@@ -25,7 +25,6 @@ import numpy as np
 import pytest
 from tests.pty_arm import PtyArm
 
-from proctor.datasets.format.info_file import read_info
 from proctor.datasets.reader import open as open_dataset
 from proctor.robots.emulation.arm_models import ARM_MODELS
 
@@ -67,9 +66,6 @@ class Bench:
 
     def teleop(self, calibration: str = "ours_leader") -> list[str]:
         return _device("teleop", "so101_leader", self.leader, self.folder, calibration)
-
-    def lerobot(self, command: str, *words: str) -> subprocess.CompletedProcess[str]:
-        return _run([*_lerobot(command), *words])
 
     def proctor(self, *words: str) -> subprocess.CompletedProcess[str]:
         return _run([sys.executable, "-m", "proctor", *words])
@@ -124,7 +120,7 @@ def _serve_first(arm: PtyArm) -> None:
 
 
 def _calibrate(words: list[str], arm: PtyArm) -> None:
-    """Run a calibration; the prompts of Proctor and LeRobot contain the same words."""
+    """Run a calibration of Proctor or LeRobot; both ask twice to press Enter."""
     arm.order(sweep=False, hand=MIDDLE)
     process = subprocess.Popen(
         words,
@@ -135,9 +131,9 @@ def _calibrate(words: list[str], arm: PtyArm) -> None:
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    _read_until(process, b"middle of its range of motion and press ENTER")
+    _read_until_asked(process)
     _press_enter(process)
-    _read_until(process, b"Press ENTER to stop")
+    _read_until_asked(process)
     arm.order(hand=None, sweep=True)
     threading.Timer(SWEEP_S, _press_enter, [process]).start()
     shown = process.stdout.read()  # LeRobot prints a table all the time
@@ -153,10 +149,10 @@ def _press_enter(process: subprocess.Popen[bytes]) -> None:
     process.stdin.flush()
 
 
-def _read_until(process: subprocess.Popen[bytes], words: bytes) -> None:
+def _read_until_asked(process: subprocess.Popen[bytes]) -> None:
     assert process.stdout is not None
     shown = b""
-    while words not in shown:
+    while b"press enter" not in shown.lower():
         piece = os.read(process.stdout.fileno(), 4096)
         assert piece, shown[-3000:]
         shown += piece
@@ -206,16 +202,6 @@ def bench(tmp_path_factory: pytest.TempPathFactory, camera: str) -> Iterator[Ben
 
 
 @pytest.fixture(scope="module")
-def theirs(bench: Bench) -> Path:
-    """Return a dataset that LeRobot recorded."""
-    root = bench.folder / "recorded_by_lerobot"
-    bench.let_wave()
-    devices = [*bench.robot(), *bench.teleop(), bench.camera]
-    bench.lerobot("record", *devices, *SESSION, f"--dataset.root={root}")
-    return root
-
-
-@pytest.fixture(scope="module")
 def ours(bench: Bench) -> Path:
     """Return a dataset that Proctor recorded with the same flags."""
     root = bench.folder / "recorded_by_proctor"
@@ -240,17 +226,6 @@ def same_pose(bench: Bench, expected: dict[str, float]) -> bool:
     return max(distances) <= TICKS and not any(state["torque"].values())
 
 
-def ticks_of(bench: Bench, values: Any, calibration: str = "theirs") -> dict[str, float]:
-    """Return an action in ticks: degrees from the middle, of the gripper percent of its range."""
-    entries = json.loads((bench.folder / f"{calibration}.json").read_text())
-    ticks = {}
-    for (name, entry), value in zip(entries.items(), values, strict=True):
-        low, high = entry["range_min"], entry["range_max"]
-        share = low + value / 100 * (high - low)
-        ticks[name] = share if name == "gripper" else (low + high) / 2 + value / 360 * 4095
-    return ticks
-
-
 def test_both_calibrations_of_one_arm_are_the_same(bench: Bench) -> None:
     ours, theirs = (
         json.loads((bench.folder / f"{name}.json").read_text()) for name in ("ours", "theirs")
@@ -262,13 +237,6 @@ def test_both_calibrations_of_one_arm_are_the_same(bench: Bench) -> None:
             assert ours[name][key] == pytest.approx(value, abs=TICKS), (name, key)
 
 
-def test_lerobot_teleoperates_the_emulated_arms(bench: Bench) -> None:
-    bench.let_hold()
-    bench.lerobot("teleoperate", *bench.robot(), *bench.teleop(), "--teleop_time_s=3")
-    leader = bench.leader.state()["position"]
-    bench.follower.wait_for(lambda _: same_pose(bench, leader))
-
-
 def test_proctor_teleoperates_with_lerobots_calibration(bench: Bench) -> None:
     bench.let_hold()
     bench.proctor("teleoperate", *bench.robot(), *bench.teleop(), "--teleop_time_s=3")
@@ -276,49 +244,15 @@ def test_proctor_teleoperates_with_lerobots_calibration(bench: Bench) -> None:
     bench.follower.wait_for(lambda _: same_pose(bench, leader))
 
 
-def test_recordings_have_the_same_features_besides_the_documented_extras(
-    theirs: Path, ours: Path
-) -> None:
-    info, other = read_info(ours), read_info(theirs)
-    assert (info.robot_type, info.fps) == (other.robot_type, other.fps) == ("so_follower", 30)
-    assert info.total_episodes == other.total_episodes == 2
-    extras = {key for key in info.features if key not in other.features}
-    assert extras == {"extra.wished_action", "extra.time_s", "extra.repeated.front"}
-    for key, entry in other.features.items():
-        for field in ("dtype", "shape", "names"):
-            assert info.features[key][field] == entry[field], (key, field)
-
-
-@pytest.mark.parametrize("recorder", ["ours", "theirs"])
-def test_both_read_the_same_values(recorder: str, request: pytest.FixtureRequest) -> None:
-    root: Path = request.getfixturevalue(recorder)
-    read = lerobots_items(root)
-    dataset = open_dataset(root)
+def test_lerobot_reads_the_values_of_proctors_recording(ours: Path) -> None:
+    read = lerobots_items(ours)
+    dataset = open_dataset(ours)
     assert len(dataset) == int(read["length"]) > 30
     for position in range(len(dataset)):
         for key in ("action", "observation.state", "timestamp", "episode_index"):
             assert np.array_equal(dataset[position][key], read[f"{position}/{key}"]), key
     assert read[f"0/{CAMERA}"].shape == (3, HEIGHT, WIDTH)
-    assert read[f"0/{CAMERA}"].mean(axis=(1, 2)) * 255 == pytest.approx(
-        dataset[0][CAMERA].reshape(3, -1).mean(axis=1) * 255, abs=3
-    )
 
 
-@pytest.mark.parametrize("recorder", ["ours", "theirs"])
-def test_the_check_of_datasets_passes(
-    bench: Bench, recorder: str, request: pytest.FixtureRequest
-) -> None:
-    bench.proctor("data", "check", str(request.getfixturevalue(recorder)))
-
-
-def test_proctor_replays_lerobots_recording(bench: Bench, theirs: Path) -> None:
-    bench.proctor("replay", *bench.robot(), f"--dataset.root={theirs}", "--dataset.episode=1")
-    last = ticks_of(bench, open_dataset(theirs)[-1]["action"])
-    bench.follower.wait_for(lambda _: same_pose(bench, last))
-
-
-def test_lerobot_replays_proctors_recording(bench: Bench, ours: Path) -> None:
-    dataset = [f"--dataset.root={ours}", "--dataset.repo_id=local/arm", "--dataset.episode=1"]
-    bench.lerobot("replay", *bench.robot(), *dataset, "--play_sounds=false")
-    last = ticks_of(bench, open_dataset(ours)[-1]["action"])
-    bench.follower.wait_for(lambda _: same_pose(bench, last))
+def test_the_check_of_datasets_passes(bench: Bench, ours: Path) -> None:
+    bench.proctor("data", "check", str(ours))
