@@ -19,9 +19,9 @@ class TrainedChannels:
     """Names and units of the numbers of ``action`` and ``observation.state``, where known."""
 
     names: Mapping[str, tuple[str, ...]]
-    """"action" or "observation.state" -> channel names in order."""
+    """Key of the feature -> channel names in order."""
     units: Mapping[str, tuple[str, ...]]
-    """"action" or "observation.state" -> the unit of each channel."""
+    """Key of the feature -> the unit of each channel."""
 
 
 UNKNOWN_CHANNELS = TrainedChannels({}, {})
