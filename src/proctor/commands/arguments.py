@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from proctor.errors import UsageError
@@ -65,7 +66,7 @@ def _named_sections(words: Sequence[str]) -> set[str]:
     from proctor.config.flags import path_of, read_config_file
 
     named: set[str] = set()
-    for word, after in zip(words, [*words[1:], ""], strict=True):
+    for word, after in pairwise([*words, ""]):
         flag, equals, value = word.partition("=")
         named.add(flag.removeprefix("--").partition(".")[0])
         if flag == "--config_path":
