@@ -174,6 +174,10 @@ class TerminalKeys(KeyHub):
         self._settings: list[Any] | None = None
         self._ended = threading.Event()
         self._is_paused = False
+        self._is_suspended = False
+        self._is_listening = False
+        self._changing = threading.RLock()
+        """Held while the terminal's settings change; a signal handler may interrupt its holder."""
         self._thread: threading.Thread | None = None
         self._before: dict[signal.Signals, Any] = {}
 
@@ -217,18 +221,25 @@ class TerminalKeys(KeyHub):
 
     def _listen(self) -> None:
         """Let the terminal hand over every key at once, unseen; Ctrl-C stays a signal."""
-        if self._fd is None or self._settings is None or not self._is_foreground():
-            return
-        changed = list(self._settings)
-        changed[3] &= ~(termios.ICANON | termios.ECHO)
-        changed[6] = list(changed[6])
-        changed[6][termios.VMIN], changed[6][termios.VTIME] = 1, 0
-        termios.tcsetattr(self._fd, termios.TCSADRAIN, changed)
+        with self._changing:
+            if self._fd is None or self._settings is None or not self._may_listen():
+                return
+            changed = list(self._settings)
+            changed[3] &= ~(termios.ICANON | termios.ECHO)
+            changed[6] = list(changed[6])
+            changed[6][termios.VMIN], changed[6][termios.VTIME] = 1, 0
+            termios.tcsetattr(self._fd, termios.TCSADRAIN, changed)
+            self._is_listening = True
 
     def _restore(self) -> None:
-        if self._fd is not None and self._settings is not None and self._is_foreground():
-            with contextlib.suppress(termios.error):  # the terminal is gone
-                termios.tcsetattr(self._fd, termios.TCSADRAIN, self._settings)
+        with self._changing:
+            self._is_listening = False
+            if self._fd is not None and self._settings is not None and self._is_foreground():
+                with contextlib.suppress(termios.error):  # the terminal is gone
+                    termios.tcsetattr(self._fd, termios.TCSADRAIN, self._settings)
+
+    def _may_listen(self) -> bool:
+        return not (self._is_paused or self._is_suspended) and self._is_foreground()
 
     def _is_foreground(self) -> bool:
         """Whether this process may change the terminal without being stopped by the kernel."""
@@ -248,6 +259,7 @@ class TerminalKeys(KeyHub):
             self._before[signum] = signal.signal(signum, handler)
 
     def _on_suspend(self, signum: int, frame: Any) -> None:
+        self._is_suspended = True
         self._restore()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)  # the process stops in here
@@ -255,17 +267,19 @@ class TerminalKeys(KeyHub):
 
     def _on_continue(self, signum: int, frame: Any) -> None:
         signal.signal(signal.SIGTSTP, self._on_suspend)
-        if not self._is_paused:
-            self._listen()
+        self._is_suspended = False
+        self._listen()
 
     def _read(self) -> None:
         """Read keys until the block ends or the terminal is gone."""
         parser = KeyParser()
         assert self._fd is not None
         while not self._ended.is_set():
-            if self._is_paused or not self._is_foreground():
+            if not self._may_listen():
                 self._ended.wait(_POLL_S)
                 continue
+            if not self._is_listening:  # it was started in the background
+                self._listen()
             try:
                 ready, _, _ = select.select(
                     [self._fd], [], [], ESCAPE_S if parser.is_waiting else _POLL_S

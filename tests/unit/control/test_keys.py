@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import signal
 import subprocess
 import sys
 import termios
@@ -148,7 +149,7 @@ def test_a_suspended_process_gives_the_terminal_back() -> None:
         os.execv(sys.executable, [sys.executable, "-c", SHELL])
     try:
         assert b"ready True" in read_until(person, b"ready True")
-        assert not shows_lines(person)
+        wait_until(lambda: not shows_lines(person))
         os.write(person, b"\x1a")  # Ctrl-Z
         wait_until(lambda: shows_lines(person))
         os.write(person, b"fg\n")
@@ -156,8 +157,13 @@ def test_a_suspended_process_gives_the_terminal_back() -> None:
         wait_until(lambda: not shows_lines(person))
         os.write(person, b"q")
         assert b"key q" in read_until(person, b"the end of the terminal")
-    finally:
         _, status = os.waitpid(shell, 0)
+    except BaseException:
+        os.killpg(os.tcgetpgrp(person), signal.SIGKILL)
+        os.kill(shell, signal.SIGKILL)
+        os.waitpid(shell, 0)
+        raise
+    finally:
         os.close(person)
     assert os.waitstatus_to_exitcode(status) == 3
 
