@@ -278,14 +278,14 @@ class TerminalKeys(KeyHub):
             if not self._may_listen():
                 self._ended.wait(_POLL_S)
                 continue
-            if not self._is_listening:  # it was started in the background
-                self._listen()
             try:
+                if not self._is_listening:  # it was started in the background
+                    self._listen()
                 ready, _, _ = select.select(
                     [self._fd], [], [], ESCAPE_S if parser.is_waiting else _POLL_S
                 )
                 data = os.read(self._fd, 1024) if ready and not self._is_paused else b""
-            except OSError:
+            except (OSError, termios.error):
                 return
             if ready and not data and not self._is_paused:
                 return  # hung up
