@@ -13,7 +13,7 @@ RUN = Path(__file__).parents[3] / ".ci" / "run"
 RATE = "success 97.0% [91.5, 99.0] n=100"
 TRAINED = "success 98.3% [91.1, 99.7] n=60"
 TARGETS = [
-    "demo", "tutorial", "dist", "docs", "check", "test", "test-sim", "test-vla", "test-ray",
+    "demo", "tutorial", "dist", "check", "test", "test-sim", "test-vla", "test-ray",
     "test-browser", "test-docs", "test-extras",
 ]  # fmt: skip
 
