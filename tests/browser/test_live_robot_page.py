@@ -37,7 +37,7 @@ def test_the_page_follows_the_robot(browser: Any) -> None:
     def text(selector: str) -> str:
         return str(browser.find_element("css selector", selector).text)
 
-    with serving_live_robot(robot, 0) as address:
+    with serving_live_robot(robot, "127.0.0.1", 0) as address:
         browser.get(address)
         wait_until(lambda: text("#headline") == "trial 2, scene 1")
         assert "1 of 40 done" in text("#phase")
