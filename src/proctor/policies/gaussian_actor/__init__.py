@@ -1,0 +1,1 @@
+"""Gaussian actor: the policy that SAC trains online (HIL-SERL)."""

@@ -1,0 +1,1 @@
+"""Reward classifier of HIL-SERL: whether images show a success."""
