@@ -1,6 +1,6 @@
 """Loading a large checkpoint: time, host memory relative to the file, and inference speed.
 
-    python -m measurements loading [--family=pi0|pi05] [--device=cuda|cpu] [--batches=1,8]
+    python -m measurements loading [--family=pi0|pi05|groot] [--device=cuda|cpu] [--batches=1,8]
         [--shards=1] [--quantize] [--compile] [--folder=DIR]
 
 Writes a checkpoint of true size with random bfloat16 weights, like published ones (the tied
@@ -34,6 +34,9 @@ from measurements.command import machine, make_parser
 from proctor.features import ACTION, ActionSpec, Feature, FeatureKind, Interface
 from proctor.policies.base import Batch, Query
 from proctor.policies.blocks.encoder_sizes import SiglipSizes
+from proctor.policies.groot import network as groot_network
+from proctor.policies.groot.qwen_sizes import QwenSizes, RopeSizes, TextSizes, VisionSizes
+from proctor.policies.groot.sizes import GrootSizes, TransformerSizes
 from proctor.policies.lerobot.checkpoint import instantiate_network, load_policy
 from proctor.policies.lerobot.config import encode_config
 from proctor.policies.lerobot.families import family
@@ -45,7 +48,10 @@ from proctor.policies.pi0.sizes import GemmaSize
 from proctor.policies.runtime.runner import Runner
 from proctor.types import EpisodeSpec, Task
 
-WORDS = Path(__file__).parents[1] / "tests" / "golden" / "data" / "pi_runs" / "words"
+GOLDEN = Path(__file__).parents[1] / "tests" / "golden" / "data"
+WORDS = GOLDEN / "pi_runs" / "words"
+WORDS_OF = {"groot": GOLDEN / "groot_run" / "backbone"}
+"""Tokenizers of families that need one of their own; the others use WORDS."""
 CAMERAS = ("observation.images.top", "observation.images.wrist")
 STATE = "observation.state"
 REPEATS = 20
@@ -57,6 +63,17 @@ def use_tiny_models() -> None:
     sizes.GEMMAS["gemma_2b"] = GemmaSize(64, 2, 128, 8, 1, 16)
     sizes.GEMMAS["gemma_300m"] = GemmaSize(32, 2, 64, 8, 1, 16)
     sizes.VISION, sizes.VOCABULARY = SiglipSizes(32, 64, 2, 2, patch_size=14), 1024
+    text = TextSizes(32, 64, 2, 4, 2, 16, 512, rope_parameters=RopeSizes([4, 2, 2]))
+    vision = VisionSizes(
+        hidden_size=16, intermediate_size=32, depth=2, num_heads=2, out_hidden_size=32,
+        num_position_embeddings=64, deepstack_visual_indexes=[0],
+    )  # fmt: skip
+    narrow = TransformerSizes(num_layers=2, num_attention_heads=2, attention_head_dim=16)
+    head = GrootSizes(
+        backbone_embedding_dim=32, hidden_size=24, input_embedding_dim=32,
+        diffusion_model_cfg=replace(narrow, output_dim=24), vl_self_attention_cfg=narrow,
+    )  # fmt: skip
+    vars(groot_network)["read_sizes"] = lambda base: (head, QwenSizes(text, vision))
 
 
 def offered() -> Interface:
@@ -76,14 +93,16 @@ def write(kind: str, folder: Path, device: str, shards: int) -> None:
         config, input_features=dict(interface.features), output_features=action, dtype="bfloat16"
     )
     folder.mkdir(parents=True)
-    shutil.copytree(WORDS, folder / "tokenizer")
+    words = WORDS_OF.get(kind, WORDS)
+    pixels = shutil.ignore_patterns("preprocessor_config.json")  # the tiny backbone's
+    words = shutil.copytree(words, folder / "tokenizer", ignore=pixels)
     (folder / "config.json").write_text(encode_config(config, "0.6"))
     statistics = {}
     for key, size in ((STATE, 8), (ACTION, interface.action.size)):
-        plain = {"mean": 0.0, "std": 1.0, "q01": -1.0, "q99": 1.0}
+        plain = {"mean": 0.0, "std": 1.0, "q01": -1.0, "q99": 1.0, "min": -1.0, "max": 1.0}
         statistics[key] = {name: torch.full((size,), value) for name, value in plain.items()}
     for pipeline in default_pipelines(
-        replace(config, tokenizer=str(WORDS)), statistics, statistics
+        replace(config, tokenizer=str(words)), statistics, statistics
     ):
         write_pipeline(pipeline, folder)
     with torch.device("meta"), SkipWeightInit():
@@ -197,7 +216,7 @@ def measure(
 def arguments(words: Sequence[str]) -> argparse.Namespace:
     """Parse the flags."""
     parser = make_parser("loading", __doc__)
-    parser.add_argument("--family", default="pi0", choices=("pi0", "pi05"))
+    parser.add_argument("--family", default="pi0", choices=("pi0", "pi05", "groot"))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--batches", default="1,8")
     parser.add_argument("--shards", type=int, default=1, help="files that hold the weights")

@@ -137,44 +137,44 @@ class _Bomb:
 
 
 def _hear_openpi(frame: bytes) -> None:
-    _tried(lambda: _INPUTS.rows(openpi.decode_request(frame), {}))
-    _tried(lambda: openpi.decode_reply(frame))
-    _tried(lambda: openpi.decode_metadata(frame))
+    tried(lambda: _INPUTS.rows(openpi.decode_request(frame), {}))
+    tried(lambda: openpi.decode_reply(frame))
+    tried(lambda: openpi.decode_metadata(frame))
 
 
 def _hear_vla_eval(frame: bytes) -> None:
-    message = _tried(lambda: vla_eval.decode(frame))
+    message = tried(lambda: vla_eval.decode(frame))
     if message is not None:
-        _tried(lambda: _INPUTS.rows(vla_eval.decode_request(message), {}))
-        _tried(lambda: vla_eval.decode_reply(message, frame))
-        _tried(lambda: vla_eval.decode_hello(message, frame))
+        tried(lambda: _INPUTS.rows(vla_eval.decode_request(message), {}))
+        tried(lambda: vla_eval.decode_reply(message, frame))
+        tried(lambda: vla_eval.decode_hello(message, frame))
 
 
 def _hear_groot(frame: bytes) -> None:
-    _tried(lambda: groot_dialect.decode_dialect(frame))
-    request = _tried(lambda: groot.decode_request(groot.read_envelope(frame)))
+    tried(lambda: groot_dialect.decode_dialect(frame))
+    request = tried(lambda: groot.decode_request(groot.read_envelope(frame)))
     if request is not None:
-        asked = _tried(lambda: groot.decode_query(request.data))
+        asked = tried(lambda: groot.decode_query(request.data))
         for ask in asked.rows[:3] if asked is not None else ():
-            _tried(lambda ask=ask: _INPUTS.rows(groot.crop_history(ask, 1), {}))
-    _tried(lambda: groot.decode_actions(frame))
-    _tried(lambda: groot.decode_server_info(frame))
+            tried(lambda ask=ask: _INPUTS.rows(groot.crop_history(ask, 1), {}))
+    tried(lambda: groot.decode_actions(frame))
+    tried(lambda: groot.decode_server_info(frame))
 
 
 def _hear_lerobot(frame: bytes) -> None:
-    setup = _tried(lambda: lerobot.decode_setup(frame))
-    observed = _tried(lambda: lerobot.ObservationAssembler().add(frame))
+    setup = tried(lambda: lerobot.decode_setup(frame))
+    observed = tried(lambda: lerobot.ObservationAssembler().add(frame))
     if observed is not None:
-        _tried(
+        tried(
             lambda: _INPUTS.rows(
                 lerobot.decode_request(observed, setup or lerobot.PolicySetup("", "")), {}
             )
         )
-    _tried(lambda: lerobot.decode_actions(frame))
-    _tried(lambda: pickle_writer.dump(pickle_reader.load(frame)) and None)
+    tried(lambda: lerobot.decode_actions(frame))
+    tried(lambda: pickle_writer.dump(pickle_reader.load(frame)) and None)
 
 
-def _tried(hear: Callable[[], Any]) -> Any:
+def tried(hear: Callable[[], Any]) -> Any:
     """Return the decoded frame; None if it is refused with one line."""
     try:
         return hear()
@@ -232,7 +232,7 @@ def _replaced(chance: random.Random, frame: bytes) -> bytes:
     return msgspec.msgpack.encode(tree)
 
 
-def _kind(good: Callable[[], list[bytes]], hear: Callable[[bytes], None]) -> Any:
+def frame_kind(good: Callable[[], list[bytes]], hear: Callable[[bytes], None]) -> Any:
     def attack(draw: Draw, sandbox: Sandbox) -> None:
         chance = random.Random(draw(st.integers(0, 2**64)))
         frames = [_frame(chance, good()) for _ in range(AT_ONCE)]
@@ -261,7 +261,7 @@ def _heard(frame: bytes, hear: Callable[[bytes], None]) -> None:
         raise BrokenPromise(gist, f"{error}: {frame[:300]!r}") from None
 
 
-openpi_frames = _kind(openpi_samples, _hear_openpi)
-vla_eval_frames = _kind(vla_eval_samples, _hear_vla_eval)
-groot_frames = _kind(groot_samples, _hear_groot)
-lerobot_frames = _kind(lerobot_samples, _hear_lerobot)
+openpi_frames = frame_kind(openpi_samples, _hear_openpi)
+vla_eval_frames = frame_kind(vla_eval_samples, _hear_vla_eval)
+groot_frames = frame_kind(groot_samples, _hear_groot)
+lerobot_frames = frame_kind(lerobot_samples, _hear_lerobot)

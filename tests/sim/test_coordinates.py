@@ -15,6 +15,7 @@ from proctor.plugins import find_benchmark
 CASES: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "pusht": ("gym_pusht", {}, "block x", "robot finger x"),
     "metaworld": ("metaworld", {"task": "push-v3"}, "object x", "robot hand x"),
+    "gym_hil": ("gym_hil", {}, "block x", "robot hand x"),
     "so101": ("mujoco", {}, "cube x", "robot hand x"),
     "aloha": ("gym_aloha", {"task": "AlohaInsertion-v0"}, "peg x", "robot left gripper x"),
     "gym": ("gymnasium", {"id": "CartPole-v1", "success": "none"}, "state 0", "state 3"),

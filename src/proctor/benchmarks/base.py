@@ -99,6 +99,14 @@ class LocatedSim(Protocol):
         """
 
 
+@runtime_checkable
+class PenalisedSim(Protocol):
+    """An optional method of simulators: a penalty for the discrete part of an action."""
+
+    def discrete_penalty(self) -> float:
+        """Return the penalty of the last step, 0 or negative; 0 before the first step."""
+
+
 def xyz(name: str, position: Array) -> dict[str, float]:
     """Return a position's coordinates by name: "NAME x", "NAME y", "NAME z"."""
     return {f"{name} {axis}": float(value) for axis, value in zip("xyz", position, strict=False)}

@@ -26,6 +26,24 @@ OF_ENVIRONMENTS = {
     "env.discover_packages_path": LerobotFlag((), _CODE.format("env")),
 }
 """For benchmarks without a flag of that name."""
+OLD_GROOT_FIELDS = (
+    "lora_rank",
+    "lora_alpha",
+    "lora_dropout",
+    "lora_full_model",
+    "video_backend",
+    "balance_dataset_weights",
+    "balance_trajectory_weights",
+    "dataset_paths",
+    "output_dir",
+    "save_steps",
+    "batch_size",
+    "dataloader_num_workers",
+    "report_to",
+    "resume",
+)
+"""Fields of NVIDIA's former training script, which LeRobot keeps in GR00T's config."""
+OF_OLD_GROOT = LerobotFlag(None, "LeRobot does not use it either")
 OF_POLICIES = {
     "policy.push_to_hub": _UPLOADS,
     "policy.repo_id": _UPLOADS,
@@ -51,6 +69,11 @@ OF_POLICIES = {
     "policy.prefix_length": LerobotFlag((-1,), "the prefix is never padded"),
     "policy.use_cache": LerobotFlag(None, "the KV cache is always used"),
     "policy.use_kv_cache": LerobotFlag(None, "the KV cache is always used"),
+    "policy.async_prefetch": LerobotFlag(None, "LeRobot does not use it either"),
+    "policy.concurrency": LerobotFlag(None, "actors and learner are processes of their own"),
+    "policy.use_flash_attention": LerobotFlag(None, "torch chooses the attention kernel"),
+    "policy.image_size": LerobotFlag(None, "the checkpoint's processors have the image sizes"),
+    **{f"policy.{name}": OF_OLD_GROOT for name in OLD_GROOT_FIELDS},
     "policy.input_features": LerobotFlag((), _OFFERED),
     "policy.output_features": LerobotFlag((), _OFFERED),
     "policy.discover_packages_path": LerobotFlag((), _CODE.format("policy")),
@@ -91,8 +114,8 @@ _PLUGIN = (
     "docs/tutorials/own_benchmark.md says how to add it"
 )
 ABSENT = {
-    "gym_manipulator": "real robots are not supported; gym_hil's run with --env.type=gym "
-    "--env.id=gym_hil:ID",
+    "gym_manipulator": "`proctor train-online` reads it; here use --env.type=gym_hil, or "
+    "--robot.type=NAME for a robot",
     "isaaclab_arena": "use --env.type=hub --env.path=nvidia/isaaclab-arena-envs "
     "--trust_remote_code",
     "libero_plus": "--env.type=libero has LIBERO's own 130 tasks",

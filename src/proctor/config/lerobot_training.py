@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor import plugins
-from proctor.config.lerobot_evaluation import OF_POLICIES
+from proctor.config.lerobot_evaluation import OF_POLICIES, OLD_GROOT_FIELDS
 from proctor.config.training import TrainConfig
 from proctor.config.training_sections import AcceleratorSettings, EmaSettings, ParallelismSettings
 from proctor.errors import UsageError
@@ -21,8 +21,11 @@ from proctor.fingerprint import ConfigUse, flatten, is_flag
 from proctor.lerobot_flags import LerobotFlag, refuse_unsupported, split_lerobot_flags
 from proctor.policies.base import PolicyConfig
 from proctor.policies.lerobot.config import CheckpointConfig, encode_config
+from proctor.policies.lerobot.families import REWARD_MODELS
 
 NEWEST_LEROBOT = "0.6"
+_REWARD_MODEL = "reward_model"
+"""LeRobot's section for a reward model, which a training has instead of a policy."""
 
 
 _DDP = "DDP uses LeRobot's defaults"
@@ -35,7 +38,6 @@ FOREIGN: dict[str, LerobotFlag] = {
     ),
     "dataset.return_uint8": LerobotFlag((False, True), "images are always decoded to uint8"),
     "dataset.depth_output_unit": LerobotFlag(("mm", "m"), "no policy uses depth"),
-    "reward_model": LerobotFlag((None,), "only policies are trained"),
     "persistent_workers": LerobotFlag((True,), "data loader processes live as long as the run"),
     "checkpoint_format": LerobotFlag(("safetensors",), "checkpoints are safetensors"),
     "parallelism.context_parallel.ring_degree": LerobotFlag((1,), _PLACEHOLDER),
@@ -75,11 +77,16 @@ _OF_FAMILIES = {
         for name in (
             "action_feature_names",
             "add_image_special_tokens",
+            "async_prefetch",
+            "concurrency",
             "empty_cameras",
+            "image_size",
             "prefix_length",
             "use_cache",
             "use_delta_joint_actions_aloha",
+            "use_flash_attention",
             "use_kv_cache",
+            *OLD_GROOT_FIELDS,
         )
     },
 }
@@ -129,7 +136,7 @@ def drop_lerobot_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     kept: dict[str, Any] = {}
     compiled: dict[str, Any] = {}
-    flat = flatten(settings, _is_section)
+    flat = _reward_model_as_policy(flatten(settings, _is_section))
     foreign = FOREIGN | _of_family(flat)
     for name, value in flat.items():
         name = OLD_NAMES.get(name, name)
@@ -148,6 +155,36 @@ def drop_lerobot_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     if str(compiled.get(_COMPILED["policy.compile_model"])).lower() == "true":
         kept = compiled | kept
     return kept
+
+
+def _reward_model_as_policy(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return flat settings in which ``reward_model`` is ``policy``: both are trained alike.
+
+    Raises:
+        UsageError: the type is not trained here, or a policy is given too.
+    """
+    asked = {n: v for n, v in given.items() if n.startswith(f"{_REWARD_MODEL}.") and v is not None}
+    others = {n: v for n, v in given.items() if n.partition(".")[0] != _REWARD_MODEL}
+    if not asked:
+        return others
+    kind, path = (asked.get(f"{_REWARD_MODEL}.{name}") for name in ("type", "path"))
+    if kind not in REWARD_MODELS and (kind is not None or path is None):
+        known = ", ".join(REWARD_MODELS)
+        raise UsageError(
+            f"--{_REWARD_MODEL}.type is {kind} (choose {known})"
+            if kind
+            else f"--{_REWARD_MODEL}.type is missing (choose {known})",
+            code="plugin.unknown" if kind else "flag.missing",
+        )
+    chosen = [f"policy.{name}" for name in ("type", "path") if others.get(f"policy.{name}")]
+    if chosen:
+        raise UsageError(
+            f"--{chosen[0]} and --{_REWARD_MODEL}: a training has one of them",
+            code="flag.conflict",
+        )
+    others.pop("policy", None)
+    renamed = {f"policy.{n.removeprefix(f'{_REWARD_MODEL}.')}": v for n, v in asked.items()}
+    return others | renamed
 
 
 def _of_family(given: Mapping[str, Any]) -> dict[str, LerobotFlag]:
@@ -181,7 +218,7 @@ def _no_flags(config_class: type[PolicyConfig]) -> dict[str, LerobotFlag]:
 
 
 def _is_section(name: str, value: Mapping[str, Any]) -> bool:
-    return name not in MAPS and not name.startswith("policy.")
+    return name not in MAPS and not name.startswith(("policy.", f"{_REWARD_MODEL}."))
 
 
 def _is_empty_section(name: str, value: Any) -> bool:
@@ -231,9 +268,17 @@ def lerobot_train_config(
         **{name: value for name, value in settings.items() if name not in left_out},
         "dataset": dataset,
         "env": None,
-        "policy": json.loads(encode_config(policy, NEWEST_LEROBOT)),
+        **_network_sections(policy),
         "eval": {name: settings["eval"][name] for name in of_eval},
         "rename_map": policy.rename_map or {},
         **({"peft": adapter} if adapter is not None else {}),
         **optimization,
     }
+
+
+def _network_sections(policy: CheckpointConfig) -> dict[str, Any]:
+    """Return the sections of train_config.json for a policy or a reward model."""
+    written = json.loads(encode_config(policy, NEWEST_LEROBOT))
+    if policy.type in REWARD_MODELS:
+        return {"policy": None, _REWARD_MODEL: written}
+    return {"policy": written}

@@ -12,7 +12,7 @@ from typing import ClassVar
 from proctor.config.base import MOST_SEED, Config, plugin_section
 from proctor.config.bounds import between
 from proctor.config.devices import MOST_FPS, OF_ROBOTS
-from proctor.config.display import LiveFlags
+from proctor.config.display import DisplayFlags
 from proctor.config.flags import path_of
 from proctor.config.lerobot_evaluation import OF_POLICIES
 from proctor.errors import UsageError
@@ -93,7 +93,7 @@ def _in_seconds(name: str, value: float, least: float) -> None:
 
 
 @dataclass
-class RobotEvalConfig(LiveFlags, Config):
+class RobotEvalConfig(DisplayFlags, Config):
     """Config of trials on a robot: one policy of them, the robot, the task and the run folder."""
 
     help_groups: ClassVar[Mapping[str, str]] = {
@@ -104,7 +104,7 @@ class RobotEvalConfig(LiveFlags, Config):
     first: ClassVar[str] = (
         "policy.path policy.type policy.device policy.n_action_steps robot.type robot.port "
         "robot.id robot.cameras task fps eval.n_episodes eval.episode_time_s eval.stop_when "
-        "alpha seed output_dir resume live config_path"
+        "alpha seed output_dir resume live display_data config_path"
     )
 
     policy: PolicyConfig = field(metadata=plugin_section("policies", type_of_path="pretrained"))
@@ -144,7 +144,7 @@ class RobotEvalConfig(LiveFlags, Config):
 
     @property
     def max_steps(self) -> int:
-        """Actions of a trial that nobody ends."""
+        """Actions of a trial that ends by time."""
         return max(1, round(self.eval.episode_time_s * self.fps))
 
     def validate(self) -> None:
@@ -163,7 +163,7 @@ class RobotEvalConfig(LiveFlags, Config):
             )
         if self.job_name is not None:
             path_of(f"00-00-00_{self.job_name}")
-        self.notes += self.validate_live()
+        self.notes += self.validate_display()
 
     def stop_rule(self, n_policies: int) -> str:
         """Return the stop rule in effect: one policy alone cannot be better than another."""

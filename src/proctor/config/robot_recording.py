@@ -20,6 +20,8 @@ from proctor.lerobot_flags import LerobotFlag
 from proctor.system.hub import HUB_ID
 from proctor.types import MAX_EPISODES
 
+RECORDED_SEED = 1_000_000
+"""Default seed of recorded scenes. Evaluations start at 1000, so their scenes are unseen ones."""
 _LONGEST_S = 1e6
 _TAKES_PER_EPISODE = 4
 _WRITTEN = "frames are always encoded while they arrive, in a thread of their own"
@@ -227,7 +229,7 @@ class RobotRecordConfig(DisplayFlags, RobotCommandConfig):
     dataset: RobotDatasetSettings = field(default_factory=RobotDatasetSettings)
     record: TakeSettings = field(default_factory=TakeSettings)
     seed: int = field(
-        default=1000,
+        default=RECORDED_SEED,
         metadata={"help": "seed of the first take in a simulated scene; take i uses seed + i"},
     )
     resume: bool = field(

@@ -12,7 +12,11 @@ from proctor.config.bounds import at_least, between
 from proctor.config.devices import MOST_FPS, RobotCommandConfig
 from proctor.config.display import DisplayFlags
 from proctor.config.lerobot_evaluation import OF_POLICIES
-from proctor.config.robot_recording import OF_ROBOT_RECORDINGS, RobotDatasetSettings
+from proctor.config.robot_recording import (
+    OF_ROBOT_RECORDINGS,
+    RECORDED_SEED,
+    RobotDatasetSettings,
+)
 from proctor.errors import UsageError
 from proctor.lerobot_flags import LerobotFlag
 from proctor.policies.base import PolicyConfig
@@ -265,7 +269,7 @@ class RolloutConfig(DisplayFlags, RobotCommandConfig):
         default=True, metadata={"help": "move back to the start pose at the end, in 3 seconds"}
     )
     seed: int = field(
-        default=1000,
+        default=RECORDED_SEED,
         metadata={
             "help": "seed of the policy's noise and of the first episode in a simulated scene"
         },

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from proctor.config.bounds import at_least, between
 from proctor.errors import UsageError
-from proctor.fingerprint import PRESENTATION
+from proctor.fingerprint import LOCAL_PATH, PRESENTATION
 from proctor.stats.stopping import NEVER
 from proctor.types import MAX_EPISODES
 
@@ -136,6 +136,22 @@ class EvalSettings(RolloutConfig):
             "default_help": "0",
         },
     )
+    judge: str | None = field(
+        default=None,
+        metadata={
+            "help": "reward classifier that judges the last images of every episode too: a "
+            "checkpoint folder or Hub id",
+            "default_help": "no judge",
+            "placeholder": "CHECKPOINT",
+        }
+        | PRESENTATION
+        | LOCAL_PATH,
+    )
+    judge_threshold: float = field(
+        default=0.5,
+        metadata={"help": "probability above which the judge calls an episode a success"}
+        | PRESENTATION,
+    )
 
     def __post_init__(self) -> None:
         self.latency_steps = self.latency_steps or None  # one meaning, one fingerprint
@@ -170,6 +186,16 @@ class EvalSettings(RolloutConfig):
                     f"{self.n_episodes}: choose 0-{self.n_episodes - 1})",
                     code="flag.out-of-range",
                 )
+        if not 0 <= self.judge_threshold < 1:
+            raise UsageError(
+                f"--eval.judge_threshold must be from 0 to below 1, got {self.judge_threshold:g}",
+                code="flag.out-of-range",
+            )
+        if self.judge is not None and self.lockstep:
+            raise UsageError(
+                "--eval.judge is not for --eval.scheduler=lockstep; leave one of them out",
+                code="flag.conflict",
+            )
         if self.episodes == []:
             raise UsageError(
                 "--eval.episodes is empty; leave it out to run every episode", code="flag.empty"

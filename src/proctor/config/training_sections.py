@@ -14,8 +14,39 @@ from proctor.errors import UsageError
 from proctor.fingerprint import LOCAL_PATH
 
 
+class DatasetLocation:
+    """Where a dataset is: a Hub id, a folder, or both."""
+
+    repo_id: str
+    root: Path | None
+
+    @property
+    def name(self) -> str:
+        """The dataset's Hub id, or its folder."""
+        return self.repo_id or str(self.root)
+
+    @property
+    def path_or_id(self) -> str | Path:
+        """The dataset's Hub id, or its folder as a path, which is never looked for on the Hub.
+
+        Raises:
+            UsageError: ``root`` does not exist.
+        """
+        if self.root is None:
+            return self.repo_id
+        root = self.root.expanduser()
+        if not root.exists():
+            pull = f"proctor data pull {self.repo_id or 'USER/NAME'} --root={self.root}"
+            raise UsageError(
+                f"--dataset.root: {root.absolute()} does not exist; correct it, or download the "
+                f"dataset first ({pull})",
+                code="dataset.not-found",
+            )
+        return self.repo_id or self.root
+
+
 @dataclass
-class TrainDatasetSettings(FrameCacheSettings):
+class TrainDatasetSettings(DatasetLocation, FrameCacheSettings):
     """The training dataset (--dataset.*)."""
 
     help_group: ClassVar[str] = "Dataset"
@@ -80,30 +111,6 @@ class TrainDatasetSettings(FrameCacheSettings):
             "default_help": "no validation",
         },
     )
-
-    @property
-    def name(self) -> str:
-        """The dataset's Hub id, or its folder."""
-        return self.repo_id or str(self.root)
-
-    @property
-    def path_or_id(self) -> str | Path:
-        """The dataset's Hub id, or its folder as a path, which is never looked for on the Hub.
-
-        Raises:
-            UsageError: ``root`` does not exist.
-        """
-        if self.root is None:
-            return self.repo_id
-        root = self.root.expanduser()
-        if not root.exists():
-            pull = f"proctor data pull {self.repo_id or 'USER/NAME'} --root={self.root}"
-            raise UsageError(
-                f"--dataset.root: {root.absolute()} does not exist; correct it, or download the "
-                f"dataset first ({pull})",
-                code="dataset.not-found",
-            )
-        return self.repo_id or self.root
 
     @property
     def size(self) -> tuple[int, int] | None:

@@ -11,6 +11,8 @@ from typing import Any
 
 from proctor.config.base import RunConfig
 from proctor.config.evaluation import EvalConfig
+from proctor.config.online_sections import Role
+from proctor.config.online_training import OnlineTrainConfig
 from proctor.config.recording import RecordConfig
 from proctor.config.training import TrainConfig
 from proctor.datasets.cache_settings import CacheKind
@@ -31,6 +33,24 @@ def unused_in_training(config: TrainConfig) -> list[str]:
             "computed on them: add --eval_steps=N, or leave it out"
         )
     return found
+
+
+def unused_in_online_training(config: OnlineTrainConfig) -> list[str]:
+    """Return a note for every reason why flags of an online training have no effect."""
+    found: list[Idle] = []
+    if not config.evaluates_in_env:
+        played = [*_changed("eval", config.eval), *_changed("video", config.video)]
+        found.append((played, "--env_eval_freq is not set"))
+    if not config.wandb.enable:
+        found.append((_changed("wandb", config.wandb), "--wandb.enable is not set"))
+    if not config.save_checkpoint:
+        kept = _set(config, "save_freq", "save_minutes", "keep_last")
+        found.append((kept, "--save_checkpoint=false"))
+    if config.role is Role.BOTH:
+        found.append((_set(config, "learner", "api_key"), "local actors need no address"))
+    if not config.dataset.is_given:
+        found.append((_set(config, "online_ratio"), "there are no demonstrations"))
+    return _notes(found)
 
 
 def unused_without_images(config: TrainConfig) -> list[str]:

@@ -18,6 +18,7 @@ import numpy as np
 
 from proctor.errors import ProtocolError
 from proctor.features import IMAGES, Array
+from proctor.protocols.chunks import ChunkAssembler, encode_chunks
 from proctor.protocols.inference_messages import (
     InferenceRequest,
     check_action_count,
@@ -41,9 +42,6 @@ SERVICE = "transport.AsyncInference"
 READY, SETUP, OBSERVE, ACT = "Ready", "SendPolicyInstructions", "SendObservations", "GetActions"
 ABOUT_HEADER = "proctor-about-bin"
 """Metadata key in a Proctor server's reply to Ready; LeRobot's clients ignore it."""
-_PART = 2 * 2**20
-_MAX_PARTS = 2048
-_BEGIN, _MIDDLE, _END = 1, 2, 3
 _TASK = "task"
 _AXES = ("height", "width", "channels")
 
@@ -174,47 +172,23 @@ def encode_observation(request: InferenceRequest, timestep: int) -> Iterator[byt
         "observation": raw_observation(request),
         "must_go": True,
     }
-    data = dump(Record("TimedObservation", fields))
-    for start in range(0, len(data), _PART):
-        last = start + _PART >= len(data)
-        state = _END if last else (_MIDDLE if start else _BEGIN)
-        yield encode_fields({1: state, 2: data[start : start + _PART]})
+    yield from encode_chunks(dump(Record("TimedObservation", fields)))
 
 
 class ObservationAssembler:
-    """Assembles an observation from its parts, up to a size."""
+    """Assembles an observation from its chunks, up to a size."""
 
     def __init__(self, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
-        self._most, self._parts, self._size = max_bytes, list[bytes](), 0
+        self._chunks = ChunkAssembler(max_bytes)
 
     def add(self, frame: bytes) -> TimedObservation | None:
-        """Add a part; return the observation if the part completes it, else None.
+        """Add a chunk; return the observation if the chunk completes it, else None.
 
         Raises:
-            ProtocolError: the part or the observation is invalid, or the observation is too large.
+            ProtocolError: the chunk or the observation is invalid, or the observation is too large.
         """
-        fields = decode_fields(frame)
-        state, data = fields.get(1, 0), fields.get(2, b"")
-        if state not in (_BEGIN, _MIDDLE, _END) or not isinstance(data, bytes):
-            raise bad_frame(
-                "the message is not a part of an observation", frame, code="protocol.invalid-frame"
-            )
-        if state == _BEGIN:
-            self._parts.clear()
-            self._size = 0
-        self._parts.append(data)
-        self._size += len(data)
-        if self._size > self._most or len(self._parts) > _MAX_PARTS:
-            raise ProtocolError(
-                f"an observation has more than {self._most} bytes or more than {_MAX_PARTS} parts",
-                code="protocol.too-large",
-            )
-        if state != _END:
-            return None
-        whole = b"".join(self._parts)
-        self._parts.clear()
-        self._size = 0
-        return _observed(whole)
+        payload = self._chunks.add(frame)
+        return None if payload is None else _observed(payload)
 
 
 def _observed(data: bytes) -> TimedObservation:

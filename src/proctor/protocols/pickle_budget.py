@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 from proctor.errors import ProtocolError
 
-_MAX_STEPS = 40_000
-"""Opcodes of a message, including storages inside it. A tensor takes about 90."""
-_MAX_TEXT = 2**18
-
 
 @dataclass
 class Budget:
     """The remaining work for one message."""
 
-    steps: int = _MAX_STEPS
-    text: int = _MAX_TEXT
+    steps: int = 40_000
+    """Opcodes, including storages inside the message. A tensor takes about 90."""
+    text: int = 2**18
+    """Bytes of text."""
+    nodes: int = 10_000
+    """Objects of the result; a shared object counts at each occurrence."""
 
     def step(self) -> None:
         """Count one opcode.
@@ -26,9 +26,7 @@ class Budget:
         """
         self.steps -= 1
         if self.steps < 0:
-            raise ProtocolError(
-                f"a pickle has more than {_MAX_STEPS} opcodes", code="protocol.too-large"
-            )
+            raise ProtocolError("a pickle has too many opcodes", code="protocol.too-large")
 
     def charge_text(self, size: int) -> None:
         """Count the bytes of a text before it is decoded.
@@ -38,7 +36,14 @@ class Budget:
         """
         self.text -= size
         if self.text < 0:
-            raise ProtocolError(
-                f"a pickle has more than {_MAX_TEXT} bytes of text",
-                code="protocol.too-large",
-            )
+            raise ProtocolError("a pickle has too much text", code="protocol.too-large")
+
+    def node(self) -> None:
+        """Count one object of the result.
+
+        Raises:
+            ProtocolError: the pickle holds too many objects.
+        """
+        self.nodes -= 1
+        if self.nodes < 0:
+            raise ProtocolError("a pickle holds too many objects", code="protocol.too-large")

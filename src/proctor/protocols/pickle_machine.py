@@ -36,8 +36,17 @@ _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 class PickleMachine:
     """Interprets one pickle from ``place`` on."""
 
-    def __init__(self, data: bytes, budget: Budget, place: int = 0, *, inner: bool = False):
+    def __init__(
+        self,
+        data: bytes,
+        budget: Budget,
+        place: int = 0,
+        *,
+        inner: bool = False,
+        storage_of: Callable[[Any], Any] | None = None,
+    ) -> None:
         self._data, self._budget, self.place = data, budget, place
+        self._storage_of = storage_of or storage_type
         self._inner = inner
         """Whether this reads a tensor's storage, which may hold neither bytes nor a storage."""
         self._stack: list[Any] = []
@@ -187,7 +196,7 @@ class PickleMachine:
         self._top(PendingObject).set_state(state)
 
     def _persistent(self, _: Any) -> None:
-        self._stack.append(_storage_type(self._stack.pop()))
+        self._stack.append(self._storage_of(self._stack.pop()))
 
     def _called(self, name: Any, args: Any) -> Any:
         """Call one of the allowed functions with ``args``."""
@@ -258,7 +267,7 @@ def _pairs(items: list[Any]) -> dict[str, Any]:
     return dict(zip(items[::2], items[1::2], strict=True))
 
 
-def _storage_type(persistent_id: Any) -> StorageType:
+def storage_type(persistent_id: Any) -> StorageType:
     """Return the dtype of a storage from its persistent id."""
     is_tuple = isinstance(persistent_id, tuple) and len(persistent_id) > 1
     if is_tuple and isinstance(persistent_id[1], AllowedGlobal):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,9 @@ _STORAGES = {
     "ByteStorage": "<u1",
     "BoolStorage": "<b1",
 }
+STORAGE_NAMES = {dtype: name for name, dtype in _STORAGES.items()}
 _MAX_AXES = 8
+_MAX_SIDE = 2**31 - 1
 STORAGE_CALL = ("torch.storage", "_load_from_bytes")
 """Handled by the interpreter itself, since its argument is a series of pickles."""
 TEXT_CALL = ("_codecs", "encode")
@@ -120,24 +123,28 @@ def _frombuffer(data: Any, dtype: Any, shape: Any, order: Any = "C") -> Array:
 
 
 def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> Array:
-    """Return a tensor as an array; only contiguous tensors are supported."""
-    if not isinstance(storage, np.ndarray) or not isinstance(offset, int) or offset < 0:
+    """Return a tensor as a view of its storage."""
+    if not isinstance(storage, np.ndarray):
         raise ProtocolError("a tensor has no storage", code="protocol.invalid-array")
     sides = size if isinstance(size, tuple) else ()
-    if len(sides) > _MAX_AXES or not all(_is_side(side, storage.size) for side in sides):
+    strides = stride if isinstance(stride, tuple) else ()
+    numbers = (*sides, *strides, offset)
+    if (
+        len(sides) != len(strides)
+        or len(sides) > _MAX_AXES
+        or not all(_is_side(number, _MAX_SIDE) for number in numbers)
+    ):
         raise ProtocolError(
             f"{short_repr(size)} is not a tensor shape", code="protocol.invalid-array"
         )
-    dense = tuple(int(np.prod(sides[axis + 1 :])) for axis in range(len(sides)))
-    count = dense[0] * sides[0] if sides else 1
-    if count > 1 and stride != dense:
-        raise ProtocolError(
-            "a tensor is not contiguous, which is not supported",
-            code="protocol.invalid-array",
-        )
-    if offset + count > storage.size:
+    count = math.prod(sides)
+    reach = offset + sum((n - 1) * s for n, s in zip(sides, strides, strict=True)) + 1
+    if count > storage.size or (count and reach > storage.size):  # also refuses expanded tensors
         raise ProtocolError("a tensor is larger than its storage", code="protocol.invalid-array")
-    return storage[offset : offset + count].reshape(sides)
+    if not count:
+        return np.zeros(sides, storage.dtype)
+    in_bytes = [s * storage.itemsize if n > 1 else 0 for n, s in zip(sides, strides, strict=True)]
+    return np.lib.stride_tricks.as_strided(storage[offset:], sides, in_bytes, writeable=False)
 
 
 def _is_side(value: Any, most: int) -> bool:

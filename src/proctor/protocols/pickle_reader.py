@@ -8,6 +8,7 @@ accepted, nodes and nesting are counted, and everything else is refused.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,17 +19,26 @@ from proctor.protocols.pickle_budget import Budget
 from proctor.protocols.pickle_machine import PickleMachine
 from proctor.protocols.pickle_names import PendingObject, Record
 
-_MAX_NODES, _MAX_DEPTH = 10_000, 32
+_MAX_DEPTH = 32
 
 
-def load(frame: bytes) -> Any:
+def load(
+    frame: bytes, budget: Budget | None = None, storage_of: Callable[[Any], Any] | None = None
+) -> Any:
     """Load plain values, arrays and LeRobot's records from a pickle.
+
+    Args:
+        frame: the pickle.
+        budget: limits of the work; the default suits one observation.
+        storage_of: returns the storage for a persistent id, for pickles of torch's archives.
 
     Raises:
         ProtocolError: the pickle is invalid, exceeds a limit, or holds anything else.
     """
+    budget = budget or Budget()
     try:
-        return _finished(PickleMachine(frame, Budget()).run(), [_MAX_NODES], _MAX_DEPTH)
+        loaded = PickleMachine(frame, budget, storage_of=storage_of).run()
+        return _finished(loaded, budget, _MAX_DEPTH)
     except ProtocolError as error:
         raise bad_frame(str(error), frame, code=error.code) from None
     except (IndexError, KeyError, TypeError, ValueError, OverflowError, struct.error) as error:
@@ -37,25 +47,20 @@ def load(frame: bytes) -> Any:
         ) from None
 
 
-def _finished(value: Any, left: list[int], depth: int) -> Any:
-    """Replace each PendingObject by its value, and tuples by lists.
-
-    Shared objects count at each occurrence.
-    """
-    left[0] -= 1
-    if left[0] < 0 or depth < 0:
-        raise ProtocolError(
-            "a pickle holds too many objects, or is nested too deeply", code="protocol.too-large"
-        )
+def _finished(value: Any, budget: Budget, depth: int) -> Any:
+    """Replace each PendingObject by its value, and tuples by lists."""
+    budget.node()
+    if depth < 0:
+        raise ProtocolError("a pickle is nested too deeply", code="protocol.too-large")
     if isinstance(value, PendingObject):
         value = value.value()
     if isinstance(value, Record):
-        fields = {k: _finished(v, left, depth - 1) for k, v in value.fields.items()}
+        fields = {k: _finished(v, budget, depth - 1) for k, v in value.fields.items()}
         return Record(value.kind, fields)
     if isinstance(value, dict):
-        return {k: _finished(v, left, depth - 1) for k, v in value.items()}
+        return {k: _finished(v, budget, depth - 1) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_finished(item, left, depth - 1) for item in value]
+        return [_finished(item, budget, depth - 1) for item in value]
     if value is None or isinstance(value, bool | int | float | str | bytes | np.ndarray):
         return value
     raise ProtocolError(

@@ -5,6 +5,7 @@ Python's own pickler imports a class before it writes its name; these modules ma
 
 from __future__ import annotations
 
+import math
 import pickle
 import struct
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import numpy as np
 
 from proctor.features import Array
 from proctor.protocols.msgpack_arrays import raw_bytes
-from proctor.protocols.pickle_names import Record
+from proctor.protocols.pickle_names import STORAGE_NAMES, Record
 
 _HELPERS = "lerobot.async_inference.helpers"
 
@@ -26,9 +27,21 @@ class Tensor:
     values: Array
 
 
-def dump(value: Any) -> bytes:
-    """Encode plain values, arrays, tensors and records as a pickle that LeRobot can load."""
-    out = bytearray(b"\x80\x03")
+@dataclass(frozen=True)
+class ArchiveTensor:
+    """A tensor of torch's archive: the whole storage ``key``, in C order."""
+
+    key: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
+def dump(value: Any, protocol: int = 3) -> bytes:
+    """Encode plain values, arrays, tensors and records as a pickle that LeRobot can load.
+
+    Torch's own reader (``weights_only``) wants protocol 2 and the opcodes of ArchiveTensor.
+    """
+    out = bytearray(pickle.PROTO + bytes([protocol]))
     _write(value, out)
     out += pickle.STOP
     return bytes(out)
@@ -49,12 +62,16 @@ def _write(value: Any, out: bytearray) -> None:
             out += pickle.BINUNICODE + struct.pack("<I", len(coded)) + coded
         case bytes() | memoryview():
             out += pickle.BINBYTES + struct.pack("<I", len(value)) + value
-        case list() | tuple():
+        case tuple():
             _write_several(pickle.MARK, value, out)
-            out += pickle.LIST if isinstance(value, list) else pickle.TUPLE
+            out += pickle.TUPLE
+        case list():
+            _write_several(pickle.EMPTY_LIST + pickle.MARK, value, out)
+            out += pickle.APPENDS
         case dict():
-            _write_several(pickle.MARK, [x for item in value.items() for x in item], out)
-            out += pickle.DICT
+            items = [x for item in value.items() for x in item]
+            _write_several(pickle.EMPTY_DICT + pickle.MARK, items, out)
+            out += pickle.SETITEMS
         case Record():
             _write_name(_HELPERS, value.kind, out)
             out += pickle.EMPTY_TUPLE + pickle.NEWOBJ
@@ -64,6 +81,8 @@ def _write(value: Any, out: bytearray) -> None:
             _write_name("torch", "tensor", out)
             _write((np.asarray(value.values, np.float32).tolist(),), out)
             out += pickle.REDUCE
+        case ArchiveTensor():
+            _write_archive_tensor(value, out)
         case np.ndarray():
             _write_array(value, out)
         case _:
@@ -78,6 +97,20 @@ def _write_several(before: bytes, values: Any, out: bytearray) -> None:
 
 def _write_name(module: str, name: str, out: bytearray) -> None:
     out += pickle.GLOBAL + f"{module}\n{name}\n".encode()
+
+
+def _write_archive_tensor(tensor: ArchiveTensor, out: bytearray) -> None:
+    """Append the call that torch's archives have for a tensor."""
+    strides = tuple(math.prod(tensor.shape[axis + 1 :]) for axis in range(len(tensor.shape)))
+    _write_name("torch._utils", "_rebuild_tensor_v2", out)
+    out += pickle.MARK + pickle.MARK
+    _write("storage", out)
+    _write_name("torch", STORAGE_NAMES[tensor.dtype.newbyteorder("<").str.replace("|", "<")], out)
+    _write_several(b"", (tensor.key, "cpu", math.prod(tensor.shape)), out)
+    out += pickle.TUPLE + pickle.BINPERSID
+    _write_several(b"", (0, tensor.shape, strides, False), out)
+    _write_name("collections", "OrderedDict", out)
+    out += pickle.EMPTY_TUPLE + pickle.REDUCE + pickle.TUPLE + pickle.REDUCE
 
 
 def _write_array(values: Array, out: bytearray) -> None:

@@ -132,7 +132,9 @@ def test_what_cannot_be_done_is_refused_with_what_to_use(
 def test_every_flag_of_a_policy_is_done_or_taken_with_a_note(kind: str) -> None:
     told = verdicts({**BASE, "policy.type": kind}, FLAGS["policy"][kind], "policy.")
     assert by("refused", told) == {"input_features", "output_features"}
-    assert {"push_to_hub", "optimizer_lr"} <= by("noted", told)
+    of_training = {"push_to_hub", "optimizer_lr", "online_steps"} & told.keys()
+    assert of_training <= by("noted", told)
+    assert len(of_training) == 2
     assert {"use_amp", "device", "n_obs_steps"} <= by("done", told)
 
 
@@ -234,7 +236,7 @@ def test_numbers_are_written_as_they_are_once_read(kind: str) -> None:
     values = vars(plugin.config()).items()
     floats = {name: value for name, value in values if "float" in str(hints.get(name))}
     numbers = [n for v in floats.values() for n in (v if isinstance(v, list) else [v])]
-    assert floats
+    assert floats or kind == "gaussian_actor", "whose numbers are in maps"
     assert not [n for n in numbers if type(n) is int]
 
 

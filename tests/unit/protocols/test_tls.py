@@ -40,7 +40,10 @@ def encrypted(certificate: tuple[Path, Path], protocol: str) -> Any:
     return served(tls_cert=str(cert), tls_key=str(key), protocol=[protocol])
 
 
-@pytest.mark.parametrize(("protocol", "scheme"), [("openpi", "wss://"), ("vla-eval", "vlas://")])
+@pytest.mark.parametrize(
+    ("protocol", "scheme"),
+    [("openpi", "wss://"), ("vla-eval", "vlas://"), ("lerobot", "grpcs://")],
+)
 def test_episodes_are_the_same_bits_behind_tls(run, certificate, monkeypatch, protocol, scheme):
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
     plain = {"eval__use_async_envs": False}

@@ -1,0 +1,204 @@
+"""gym_hil: a Franka Panda, moved by its hand, picks a cube or arranges boxes."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from proctor.benchmarks.base import SEED_RULE, BenchmarkConfig, BenchmarkPlugin, ListedTasks, Sim
+from proctor.benchmarks.gym_hil.tasks import (
+    ACTION_NAMES,
+    CAMERAS,
+    FPS,
+    PICK,
+    STATE_NAMES,
+    SUITE,
+    TASKS,
+)
+from proctor.benchmarks.mujoco.render_config import RenderSettings
+from proctor.benchmarks.selection import (
+    LARGEST_SIDE,
+    require_positive,
+    split_names,
+    tasks_of_suite,
+    unique_tasks,
+)
+from proctor.errors import MissingExtra, UsageError, did_you_mean
+from proctor.features import (
+    ENVIRONMENT_STATE,
+    STATE,
+    ActionSpec,
+    Expert,
+    Feature,
+    FeatureKind,
+)
+from proctor.lerobot_flags import LerobotFlag
+from proctor.system.gl import gl_variables
+from proctor.types import Task
+
+LEROBOT = {"fps": LerobotFlag((FPS,), f"gym_hil is controlled {FPS} times a second")}
+"""LeRobot's flags that Proctor does not have."""
+_GROUPS = {SUITE: TASKS, **{row.name: (row,) for row in TASKS}}
+_ALONE = " && pip install --no-deps gym-hil==0.1.14"
+
+
+class ObsType(Enum):
+    """Observations that policies get."""
+
+    PIXELS_AGENT_POS = "pixels_agent_pos"
+    """Camera images and the arm's state."""
+    STATE = "state"
+    """The arm's state and the block's position."""
+
+
+@dataclass
+class GymHilConfig(BenchmarkConfig):
+    """Flags of gym_hil."""
+
+    type: str = field(
+        default="gym_hil", metadata={"help": "benchmark: a built-in name or package.module:NAME"}
+    )
+    task: str = field(
+        default=PICK.name,
+        metadata={
+            "help": f"tasks, comma-separated: {', '.join(row.name for row in TASKS)}; gym_hil: all"
+        },
+    )
+    obs_type: ObsType = field(
+        default=ObsType.PIXELS_AGENT_POS,
+        metadata={
+            "help": "observations of the policy: images and the arm's state, or the arm's state "
+            "and the block's position"
+        },
+    )
+    observation_height: int = field(
+        default=128, metadata={"help": "height of camera images in pixels"}
+    )
+    observation_width: int = field(
+        default=128, metadata={"help": "width of camera images in pixels"}
+    )
+    episode_length: int = field(
+        default=100, metadata={"help": "maximum simulator steps per episode"}
+    )
+    random_block_position: bool = field(
+        default=True,
+        metadata={"help": "place the cube at random; gym_hil's default is one fixed place"},
+    )
+    gripper_penalty: float = field(
+        default=0.0,
+        metadata={
+            "help": "penalty of a command that flips the gripper, 0 or negative; online learning "
+            "adds it to the reward of the gripper critic"
+        },
+    )
+
+
+class GymHil(ListedTasks):
+    """The benchmark gym_hil."""
+
+    name = "gym_hil"
+    # gym_hil executes actions beyond the range unchanged; only the hand's position is limited.
+    action = ActionSpec(
+        4, (-1.0, -1.0, -1.0, 0.0), (1.0, 1.0, 1.0, 2.0), clipped=False, names=ACTION_NAMES
+    )
+    distributions: tuple[str, ...] = ("gym-hil", "mujoco", "gymnasium", "numpy")
+    preload: tuple[str, ...] = ("proctor.benchmarks.gym_hil.sim",)
+    expert_inputs: tuple[str, ...] = (STATE, ENVIRONMENT_STATE)
+
+    def __init__(self, config: GymHilConfig) -> None:
+        for name in ("observation_height", "observation_width"):
+            require_positive(name, getattr(config, name), LARGEST_SIDE)
+        require_positive("episode_length", config.episode_length)
+        if not -1e6 <= config.gripper_penalty <= 0:
+            raise UsageError(
+                f"--env.gripper_penalty must be 0 or negative, not {config.gripper_penalty:g}",
+                code="flag.out-of-range",
+            )
+        self._config = config
+        self._render_settings = RenderSettings(config.observation_height, config.observation_width)
+        self._tasks = unique_tasks(_selected_tasks(config))
+
+    def features(self) -> dict[str, Feature]:
+        """Return both cameras' images, the arm's state, and the block's position."""
+        image = Feature(FeatureKind.VISUAL, self._render_settings.shape, "uint8")
+        shown = CAMERAS if self._config.obs_type is ObsType.PIXELS_AGENT_POS else ()
+        return {
+            **dict.fromkeys(shown, image),
+            STATE: Feature(FeatureKind.STATE, (len(STATE_NAMES),), "float32", STATE_NAMES),
+            ENVIRONMENT_STATE: Feature(
+                FeatureKind.ENV, (3,), "float32", ("block.x", "block.y", "block.z")
+            ),
+        }
+
+    def protocol(self) -> dict[str, Any]:
+        """Return the rules that define an episode."""
+        config = self._config
+        place = "x 0.3 to 0.5, y -0.15 to 0.15" if config.random_block_position else "(0.5, 0)"
+        return {
+            "horizon": config.episode_length,
+            "seed_rule": SEED_RULE,
+            "reset_rule": f"the arm in its home pose; the cube at {place}; boxes in random order; "
+            "numpy's global generator seeded with the episode's seed",
+            "termination": "success, or the block has left the table's middle",
+            "success": "the cube is lifted by 0.1 m; every box is within 0.03 m of its target",
+            "reward": "1 at success, otherwise 0",
+            "action": "hand's motion in units of 0.025 m, gripper 0 (open) 1 (stay) 2 (close)",
+            "fps": FPS,
+            "image_size": [config.observation_height, config.observation_width],
+            "cameras": CAMERAS,
+        }
+
+    def preflight(self, keys: Sequence[str]) -> dict[str, str]:
+        """Check that gym_hil is installed and, if ``keys`` has images, that GL works."""
+        modules = ("gym_hil", "gymnasium", "mujoco")
+        if any(importlib.util.find_spec(module) is None for module in modules):
+            raise MissingExtra("gym-hil", "hil", then=_ALONE)
+        return gl_variables(needed=any(key in CAMERAS for key in keys))
+
+    def make_sim(self, task: Task) -> Sim:
+        """Make the simulator of ``task``; the first image opens its GL context."""
+        from proctor.benchmarks.gym_hil.sim import GymHilSim, SimSettings
+
+        config = self._config
+        settings = SimSettings(
+            self._render_settings, config.random_block_position, config.gripper_penalty
+        )
+        return GymHilSim(task.name, settings)
+
+    def expert(self, task: Task) -> Expert:
+        """Return the scripted expert of the pick.
+
+        Raises:
+            UsageError: the task has none.
+        """
+        from proctor.benchmarks.gym_hil.expert import PickExpert
+
+        if task.name != PICK.name:
+            raise UsageError(
+                f"{task.name} has no scripted expert; choose {PICK.name}", code="env.no-expert"
+            )
+        return PickExpert()
+
+
+def _selected_tasks(config: GymHilConfig) -> Iterator[Task]:
+    """Yield the tasks of all groups in ``--env.task``."""
+    for item in split_names(config.task, flag="task"):
+        suite = item.removeprefix("gym_hil/")
+        if suite not in _GROUPS:
+            hint = did_you_mean(suite, _GROUPS) or f" (choose {', '.join(_GROUPS)})"
+            raise UsageError(f"gym_hil has no task {item!r}{hint}", code="env.unknown-task")
+        yield from tasks_of_suite(
+            suite, _GROUPS[suite], config.task_ids, config.episode_length, FPS
+        )
+
+
+PLUGIN = BenchmarkPlugin(
+    config=GymHilConfig,
+    make=GymHil,
+    summary="gym_hil: a Franka Panda picks a cube (LeRobot's HIL-SERL)",
+    lerobot_flags=LEROBOT,
+    groups=(SUITE,),
+)

@@ -1,0 +1,179 @@
+"""LeRobot's processors of an online environment (--processor.*; ``env.processor`` in its files)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from proctor.errors import UsageError
+from proctor.fingerprint import LOCAL_PATH
+
+
+@dataclass
+class ObservationProcessing:
+    """Additional observations of a robot."""
+
+    help_group: ClassVar[str] = "Processors"
+
+    add_joint_velocity_to_observation: bool = field(
+        default=False, metadata={"help": "append the joints' velocities to the state"}
+    )
+    add_current_to_observation: bool = field(
+        default=False, metadata={"help": "append the motors' currents to the state"}
+    )
+    add_ee_pose_to_observation: bool = field(
+        default=False, metadata={"help": "append the end effector's pose to the state"}
+    )
+
+
+@dataclass
+class ImageProcessing:
+    """Crop and size of images."""
+
+    help_group: ClassVar[str] = "Processors"
+
+    crop_params_dict: dict[str, list[int]] | None = field(
+        default=None,
+        metadata={
+            "help": "crop of each image, as {observation.images.front: [top,left,height,width]}",
+            "default_help": "no crop",
+        },
+    )
+    resize_size: list[int] | None = field(
+        default=None,
+        metadata={"help": "resize images to [height,width]", "default_help": "as rendered"},
+    )
+
+
+@dataclass
+class GripperProcessing:
+    """The gripper as a discrete action."""
+
+    help_group: ClassVar[str] = "Processors"
+
+    use_gripper: bool = field(default=True, metadata={"help": "include the gripper in actions"})
+    gripper_penalty: float = field(
+        default=0.0, metadata={"help": "added to the reward where the gripper is flipped"}
+    )
+
+
+@dataclass
+class ResetProcessing:
+    """Length and reset of an episode."""
+
+    help_group: ClassVar[str] = "Processors"
+
+    fixed_reset_joint_positions: list[float] | None = field(
+        default=None,
+        metadata={
+            "help": "joint positions at the start of an episode",
+            "default_help": "as the robot is",
+        },
+    )
+    reset_time_s: float = field(default=5.0, metadata={"help": "seconds to reset the scene"})
+    control_time_s: float | None = field(
+        default=None,
+        metadata={
+            "help": "longest episode in seconds",
+            "default_help": "20 with a robot, else the benchmark's",
+        },
+    )
+    terminate_on_success: bool = field(
+        default=True, metadata={"help": "end an episode with its first success"}
+    )
+
+
+@dataclass
+class KinematicsProcessing:
+    """End-effector control of a robot."""
+
+    help_group: ClassVar[str] = "Processors"
+
+    urdf_path: Path | None = field(
+        default=None,
+        metadata={"help": "URDF file of the robot", "default_help": "joint control"} | LOCAL_PATH,
+    )
+    target_frame_name: str | None = field(
+        default=None, metadata={"help": "link that is controlled", "default_help": "the gripper"}
+    )
+    end_effector_bounds: dict[str, list[float]] | None = field(
+        default=None,
+        metadata={
+            "help": "bounds of the hand in metres, as {min: [x,y,z], max: [x,y,z]}",
+            "default_help": "no bounds",
+        },
+    )
+    end_effector_step_sizes: dict[str, float] | None = field(
+        default=None,
+        metadata={"help": "metres of a full action, as {x: 0.025}", "default_help": "1"},
+    )
+
+
+@dataclass
+class RewardClassifierSettings:
+    """A reward classifier as the environment's reward."""
+
+    help_group: ClassVar[str] = "Processors"
+
+    pretrained_path: str | None = field(
+        default=None,
+        metadata={"help": "checkpoint of the reward classifier", "default_help": "none"}
+        | LOCAL_PATH,
+    )
+    success_threshold: float = field(
+        default=0.5, metadata={"help": "probability above which a frame is a success"}
+    )
+    success_reward: float = field(default=1.0, metadata={"help": "reward of a success"})
+
+
+@dataclass
+class EnvProcessorSettings:
+    """What is done to observations, actions and rewards (--processor.*), as LeRobot names it."""
+
+    help_group: ClassVar[str] = "Processors"
+
+    observation: ObservationProcessing = field(default_factory=ObservationProcessing)
+    image_preprocessing: ImageProcessing = field(default_factory=ImageProcessing)
+    gripper: GripperProcessing = field(default_factory=GripperProcessing)
+    reset: ResetProcessing = field(default_factory=ResetProcessing)
+    inverse_kinematics: KinematicsProcessing = field(default_factory=KinematicsProcessing)
+    reward_classifier: RewardClassifierSettings = field(default_factory=RewardClassifierSettings)
+    max_gripper_pos: float | None = field(
+        default=None,
+        metadata={
+            "help": "position of the open gripper, which enables the gripper penalty of a robot",
+            "default_help": "no penalty",
+        },
+    )
+
+    def validate(self) -> None:
+        """Refuse invalid values.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        size = self.image_preprocessing.resize_size
+        if size is not None and not _is_box(size, 2, least=8):
+            raise UsageError(
+                f"--processor.image_preprocessing.resize_size is {size} (give [height,width], 8 to "
+                "4096 pixels each)",
+                code="flag.out-of-range",
+            )
+        for key, crop in (self.image_preprocessing.crop_params_dict or {}).items():
+            if not _is_box(crop, 4, least=0):
+                raise UsageError(
+                    f"--processor.image_preprocessing.crop_params_dict: {key} is {crop} (give "
+                    "[top,left,height,width])",
+                    code="flag.out-of-range",
+                )
+        limit = self.reset.control_time_s
+        if limit is not None and not 0 < limit <= 10**6:
+            raise UsageError(
+                f"--processor.reset.control_time_s must be above 0, got {limit:g}",
+                code="flag.out-of-range",
+            )
+
+
+def _is_box(values: list[Any], count: int, *, least: int) -> bool:
+    return len(values) == count and all(least <= value <= 4096 for value in values)

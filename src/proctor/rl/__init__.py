@@ -1,0 +1,1 @@
+"""Online reinforcement learning: actors collect transitions, a learner trains on them."""

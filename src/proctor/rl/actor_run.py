@@ -1,0 +1,111 @@
+"""Run one actor: make its environment, policy and interventions, and drive until the end."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+
+import torch
+
+from proctor.config.online_training import OnlineTrainConfig
+from proctor.errors import ConnectionLost, exit_code_of
+from proctor.rl.actor import Actor, ActorSettings
+from proctor.rl.actor_policy import ActorPolicy
+from proctor.rl.environment_setup import (
+    environment_interface,
+    make_environment,
+    make_intervention,
+)
+from proctor.rl.links import ActorWeights, LearnerLink
+from proctor.rl.policy_parts import TrainedPolicy, make_policy
+from proctor.rl.setup import learner_address
+from proctor.training.stopping import StopRequests
+
+
+def run_actor(
+    config: OnlineTrainConfig,
+    link: LearnerLink,
+    index: int,
+    policy: TrainedPolicy | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+    online_steps: int | None = None,
+) -> None:
+    """Drive an environment and send transitions, until the learner stops.
+
+    ``online_steps`` ends the actor of a learner that never ends, as LeRobot's.
+
+    Raises:
+        ConnectionLost: the learner has stopped.
+    """
+    torch.set_num_threads(1)  # the learner needs the other cores
+    policy = policy or make_policy(config, environment_interface(config))
+    env = make_environment(config, tuple(policy.config.input_features))
+    try:
+        intervention = make_intervention(config, env)
+        try:
+            settings = ActorSettings(
+                seed=config.seed,
+                index=index,
+                lockstep=config.rl.lockstep,
+                online_steps=online_steps,
+                terminate_on_success=config.processor.reset.terminate_on_success,
+            )
+            Actor(env, ActorPolicy(policy.parts), intervention, link, settings).run(should_stop)
+        finally:
+            intervention.close()
+    finally:
+        env.close()
+
+
+def run_remote_actor(config: OnlineTrainConfig, say: Callable[[str], None]) -> int:
+    """Run an actor that is connected to a learner by gRPC; return the exit code.
+
+    Raises:
+        ProctorError: the learner cannot be reached, or the settings do not fit.
+    """
+    from proctor.rl.learner_channel import LearnerAddress
+    from proctor.rl.learner_client import GrpcLearnerLink, LinkSettings
+
+    policy = make_policy(config, environment_interface(config))
+    address = LearnerAddress(*learner_address(config, policy), config.api_key)
+    with StopRequests() as stop:
+        link = GrpcLearnerLink(address, LinkSettings(folder=config.output_dir))
+        say(f"{link.actor} is connected to {address}")
+        index = zlib.crc32(link.actor.encode())  # its episodes differ from those of other actors
+        ending = EndingLink(link, policy.config.online_steps)
+        try:
+            with stop.deferring():
+                limit = policy.config.online_steps if link.is_lerobot else None
+                stopped = lambda: stop.requested is not None  # noqa: E731
+                run_actor(config, ending, index, policy, stopped, limit)
+        except TrainingEnded:
+            say("the training has ended")
+            link.abandon()
+        finally:
+            link.close()
+    return 0 if stop.requested is None else exit_code_of(KeyboardInterrupt(stop.requested))
+
+
+class TrainingEnded(ConnectionLost):
+    """The learner has spent its environment steps."""
+
+
+class EndingLink:
+    """A link that ends the actor when the learner has trained on all environment steps."""
+
+    def __init__(self, link: LearnerLink, online_steps: int) -> None:
+        self._link, self._online_steps = link, online_steps
+        self.begin, self.send = link.begin, link.send
+        self.wait_acknowledged, self.close = link.wait_acknowledged, link.close
+        self.send_interaction = link.send_interaction
+
+    def newest_weights(self) -> ActorWeights | None:
+        """Return the newest weights, or None if they were returned before.
+
+        Raises:
+            TrainingEnded: these are the last ones.
+        """
+        weights = self._link.newest_weights()
+        if weights is not None and (weights.version or 0) >= self._online_steps:
+            raise TrainingEnded("the training has ended")
+        return weights

@@ -1,0 +1,1 @@
+"""Algorithms of the learner: each turns batches of transitions into parameter updates."""

@@ -1,0 +1,362 @@
+"""The learner's gRPC service: LeRobot's LearnerService for LeRobot's actors and Proctor's own.
+
+Each call checks origin and key before it reads a message. Transitions of Proctor's actors carry
+numbers; their calls are answered when the learner has stored them. LeRobot's actors keep one stream
+open and are never answered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from proctor.errors import (
+    ConnectionLost,
+    ProctorError,
+    ProtocolError,
+    UsageError,
+    strip_control_codes,
+)
+from proctor.protocols import actor_learner as protocol
+from proctor.protocols.chunks import MAX_MESSAGE_BYTES, ChunkAssembler, encode_chunks
+from proctor.rl.links import LearnerEndpoint
+from proctor.rl.payloads import (
+    TransitionSpec,
+    decode_interaction,
+    decode_transitions,
+    encode_weights,
+)
+from proctor.serving.grpc_bridge import hide_invalid_metadata
+from proctor.serving.limits import ServerLimits, cannot_listen
+from proctor.system.loopback import LOOPBACK, REFUSAL
+from proctor.system.optional import LOAD_ERRORS, import_failure
+
+try:
+    import grpc
+except LOAD_ERRORS as error:
+    raise import_failure(error, "grpc", "wire", "grpcio") from None
+
+_CALLS_PER_ACTOR = 4
+_ROOM = 2**16
+_METADATA_BYTES = 16 * 2**10
+_KEEPALIVE_MS = 20_000
+_STOP_S = 0.2
+_POLL_S = 0.5
+_STORE_S = 300.0
+"""How long an actor's call waits until the learner has stored its transitions."""
+_MAX_RECEIVING = 512 * 2**20
+"""Bytes of unfinished payloads of all calls together."""
+Reply = Callable[[Iterator[bytes], Any], Any]
+
+
+@dataclass(frozen=True)
+class ServiceLimits:
+    """Limits of a learner's service beside those of every server."""
+
+    max_payload_bytes: int = protocol.MAX_PAYLOAD_BYTES
+    max_receiving_bytes: int = _MAX_RECEIVING
+    store_s: float = _STORE_S
+
+
+class _Refused(Exception):
+    """A call ends with a status."""
+
+    def __init__(self, code: Any, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class LearnerService:
+    """Listens for actors and connects them to a LearnerEndpoint."""
+
+    def __init__(
+        self,
+        endpoint: LearnerEndpoint,
+        spec: TransitionSpec,
+        server: ServerLimits,
+        port: int = protocol.DEFAULT_PORT,
+        limits: ServiceLimits | None = None,
+    ) -> None:
+        """Start to listen on ``port``; 0 means any free port.
+
+        Raises:
+            UsageError: the address is not loopback and there is no key, or the port is in use.
+        """
+        if server.host not in LOOPBACK and server.api_key is None:
+            raise UsageError(
+                f"a learner on {server.host} needs an API key, since it accepts transitions from "
+                "the network; set a key, or listen on 127.0.0.1",
+                code="rl.key-missing",
+            )
+        self._endpoint, self._spec, self._server_limits = endpoint, spec, server
+        self._limits = limits or ServiceLimits()
+        self._open_calls = _OpenCalls()
+        self._receiving = _ByteCount(self._limits.max_receiving_bytes)
+        self._encoded = _EncodedWeights(endpoint)
+        self._stopping, self._decoding = threading.Event(), threading.Lock()
+        most_calls = _CALLS_PER_ACTOR * server.max_clients
+        hide_invalid_metadata()
+        self._calls = ThreadPoolExecutor(most_calls + 1, "proctor-learner-call")
+        self._server = grpc.server(
+            self._calls,
+            options=[
+                ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES + _ROOM),
+                ("grpc.max_send_message_length", MAX_MESSAGE_BYTES + _ROOM),
+                ("grpc.so_reuseport", 0),
+                ("grpc.keepalive_time_ms", _KEEPALIVE_MS),  # ends the calls of a lost actor
+                ("grpc.keepalive_timeout_ms", _KEEPALIVE_MS),
+                ("grpc.max_metadata_size", _METADATA_BYTES),
+                ("grpc.absolute_max_metadata_size", _METADATA_BYTES),
+            ],
+            maximum_concurrent_rpcs=most_calls + 1,
+        )
+        self._server.add_generic_rpc_handlers(
+            [grpc.method_handlers_generic_handler(protocol.SERVICE, self._handlers())]
+        )
+        self.port = self._bind(port)
+        self._server.start()
+
+    def _bind(self, port: int) -> int:
+        limits = self._server_limits
+        host = f"[{limits.host}]" if ":" in limits.host else limits.host
+        try:
+            bound = self._server.add_insecure_port(f"{host}:{port}")
+        except RuntimeError:
+            bound = 0
+        if not bound:
+            self._calls.shutdown(wait=False)
+            raise cannot_listen(
+                limits.host,
+                port,
+                "the port is in use, or the address does not belong to this machine",
+            )
+        return int(bound)
+
+    def close(self) -> None:
+        """End all calls. The endpoint stays open."""
+        self._stopping.set()
+        self._server.stop(_STOP_S).wait()
+        self._calls.shutdown(wait=False)
+
+    def _handlers(self) -> dict[str, Any]:
+        """Return the handler of each method.
+
+        All requests are read as streams: gRPC waits without limit for the message of a unary call.
+        """
+        one, many = grpc.stream_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
+        return {
+            protocol.READY: one(self._guarded(self._ready)),
+            protocol.TRANSITIONS: one(self._guarded(self._receive_transitions)),
+            protocol.INTERACTIONS: one(self._guarded(self._receive_interactions)),
+            protocol.PARAMETERS: many(self._guarded_stream(self._stream_parameters)),
+        }
+
+    def _guarded(self, call: Reply) -> Reply:
+        """Return a handler that checks the caller, and reports errors in one line."""
+
+        def guarded(messages: Iterator[bytes], context: Any) -> bytes:
+            with self._admitted(context):
+                return bytes(call(messages, context))
+            return b""  # the actor has disconnected
+
+        return guarded
+
+    def _guarded_stream(self, call: Reply) -> Reply:
+        def guarded(messages: Iterator[bytes], context: Any) -> Iterator[bytes]:
+            with self._admitted(context):
+                yield from call(messages, context)
+
+        return guarded
+
+    @contextlib.contextmanager
+    def _admitted(self, context: Any) -> Iterator[None]:
+        """Check origin and key, count the call, and turn errors into statuses."""
+        try:
+            self._check_caller(context)
+            with self._open_calls.counted(context.peer()):
+                yield
+        except _Refused as refused:
+            context.abort(refused.code, str(refused))
+        except ConnectionLost as error:
+            context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        except ProctorError as error:
+            reason = strip_control_codes(str(error))
+            print(f"actor {context.peer()}: {reason}", file=sys.stderr, flush=True)
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
+        except grpc.RpcError:
+            return  # the actor has disconnected
+
+    def _check_caller(self, context: Any) -> None:
+        metadata = context.invocation_metadata() or ()
+        origins = [str(value) for name, value in metadata if name == "origin"]
+        if self._server_limits.is_foreign_origin(origins):
+            raise _Refused(grpc.StatusCode.PERMISSION_DENIED, REFUSAL)
+        key = str(dict(metadata).get("authorization", "")).removeprefix("Api-Key ")
+        if not self._server_limits.accepts_key(key):
+            raise _Refused(grpc.StatusCode.UNAUTHENTICATED, "the API key is wrong")
+
+    def _ready(self, messages: Iterator[bytes], context: Any) -> bytes:
+        actor, _ = _actor_of(context)
+        if actor is not None:
+            position = self._endpoint.position(actor)
+            text = f"{position.stored} {position.episodes} {position.transitions}"
+            context.send_initial_metadata(((protocol.POSITION_HEADER, text),))
+        return b""
+
+    def _receive_transitions(self, messages: Iterator[bytes], context: Any) -> bytes:
+        actor, first = _actor_of(context)
+        for payload in self._payloads(messages, self._limits.max_payload_bytes):
+            with self._decoding:  # one at a time: the arrays are copied
+                transitions = decode_transitions(payload)
+            for transition in transitions:
+                self._spec.check(transition)
+            name = context.peer() if actor is None else actor
+            while not self._endpoint.receive(name, first, transitions, _POLL_S):
+                self._check_active(context)
+            if first is not None:
+                first += len(transitions)
+        if actor is not None and first is not None:
+            self._wait_stored(actor, first - 1, context)
+        return b""
+
+    def _wait_stored(self, actor: str, number: int, context: Any) -> None:
+        deadline = time.monotonic() + self._limits.store_s
+        while not self._endpoint.wait_stored(actor, number, _POLL_S):
+            self._check_active(context)
+            if time.monotonic() > deadline:
+                reason = f"the learner did not store the transitions in {self._limits.store_s:g} s"
+                raise _Refused(grpc.StatusCode.DEADLINE_EXCEEDED, reason)
+
+    def _receive_interactions(self, messages: Iterator[bytes], context: Any) -> bytes:
+        for payload in self._payloads(messages, protocol.MAX_INTERACTION_BYTES):
+            self._endpoint.receive_interaction(decode_interaction(payload))
+        return b""
+
+    def _payloads(self, messages: Iterator[bytes], most_bytes: int) -> Iterator[bytes]:
+        """Yield the payloads of a stream; all calls share a limit of unfinished bytes."""
+        assembler = ChunkAssembler(most_bytes)
+        held = 0
+        try:
+            for message in messages:
+                self._receiving.add(len(message))
+                held += len(message)
+                payload = assembler.add(message)
+                if payload is not None:
+                    yield payload
+                    self._receiving.add(-held)
+                    held = 0
+        finally:
+            self._receiving.add(-held)
+
+    def _stream_parameters(self, messages: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        actor, _ = _actor_of(context)
+        count = 0
+        while context.is_active() and not self._stopping.is_set():
+            payload, count = self._encoded.after(count, for_lerobot=actor is None)
+            if payload is not None:
+                yield from encode_chunks(payload)
+
+    def _check_active(self, context: Any) -> None:
+        if not context.is_active() or self._stopping.is_set():
+            raise ConnectionLost("the call has ended")
+
+
+def _actor_of(context: Any) -> tuple[str | None, int | None]:
+    """Return a Proctor actor's name and its first number; None for LeRobot's actors.
+
+    Raises:
+        ProtocolError: the metadata are invalid.
+    """
+    metadata = dict(context.invocation_metadata() or ())
+    name, first = (metadata.get(key) for key in (protocol.ACTOR_HEADER, protocol.FIRST_HEADER))
+    if name is not None and not 0 < len(name) <= protocol.MAX_NAME:
+        raise ProtocolError("an actor's name is too long", code="protocol.invalid-metadata")
+    if first is None:
+        return name, None
+    if name is None or not first.isascii() or not first.isdigit() or not 0 < len(first) < 16:
+        raise ProtocolError(
+            "a transition's number is not a positive integer", code="protocol.invalid-metadata"
+        )
+    return name, int(first)
+
+
+class _EncodedWeights:
+    """The newest weights as payloads, encoded once for all actors."""
+
+    def __init__(self, endpoint: LearnerEndpoint) -> None:
+        self._endpoint = endpoint
+        self._lock = threading.Lock()
+        self._payloads: dict[bool, bytes] = {}
+        self._count = 0
+
+    def after(self, count: int, *, for_lerobot: bool) -> tuple[bytes | None, int]:
+        """Return the newest payload and its count, or None if ``count`` is still the newest.
+
+        Raises:
+            ConnectionLost: the learner has stopped.
+        """
+        weights, newest = self._endpoint.weights_after(count, _POLL_S)
+        if weights is None:
+            return None, newest
+        with self._lock:
+            if newest > self._count:
+                self._payloads, self._count = {}, newest
+            if newest < self._count:
+                return None, count  # newer weights came meanwhile
+            if for_lerobot not in self._payloads:
+                self._payloads[for_lerobot] = encode_weights(weights, for_lerobot=for_lerobot)
+            return self._payloads[for_lerobot], newest
+
+
+class _ByteCount:
+    """A limit of bytes that calls share."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._held, self._lock = most, 0, threading.Lock()
+
+    def add(self, count: int) -> None:
+        """Count bytes.
+
+        Raises:
+            _Refused: the limit is exceeded; nothing is counted then.
+        """
+        with self._lock:
+            if count > 0 and self._held + count > self._most:
+                reason = f"the learner is receiving {self._most} bytes already; send again later"
+                raise _Refused(grpc.StatusCode.UNAVAILABLE, reason)
+            self._held += count
+
+
+class _OpenCalls:
+    """Counts the open calls of each connection; gRPC itself only bounds the total number."""
+
+    def __init__(self) -> None:
+        self._of_peer: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def counted(self, peer: str) -> Iterator[None]:
+        """Count a call while it is open.
+
+        Raises:
+            _Refused: its connection has too many calls.
+        """
+        with self._lock:
+            if self._of_peer[peer] >= _CALLS_PER_ACTOR:
+                reason = f"a connection may have at most {_CALLS_PER_ACTOR} open calls"
+                raise _Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, reason)
+            self._of_peer[peer] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._of_peer[peer] -= 1
+                if not self._of_peer[peer]:
+                    del self._of_peer[peer]

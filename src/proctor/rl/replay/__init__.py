@@ -1,0 +1,1 @@
+"""Replay buffers: storage of transitions, sampling, journals on disk, datasets in and out."""

@@ -1,0 +1,162 @@
+"""Everything that an online training needs, built and checked before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from proctor.config.online_sections import Fix
+from proctor.config.online_training import OnlineTrainConfig, parse_address
+from proctor.features import Feature, FeatureKind, Interface
+from proctor.policies.gaussian_actor.network import GaussianActorNetwork
+from proctor.policies.lerobot.pretrained import PretrainedConfig, local_checkpoint
+from proctor.policies.runtime.runner import pick_device
+from proctor.rl.algorithms.base import Algorithm
+from proctor.rl.algorithms.sac import Sac
+from proctor.rl.checkpoints import ALGORITHM, read_sac
+from proctor.rl.demonstrations import Demonstrations, open_demonstrations
+from proctor.rl.environment_setup import environment_interface
+from proctor.rl.learner import Learner
+from proctor.rl.links import LearnerEndpoint
+from proctor.rl.payloads import TransitionSpec
+from proctor.rl.policy_parts import TrainedPolicy, make_policy
+from proctor.rl.replay_storage import Admitted, ReplayStorage, StorageSettings
+from proctor.serving.limits import ServerLimits
+from proctor.training.checkpoints import PRETRAINED
+from proctor.training.rng import RngStreams
+
+_MOST_REMOTE_ACTORS = 16
+
+
+@dataclass(frozen=True)
+class OnlineSetup:
+    """The fixed parts of an online training."""
+
+    config: OnlineTrainConfig
+    interface: Interface
+    policy: TrainedPolicy
+    demonstrations: Demonstrations | None
+    device: torch.device
+
+    def make_algorithm(self) -> Algorithm:
+        """Return the algorithm with the policy's network.
+
+        Its critics are new, or those of the checkpoint that ``--policy.path`` names.
+
+        Raises:
+            UsageError: the critics of the checkpoint do not fit.
+        """
+        config, network = self.config, self.policy.parts.network
+        assert isinstance(network, GaussianActorNetwork)
+        with RngStreams(config.seed).seed_weight_init():
+            sac = Sac(
+                network,
+                config.algorithm,
+                torch.Generator(self.device).manual_seed(config.seed),
+                fix_penalty=Fix.PENALTY in config.rl.fixes,
+            )
+        if isinstance(config.policy, PretrainedConfig):
+            checkpoint = local_checkpoint(config.policy).parent
+            if (checkpoint / ALGORITHM).is_dir():
+                read_sac(sac, checkpoint)
+        return sac
+
+    def open_storage(self, folder: Path, admitted: Admitted) -> ReplayStorage:
+        """Open the replay buffers in ``folder`` as they were after ``admitted`` transitions.
+
+        Raises:
+            RunFolderError: the folder cannot be read or written.
+        """
+        policy, config = self.policy.config, self.config
+        settings = StorageSettings(
+            keys=tuple(policy.input_features),
+            action_size=policy.action_dim,
+            online_capacity=policy.online_buffer_capacity,
+            offline_capacity=policy.offline_buffer_capacity,
+            batch_size=config.batch_size,
+            online_ratio=config.online_ratio,
+            seed=config.seed,
+            fixes=config.rl.fixes,
+            storage_device=policy.storage_device,
+            device=self.device,
+            memory_bytes=int(config.rl.memory_gb * 1e9),
+        )
+        fill = None if self.demonstrations is None else self.demonstrations.fill
+        return ReplayStorage(folder, settings, self.policy.parts.preprocessor, fill, admitted)
+
+    @contextmanager
+    def serve(self, endpoint: LearnerEndpoint) -> Iterator[str]:
+        """Serve the learner to actors of other machines; yield its address.
+
+        Raises:
+            MissingExtra: gRPC is not installed.
+            UsageError: the port is in use, or another address than loopback has no API key.
+        """
+        from proctor.rl.learner_service import LearnerService
+
+        host, port = learner_address(self.config, self.policy)
+        limits = ServerLimits(
+            host=host, api_key=self.config.api_key, max_clients=_MOST_REMOTE_ACTORS
+        )
+        spec = TransitionSpec(
+            {key: _stored_shape(f) for key, f in self.policy.config.input_features.items()},
+            self.interface.action.size,
+        )
+        service = LearnerService(endpoint, spec, limits, port)
+        try:
+            yield f"{host}:{service.port}"
+        finally:
+            service.close()
+
+    def headline(self, learner: Learner, folder: Path) -> list[str]:
+        """Return the lines that are shown at the start."""
+        millions = sum(p.numel() for p in self.policy.parts.network.parameters()) / 1e6
+        resumed = learner.counters.environment_steps
+        begun = f" (from step {resumed:,})" if resumed else ""
+        shown = "" if self.demonstrations is None else f", {self.demonstrations.text}"
+        pace = "lockstep" if learner.settings.lockstep else "free-running"
+        lines = [
+            f"{self.policy.config.type}, {millions:.2f} M parameters, {self.config.algorithm.type} "
+            f"in {self.interface.name}{shown}, {self.device}, {pace}: "
+            f"{learner.settings.online_steps:,} environment steps{begun} -> {folder}"
+        ]
+        notes = [] if self.demonstrations is None else self.demonstrations.notes
+        return [*lines, *(f"note: {note}" for note in (*self.policy.notes, *notes))]
+
+
+def _stored_shape(feature: Feature) -> tuple[int, ...]:
+    """Return the shape in a transition: images are [C, H, W]."""
+    if feature.kind is not FeatureKind.VISUAL:
+        return feature.shape
+    height, width, channels = feature.shape
+    return channels, height, width
+
+
+def learner_address(config: OnlineTrainConfig, policy: TrainedPolicy) -> tuple[str, int]:
+    """Return host and port of the learner: --learner, or the policy's actor_learner_config."""
+    if config.learner is not None:
+        return parse_address(config.learner)
+    given = policy.config.actor_learner
+    return given.learner_host, given.learner_port
+
+
+def prepare(config: OnlineTrainConfig, resumed: Path | None = None) -> OnlineSetup:
+    """Build and check everything; ``resumed`` is the checkpoint to resume from.
+
+    Raises:
+        UsageError: the settings are invalid; nothing was written.
+    """
+    interface = environment_interface(config)
+    demonstrations = None
+    if config.dataset.is_given:
+        demonstrations = open_demonstrations(config.dataset, interface.action.size)
+    statistics = None if demonstrations is None else demonstrations.statistics
+    checkpoint = None if resumed is None else resumed / PRETRAINED
+    policy = make_policy(config, interface, checkpoint, statistics)
+    device = pick_device(policy.config.device or "auto")
+    policy.parts.network.to(device)
+    return OnlineSetup(config, interface, policy, demonstrations, device)
