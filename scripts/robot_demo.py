@@ -22,7 +22,7 @@ SMALL_ACT = (
     *("--policy.n_encoder_layers=2", "--policy.chunk_size=10", "--policy.n_action_steps=5"),
     "--policy.normalization_mapping={ENV: MEAN_STD, STATE: MEAN_STD, ACTION: MEAN_STD}",
 )
-STEPS = 4000
+STEPS = 8000
 COSINE = (
     *("--optimizer.lr=5e-4", "--scheduler.type=cosine_decay_with_warmup"),
     *("--scheduler.num_warmup_steps=50", f"--scheduler.num_decay_steps={STEPS}"),
@@ -41,7 +41,7 @@ def commands(folder: Path) -> list[list[str]]:
         ["calibrate", *robot],
         ["record", *robot, "--teleop.type=scripted", "--dataset.repo_id=me/picks",
          f"--dataset.root={picks}", f"--dataset.num_episodes={N_PICKS}",
-         "--dataset.episode_time_s=10", f"--dataset.single_task={TASK}"],
+         "--dataset.episode_time_s=10", "--seed=1000", f"--dataset.single_task={TASK}"],
         ["train", "--dataset.repo_id=me/picks", f"--dataset.root={picks}", *SMALL_ACT,
          "--batch_size=64", "--num_workers=0", f"--steps={STEPS}", f"--save_freq={STEPS}",
          *COSINE, "--policy.push_to_hub=false", f"--output_dir={trained}"],

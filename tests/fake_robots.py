@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
+import pytest
 
 from proctor.errors import DeviceNotConnected
 from proctor.features import Array
@@ -165,6 +166,18 @@ class FakeRobotConfig(RobotConfig):
     disable_torque_on_disconnect: bool = field(
         default=True, metadata={"help": "switch motors off at the end"}
     )
+
+
+def fail_after_connect(monkeypatch: pytest.MonkeyPatch, call: str, at: int) -> None:
+    """Let every fake robot lose its bus at call number ``at`` of the method ``call``."""
+    connect = FakeRobot.connect
+
+    def connect_and_plan(self: FakeRobot, operator: Operator | None = None) -> None:
+        connect(self, operator)
+        at_call = self.script.counts.get(call, 0) + at
+        self.script.fail(call, DeviceNotConnected("the bus is gone"), at=at_call)
+
+    monkeypatch.setattr(FakeRobot, "connect", connect_and_plan)
 
 
 class FakeRobot(Robot):

@@ -24,6 +24,7 @@ CONFIGS = {
     ),
     "replay": ("proctor.config.replay:ReplayConfig",),
     "train": ("proctor.config.training:TrainConfig",),
+    "train-online": ("proctor.config.online_training:OnlineTrainConfig",),
     "serve": ("proctor.config.serving:ServeConfig",),
     "teleoperate": ("proctor.config.devices:TeleoperateConfig",),
     "rollout": ("proctor.config.rollout:RolloutConfig",),

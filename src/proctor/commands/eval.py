@@ -175,6 +175,7 @@ def _say_how_to_resume(prepared: RolloutContext[EvalConfig]) -> None:
 
 def _show(evaluation: Evaluation, action: ActionSpec, console: Console) -> None:
     from proctor.evaluation.notices import out_of_range_note
+    from proctor.report.judge_agreement import judge_agreement
     from proctor.report.tables import results_table
     from proctor.report.worlds import world_warnings
 
@@ -182,6 +183,8 @@ def _show(evaluation: Evaluation, action: ActionSpec, console: Console) -> None:
         results_table(evaluation.rows, evaluation.monitored, console.width, evaluation.scores)
     )
     console.print(f"\nsuccess {evaluation.tally}", style="bold", highlight=False)
+    if (agreement := judge_agreement(evaluation.rows)) is not None:
+        console.print(str(agreement), highlight=False, soft_wrap=True, markup=False)
     _say_what_results_mean(evaluation, console)
     note = out_of_range_note(evaluation.rows, action)
     if note is not None:

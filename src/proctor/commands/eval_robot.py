@@ -105,13 +105,17 @@ class _Command:
     def run(self) -> int:
         """Check everything, connect the robot, run the session and show the results."""
         from proctor.control.keys import TerminalKeys
+        from proctor.control.rerun_display import load_rerun
         from proctor.control.session import make_robot
 
+        if self.configs[0].display_data:
+            load_rerun()  # a missing one is said before a policy is loaded
         with contextlib.ExitStack() as stack:
-            robot = make_robot(self.configs[0].robot)
+            robot, keys = make_robot(self.configs[0].robot), TerminalKeys()
+            self._check_judge(robot, keys)
             root, policies = self._load_policies(robot, stack)
             self._write_session_file(root)
-            code = self._run_session(root, policies, robot, TerminalKeys())
+            code = self._run_session(root, policies, robot, keys)
         if code == 0:
             self._show(root, policies)
         return code
@@ -169,30 +173,39 @@ class _Command:
         name = name.replace(":", "-").replace("/", "-")
         return make_new_folder(Path("outputs", "eval", time.strftime("%Y-%m-%d"), name))
 
-    def _make_judge(self, robot: Robot, keys: KeyHub) -> Judge:
-        """Return the judge.
+    def _check_judge(self, robot: Robot, keys: KeyHub) -> None:
+        """Refuse a judge that cannot judge, before a policy is loaded.
 
         Raises:
             UsageError: a person is to judge and there is no terminal, or a scene and there is none.
         """
         from proctor.config.robot_evaluation import JudgeKind
-        from proctor.control.verdicts import KeyQueue, PersonJudge, SceneJudge
 
-        wanted = self.configs[0].eval.judge
-        if wanted is JudgeKind.SCENE and robot.scene is None:
+        if self.configs[0].eval.judge is JudgeKind.SCENE and robot.scene is None:
             raise UsageError(
                 f"--eval.judge=scene: {robot.name} has no simulated scene; a person judges it",
                 code="robot.no-scene",
             )
-        if robot.scene is not None and wanted is not JudgeKind.PERSON:
-            return SceneJudge(robot.scene)
-        if not keys.is_live:
+        if self._person_judges(robot) and not keys.has_terminal:
             raise UsageError(
                 "a person judges the trials by keys, and there is no terminal; run the command in "
                 "a terminal",
                 code="robot.no-terminal",
             )
-        return PersonJudge(KeyQueue(keys.reader()).next, lambda text: print(text, flush=True))
+
+    def _person_judges(self, robot: Robot) -> bool:
+        from proctor.config.robot_evaluation import JudgeKind
+
+        return robot.scene is None or self.configs[0].eval.judge is JudgeKind.PERSON
+
+    def _make_judge(self, robot: Robot, keys: KeyHub) -> Judge:
+        """Return the judge; a person's keys count from now on."""
+        from proctor.control.verdicts import KeyQueue, PersonJudge, SceneJudge
+
+        if self._person_judges(robot):
+            return PersonJudge(KeyQueue(keys.reader()).next, lambda text: print(text, flush=True))
+        assert robot.scene is not None
+        return SceneJudge(robot.scene)
 
     def _write_session_file(self, root: Path) -> None:
         """Write the settings, with absolute paths of checkpoints, for ``--resume``."""
@@ -236,6 +249,7 @@ class _Command:
     ) -> str | None:
         """Run the missing trials; return why they stopped early, or None."""
         from proctor.control.live_page import LiveAddress, live_page
+        from proctor.control.rerun_display import rerun_display
         from proctor.control.trial_loop import TrialLoop
         from proctor.control.trial_plan import robot_task
         from proctor.control.trial_session import SessionOptions, TrialSession
@@ -250,8 +264,11 @@ class _Command:
         config = self.configs[0]
         task = robot_task(config, robot.name)
         title = f"Trials on {robot.name}"
-        with live_page(robot, title, config.fps, LiveAddress.of(config)) as live:
-            loop = TrialLoop(robot, judge, check, live)
+        with (
+            live_page(robot, title, config.fps, LiveAddress.of(config)) as live,
+            rerun_display(config, title) as rerun,
+        ):
+            loop = TrialLoop(robot, judge, check, live, rerun)
             options = SessionOptions(root, task, live)
             session = TrialSession(policies, robot, judge, loop, options)
             with control.signals.deferred():

@@ -10,6 +10,8 @@ from proctor.errors import UsageError
 RUN_AS = {
     "eval": ("eval",),
     "train": ("train",),
+    "learner": ("train-online", "--role=learner"),
+    "actor": ("train-online", "--role=actor"),
     "record": ("record",),
     "replay": ("replay",),
     "edit-dataset": ("data", "edit"),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from typing import TYPE_CHECKING, Any
 
+from proctor.commands.robot_output import episodes, lost_replies, print_dataset, push_dataset, say
 from proctor.errors import exit_code_of, strip_control_codes
 from proctor.system.files import display_path
 
 if TYPE_CHECKING:
-    from proctor.config.robot_recording import RobotRecordConfig
     from proctor.control.recording import RecordingResult
     from proctor.control.recording_session import PreparedRecording, RecordingOutcome
 
@@ -40,61 +39,54 @@ def record_robot(settings: dict[str, Any]) -> int:
         display.page.say(keys=_KEYS, planned=prepared.plan.n_episodes)
 
         def announce(line: str) -> None:
-            _say(line)
+            say(line)
             display.page.say(headline=line)
 
         outcome = run_recording_session(
             prepared, Surroundings(keys, TerminalOperator(keys), announce, display)
         )
     _print_outcome(outcome)
+    if outcome.failure is not None:
+        raise outcome.failure
     if outcome.stopped_by is not None:
         return exit_code_of(KeyboardInterrupt(outcome.stopped_by))
-    if config.dataset.push_to_hub and outcome.n_episodes:
-        _push(config, outcome)
+    push_dataset(outcome.saved, config.dataset)
     return 0 if outcome.result.complete else EXIT_INCOMPLETE
-
-
-def _say(line: str) -> None:
-    print(strip_control_codes(line), file=sys.stderr, flush=True)
 
 
 def _print_start(prepared: PreparedRecording) -> None:
     dataset, plan = prepared.dataset, prepared.plan
     for note in prepared.config.notes:
-        _say(f"note: {note}")
+        say(f"note: {note}")
     before = f" ({dataset.n_before} recorded before)" if dataset.n_before else ""
-    _say(
+    say(
         f"{prepared.teleop.name} drives {prepared.robot.name} at {dataset.fps} frames per second: "
         f"{plan.n_episodes} episodes{before} -> {display_path(dataset.root)}"
     )
     if not dataset.has_units:
-        _say("note: the dataset does not state its units; check that the robot has the same ones")
-    _say(_KEYS)
+        say("note: the dataset does not state its units; check that the robot has the same ones")
+    say(_KEYS)
 
 
 def _print_outcome(outcome: RecordingOutcome) -> None:
-    result, root = outcome.result, str(display_path(outcome.root))
+    result, saved = outcome.result, outcome.saved
     takes = f" of {result.takes} takes" if result.failed_takes else ""
     print(
-        f"{len(result.episodes)} episodes{takes}, {result.frames:,} frames; "
-        f"the dataset has {outcome.n_episodes} episodes"
+        f"{episodes(len(result.episodes))}{takes}, {result.frames:,} frames; "
+        f"the dataset has {episodes(saved.n_episodes)}"
     )
     for line in _observations(result, outcome):
         print(strip_control_codes(line))
-    if outcome.is_removed:
-        print(f"no episode was recorded; {root} was not created")
-        return
-    print(f"dataset: {root}")
-    print(f"look at it: proctor data view {shlex.quote(root)}")
-    if not result.complete:
-        print(f"record more: proctor record --resume=true --dataset.root={shlex.quote(root)} ...")
+    if print_dataset(saved) and not result.complete:
+        root = shlex.quote(str(display_path(saved.root)))
+        print(f"record more: proctor record --resume=true --dataset.root={root} ...")
 
 
 def _observations(result: RecordingResult, outcome: RecordingOutcome) -> list[str]:
     """Return what a person should know of the recorded episodes, one line each."""
     lines = []
-    reports = result.episodes
-    root = shlex.quote(str(display_path(outcome.root)))
+    reports, saved = result.episodes, outcome.saved
+    root = shlex.quote(str(display_path(saved.root)))
     measured = [n for n, report in reports.items() if report.jitter.p99_ms is not None]
     if measured:
         worst = max(measured, key=lambda n: reports[n].jitter.p99_ms or 0)
@@ -110,20 +102,9 @@ def _observations(result: RecordingResult, outcome: RecordingOutcome) -> list[st
     changed = sum(sum(report.changed.values()) for report in reports.values())
     if changed:
         lines.append(f"limits changed {changed} targets; the wishes are in extra.wished_action")
-    if outcome.waited_s >= 0.001:
-        lines.append(f"the loop waited {outcome.waited_s:.2f} s for the video encoder")
-    lost = {motor: n for motor, n in outcome.health.lost_replies.items() if n}
-    if lost:
-        counts = ", ".join(f"{motor} {n}" for motor, n in lost.items())
-        lines.append(f"lost replies of motors, read again: {counts}")
-    if outcome.note is not None:
-        lines.append(f"note: {outcome.note}")
+    if saved.waited_s >= 0.001:
+        lines.append(f"the loop waited {saved.waited_s:.2f} s for the video encoder")
+    lines += lost_replies(outcome.health)
+    if saved.note is not None:
+        lines.append(f"note: {saved.note}")
     return lines
-
-
-def _push(config: RobotRecordConfig, outcome: RecordingOutcome) -> None:
-    from proctor.datasets.hub import push
-
-    assert config.dataset.repo_id is not None
-    address = push(outcome.root, config.dataset.repo_id, private=config.dataset.private)
-    print(f"uploaded: {strip_control_codes(address)}")

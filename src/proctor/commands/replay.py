@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from proctor.commands.arguments import parse_flags
+from proctor.commands.robot_output import say
 from proctor.errors import exit_code_of, strip_control_codes
 
 if TYPE_CHECKING:
@@ -41,26 +41,22 @@ def _replay(config: ReplayConfig) -> int:
     from proctor.control.session import ControlSession, make_robot
 
     for note in config.notes:
-        _say(f"note: {note}")
+        say(f"note: {note}")
     robot = make_robot(config.robot)
     recorded = read_actions(config, robot)
     if not recorded.has_units:
-        _say("note: the dataset does not state its units; check that the robot has the same ones")
+        say("note: the dataset does not state its units; check that the robot has the same ones")
     keys = TerminalKeys()
     session = ControlSession(robot, operator=TerminalOperator(keys), keys=keys)
     with session, session.signals.deferred():
         n = len(recorded.actions)
-        _say(f"{robot.name} repeats {n} actions at {recorded.fps} Hz; Esc or Ctrl-C ends")
+        say(f"{robot.name} repeats {n} actions at {recorded.fps} Hz; Esc or Ctrl-C ends")
         result = replay(session, recorded)
     _show(recorded, result)
     stop = session.signals.as_interrupt()
     if stop is not None:
         return exit_code_of(stop)
     return 0 if result.sent == len(recorded.actions) else EXIT_INCOMPLETE
-
-
-def _say(line: str) -> None:
-    print(strip_control_codes(line), file=sys.stderr, flush=True)
 
 
 def _show(recorded: RecordedActions, result: ReplayResult) -> None:

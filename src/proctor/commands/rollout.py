@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from typing import TYPE_CHECKING
 
 from proctor.commands.arguments import parse_flags
+from proctor.commands.robot_output import episodes, lost_replies, print_dataset, push_dataset, say
 from proctor.errors import exit_code_of, strip_control_codes
 from proctor.system.files import display_path
 
@@ -54,42 +53,40 @@ def _roll_out(config: RolloutConfig) -> int:
         display.page.say(keys=_keys_of(config), planned=_planned(config))
 
         def announce(line: str) -> None:
-            _say(line)
+            say(line)
             display.page.say(headline=line)
 
         outcome = run_rollout(
             prepared, Surroundings(keys, TerminalOperator(keys), announce, display)
         )
     _print_outcome(outcome)
+    if outcome.failure is not None:
+        raise outcome.failure
     if outcome.stopped_by is not None:
         return exit_code_of(KeyboardInterrupt(outcome.stopped_by))
-    if config.records and config.dataset.push_to_hub and outcome.n_episodes:
-        _push(config, outcome)
+    if outcome.saved is not None:
+        push_dataset(outcome.saved, config.dataset)
     return 0
-
-
-def _say(line: str) -> None:
-    print(strip_control_codes(line), file=sys.stderr, flush=True)
 
 
 def _print_start(prepared: PreparedRollout) -> None:
     config, source = prepared.config, prepared.source
     for note in (*config.notes, *source.notes):
-        _say(f"note: {note}")
+        say(f"note: {note}")
     inference = f"{source.inference_s * 1000:.0f} ms per inference"
     if source.latency:
         inference += f", requested {source.latency} steps ahead"
     kept = "nothing is recorded"
     if prepared.dataset is not None:
         kept = f"{config.strategy.type.value} -> {display_path(prepared.dataset.root)}"
-    _say(f"{source.name} drives {prepared.robot.name} at {config.fps} Hz, {inference}; {kept}")
+    say(f"{source.name} drives {prepared.robot.name} at {config.fps} Hz, {inference}; {kept}")
     period = 1 / config.fps
     if not source.latency and source.inference_s > period:
-        _say(
+        say(
             f"note: an inference takes longer than the period of {period * 1000:.0f} ms, and the "
             "robot waits for it; --inference.type=async computes while the robot moves"
         )
-    _say(f"keys: {_keys_of(config)}")
+    say(f"keys: {_keys_of(config)}")
 
 
 def _planned(config: RolloutConfig) -> int | None:
@@ -123,31 +120,16 @@ def _print_outcome(outcome: RolloutOutcome) -> None:
     print(strip_control_codes(str(outcome.jitter)))
     if outcome.held:
         print(f"the robot waited {outcome.held} steps for late replies of the policy")
-    lost = {motor: n for motor, n in outcome.health.lost_replies.items() if n}
-    if lost:
-        counts = ", ".join(f"{motor} {n}" for motor, n in lost.items())
-        print(f"lost replies of motors, read again: {strip_control_codes(counts)}")
-    if outcome.root is None:
-        return
-    root = str(display_path(outcome.root))
-    if outcome.is_removed:
-        print(f"no episode was recorded; {root} was not created")
+    for line in lost_replies(outcome.health):
+        print(strip_control_codes(line))
+    saved = outcome.saved
+    if saved is None:
         return
     frames = sum(report.frames for report in outcome.episodes.values())
     print(
-        f"{len(outcome.episodes)} episodes, {frames:,} frames; the dataset has "
-        f"{outcome.n_episodes} episodes"
+        f"{episodes(len(outcome.episodes))}, {frames:,} frames; the dataset has "
+        f"{episodes(saved.n_episodes)}"
     )
-    if outcome.note is not None:
-        print(strip_control_codes(f"note: {outcome.note}"))
-    print(f"dataset: {root}")
-    print(f"look at it: proctor data view {shlex.quote(root)}")
-
-
-def _push(config: RolloutConfig, outcome: RolloutOutcome) -> None:
-    from proctor.datasets.hub import push
-
-    assert config.dataset.repo_id is not None
-    assert outcome.root is not None
-    address = push(outcome.root, config.dataset.repo_id, private=config.dataset.private)
-    print(f"uploaded: {strip_control_codes(address)}")
+    if saved.note is not None:
+        print(strip_control_codes(f"note: {saved.note}"))
+    print_dataset(saved)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from proctor.commands.arguments import parse_flags
+from proctor.commands.robot_output import say
 from proctor.errors import exit_code_of, strip_control_codes
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _teleoperate(config: TeleoperateConfig) -> int:
     from proctor.control.watching import displaying
 
     for note in config.notes:
-        print(strip_control_codes(f"note: {note}"), file=sys.stderr)
+        say(f"note: {note}")
     robot, teleop = make_robot(config.robot), make_teleoperator(config.teleop)
     attach_teleoperator(teleop, robot)
     keys = TerminalKeys()

@@ -144,13 +144,17 @@ def _refuse_policy_flags(flags: dict[str, Any]) -> None:
     from proctor.training.publishing import SETTINGS
 
     for name in flags:
-        if name.startswith("policy.") and name not in ("policy.device", *SETTINGS):
+        section, _, field = name.partition(".")
+        own = section in NETWORKS and f"policy.{field}" not in ("policy.device", *SETTINGS)
+        if own:
             raise UsageError(
                 f"--{name}: a resumed policy keeps its settings; leave the flag out",
                 code="flag.conflict",
             )
 
 
+NETWORKS = ("policy", "reward_model")
+"""Sections of the network to train."""
 _FROM_CHECKPOINTS = {
     "optimizer.": "training keeps its optimiser",
     "scheduler.type": "training keeps its learning rate schedule",
@@ -184,15 +188,26 @@ def _refuse_changes(flags: dict[str, Any], earlier: dict[str, Any], checkpoint: 
 
 def _without_policy(settings: dict[str, Any], checkpoint: Path | None) -> dict[str, Any]:
     """Return settings with the checkpoint's policy, if there is a checkpoint."""
+    from proctor.fingerprint import flatten
     from proctor.training.checkpoints import PRETRAINED
 
     if checkpoint is None:
         return settings
-    device = settings.get("policy.device")
-    kept = {k: v for k, v in settings.items() if k.partition(".")[0] != "policy"}
-    if device is not None:
-        kept["policy.device"] = device
-    return {**kept, "policy.path": str(checkpoint / PRETRAINED)}
+    folder = checkpoint / PRETRAINED
+    flat = flatten(settings, lambda name, _: name in NETWORKS)
+    kept = {k: v for k, v in flat.items() if k.partition(".")[0] not in NETWORKS}
+    for name in ("device", *_flags_kept_by_resume(folder)):
+        given = [flat[f"{section}.{name}"] for section in NETWORKS if f"{section}.{name}" in flat]
+        if given and given[0] is not None:
+            kept[f"policy.{name}"] = given[0]
+    return {**kept, "policy.path": str(folder)}
+
+
+def _flags_kept_by_resume(folder: Path) -> tuple[str, ...]:
+    """Return the flags of a network's training that its checkpoint does not hold."""
+    from proctor.policies.lerobot.checkpoint import read_config
+
+    return type(read_config(folder)[1]).kept_by_resume
 
 
 def _printed_session() -> SessionObserver:

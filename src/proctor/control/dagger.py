@@ -15,12 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
+from proctor.control.interpolation import between
 from proctor.control.keys import ControlKey
 from proctor.control.policy_loop import PolicyLoop
 from proctor.control.recording_log import EpisodeEnd
 from proctor.control.rollout_recorder import RolloutRecorder
 from proctor.control.strategies import MakeSpec, ended_by, saving_partial
-from proctor.robots.base import Action, Teleoperator
+from proctor.robots.base import Teleoperator
 
 LEADER_S = 2.0
 """Seconds in which a leader with motors moves to the robot's pose."""
@@ -83,7 +84,7 @@ class DaggerStrategy:
                 pressed = loop.wait()
                 if loop.is_over:
                     break
-                self._hear(loop, pressed)
+                self._handle_keys(loop, pressed)
                 if not loop.is_over:
                     self._step(loop)
             self._recorder.save(ended_by(loop))
@@ -100,7 +101,7 @@ class DaggerStrategy:
         if self._settings.record_autonomous and self._recorder.frames >= self._settings.most_frames:
             self._save(loop, EpisodeEnd.TIME)
 
-    def _hear(self, loop: PolicyLoop, pressed: list[str]) -> None:
+    def _handle_keys(self, loop: PolicyLoop, pressed: list[str]) -> None:
         for key in pressed:
             if key == self._keys.pause and self.state is DaggerState.AUTONOMOUS:
                 self._pause(loop)
@@ -149,12 +150,13 @@ class DaggerStrategy:
         teleop = self._teleop
         if not (self._settings.smooth_handover and teleop.is_actuated and loop.last_sent):
             return
-        start, goal = teleop.get_action(), dict(loop.last_sent)
+        start = teleop.get_action()
+        goal = {name: value for name, value in loop.last_sent.items() if name in start}
         teleop.set_torque(on=True)
         began = loop.now
         while not loop.is_over:
             share = min(1.0, (loop.now - began) / LEADER_S)
-            teleop.send_feedback(_between(start, goal, share))
+            teleop.send_feedback(between(start, goal, share))
             loop.hold_step()
             if share == 1:
                 return
@@ -169,9 +171,3 @@ class DaggerStrategy:
     def _enter(self, state: DaggerState, keys: str) -> None:
         self.state = state
         self._announce(f"{state.value} ({keys})")
-
-
-def _between(start: Action, goal: Action, share: float) -> Action:
-    return {
-        name: start[name] + (goal[name] - start[name]) * share for name in start if name in goal
-    }

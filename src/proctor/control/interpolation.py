@@ -30,7 +30,7 @@ class ActionInterpolator:
         if start is None:
             self._targets.append(action)
         else:
-            self._targets.extend(_between(start, action, n / count) for n in range(1, count + 1))
+            self._targets.extend(between(start, action, n / count) for n in range(1, count + 1))
         self._last = action
 
     def next_target(self) -> Action:
@@ -43,8 +43,11 @@ class ActionInterpolator:
         self._last = None
 
 
-def _between(start: Action, end: Action, share: float) -> Action:
-    """Return the pose at ``share`` of the way, exactly ``end`` at 1; new channels jump."""
+def between(start: Action, end: Action, share: float) -> Action:
+    """Return the pose at ``share`` of the way to ``end``, and exactly ``end`` at 1.
+
+    A channel that ``start`` lacks has its value of ``end`` at once.
+    """
     if share == 1:
         return dict(end)
     return {

@@ -80,10 +80,15 @@ class KeyHub:
     """Hands keys to readers; without a source of its own no key is ever pressed."""
 
     is_live = False
-    """Whether a person can press keys."""
+    """Whether a person can press keys now."""
 
     def __init__(self) -> None:
         self._readers: list[KeyReader] = []
+
+    @property
+    def has_terminal(self) -> bool:
+        """Whether there is a terminal to read."""
+        return False
 
     def reader(self) -> KeyReader:
         """Return a new reader, which gets all keys from now on."""
@@ -180,6 +185,16 @@ class TerminalKeys(KeyHub):
         """Held while the terminal's settings change; a signal handler may interrupt its holder."""
         self._thread: threading.Thread | None = None
         self._before: dict[signal.Signals, Any] = {}
+
+    @property
+    def has_terminal(self) -> bool:
+        """Whether there is a terminal to read; known before the ``with`` block."""
+        if self._given is not None or self._fd is not None:
+            return True
+        terminal = _controlling_terminal()
+        if terminal is not None:
+            os.close(terminal)
+        return terminal is not None
 
     def __enter__(self) -> TerminalKeys:
         self._fd = self._given if self._given is not None else _controlling_terminal()

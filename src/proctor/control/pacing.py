@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 import msgspec
 import numpy as np
@@ -86,19 +87,28 @@ class Pacer:
 
     def jitter(self) -> Jitter:
         """Return the deviations of the intervals between ticks so far."""
-        found: list[float | None] = [None, None, None]
-        if self._intervals:
-            deviations = np.abs(np.array(self._intervals) - self._period) * 1000
-            found = [
-                round(float(value), 3)
-                for value in (*np.percentile(deviations, (50, 99)), deviations.max())
-            ]
-        p50, p99, most = found
-        return Jitter(
-            ticks=self.ticks,
-            period_ms=round(self._period * 1000, 3),
-            p50_ms=p50,
-            p99_ms=p99,
-            max_ms=most,
-            overruns=self._overruns,
-        )
+        return jitter_of(self._intervals, self._period, self.ticks, self._overruns)
+
+
+def jitter_of(
+    intervals: Iterable[float], period_s: float, ticks: int, overruns: int | None = None
+) -> Jitter:
+    """Return how far ``intervals`` between ticks, in seconds, deviate from the period.
+
+    Without ``overruns``, intervals that are a period too long are counted.
+    """
+    deviations = np.abs(np.fromiter(intervals, float) - period_s) * 1000
+    p50 = p99 = most = None
+    if len(deviations):
+        values = (*np.percentile(deviations, (50, 99)), deviations.max())
+        p50, p99, most = (round(float(value), 3) for value in values)
+    if overruns is None:
+        overruns = int((deviations > 1000 * period_s).sum())
+    return Jitter(
+        ticks=ticks,
+        period_ms=round(period_s * 1000, 3),
+        p50_ms=p50,
+        p99_ms=p99,
+        max_ms=most,
+        overruns=overruns,
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from proctor.control.interpolation import ActionInterpolator
+from proctor.control.interpolation import ActionInterpolator, between
 from proctor.control.keys import ControlKey
 from proctor.control.pacing import Jitter, Pacer
 from proctor.control.robot_frames import Exchange
@@ -162,11 +162,12 @@ class PolicyLoop:
     def move_to(self, pose: Action, seconds: float) -> None:
         """Move in a straight line from the measured pose to ``pose``; a stop ends it early."""
         start, began = self.pose(), self.now
+        goal = {name: value for name, value in pose.items() if name in start}
         pacer = Pacer(self.robot.clock, self.rate.fps * self.rate.multiplier)
         while not self._session.should_end():
             now = pacer.tick()
             share = min(1.0, (now - began) / seconds)
-            self._send({n: start[n] + (pose[n] - start[n]) * share for n in pose if n in start})
+            self._send(between(start, goal, share))
             if share == 1:
                 break
         self.forget_policy_targets()

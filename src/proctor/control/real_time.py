@@ -73,7 +73,7 @@ class RealTimeDriver:
         return self._driver.channels.action(self._last)
 
     def wait_for_reply(self) -> None:
-        """Wait until no inference is running; its failure is told by ``act``."""
+        """Wait until no inference is running; ``act`` raises its failure."""
         if self._reply is not None:
             self._reply.exception()
 

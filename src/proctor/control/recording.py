@@ -35,7 +35,7 @@ class RecordingPlan:
     reset_time_s: float
     keep: Keep = Keep.ALL
     max_takes: int | None = None
-    """Takes after which the session ends, whatever was kept; None for no limit."""
+    """Takes after which the session ends, kept or not; None for no limit."""
     first_seed: int = 0
     """Seed of the first take in a simulated scene; each further take has the next one."""
 

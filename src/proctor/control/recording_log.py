@@ -1,6 +1,6 @@
 """The log of a dataset's recording sessions: one line for every episode that was saved.
 
-``.proctor/recording.jsonl`` tells how an episode ended, how regular its ticks were, which images
+``.proctor/recording.jsonl`` says how an episode ended, how regular its ticks were, which images
 repeat and how often a limit changed an action. Readers of datasets and the Hub ignore the folder.
 Edits that renumber episodes leave it out. Of two lines with one number the later one is true: the
 episode was recorded again.

@@ -5,14 +5,14 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 
 from proctor.callbacks.staged_episodes import Keep
 from proctor.config.robot_recording import RobotRecordConfig
 from proctor.control.approach import approach
-from proctor.control.frame_queue import FrameQueue, short_thread_switches
+from proctor.control.frame_queue import short_thread_switches
 from proctor.control.keys import KeyHub
+from proctor.control.open_recording import ClosedRecording, OpenRecording
 from proctor.control.recorded_dataset import (
     RecordedDataset,
     new_dataset,
@@ -20,14 +20,13 @@ from proctor.control.recorded_dataset import (
     resumed_dataset,
 )
 from proctor.control.recording import Announce, RecordingPlan, RecordingResult, RecordingRun
-from proctor.control.recording_log import RecordingLog, read_recording_log
+from proctor.control.recording_log import read_recording_log
 from proctor.control.session import ControlSession, make_robot, make_teleoperator
 from proctor.control.stop_signals import StopSignals
 from proctor.control.take import ControlLoop, LoopWatcher
 from proctor.control.units import attach_teleoperator
 from proctor.datasets.frames.encoder import CODECS
-from proctor.datasets.writer import DatasetWriter
-from proctor.errors import UsageError
+from proctor.errors import ProctorError, UsageError
 from proctor.robots.base import DeviceHealth, Operator, Robot, Teleoperator
 
 _DEFAULT_FPS = 30
@@ -44,22 +43,16 @@ class PreparedRecording:
     plan: RecordingPlan
 
 
-@dataclass
+@dataclass(frozen=True)
 class RecordingOutcome:
     """A session that has ended."""
 
     result: RecordingResult
-    root: Path
-    n_episodes: int
-    """Episodes in the dataset, with those of earlier sessions."""
+    saved: ClosedRecording
     health: DeviceHealth
-    waited_s: float
-    """Seconds that the control loop waited for the encoder."""
-    note: str | None = None
-    """Why the dataset's files were not compacted; None if they were."""
-    is_removed: bool = False
-    """Whether the new dataset was removed, because it has no episode."""
     stopped_by: signal.Signals | None = None
+    failure: ProctorError | None = None
+    """Why the loop failed; the running episode is saved up to its last frame."""
 
 
 @dataclass(frozen=True)
@@ -129,86 +122,57 @@ def _first_seed(config: RobotRecordConfig, root: Path) -> int:
 def run_recording_session(prepared: PreparedRecording, around: Surroundings) -> RecordingOutcome:
     """Connect the devices, record, disconnect them, and finish the dataset.
 
+    A device that fails in the loop is the outcome's ``failure``.
+
     Raises:
-        RobotError: a device failed; finished episodes and the running one are in the dataset.
+        RobotError: a device cannot be connected.
         DatasetError: a frame could not be written; finished episodes are kept.
         KeyboardInterrupt: a signal came before the first tick, or twice.
     """
     session = ControlSession(
         prepared.robot, prepared.teleop, operator=around.operator, keys=around.keys
     )
-    saving: _Saving | None = None
+    recording: OpenRecording | None = None
+    run: RecordingRun | None = None
     with StopSignals() as signals, short_thread_switches():
         try:
             with session:
-                saving = _Saving(prepared)
-                saving.record(session, around)
-        except BaseException:
-            if saving is not None:
-                with signals.deferred():
-                    saving.finish(stopped_by=None, clean=False)
-            raise
+                capacity = prepared.config.dataset.encoder_queue_maxsize
+                recording = OpenRecording(prepared.dataset, capacity)
+                run = _make_run(prepared, session, recording, around)
+                _record(prepared, session, run)
+                health = prepared.robot.health()
+        except BaseException as error:
+            if recording is None:
+                raise
+            with signals.deferred():
+                saved = recording.finish(compact=False)
+            if run is None or not isinstance(error, ProctorError):
+                raise
+            return RecordingOutcome(run.result, saved, DeviceHealth(), failure=error)
+        stopped_by = session.signals.received
         with signals.deferred():
-            return saving.finish(stopped_by=session.signals.received, clean=True)
+            saved = recording.finish(compact=stopped_by is None)
+    return RecordingOutcome(run.result, saved, health, stopped_by)
 
 
-class _Saving:
-    """The open dataset of a session, with the thread that writes it."""
+def _make_run(
+    prepared: PreparedRecording,
+    session: ControlSession,
+    recording: OpenRecording,
+    around: Surroundings,
+) -> RecordingRun:
+    keys, fps = session.keys.reader(), prepared.dataset.fps
+    loop = ControlLoop(
+        prepared.robot, prepared.teleop, keys, session.should_end, fps, around.watcher
+    )
+    return RecordingRun(loop, recording.queue, recording.log, prepared.plan, around.announce)
 
-    def __init__(self, prepared: PreparedRecording) -> None:
-        self._prepared = prepared
-        self._writer: DatasetWriter = prepared.dataset.open()
-        self._queue = FrameQueue(self._writer, prepared.config.dataset.encoder_queue_maxsize)
-        self._log = RecordingLog(prepared.dataset.root)
-        self._log.open()
-        self._run: RecordingRun | None = None
-        self._health = DeviceHealth()
 
-    def record(self, session: ControlSession, around: Surroundings) -> None:
-        """Move to the first target, then record the episodes of the plan."""
-        prepared = self._prepared
-        loop = ControlLoop(
-            prepared.robot,
-            prepared.teleop,
-            session.keys.reader(),
-            session.should_end,
-            prepared.dataset.fps,
-            around.watcher,
-        )
-        self._run = RecordingRun(loop, self._queue, self._log, prepared.plan, around.announce)
-        with session.signals.deferred():
-            if prepared.robot.scene is None:
-                move = partial(approach, prepared.robot, prepared.teleop.get_action)
-                move(prepared.dataset.fps, session.should_end)
-            try:
-                self._run.run()
-            finally:
-                self._health = prepared.robot.health()
-
-    def finish(self, *, stopped_by: signal.Signals | None, clean: bool) -> RecordingOutcome:
-        """Write what is in the queue and close the dataset.
-
-        The files are compacted at a clean end only; a stopped session ends fast.
-        """
-        note: str | None = None
-        is_removed = False
-        try:
-            self._queue.flush()
-        finally:
-            self._queue.close()
-            if clean and stopped_by is None:
-                note = self._writer.close()
-            else:
-                self._writer.release()
-            is_removed = self._prepared.dataset.remove_if_empty(self._writer)
-        assert self._run is not None
-        return RecordingOutcome(
-            result=self._run.result,
-            root=self._prepared.dataset.root,
-            n_episodes=self._writer.n_episodes,
-            health=self._health,
-            waited_s=self._queue.waited_s,
-            note=note,
-            is_removed=is_removed,
-            stopped_by=stopped_by,
-        )
+def _record(prepared: PreparedRecording, session: ControlSession, run: RecordingRun) -> None:
+    """Move to the first target, then record the episodes of the plan."""
+    robot, first_target = prepared.robot, prepared.teleop.get_action
+    with session.signals.deferred():
+        if robot.scene is None:
+            approach(robot, first_target, prepared.dataset.fps, session.should_end)
+        run.run()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from proctor.control.frame_queue import FrameQueue
-from proctor.control.pacing import Jitter
+from proctor.control.pacing import jitter_of
 from proctor.control.recording_log import EpisodeEnd, EpisodeReport, RecordingLog
 from proctor.control.robot_frames import Exchange, FrameBuilder
 from proctor.control.take import LoopWatcher, changed_channels
@@ -75,7 +75,7 @@ class RolloutRecorder:
             frames=self.frames,
             seconds=round(self.frames / self._fps, 6),
             ended_by=ended_by,
-            jitter=interval_jitter(self._times, self._fps),
+            jitter=jitter_of(np.diff(self._times), 1 / self._fps, self.frames),
             success=None if scene is None else scene.succeeded(),
             seed=None if scene is None else seed,
             repeated={name: n for name, n in self._builder.repeats.items() if n},
@@ -105,20 +105,3 @@ class RolloutRecorder:
         """Note an episode that is on the disk; runs in the queue's thread."""
         self._log.add(number, report)
         self.saved[number] = report
-
-
-def interval_jitter(times: list[float], fps: float) -> Jitter:
-    """Return how far the intervals between frames deviate from the period."""
-    found: list[float | None] = [None, None, None]
-    deviations = np.abs(np.diff(times) - 1 / fps) * 1000
-    if len(deviations):
-        values = (*np.percentile(deviations, (50, 99)), deviations.max())
-        found = [round(float(value), 3) for value in values]
-    return Jitter(
-        ticks=len(times),
-        period_ms=round(1000 / fps, 3),
-        p50_ms=found[0],
-        p99_ms=found[1],
-        max_ms=found[2],
-        overruns=int((deviations > 1000 / fps).sum()),
-    )

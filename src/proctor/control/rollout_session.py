@@ -6,17 +6,17 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
 
 from proctor.config.rollout import RolloutConfig, Strategy
 from proctor.control.dagger import DaggerKeys, DaggerSettings, DaggerStrategy
-from proctor.control.frame_queue import FrameQueue, short_thread_switches
+from proctor.control.frame_queue import short_thread_switches
 from proctor.control.inference import PreparedSource, prepare_source
+from proctor.control.open_recording import ClosedRecording, OpenRecording
 from proctor.control.pacing import Jitter
 from proctor.control.policy_loop import LoopRate, PolicyLoop
 from proctor.control.real_time import RealTimeDriver
 from proctor.control.recorded_dataset import RecordedDataset, new_dataset, resumed_dataset
-from proctor.control.recording_log import EpisodeReport, RecordingLog
+from proctor.control.recording_log import EpisodeReport
 from proctor.control.recording_session import Surroundings
 from proctor.control.robot_features import camera_shapes
 from proctor.control.rollout_recorder import (
@@ -35,9 +35,9 @@ from proctor.control.strategies import (
     SentryStrategy,
     sentry_seconds,
 )
-from proctor.control.take import LoopWatcher
 from proctor.control.units import attach_teleoperator
 from proctor.datasets.frames.encoder import CODECS
+from proctor.errors import ProctorError
 from proctor.robots.base import Action, DeviceHealth, Robot, Teleoperator
 from proctor.types import EpisodeSpec, Task
 
@@ -70,14 +70,11 @@ class RolloutOutcome:
     """Steps in which the robot waited for a late reply of the policy."""
     episodes: dict[int, EpisodeReport]
     """Number in the dataset -> report, of the recorded episodes."""
-    root: Path | None = None
-    n_episodes: int = 0
-    """Episodes in the dataset, with those of earlier sessions."""
-    note: str | None = None
-    """Why the dataset's files were not compacted; None if they were."""
-    is_removed: bool = False
-    """Whether the new dataset was removed, because it has no episode."""
+    saved: ClosedRecording | None = None
+    """The dataset; None if the strategy records nothing."""
     stopped_by: signal.Signals | None = None
+    failure: ProctorError | None = None
+    """Why the loop failed; the running episode is saved up to its last frame."""
 
 
 def prepare_rollout(config: RolloutConfig) -> PreparedRollout:
@@ -119,151 +116,130 @@ def _planned_dataset(config: RolloutConfig, robot: Robot) -> RecordedDataset:
 def run_rollout(prepared: PreparedRollout, around: Surroundings) -> RolloutOutcome:
     """Connect the devices, let the strategy drive, disconnect, and finish the dataset.
 
+    A device or a policy that fails in the loop is the outcome's ``failure``.
+
     Raises:
-        RobotError: a device failed; finished episodes and the running one are in the dataset.
-        PolicyError: the policy failed, likewise.
+        RobotError: a device cannot be connected.
+        DatasetError: a frame could not be written; finished episodes are kept.
         KeyboardInterrupt: a signal came before the first tick, or twice.
     """
+    config, source = prepared.config, prepared.source.source
     session = ControlSession(
         prepared.robot, prepared.teleop, operator=around.operator, keys=around.keys
     )
-    run: _Run | None = None
+    recording: OpenRecording | None = None
+    recorder: RolloutRecorder | None = None
+    loop: PolicyLoop | None = None
+    health, failure, stopped_by = DeviceHealth(), None, None
     with StopSignals() as signals, short_thread_switches():
         try:
             with session:
-                run = _Run(prepared, around)
+                if prepared.dataset is not None:
+                    capacity = config.dataset.encoder_queue_maxsize
+                    recording = OpenRecording(prepared.dataset, capacity)
+                    recorder = _recorder(prepared, recording, around)
+                loop = PolicyLoop(
+                    session,
+                    source,
+                    LoopRate(config.fps, config.interpolation_multiplier),
+                    duration_s=config.duration or None,
+                    watcher=around.watcher,
+                )
                 with session.signals.deferred():
-                    run.drive(session)
+                    _drive(prepared, loop, recorder, around)
+                health = prepared.robot.health()
+            stopped_by = session.signals.received
+        except ProctorError as error:
+            if loop is None:
+                raise
+            failure = error
         except BaseException:
-            if run is not None:
+            if recording is not None:
                 with signals.deferred():
-                    run.finish(stopped_by=None, clean=False)
+                    recording.finish(compact=False)
             raise
         finally:
-            prepared.source.source.close()
+            source.close()
+        compact = stopped_by is None and failure is None
         with signals.deferred():
-            return run.finish(stopped_by=session.signals.received, clean=True)
+            saved = None if recording is None else recording.finish(compact=compact)
+    return RolloutOutcome(
+        jitter=loop.jitter(),
+        health=health,
+        held=source.held if isinstance(source, RealTimeDriver) else 0,
+        episodes={} if recorder is None else recorder.saved,
+        saved=saved,
+        stopped_by=stopped_by,
+        failure=failure,
+    )
 
 
-class _Run:
-    """The open dataset of a rollout, if it records, and the loop."""
+def _recorder(
+    prepared: PreparedRollout, recording: OpenRecording, around: Surroundings
+) -> RolloutRecorder:
+    config = prepared.config
+    return RolloutRecorder(
+        prepared.robot,
+        recording.queue,
+        recording.log,
+        config.instruction,
+        config.fps,
+        around.watcher,
+    )
 
-    def __init__(self, prepared: PreparedRollout, around: Surroundings) -> None:
-        self._prepared, self._around = prepared, around
-        self._saving: _Saving | None = None
-        if prepared.dataset is not None:
-            self._saving = _Saving(prepared, prepared.dataset, around.watcher)
-        self._loop: PolicyLoop | None = None
-        self._health = DeviceHealth()
 
-    def drive(self, session: ControlSession) -> None:
-        """Let the strategy drive, then return to the start pose."""
-        prepared, config = self._prepared, self._prepared.config
-        self._loop = loop = PolicyLoop(
-            session,
-            prepared.source.source,
-            LoopRate(config.fps, config.interpolation_multiplier),
-            duration_s=config.duration or None,
-            watcher=self._around.watcher,
+def _drive(
+    prepared: PreparedRollout,
+    loop: PolicyLoop,
+    recorder: RolloutRecorder | None,
+    around: Surroundings,
+) -> None:
+    """Let the strategy drive, then return to the start pose."""
+    start = loop.pose()
+    if recorder is None:
+        BaseStrategy(prepared.spec).run(loop)
+    else:
+        _recording_strategy(prepared, recorder, start, around.announce).run(loop)
+    if prepared.config.return_to_initial_position and start:
+        loop.move_to(start, RETURN_S)
+
+
+def _recording_strategy(
+    prepared: PreparedRollout,
+    recorder: RolloutRecorder,
+    start: Action,
+    announce: Callable[[str], None],
+) -> RolloutStrategy:
+    config, spec, settings = prepared.config, prepared.spec, prepared.config.strategy
+    cameras = camera_shapes(prepared.robot).values()
+    seconds = sentry_seconds(cameras, config.fps, settings.target_video_file_size_mb)
+    if settings.type is Strategy.SENTRY:
+        return SentryStrategy(spec, recorder, seconds)
+    if settings.type is Strategy.HIGHLIGHT:
+        ring = settings.ring_buffer_seconds, settings.ring_buffer_max_memory_mb
+        return HighlightStrategy(spec, recorder, settings.save_key, *ring)
+    if settings.type is Strategy.EPISODIC:
+        plan = EpisodePlan(
+            config.dataset.num_episodes,
+            config.dataset.episode_time_s,
+            config.dataset.reset_time_s,
+            config.seed,
         )
-        start = loop.pose()
-        try:
-            self._strategy(start, self._around.announce).run(loop)
-            if config.return_to_initial_position and start:
-                loop.move_to(start, RETURN_S)
-        finally:
-            self._health = prepared.robot.health()
-
-    def _strategy(self, start: Action, announce: Callable[[str], None]) -> RolloutStrategy:
-        prepared, config = self._prepared, self._prepared.config
-        settings, spec = config.strategy, prepared.spec
-        if self._saving is None:
-            return BaseStrategy(spec)
-        recorder = self._saving.recorder
-        cameras = camera_shapes(prepared.robot).values()
-        seconds = sentry_seconds(cameras, config.fps, settings.target_video_file_size_mb)
-        if settings.type is Strategy.SENTRY:
-            return SentryStrategy(spec, recorder, seconds)
-        if settings.type is Strategy.HIGHLIGHT:
-            ring = settings.ring_buffer_seconds, settings.ring_buffer_max_memory_mb
-            return HighlightStrategy(spec, recorder, settings.save_key, *ring)
-        if settings.type is Strategy.EPISODIC:
-            plan = EpisodePlan(
-                config.dataset.num_episodes,
-                config.dataset.episode_time_s,
-                config.dataset.reset_time_s,
-                config.seed,
-            )
-            return EpisodicStrategy(
-                spec,
-                recorder,
-                plan,
-                start,
-                teleop=prepared.teleop,
-                returns=settings.reset_to_initial_position,
-                announce=announce,
-            )
-        assert prepared.teleop is not None
-        dagger = DaggerSettings(
-            n_episodes=settings.num_episodes or config.dataset.num_episodes,
-            record_autonomous=settings.record_autonomous,
-            smooth_handover=settings.smooth_handover,
-            most_frames=max(1, round(seconds * config.fps)),
+        return EpisodicStrategy(
+            spec,
+            recorder,
+            plan,
+            start,
+            teleop=prepared.teleop,
+            returns=settings.reset_to_initial_position,
+            announce=announce,
         )
-        keys = DaggerKeys(settings.pause_key, settings.correction_key)
-        return DaggerStrategy(spec, recorder, prepared.teleop, dagger, keys, announce)
-
-    def finish(self, *, stopped_by: signal.Signals | None, clean: bool) -> RolloutOutcome:
-        """Write what is in the queue and close the dataset."""
-        saved = None if self._saving is None else self._saving.finish(clean and stopped_by is None)
-        source = self._prepared.source.source
-        assert self._loop is not None or not clean
-        jitter = None if self._loop is None else self._loop.jitter()
-        outcome = RolloutOutcome(
-            jitter=jitter
-            or Jitter(ticks=0, period_ms=0, p50_ms=None, p99_ms=None, max_ms=None, overruns=0),
-            health=self._health,
-            held=source.held if isinstance(source, RealTimeDriver) else 0,
-            episodes={} if self._saving is None else self._saving.recorder.saved,
-            stopped_by=stopped_by,
-        )
-        if saved is None or self._prepared.dataset is None:
-            return outcome
-        note, n_episodes, is_removed = saved
-        return replace(
-            outcome,
-            root=self._prepared.dataset.root,
-            n_episodes=n_episodes,
-            note=note,
-            is_removed=is_removed,
-        )
-
-
-class _Saving:
-    """The dataset of a rollout, with the thread that writes it."""
-
-    def __init__(
-        self, prepared: PreparedRollout, dataset: RecordedDataset, watcher: LoopWatcher | None
-    ) -> None:
-        config = prepared.config
-        self._dataset, self._writer = dataset, dataset.open()
-        self._queue = FrameQueue(self._writer, config.dataset.encoder_queue_maxsize)
-        log = RecordingLog(dataset.root)
-        log.open()
-        self.recorder = RolloutRecorder(
-            prepared.robot, self._queue, log, config.instruction, config.fps, watcher
-        )
-
-    def finish(self, compact: bool) -> tuple[str | None, int, bool]:
-        """Close the dataset; return a note, its number of episodes, and whether it was removed."""
-        note: str | None = None
-        try:
-            self._queue.flush()
-        finally:
-            self._queue.close()
-            if compact:
-                note = self._writer.close()
-            else:
-                self._writer.release()
-            removed = self._dataset.remove_if_empty(self._writer)
-        return note, self._writer.n_episodes, removed
+    assert prepared.teleop is not None
+    dagger = DaggerSettings(
+        n_episodes=settings.num_episodes or config.dataset.num_episodes,
+        record_autonomous=settings.record_autonomous,
+        smooth_handover=settings.smooth_handover,
+        most_frames=max(1, round(seconds * config.fps)),
+    )
+    keys = DaggerKeys(settings.pause_key, settings.correction_key)
+    return DaggerStrategy(spec, recorder, prepared.teleop, dagger, keys, announce)

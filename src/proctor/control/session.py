@@ -82,7 +82,7 @@ class ControlSession:
 
     The teleoperator is connected first and the robot last, because its motors hold then. However
     the block ends, all devices are closed. After a failure, SIGTERM or SIGHUP the motors are
-    switched off first, whatever the config says. Failures while closing are printed, one line
+    switched off first, in spite of the config. Failures while closing are printed, one line
     each; the first one is raised if nothing else is.
 
     Signals: see ``StopSignals``. A signal after the second one ends the process at once; an arm's

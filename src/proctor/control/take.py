@@ -41,13 +41,13 @@ class EpisodeTake:
 
 
 class LoopWatcher(Protocol):
-    """Hears of every tick, as the live page and the status line do; it must not take long."""
+    """Shows every tick, as the live page and the status line do; it must not take long."""
 
     def on_tick(self, phase: str, seconds: float, tick: Exchange) -> None:
-        """Hear of one tick: "recording" or "reset", and the time since the phase began."""
+        """Show one tick: "recording" or "reset", and the time since the phase began."""
 
     def on_episodes(self, n_saved: int) -> None:
-        """Hear how many episodes of the session are handed over for saving."""
+        """Show how many episodes of the session are handed over for saving."""
 
 
 @dataclass(frozen=True)

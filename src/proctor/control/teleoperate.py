@@ -52,7 +52,7 @@ def teleoperate(
 ) -> TeleoperationResult:
     """Drive the robot until the time is over, a signal comes, or a person presses Esc or q.
 
-    ``watcher`` hears of every cycle.
+    ``watcher`` is called in every cycle.
 
     Raises:
         RobotError: a device fails, or the emergency key was pressed.

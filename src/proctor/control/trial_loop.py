@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from proctor.control.interpolation import between
 from proctor.control.live_page import LivePage
 from proctor.control.pacing import Jitter, Pacer
 from proctor.control.policy_driver import PolicyDriver
+from proctor.control.rerun_display import DisplayedTick, RerunDisplay
 from proctor.control.verdicts import (
     KEYS_AFTER,
     KEYS_BEFORE,
@@ -60,12 +62,14 @@ class TrialLoop:
         judge: Judge,
         check: Callable[[], None],
         live: LivePage,
+        rerun: RerunDisplay | None = None,
     ) -> None:
         """Take a connected robot; ``check`` raises if a signal or the emergency key came."""
         self._robot = robot
         self._judge = judge
         self._check = check
         self._live = live
+        self._rerun = rerun
 
     def wait_for_start(self, briefing: Briefing) -> RobotObservation:
         """Brief the judge, wait for the start, and return the observation of that moment.
@@ -96,15 +100,14 @@ class TrialLoop:
         """
         start = self._robot.get_observation()
         names = [name for name in self._robot.action_features if name in pose and name in start]
+        goal = {name: pose[name] for name in names}
         steps = round(seconds * fps)
         pacer = Pacer(self._robot.clock, fps)
         for step in range(1, steps + 1):
             self._check()
             pacer.tick()
-            share = step / steps
-            target = {n: start[n] + share * (pose[n] - start[n]) for n in names}
-            sent = self._robot.send_action(target)
-            self._live.show(self._robot.get_observation(), sent)
+            sent = self._robot.send_action(between(start, goal, step / steps))
+            self._show(self._robot.get_observation(), sent)
 
     def run(self, driver: PolicyDriver, spec: EpisodeSpec) -> TrialRun:
         """Let the policy act until the judge or the time ends the trial; return the verdict.
@@ -129,7 +132,7 @@ class TrialLoop:
                 sent = self._robot.send_action(wished)
                 steps += 1
                 limited += _is_limited(wished, sent)
-                self._live.show(observation, sent)
+                self._show(observation, sent)
                 if self._has_ended():
                     break
             pacer.tick()  # the last action has its whole period too
@@ -139,6 +142,11 @@ class TrialLoop:
         return TrialRun(
             self._ask_verdict(), steps, limited, seconds, tuple(driver.infer_s), pacer.jitter()
         )
+
+    def _show(self, observation: RobotObservation, sent: Action) -> None:
+        self._live.show(observation, sent)
+        if self._rerun is not None:
+            self._rerun.show(DisplayedTick(self._robot.clock.now(), observation, sent))
 
     def _has_ended(self) -> bool:
         signal = self._judge.poll_trial()

@@ -47,7 +47,7 @@ class TrialSignal(Enum):
 
 @dataclass(frozen=True)
 class Briefing:
-    """What the person is told before a trial. It does not say which policy acts."""
+    """Instructions to the person before a trial. They do not name the policy."""
 
     number: int
     """From 1."""

@@ -175,6 +175,9 @@ class CameraFrame:
 class Camera(ABC):
     """A camera with its own reader thread (a simulated one renders on request)."""
 
+    depth: Camera | None = None
+    """Depth images of the same device; a robot has it as the camera NAME_depth."""
+
     @property
     @abstractmethod
     def shape(self) -> ImageShape:
@@ -303,7 +306,7 @@ class Device(ABC):
     def disconnect(self) -> None:
         """Switch motors off as the config says and close the device; a closed one is left alone.
 
-        Every motor is tried and the port is always closed, whatever fails; then the first failure
+        A failure skips no motor, and the port is always closed; then the first failure
         is raised.
         """
 
@@ -348,7 +351,7 @@ class Robot(Device):
 
     @abstractmethod
     def stop(self) -> None:
-        """Switch every motor off at once, whatever the config says; keep the device connected."""
+        """Switch every motor off at once, in spite of the config; keep the device connected."""
 
 
 class Teleoperator(Device):

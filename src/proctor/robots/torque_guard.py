@@ -25,6 +25,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
 from proctor.robots.buses.dynamixel_packets import DynamixelCodec
@@ -150,15 +151,13 @@ def switch_off(port: str, protocol: str, baudrate: int, motor_ids: Sequence[int]
     All motors are addressed at once first. Then each is asked until it confirms: a packet that
     the driver sent in part when it was killed may have swallowed the first request.
     """
-    import serial
-
     codec, address = _PROTOCOLS[protocol]
     all_off = codec.sync_write(address, 1, [(motor, b"\x00") for motor in motor_ids])
     waiting = list(motor_ids)
     give_up_at = time.monotonic() + _GIVE_UP_S
     while waiting and time.monotonic() < give_up_at:
         try:
-            with serial.Serial(port, baudrate, timeout=_REPLY_S, write_timeout=1) as line:
+            with open_port(port, baudrate) as line:
                 for _ in range(_BROADCASTS):
                     line.write(all_off)
                     line.flush()
@@ -167,6 +166,20 @@ def switch_off(port: str, protocol: str, baudrate: int, motor_ids: Sequence[int]
         except PORT_ERRORS:
             time.sleep(_WATCH_S)
     return [f"motor {motor} at {port}" for motor in waiting]
+
+
+def open_port(port: str, baudrate: int) -> Any:
+    """Open a port, if possible with a lock: the next driver of the port then waits.
+
+    A lock that a forked worker of the killed driver still holds is no obstacle.
+    """
+    import serial
+
+    make = partial(serial.Serial, port, baudrate, timeout=_REPLY_S, write_timeout=1)
+    try:
+        return make(exclusive=True)
+    except PORT_ERRORS:
+        return make()
 
 
 def _confirmed(line: Any, codec: PacketCodec, request: Request) -> bool:

@@ -17,7 +17,7 @@ from proctor.cli import main
 from proctor.control.recording_log import EpisodeEnd, read_recording_log
 from proctor.datasets.format.info_file import read_info
 from proctor.datasets.reader import open as open_dataset
-from tests.fake_robots import FakeRobot
+from tests.fake_robots import FakeRobot, fail_after_connect
 
 DEVICES = ["--robot.type=tests.fake_robots:ROBOT", "--teleop.type=tests.fake_robots:TELEOPERATOR"]
 SESSION = [
@@ -61,6 +61,22 @@ def test_a_recording_is_a_dataset_that_the_checks_pass_and_training_reads(
     assert dataset.spans.tolist() == [[0, 5], [5, 10]]
     assert dataset[0]["task"] == "stack"
     assert set(dataset.interface.features) == {"observation.state", "observation.images.camera0"}
+    assert not FakeRobot.made[-1].torque
+
+
+def test_a_lost_bus_keeps_the_running_episode_and_says_so(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_after_connect(monkeypatch, "get_observation", at=9)
+    assert record(root, "--record.keep=all", "--dataset.episode_time_s=0.6") == 1
+    shown = capsys.readouterr()
+    assert [line for line in shown.err.splitlines() if "error:" in line]
+    assert "2 episodes, 9 frames" in shown.out
+    assert "proctor data delete" in shown.out
+    assert [line.report.ended_by for line in read_recording_log(root).values()] == [
+        EpisodeEnd.TIME,
+        EpisodeEnd.ERROR,
+    ]
     assert not FakeRobot.made[-1].torque
 
 

@@ -16,7 +16,7 @@ from proctor.config.rollout import RolloutConfig
 from proctor.control.recording_log import EpisodeEnd, read_recording_log
 from proctor.datasets.format.info_file import read_info
 from proctor.errors import UsageError
-from tests.fake_robots import FakeRobot
+from tests.fake_robots import FakeRobot, fail_after_connect
 from tests.refusals import refuses
 
 ROBOT = {"robot.type": "tests.fake_robots:ROBOT", "policy.type": "zero"}
@@ -59,6 +59,19 @@ def test_episodes_are_recorded_and_more_are_added(
     assert roll_out(**wanted) == 2
     assert roll_out(**wanted, resume="true") == 0
     assert read_info(root).total_episodes == 4
+
+
+def test_a_lost_bus_keeps_the_running_episode_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_after_connect(monkeypatch, "get_observation", at=8)
+    flags = {name.replace(".", "__"): value for name, value in DATASET.items()}
+    root = tmp_path / "data"
+    assert roll_out(**flags, strategy__type="sentry", dataset__root=root, duration=5) == 1
+    shown = capsys.readouterr()
+    assert "1 episode, 7 frames" in shown.out
+    assert "error:" in shown.err
+    assert read_info(root).total_episodes == 1
 
 
 def test_corrections_have_the_feature_of_lerobot(tmp_path: Path) -> None:

@@ -116,6 +116,27 @@ def test_an_absent_viewer_is_said_before_the_robot_moves() -> None:
             pass
 
 
+def test_blind_trials_are_shown_without_the_policies_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream, ids = FakeStream(), []
+
+    def make_stream(name: str, recording_id: str) -> Any:
+        ids.append(recording_id)
+        return stream
+
+    fake = SimpleNamespace(**vars(RERUN), RecordingStream=make_stream)
+    monkeypatch.setitem(sys.modules, "rerun", fake)
+    monkeypatch.setattr("proctor.control.rerun_display._open_viewer", lambda stream, flags: None)
+    here = "tests.unit.control.trial_robots"
+    words = [f"--robot.type={here}:ROBOT", f"--policy.type={here}:good,{here}:bad", "--fps=10"]
+    words += ["--eval.n_episodes=1", "--eval.episode_time_s=0.5", f"--output_dir={tmp_path}"]
+    assert main(["eval", *words, "--display_data=true"]) == 0
+    assert {"observation.arm.pos", "action.arm.pos"} <= {path for path, _, _ in stream.logged}
+    assert len(ids) == 1
+    assert "good" not in ids[0]
+
+
 def test_a_recording_of_rerun_has_the_paths(tmp_path: Path) -> None:
     rerun = pytest.importorskip("rerun")
     stream = rerun.RecordingStream("proctor", recording_id="test")

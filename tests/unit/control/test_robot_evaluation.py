@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from proctor.cli import main
 from proctor.commands.eval import run as eval_command
+from proctor.config.robot_evaluation import RobotEvalConfig
+from proctor.config.robot_recording import RobotRecordConfig
+from proctor.config.rollout import RolloutConfig
 from proctor.errors import UsageError
 from proctor.report.comparison import Criteria, compare_all
 from proctor.report.run import load_run
 from proctor.runs.journal import read_journal
-from proctor.types import Outcome
+from proctor.types import MAX_EPISODES, Outcome
 from tests.refusals import refuses
 from tests.unit.control.trial_robots import ReachPolicy, ReachRobot
 
@@ -58,6 +62,34 @@ def test_policies_alternate_in_random_order_on_the_same_scenes(tmp_path: Path) -
         assert {seed for _, seed in pair} == {1000 + block}
     firsts = [acted[2 * block][0] for block in range(20)]
     assert 3 <= firsts.count("good") <= 17
+
+
+def test_by_default_no_recorded_scene_is_evaluated() -> None:
+    default = {kind: fields(kind) for kind in (RobotRecordConfig, RolloutConfig, RobotEvalConfig)}
+    seeds = {
+        kind: next(item.default for item in found if item.name == "seed")
+        for kind, found in default.items()
+    }
+    evaluated = range(seeds[RobotEvalConfig], seeds[RobotEvalConfig] + MAX_EPISODES)
+    assert seeds[RobotRecordConfig] not in evaluated
+    assert seeds[RolloutConfig] not in evaluated
+
+
+def test_a_person_without_a_terminal_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proctor.control.keys._controlling_terminal", lambda: None)
+    with refuses(UsageError, "robot.no-terminal"):
+        eval_command(
+            [
+                f"--robot.type={HERE}:ROBOT",
+                f"--policy.type={HERE}:good",
+                "--eval.judge=person",
+                f"--output_dir={tmp_path / 'run'}",
+            ]
+        )
+    assert ReachPolicy.acted == []
+    assert not (tmp_path / "run").exists()
 
 
 def test_every_policy_has_an_ordinary_run_folder(tmp_path: Path) -> None:

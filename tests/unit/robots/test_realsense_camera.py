@@ -12,7 +12,7 @@ import pytest
 
 from proctor.errors import DeviceNotConnected, UsageError
 from proctor.robots.base import Camera, RealClock
-from proctor.robots.cameras.configs import camera_config
+from proctor.robots.cameras.configs import camera_config, camera_configs, make_cameras
 from proctor.robots.cameras.find import find_cameras
 from proctor.robots.cameras.realsense import RealSenseCameraConfig, make_camera
 from tests.refusals import refuses
@@ -38,6 +38,8 @@ class FakeRealSense(SimpleNamespace):
         self.options: list[tuple[str, float]] = []
         self.device = ""
         self.stream_asked: tuple[Any, ...] = ()
+        self.streams: list[str] = []
+        self.n_frames = 0
         self.refuses = False
         self.stopped = 0
 
@@ -52,6 +54,7 @@ class FakeRealSense(SimpleNamespace):
 
         def enable_stream(*asked: Any) -> None:
             self.stream_asked = asked
+            self.streams.append(asked[0])
 
         return SimpleNamespace(enable_device=enable_device, enable_stream=enable_stream)
 
@@ -75,6 +78,9 @@ class FakeRealSense(SimpleNamespace):
         color = np.zeros((48, 64, 3), np.uint8)
         color[0, 0] = (30, 20, 10)
         depth = np.full((48, 64), 1234, np.uint16)
+        self.n_frames += 1
+        color[0, 1] = self.n_frames % 200
+        depth[0, 1] = self.n_frames % 200
         return SimpleNamespace(
             get_color_frame=lambda: SimpleNamespace(get_data=lambda: color),
             get_depth_frame=lambda: SimpleNamespace(get_data=lambda: depth),
@@ -124,6 +130,39 @@ def test_a_depth_camera_delivers_millimetres(realsense: FakeRealSense) -> None:
     camera.disconnect()
 
 
+def test_color_and_depth_are_two_cameras_of_one_moment(realsense: FakeRealSense) -> None:
+    fields = {"serial_number_or_name": "0123", "width": 64, "height": 48, "fps": 30}
+    fields |= {"type": "intelrealsense", "use_depth": True, "warmup_s": 0}
+    cameras = make_cameras(camera_configs({"front": fields}), RealClock())
+    assert {name: camera.shape for name, camera in cameras.items()} == {
+        "front": (48, 64, 3),
+        "front_depth": (48, 64, 1),
+    }
+    for camera in cameras.values():
+        camera.connect()
+    assert realsense.streams == ["color", "depth"]
+    for _ in range(20):
+        depth = cameras["front_depth"].latest()
+        color = cameras["front"].latest()
+        assert depth.image.dtype == np.uint16
+        if color.number == depth.number:
+            assert color.image[0, 1, 0] == depth.image[0, 1, 0]
+        assert depth.image[0, 1, 0] == depth.number % 200
+        time.sleep(0.003)
+    for camera in cameras.values():
+        camera.disconnect()
+    assert realsense.stopped == 1
+    assert not cameras["front_depth"].is_connected
+
+
+def test_the_name_of_the_depth_images_is_taken(realsense: FakeRealSense) -> None:
+    fields = {"type": "intelrealsense", "serial_number_or_name": "0123"}
+    fields |= {"width": 64, "height": 48, "fps": 30}
+    given = {"front": fields | {"use_depth": True}, "front_depth": fields}
+    with refuses(UsageError, "camera.invalid-name"):
+        make_cameras(camera_configs(given), RealClock())
+
+
 def test_fixed_exposure_ends_the_automatic_one(realsense: FakeRealSense) -> None:
     opened("0123", exposure=100.0, white_balance=4600.0).disconnect()
 
@@ -158,7 +197,7 @@ def test_an_unsupported_mode_is_refused(realsense: FakeRealSense) -> None:
     "fields",
     [
         {},
-        {"serial_number_or_name": "1", "use_depth": True},
+        {"serial_number_or_name": "1", "use_rgb": False},
         {"serial_number_or_name": "1", "width": 64},
         {"serial_number_or_name": "1", "rotation": 30},
     ],

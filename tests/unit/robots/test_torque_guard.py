@@ -18,11 +18,14 @@ from pathlib import Path
 import pytest
 
 from proctor.errors import DeviceNotConnected
+from proctor.robots import torque_guard
 from proctor.robots.base import GuardTarget, Unit
 from proctor.robots.buses.motor_bus import MotorBus
+from proctor.robots.buses.ports import open_port
 from proctor.robots.buses.registers import Motor
 from proctor.robots.emulation.emulated_bus import EmulatedBus
 from proctor.robots.torque_guard import TorqueGuard, switch_off
+from tests.refusals import refuses
 from tests.unit.robots.arm_bench import koch_bus, so_bus, torques
 
 DRIVER = """
@@ -142,9 +145,11 @@ def test_a_trigger_switches_off_two_buses_of_both_protocols() -> None:
     for bus in (one, other):
         switch_on(bus)
     with on_a_pty(one) as port, on_a_pty(other) as second:
-        TorqueGuard([target(port, one), target(second, other)]).trigger()
+        guard = TorqueGuard([target(port, one), target(second, other)])
+        guard.trigger()
         assert wait_until_off(one, within_s=5.0)
         assert wait_until_off(other, within_s=5.0)
+        os.waitpid(guard.pid, 0)  # else it would open the next test's pseudo terminal
 
 
 def test_a_packet_sent_in_part_does_not_swallow_the_request() -> None:
@@ -174,6 +179,29 @@ def test_an_unplugged_port_is_tried_until_time_is_up(monkeypatch: pytest.MonkeyP
     with on_a_pty(so_bus()) as port:
         pass
     assert switch_off(port, "feetech", 1_000_000, [1]) == [f"motor 1 at {port}"]
+
+
+def test_a_lock_of_a_forked_worker_does_not_keep_the_motors_on() -> None:
+    bus = so_bus()
+    switch_on(bus)
+    with on_a_pty(bus) as port, contextlib.closing(open_port(port)):
+        assert switch_off(port, "feetech", 1_000_000, [1, 2, 3, 4, 5, 6]) == []
+    assert not any(torques(bus))
+
+
+def test_the_next_driver_waits_for_the_guard() -> None:
+    with on_a_pty(so_bus()) as port:
+        guard = torque_guard.open_port(port, 1_000_000)
+        threading.Timer(0.2, guard.close).start()
+        open_port(port).close()
+        assert not guard.is_open
+
+
+def test_a_port_that_another_program_keeps_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with on_a_pty(so_bus()) as port, contextlib.closing(open_port(port)):
+        monkeypatch.setattr("proctor.robots.buses.ports._BUSY_S", 0.1)
+        with refuses(DeviceNotConnected, "robot.port-missing"):
+            open_port(port)
 
 
 def test_a_port_that_vanishes_is_not_connected() -> None:

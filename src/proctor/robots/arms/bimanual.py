@@ -83,7 +83,7 @@ class _TwoArms(Device, Generic[ArmT]):
         """Open what belongs to neither arm."""
 
     def disconnect(self) -> None:
-        """Disconnect both arms, whatever fails."""
+        """Disconnect both arms, the second one also after a failure of the first."""
         with ExitStack() as everything:
             for arm in self.arms.values():
                 everything.callback(arm.disconnect)
@@ -223,7 +223,7 @@ class BiSoFollower(_TwoArms[SoFollower], Robot):
                 everything.callback(arm.stop)
 
     def disconnect(self) -> None:
-        """Disconnect both arms and all cameras, whatever fails."""
+        """Disconnect both arms and all cameras; a failure of one skips no other."""
         with ExitStack() as everything:
             for camera in self._own_cameras.values():
                 everything.callback(camera.disconnect)

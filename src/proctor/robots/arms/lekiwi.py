@@ -149,7 +149,7 @@ class Lekiwi(SerialFollower):
             super().stop()
 
     def disconnect(self) -> None:
-        """Stop the wheels whatever the config says, then disconnect the arm."""
+        """Stop the wheels, with every config, then disconnect the arm."""
         try:
             if self.is_connected:
                 self._stop_base()

@@ -16,7 +16,7 @@ _FEETECH_IDENTITY_SIZE = 5
 
 
 class Identity(NamedTuple):
-    """What a motor tells of itself."""
+    """Id, model and firmware version of a motor."""
 
     model_number: int
     firmware: str

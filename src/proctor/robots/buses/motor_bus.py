@@ -43,7 +43,7 @@ class MotorBus(RegisterBus):
         identification.check_motors(self)
 
     def disconnect(self, *, disable_torque: bool = True) -> None:
-        """Switch torque off on every motor that hears it and close the port, whatever fails.
+        """Switch torque off on every motor that answers, and close the port in any case.
 
         Raises:
             BusError: some motors did not confirm; the text names them.
@@ -84,10 +84,10 @@ class MotorBus(RegisterBus):
     def disable_torque(
         self, motors: Sequence[str] | None = None, *, retries: int = TORQUE_OFF_RETRIES
     ) -> None:
-        """Switch torque off and unlock the EEPROM of every motor, whatever the others do.
+        """Switch torque off and unlock the EEPROM of every motor; a failure skips no motor.
 
         One packet to all motors comes first, so a motor that cannot answer is switched off too.
-        Then each motor is told alone, with retries.
+        Then each motor gets its own request, with retries.
 
         Raises:
             BusError: some motors did not confirm; the text names them.

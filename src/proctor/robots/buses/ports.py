@@ -7,13 +7,18 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
+import time
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from proctor.errors import DeviceNotConnected, MissingExtra
 
 DEFAULT_BAUDRATE = 1_000_000
+_BUSY_S = 1.0
+"""Patience with a port in use: the torque guard of a killed driver needs it for a moment."""
+_RETRY_S = 0.02
 PORT_ERRORS: tuple[type[Exception], ...] = (OSError,)
 """Exceptions of a port that is gone. SerialException is an OSError, termios.error is not: pyserial
 lets it through when it empties the buffers of an unplugged adapter."""
@@ -92,20 +97,29 @@ def _open_serial(name: str, baudrate: int) -> SerialPort:
     except ImportError:
         raise MissingExtra("pyserial", "robot") from None
     failures: tuple[type[Exception], ...] = (*PORT_ERRORS, ValueError)
-    try:
-        port = serial.Serial(name, baudrate, timeout=0.05, exclusive=True)
-    except failures as error:
-        raise DeviceNotConnected(_cannot_open(name, error), code="robot.port-missing") from error
-    return cast(SerialPort, port)
+    give_up_at = time.monotonic() + _BUSY_S
+    while True:
+        try:
+            return cast(SerialPort, serial.Serial(name, baudrate, timeout=0.05, exclusive=True))
+        except failures as error:
+            if _is_busy(error) and time.monotonic() < give_up_at:
+                time.sleep(_RETRY_S)
+                continue
+            message = _cannot_open(name, error)
+            raise DeviceNotConnected(message, code="robot.port-missing") from error
+
+
+def _is_busy(error: Exception) -> bool:
+    return getattr(error, "errno", None) in (errno.EAGAIN, errno.EBUSY)
 
 
 def _cannot_open(name: str, error: Exception) -> str:
     number = getattr(error, "errno", None)
-    if number == 13:
+    if number == errno.EACCES:
         reason = "permission denied; add yourself to the group that owns it (often dialout)"
-    elif number in (11, 16):
+    elif _is_busy(error):
         reason = "another program uses it"
-    elif number == 2:
+    elif number == errno.ENOENT:
         reason = "there is no such port"
     else:
         reason = str(error)

@@ -88,8 +88,24 @@ def camera_config(fields: Any, where: str) -> CameraConfig:
 
 
 def make_cameras(configs: Mapping[str, CameraConfig], clock: Clock) -> dict[str, Camera]:
-    """Make the closed cameras of ``configs``, by name."""
-    return {name: plugins.find_camera(c.type).make(c, clock) for name, c in configs.items()}
+    """Make the closed cameras of ``configs``, by name; depth images are NAME_depth, as in LeRobot.
+
+    Raises:
+        UsageError: NAME_depth is the name of another camera too.
+    """
+    cameras: dict[str, Camera] = {}
+    for name, config in configs.items():
+        made = plugins.find_camera(config.type).make(config, clock)
+        cameras[name] = made
+        if made.depth is not None:
+            if f"{name}_depth" in configs:
+                raise UsageError(
+                    f"--robot.cameras: {name}_depth are the depth images of {name}; choose another "
+                    "name for the other camera",
+                    code="camera.invalid-name",
+                )
+            cameras[f"{name}_depth"] = made.depth
+    return cameras
 
 
 def _as_map(given: Mapping[str, Any] | str | None, flag: str) -> Mapping[str, Any]:

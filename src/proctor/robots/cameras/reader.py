@@ -159,12 +159,17 @@ class ReaderCamera(Camera):
 
     def latest(self, max_age_s: float = 0.5) -> CameraFrame:
         """Return the newest image without waiting; equal numbers are the same image."""
+        frame = self.newest(max_age_s)
+        with self._lock:
+            repeats = self._counts.repeats + (frame.number == self._last_returned)
+            self._counts = replace(self._counts, repeats=repeats)
+            self._last_returned = frame.number
+        return frame
+
+    def newest(self, max_age_s: float) -> CameraFrame:
+        """Return the newest image as ``latest`` does, without counting repeats."""
         with self._lock:
             frame, failure = self._frame, self._failure
-            if frame is not None:
-                repeats = self._counts.repeats + (frame.number == self._last_returned)
-                self._counts = replace(self._counts, repeats=repeats)
-                self._last_returned = frame.number
         what = self._source.description
         if self._thread is None:
             raise DeviceNotConnected(f"{what} is not connected", code="camera.not-connected")

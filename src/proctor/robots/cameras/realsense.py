@@ -1,22 +1,25 @@
-"""Intel RealSense cameras, color or depth (type ``intelrealsense``).
+"""Intel RealSense cameras: color, depth or both (type ``intelrealsense``).
 
 An adapter of Intel's package pyrealsense2, which is optional.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from proctor.errors import DeviceNotConnected, UsageError
 from proctor.features import Array
-from proctor.robots.base import Camera, CameraConfig, CameraPlugin, Clock, ImageShape
+from proctor.robots.base import Camera, CameraConfig, CameraFrame, CameraPlugin, Clock, ImageShape
 from proctor.robots.cameras.opencv import ColorMode
 from proctor.robots.cameras.reader import FrameMissing, FrameSource, ReaderCamera, ReaderLimits
 
 _READ_TIMEOUT_MS = 1000
+_PAIRS = 8
+"""Color images of which the depth image is kept."""
 _TURNS = {0: 0, 90: -1, 180: 2, -90: 1}
 """Rotation in degrees clockwise -> quarter turns counter-clockwise, as ``np.rot90`` counts."""
 
@@ -30,7 +33,7 @@ class RealSenseCameraConfig(CameraConfig):
     color_mode: ColorMode = ColorMode.RGB
     use_rgb: bool = True
     use_depth: bool = False
-    """Images are distances in millimetres, uint16 [H, W, 1]."""
+    """Distances in millimetres, uint16 [H, W, 1]; with ``use_rgb`` as a second camera."""
     rotation: int = 0
     """Degrees clockwise: 0, 90, 180 or -90."""
     warmup_s: float = 1.0
@@ -43,8 +46,8 @@ class RealSenseCameraConfig(CameraConfig):
             raise ValueError("serial_number_or_name is missing")
         if self.rotation not in _TURNS:
             raise ValueError(f"rotation must be 0, 90, 180 or -90, got {self.rotation}")
-        if self.use_rgb == self.use_depth:
-            raise ValueError("set exactly one of use_rgb and use_depth")
+        if not (self.use_rgb or self.use_depth):
+            raise ValueError("set use_rgb, use_depth or both")
         given = [value is not None for value in (self.width, self.height, self.fps)]
         if any(given) and not all(given):
             raise ValueError("width, height and fps are given together, or none of them")
@@ -81,7 +84,7 @@ def list_devices(realsense: Any) -> dict[str, str]:
 
 
 class _RealSensePipeline(FrameSource):
-    """One stream of a RealSense camera."""
+    """The streams of a RealSense camera; ``read`` returns color images if there are any."""
 
     def __init__(self, config: RealSenseCameraConfig, realsense: Any) -> None:
         self.description = f"RealSense camera {config.serial_number_or_name}"
@@ -89,13 +92,15 @@ class _RealSensePipeline(FrameSource):
         self._realsense = realsense
         self._pipeline: Any = None
         self._opened_shape: ImageShape | None = None
+        self._pairs: deque[tuple[Array, Array]] = deque(maxlen=_PAIRS)
+        """The newest color images, each with the depth image of the same moment."""
 
     @property
     def shape(self) -> ImageShape:
         """The configured shape, else the shape of the images."""
         config = self._config
         if config.height is not None and config.width is not None:
-            return (config.height, config.width, 1 if config.use_depth else 3)
+            return (config.height, config.width, 3 if config.use_rgb else 1)
         if self._opened_shape is None:
             raise DeviceNotConnected(
                 f"{self.description}: its size is known once it is connected",
@@ -107,16 +112,16 @@ class _RealSensePipeline(FrameSource):
         rs, config = self._realsense, self._config
         settings = rs.config()
         settings.enable_device(self._serial_number())
-        stream, pixels = rs.stream.color, rs.format.rgb8
-        if config.use_depth:
-            stream, pixels = rs.stream.depth, rs.format.z16
-        if config.fps is None:
-            settings.enable_stream(stream, pixels)
-        else:
-            width, height = config.width, config.height
-            if config.rotation in (90, -90):
-                width, height = height, width
-            settings.enable_stream(stream, width, height, pixels, config.fps)
+        streams = [(rs.stream.color, rs.format.rgb8)] if config.use_rgb else []
+        streams += [(rs.stream.depth, rs.format.z16)] if config.use_depth else []
+        width, height = config.width, config.height
+        if config.rotation in (90, -90):
+            width, height = height, width
+        for stream, pixels in streams:
+            if config.fps is None:
+                settings.enable_stream(stream, pixels)
+            else:
+                settings.enable_stream(stream, width, height, pixels, config.fps)
         pipeline = rs.pipeline()
         try:
             profile = pipeline.start(settings)
@@ -134,19 +139,33 @@ class _RealSensePipeline(FrameSource):
             frames = self._pipeline.wait_for_frames(_READ_TIMEOUT_MS)
         except RuntimeError as late:
             raise FrameMissing(str(late)) from None
-        depth = self._config.use_depth
-        frame = frames.get_depth_frame() if depth else frames.get_color_frame()
-        if not frame:
-            raise FrameMissing("the camera delivers no image of this stream")
-        # The driver uses the memory of a frame again, so the image is copied.
-        image = np.rot90(np.array(frame.get_data()), _TURNS[self._config.rotation])
-        if depth:
-            image = image[..., np.newaxis]
-        elif self._config.color_mode is ColorMode.BGR:
-            image = image[..., ::-1]
+        config = self._config
+        depth = self._image(frames.get_depth_frame())[..., None] if config.use_depth else None
+        if config.use_rgb:
+            image = self._image(frames.get_color_frame())
+            if config.color_mode is ColorMode.BGR:
+                image = np.ascontiguousarray(image[..., ::-1])
+            if depth is not None:
+                depth.setflags(write=False)
+                self._pairs.append((image, depth))
+        else:
+            assert depth is not None
+            image = depth
         height, width, channels = image.shape
         self._opened_shape = (height, width, channels)
-        return np.ascontiguousarray(image)
+        return image
+
+    def _image(self, frame: Any) -> Array:
+        """Return a copy of a frame, rotated: the driver uses the memory of a frame again."""
+        if not frame:
+            raise FrameMissing("the camera delivers no image of this stream")
+        turns = _TURNS[self._config.rotation]
+        return np.ascontiguousarray(np.rot90(np.array(frame.get_data()), turns))
+
+    def depth_of(self, image: Array) -> Array:
+        """Return the depth image of a color image's moment; the newest one if that is long ago."""
+        pairs = tuple(self._pairs)
+        return next((depth for color, depth in pairs if color is image), pairs[-1][1])
 
     def close(self) -> None:
         if self._pipeline is not None:
@@ -170,7 +189,7 @@ class _RealSensePipeline(FrameSource):
         """Set exposure, gain and white balance, which ends their automatic adjustment."""
         rs, config = self._realsense, self._config
         device = profile.get_device()
-        sensor = device.first_depth_sensor() if config.use_depth else device.first_color_sensor()
+        sensor = device.first_color_sensor() if config.use_rgb else device.first_depth_sensor()
         if config.exposure is not None or config.gain is not None:
             sensor.set_option(rs.option.enable_auto_exposure, 0)
         if config.white_balance is not None:
@@ -184,14 +203,45 @@ class _RealSensePipeline(FrameSource):
                 sensor.set_option(option, value)
 
 
+class _DepthCamera(Camera):
+    """The depth images of a camera that also has color; the color camera opens and reads both."""
+
+    def __init__(self, color: ReaderCamera, source: _RealSensePipeline) -> None:
+        self._color, self._source = color, source
+
+    @property
+    def shape(self) -> ImageShape:
+        """Height and width of the color images, and one channel."""
+        return (*self._color.shape[:2], 1)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the color camera delivers images."""
+        return self._color.is_connected
+
+    def connect(self) -> None:
+        """Do nothing: the color camera opens the device."""
+
+    def latest(self, max_age_s: float = 0.5) -> CameraFrame:
+        """Return the depth image of the newest color image's moment."""
+        frame = self._color.newest(max_age_s)
+        return replace(frame, image=self._source.depth_of(frame.image))
+
+    def disconnect(self) -> None:
+        """Do nothing: the color camera closes the device."""
+
+
 def make_camera(config: RealSenseCameraConfig, clock: Clock) -> Camera:
     """Make the closed camera.
 
     Raises:
         UsageError: pyrealsense2 is not installed.
     """
-    limits = ReaderLimits(warmup_s=config.warmup_s)
-    return ReaderCamera(_RealSensePipeline(config, import_realsense()), clock, limits)
+    source = _RealSensePipeline(config, import_realsense())
+    camera = ReaderCamera(source, clock, ReaderLimits(warmup_s=config.warmup_s))
+    if config.use_rgb and config.use_depth:
+        camera.depth = _DepthCamera(camera, source)
+    return camera
 
 
 PLUGIN = CameraPlugin(RealSenseCameraConfig, make_camera, "Intel RealSense cameras")

@@ -13,7 +13,7 @@ _SWEEP = 40
 
 
 class SimulatedOperator:
-    """Holds the limp arm of a simulated port; shows what it is told through ``screen``.
+    """Holds the limp arm of a simulated port; shows instructions through ``screen``.
 
     It answers the first prompt with the arm in the middle of all ranges. Then every question
     whether Enter was pressed finds the joints a bit further, until all were at both ends.

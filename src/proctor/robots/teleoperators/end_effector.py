@@ -33,7 +33,7 @@ SO101_UNITS: Mapping[str, Unit] = {
 """Channels and units of an SO-100 or SO-101 with ``use_degrees``."""
 GRIPPER_CLOSE, GRIPPER_STAY, GRIPPER_OPEN = 0, 1, 2
 """LeRobot's values of the gripper's channel."""
-_GRIPPER_PERCENT_PER_S = 100.0
+GRIPPER_PERCENT_PER_S = 100.0
 _LONGEST_STEP_S = 0.1
 """After a pause the hand moves no further than in this time."""
 _IK_STEPS = 8
@@ -76,18 +76,23 @@ class EndEffectorJog:
         self._moved_at = now
         step = self._speed * seconds * np.array([motion.forward, motion.left, motion.up])
         if step.any():
-            self._targets[:-1] = _moved_hand(self._targets, step)
-        change = (motion.gripper - GRIPPER_STAY) * _GRIPPER_PERCENT_PER_S * seconds
+            self._targets[:-1] = moved_hand(self._targets, step)
+        change = (motion.gripper - GRIPPER_STAY) * GRIPPER_PERCENT_PER_S * seconds
         self._targets[-1] = np.clip(self._targets[-1] + change, *unit_range(GRIPPER))
         return dict(zip(CHANNELS, map(float, self._targets), strict=True))
 
 
-def _moved_hand(targets: Array, step: Array) -> Array:
-    """Return the arm's targets with the hand moved by ``step``; unchanged if it is out of reach."""
+def moved_hand(targets: Array, step: Array, bounds: tuple[Array, Array] | None = None) -> Array:
+    """Return the arm's targets with the hand moved by ``step``; unchanged if it is out of reach.
+
+    ``bounds`` are the lowest and highest position of the hand in metres.
+    """
     angles = from_units(targets)
     arm = np.array([angles[name] for name in JOINT_NAMES[:-1]])
     pose = forward(arm)
     pose[:3, 3] += step
+    if bounds is not None:
+        pose[:3, 3] = np.clip(pose[:3, 3], *bounds)
     solution = inverse(pose, arm, max_steps=_IK_STEPS)
     if solution.position_error_m > _MOST_ERROR_M:
         return targets[:-1]

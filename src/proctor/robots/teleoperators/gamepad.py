@@ -2,7 +2,8 @@
 
 Axes and buttons are LeRobot's: the left stick moves the hand forward, back, left and right, the
 right stick up and down; buttons 6 and 7 close and open the gripper. While recording, button 3
-(success) ends the episode, and buttons 0 (record again) and 1 (failure) record it again.
+(success) ends the episode, and buttons 0 (record again) and 1 (failure) record it again. In online
+learning, button 5 (right bumper) takes over from the policy and hands back.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from proctor.robots.teleoperators.end_effector import (
 DEAD_ZONE = 0.1
 _FORWARD_AXIS, _LEFT_AXIS, _UP_AXIS = 1, 0, 3
 _CLOSE_BUTTON, _OPEN_BUTTON = 6, 7
-_KEYS_OF_BUTTONS = {3: "right", 0: "left", 1: "left"}
+_KEYS_OF_BUTTONS = {3: "right", 0: "left", 1: "left", 5: "space"}
 """Buttons that stand for keys of the control loop."""
 
 
