@@ -34,7 +34,7 @@ test: $(STAMP) graphics
 	$(TESTS) $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -m "not alone and not browser and not sim and not slow and not vla and not ray and not gpu and not site" tests
 	$(BIN)/python -m pytest -m alone $$(grep -rl --include='*.py' 'mark\.alone' tests)
 
-# Real simulators: Meta-World, LIBERO, ALOHA, PushT, gymnasium's.
+# Real simulators: Meta-World, LIBERO, ALOHA, PushT, gym_hil, gymnasium's.
 test-sim: $(STAMP) graphics libero-assets
 	$(TESTS) auto -m "sim and not slow" tests
 
@@ -162,8 +162,8 @@ $(ROBOT): $(BASE)
 	@touch $(ROBOT)
 
 $(STAMP): $(BASE)
-	$(PIP) -c constraints.txt -e '.[metaworld,libero,pusht,aloha,gym,hub,torch,peft,vla,wire,ray,video,wandb,dataset,rerun,robot,so101,browser,dev]'
-	$(PIP) --no-deps hf-libero==0.1.4 bddl==1.0.1
+	$(PIP) -c constraints.txt -e '.[metaworld,libero,pusht,aloha,hil,gym,hub,torch,peft,vla,wire,ray,video,wandb,dataset,rerun,robot,so101,browser,dev]'
+	$(PIP) --no-deps hf-libero==0.1.4 bddl==1.0.1 gym-hil==0.1.14
 	@touch $(STAMP)
 
 $(DOCS): $(BASE)

@@ -36,10 +36,11 @@ text{font:13px system-ui,sans-serif;fill:var(--ink)} .quiet{fill:var(--quiet);fo
 """
 _ROLES = {
     "commands": "command line and Python API",
-    "evaluation": "loops: evaluate, train, record",
+    "rl": "online reinforcement learning: actors and a learner",
+    "evaluation": "loops: evaluate, train, record, control a robot",
     "engine": "scheduler, worker processes, shared memory",
     "config": "flags, config files, help",
-    "report": "plug-in table, callbacks, pages, policy server",
+    "report": "plug-in table, callbacks, pages, policy server, robots",
     "policies": "policies, benchmarks, datasets, run folders, statistics",
     "system": "operating system, network protocols, types, errors",
 }

@@ -50,6 +50,10 @@ EPISODES: dict[str, tuple[str, ...]] = {
         *("--policy.type=random", "--policy.inputs=observation.images.front"),
         *("--env.type=so101", "--env.episode_length=10"),
     ),
+    "hil": (
+        *("--policy.type=random", "--policy.inputs=observation.images.front"),
+        *("--env.type=gym_hil", "--env.episode_length=10"),
+    ),
     "gym": (
         *("--policy.type=random", "--env.type=gym"),
         *("--env.id=MountainCar-v0", "--env.success=terminated"),
@@ -65,6 +69,8 @@ EPISODES: dict[str, tuple[str, ...]] = {
     "ray": (*_FAKE, "--cluster=local"),
 }
 """The flags of one episode that uses the extra."""
+TWO_COMMANDS = ("libero", "hil")
+"""Extras that leave out packages, which are installed with --no-deps."""
 LEAVES = {
     "video": "videos/**/*.mp4",
     "wandb": "wandb/offline-run-*",
@@ -182,8 +188,8 @@ def tried(trial: Trial, wheel: Path, folder: Path) -> tuple[str, ...]:
         python = folder / "venv" / "bin" / "python"
         words = ["-c", str(trial.constraints(folder)), f"{wheel}[{trial.extra}]"]
         pip_install(python, words)
-        if trial.extra == "libero":
-            pip_install(python, second_command(folder))
+        if trial.extra in TWO_COMMANDS:
+            pip_install(python, second_command(trial.extra, folder))
         installed = time.monotonic()
         run_episode(trial.extra, folder)
         ended = time.monotonic()
@@ -200,9 +206,9 @@ def pip_install(python: Path, words: Iterable[str]) -> None:
     finished(command, python.parent, _INSTALL_LIMIT_S)
 
 
-def second_command(folder: Path) -> list[str]:
-    """Return the packages that the error after `pip install 'proctor[libero]'` names."""
-    command = [str(folder / "venv" / "bin" / "proctor"), "eval", *EPISODES["libero"]]
+def second_command(extra: str, folder: Path) -> list[str]:
+    """Return the packages that the error after `pip install 'proctor[EXTRA]'` names."""
+    command = [str(folder / "venv" / "bin" / "proctor"), "eval", *EPISODES[extra]]
     try:
         finished(command, folder, _EPISODE_LIMIT_S)
     except TrialFailed as error:
@@ -210,7 +216,7 @@ def second_command(folder: Path) -> list[str]:
         if told is not None:
             return told[1].split()
         raise
-    raise TrialFailed("libero ran without the packages that the extra leaves out")
+    raise TrialFailed(f"{extra} ran without the packages that the extra leaves out")
 
 
 def run_episode(extra: str, folder: Path) -> None:

@@ -10,17 +10,21 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 
 from proctor.benchmarks.base import interface_of
-from proctor.features import IMAGE, STATE, Interface
+from proctor.features import ACTION, IMAGE, STATE, Feature, FeatureKind, Interface
 from proctor.plugins import find_benchmark, find_policy
 from proctor.policies.base import Batch, Query
+from proctor.policies.compatibility import default_inputs
 from proctor.policies.lerobot.checkpoint import instantiate_network
+from proctor.policies.lerobot.config import decode_config
 from proctor.policies.lerobot.families import family
 from proctor.policies.lerobot.saving import write_checkpoint
 from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
 from proctor.types import EpisodeSpec, Task
 from tests.tiny_pi import N_WORDS, RUNS, tiny_sizes
+from tests.unit.policies.tiny_groot_n15 import write_base as write_n15
 from tests.unit.policies.tiny_tokenizer import write_clip
 
 _GOLDEN = RUNS.parent
@@ -58,6 +62,10 @@ TINY: dict[str, dict[str, Any]] = {
         "n_gaussian_samples": 16, "n_pi_samples": 3, "image_encoder_hidden_dim": 4,
         "state_encoder_hidden_dim": 8,
     },
+    "gaussian_actor": {
+        "image_encoder_hidden_dim": 4, "image_embedding_pooling_dim": 2, "latent_dim": 6,
+        "actor_network_kwargs": {"hidden_dims": [10, 8]}, "sample_actions": True,
+    },
     "smolvla": {
         "chunk_size": 4, "n_action_steps": 4, "max_state_dim": 4, "max_action_dim": 4,
         "num_vlm_layers": 2, "num_steps": 2, "resize_imgs_with_padding": [16, 16],
@@ -76,9 +84,27 @@ TINY: dict[str, dict[str, Any]] = {
         "resize_imgs_with_padding": [32, 32], "tokenizer_max_length": 12,
         "tokenizer_name": str(_GOLDEN / "xvla_run" / "tokenizer"),
     },
+    "groot": {
+        "chunk_size": 4, "n_action_steps": 4, "max_state_dim": 8, "max_action_dim": 8,
+        "tokenizer": str(_GOLDEN / "groot_run" / "backbone"), "num_inference_timesteps": 2,
+        "use_bf16": False, "warmup_ratio": 0.0001,
+    },
+    "groot_n15": {
+        "chunk_size": 4, "n_action_steps": 4, "max_state_dim": 7, "max_action_dim": 5,
+        "use_bf16": False,
+    },
 }  # fmt: skip
 SAID = tuple(f"do {i}" for i in range(6))
-LEARNT_IN_WORDS = ("multi_task_dit", "smolvla", "pi0", "pi05", "pi0_fast", "xvla")
+LEARNT_IN_WORDS = (
+    "multi_task_dit",
+    "smolvla",
+    "pi0",
+    "pi05",
+    "pi0_fast",
+    "xvla",
+    "groot",
+    "groot_n15",
+)
 """Families with a language model: their tests are marked vla."""
 
 
@@ -94,11 +120,42 @@ def tiny_models() -> Iterator[None]:
 
 def fields_of(kind: str, scratch: Path) -> dict[str, Any]:
     """Return the fields of a tiny policy; files that it reads are written to ``scratch``."""
+    if kind == "groot":
+        return TINY[kind] | {"base_model_path": str(groot_base(scratch / "groot_base"))}
+    if kind == "groot_n15":
+        folder = scratch / "groot_n15_base"
+        base = folder / "base" if folder.exists() else write_n15(folder, statistics=False)
+        return TINY[kind] | {"base_model_path": str(base), "tokenizer": str(base)}
     if kind != "multi_task_dit":
         return TINY[kind]
     clip = scratch / "clip"
     name = str(clip if clip.exists() else write_clip(clip))
     return TINY[kind] | {"text_encoder_name": name, "vision_encoder_name": name}
+
+
+def groot_base(folder: Path) -> Path:
+    """Return a base model of GR00T in NVIDIA's layout, without statistics; weights are random."""
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        text = (_GOLDEN / "groot_run" / "base" / "config.json").read_text()
+        backbone = str(_GOLDEN / "groot_run" / "backbone")
+        (folder / "config.json").write_text(text.replace("./backbone", backbone))
+        sizes = {"processor_kwargs": {"image_target_size": [32, 32], "image_crop_size": [29, 29]}}
+        (folder / "processor_config.json").write_text(json.dumps(sizes))
+        made = family("groot")
+        assert made is not None
+        inputs = {IMAGE: {"type": "VISUAL", "shape": [3, SIDE, SIDE]}}
+        inputs[STATE] = {"type": "STATE", "shape": [2]}
+        raw = TINY["groot"] | {"type": "groot", "base_model_path": str(folder)}
+        raw |= {
+            "input_features": inputs,
+            "output_features": {ACTION: {"type": "ACTION", "shape": [2]}},
+        }
+        network = instantiate_network(made, decode_config(raw, made.config, "tiny"))
+        tied = network.tied.values()
+        tensors = {k: v for k, v in network.state_dict().items() if k not in tied}
+        save_file(tensors, folder / "model.safetensors")
+    return folder
 
 
 def flags_of(kind: str, scratch: Path) -> dict[str, Any]:
@@ -139,7 +196,11 @@ def checkpoint_of(kind: str, scratch: Path) -> Path:
     if folder.exists():
         return folder
     plugin = find_policy(kind)
-    policy: Any = plugin.make(plugin.config(**fields_of(kind, scratch)), offered())
+    config: Any = plugin.config(**fields_of(kind, scratch))
+    if kind in ("groot", "groot_n15"):  # with inputs it is a new policy, and not the base model
+        action = Feature(FeatureKind.ACTION, (offered().action.size,), "float32")
+        config.input_features, config.output_features = default_inputs(offered()), {ACTION: action}
+    policy: Any = plugin.make(config, offered())
     made = family(kind)
     assert made is not None
     config = policy.parts.config

@@ -17,6 +17,8 @@ from typing import Any
 PROTOCOL_FORMAT = 2
 """Format of a protocol. Since format 2 it holds the whole policy (files, config, numerics) and the
 environment. A protocol without a format number has format 1, as all such records of a run."""
+JUDGE = "judge"
+"""Section of the judge (--eval.judge): it defines verdicts, but no episode and no success rate."""
 ADDED_LATER = ("packages",)
 """Sections that older protocols of the same format may lack."""
 PRESENTATION = {"presentation": True}

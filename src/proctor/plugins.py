@@ -25,6 +25,7 @@ from proctor.policies.lerobot.families import (
     ELSEWHERE,
     FAMILIES,
     FORMER_NAMES,
+    REWARD_MODELS,
     elsewhere_hint,
 )
 from proctor.robots.base import (
@@ -53,6 +54,7 @@ HANDED_OVER = "python"
 BUILT_IN = {
     "benchmarks": {
         "aloha": "proctor.benchmarks.aloha.benchmark:PLUGIN",
+        "gym_hil": "proctor.benchmarks.gym_hil.benchmark:PLUGIN",
         "gym": "proctor.benchmarks.gym.registered:PLUGIN",
         "hub": "proctor.benchmarks.gym.hub:PLUGIN",
         "libero": "proctor.benchmarks.libero.benchmark:PLUGIN",
@@ -63,6 +65,7 @@ BUILT_IN = {
     },
     "policies": {
         **FAMILIES,
+        **REWARD_MODELS,
         "expert": "proctor.policies.scripted.expert:PLUGIN",
         "pretrained": "proctor.policies.lerobot.pretrained:PLUGIN",
         HANDED_OVER: "proctor.policies.callable_policy:PLUGIN",
@@ -223,7 +226,8 @@ def known_plugins(kind: str, use: ConfigUse = ConfigUse.EVALUATION) -> list[str]
     """List the names of the plug-ins of ``kind``, a key of ``BUILT_IN``, for ``use``."""
     trained = kind == "policies" and use is ConfigUse.TRAINING
     ours = FAMILIES if trained else BUILT_IN[kind]
-    return sorted({*ours, *_entry_points(kind), *third_party_names(kind)} - {HANDED_OVER})
+    hidden = {HANDED_OVER, *REWARD_MODELS} if kind == "policies" else set()
+    return sorted({*ours, *_entry_points(kind), *third_party_names(kind)} - hidden)
 
 
 def is_known(kind: str, name: str, use: ConfigUse = ConfigUse.EVALUATION) -> bool:

@@ -193,6 +193,14 @@ class EpisodeResult:
     rewards: npt.NDArray[Any] | None = field(default=None, compare=False, repr=False)
     """The reward of every step, float32 [steps]."""
     states: StateTrace | None = field(default=None, compare=False, repr=False)
+    final_images: dict[str, npt.NDArray[Any]] | None = field(
+        default=None, compare=False, repr=False
+    )
+    """The images of the last state that the judge needs; dropped once it has seen them."""
+    judge_probability: float | None = None
+    """Probability of success by the judge (``--eval.judge``); None: not judged."""
+    judge_success: bool | None = None
+    """The judge's verdict."""
 
     @property
     def success_once(self) -> bool | None:

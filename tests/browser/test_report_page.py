@@ -179,7 +179,8 @@ def test_videos_keep_a_speed_and_go_round(tmp_path: Path, open_page: OpenPage) -
     ready = """
         const [done] = arguments, videos = [...document.querySelectorAll("video")];
         const look = () => (videos.every((one) => one.readyState > 1)
-          ? done(videos.map((one) => [one.playbackRate, one.loop])) : setTimeout(look, 20));
+          ? setTimeout(() => done(videos.map((one) => [one.playbackRate, one.loop])), 200)
+          : setTimeout(look, 20));  // the event "loadedmetadata" may follow readyState
         look();
     """
     assert browser.execute_async_script(ready) == [[2, True], [2, True]]

@@ -241,6 +241,19 @@ class ObservedEpisode(Episode):
             if executed > first_observed:
                 self._observe(first=False)
 
+    def final_images(self, features: Mapping[str, Feature]) -> dict[str, Array]:
+        """Return the images of the current state, for a judge.
+
+        Raises:
+            SimulatorFault: they do not match the benchmark's features.
+        """
+        start = time.perf_counter()
+        seen = self._sim.observe(tuple(features))
+        self.timings.render_s += time.perf_counter() - start
+        self.renders += len(features)
+        check_observation(seen, features)
+        return {key: np.array(seen[key]) for key in features}
+
     def replay(self, actions: Array) -> None:
         """Execute the recorded actions of an earlier run of this episode.
 

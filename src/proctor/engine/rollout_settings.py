@@ -40,6 +40,8 @@ class RolloutSettings:
     features: dict[str, Feature] = field(default_factory=dict)
     """The policy's inputs, and no other feature: only these are rendered and shared."""
     n_obs_steps: int = 1
+    judged_images: dict[str, Feature] = field(default_factory=dict)
+    """Images of an episode's last state that a judge needs; empty: no judge."""
     cores: int | None = None
     """Cores that simulators may use; None: all cores of this process."""
     clock_offset: float = field(default_factory=clock.offset)

@@ -60,6 +60,8 @@ class Worker:
     def __init__(self, settings: RolloutSettings, buffer: ObservationBuffer, slot: int) -> None:
         self._slot = slot
         self._latency = settings.flags.latency
+        self._judged_images = settings.judged_images
+        self._is_judged = False
         self._beats = buffer.beats
         self._window = Window(buffer.slot(slot), buffer.features, buffer.n_obs_steps)
         self._benchmark = settings.make_benchmark()
@@ -109,6 +111,7 @@ class Worker:
             self._task = spec.task
             _trim_memory()  # compiling a model needs far more memory than the model
         open_s = time.perf_counter() - start
+        self._is_judged = bool(self._judged_images) and order.actions is None
         self._episode = self._new_episode(self._sim, order)
         self._episode.timings.open_s = open_s
         self._action_queue = ActionQueue(spec, self._latency)
@@ -159,7 +162,10 @@ class Worker:
     def _report(self) -> Report:
         assert self._episode is not None
         if self._episode.ended:
-            return EpisodeEnded(self._episode.result(self._slot))
+            images = self._episode.final_images(self._judged_images) if self._is_judged else None
+            result = self._episode.result(self._slot)
+            result.final_images = images
+            return EpisodeEnded(result)
         self._asked_at = time.perf_counter()
         return NeedsActions(self._episode.steps)
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from proctor import plugins
 from proctor.benchmarks.base import Benchmark, interface_of
 from proctor.benchmarks.checks import check_benchmark, check_task_ids
+from proctor.callbacks.judge import Judge
 from proctor.config.base import RunConfig
 from proctor.engine.pool import check_importable
 from proctor.engine.rollout_settings import RolloutSettings
@@ -28,7 +29,11 @@ from proctor.features import Interface
 from proctor.fingerprint import without_secrets
 from proctor.policies.base import Policy, PolicyConfig, PolicyPlugin, PolicySpec
 from proctor.policies.checks import check_policy
-from proctor.policies.compatibility import check_instructions, check_offered
+from proctor.policies.compatibility import (
+    check_compatible,
+    check_instructions,
+    check_offered,
+)
 from proctor.policies.latency import check_latency
 from proctor.runs.folder import RunFolder, RunRecord
 from proctor.runs.paths import record_paths
@@ -47,11 +52,12 @@ Config = TypeVar("Config", bound=RunConfig)
 
 
 def prepare_context(
-    config: Config, folder: RunFolder, indices: Collection[int]
+    config: Config, folder: RunFolder, indices: Collection[int], judge: Judge | None = None
 ) -> RolloutContext[Config]:
     """Check that everything ``config`` names exists and matches; plan these episodes per task.
 
-    Runs no simulator and writes nothing. Slow set-up starts here (see ``background_setup``).
+    ``judge`` sees the last images of every episode. This runs no simulator and writes nothing. Slow
+    set-up starts here (see ``background_setup``).
 
     Raises:
         UsageError: with one line that says what to change.
@@ -59,7 +65,7 @@ def prepare_context(
     if config.cluster is not None:
         check_cluster(config.cluster)
     with plugins.blame_plugin("benchmarks", config.env.type):
-        context = _make_context(config, folder, indices)
+        context = _make_context(config, folder, indices, judge)
     settings = context.settings()
     check_importable(settings)
     if config.cluster is not None:
@@ -112,7 +118,7 @@ def check_ahead_of_time(config: RunConfig) -> None:
 
 
 def _make_context(
-    config: Config, folder: RunFolder, indices: Collection[int]
+    config: Config, folder: RunFolder, indices: Collection[int], judge: Judge | None
 ) -> RolloutContext[Config]:
     """Make benchmark and policy, and check that they match."""
     config = _with_pinned_checkpoint(config)
@@ -135,6 +141,8 @@ def _make_context(
     check_offered(policy.spec.inputs, interface, f"policy {policy.spec.name!r}")
     _check_instructions(policy.spec, benchmark)
     _check_latency(config, policy.spec)
+    judged = {} if judge is None else judge.features
+    check_compatible(judged, interface, {}, who="the judge")
     return RolloutContext(
         config=config,
         make_benchmark=make_benchmark,
@@ -142,9 +150,10 @@ def _make_context(
         policy=policy,
         features={key: interface.features[key] for key in policy.spec.inputs},
         plan=make_plan(benchmark, indices, config.seed),
-        environment=benchmark.preflight(policy.spec.inputs),
+        environment=benchmark.preflight((*policy.spec.inputs, *judged)),
         packages=packages,
         folder=folder,
+        judge=judge,
     )
 
 

@@ -14,13 +14,20 @@ from typing import Any, Generic, TypeVar
 
 from proctor import plugins
 from proctor.benchmarks.base import Benchmark
+from proctor.callbacks.judge import Judge
 from proctor.config.base import RunConfig
 from proctor.engine.episode import DIGEST
 from proctor.engine.rollout_settings import RolloutSettings
 from proctor.engine.scheduler import SchedulerLimits
 from proctor.errors import UsageError
 from proctor.features import Feature
-from proctor.fingerprint import PROTOCOL_FORMAT, defining_fields, flatten, json_round_trip
+from proctor.fingerprint import (
+    JUDGE,
+    PROTOCOL_FORMAT,
+    defining_fields,
+    flatten,
+    json_round_trip,
+)
 from proctor.policies.base import Placement, Policy
 from proctor.runs.folder import RunFolder
 from proctor.system.platform_info import installed_versions
@@ -43,6 +50,8 @@ class RolloutContext(Generic[Config]):
     packages: dict[str, str]
     """Hashes of the packages that define the benchmark's episodes, by name."""
     folder: RunFolder
+    judge: Judge | None = None
+    """Judges the last images of every episode, beside the simulator."""
 
     @property
     def warnings(self) -> list[str]:
@@ -76,6 +85,7 @@ class RolloutContext(Generic[Config]):
             ),
             features=self.features,
             n_obs_steps=self.policy.spec.n_obs_steps,
+            judged_images={} if self.judge is None else self.judge.features,
         )
 
     def protocol(self) -> dict[str, Any]:
@@ -110,6 +120,7 @@ class RolloutContext(Generic[Config]):
             "environment": self.environment,
             "versions": self._versions(),
             "packages": self.packages,
+            **({} if self.judge is None else {JUDGE: self.judge.protocol()}),
             **fields,
         }
         as_written = json_round_trip(defined)

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from proctor.callbacks.base import Callback
+from proctor.callbacks.judge import Judge
 from proctor.callbacks.staged_episodes import RecordingOptions
 from proctor.callbacks.wandb import read_run_id, require_wandb
 from proctor.config.evaluation import EvalConfig
-from proctor.errors import RunFolderError
+from proctor.errors import RunFolderError, UsageError
 from proctor.evaluation.cluster import make_executor
 from proctor.evaluation.demonstrations import Demonstrations
 from proctor.evaluation.plan import check_planned, remaining_episodes
@@ -26,6 +27,7 @@ from proctor.evaluation.session import MakeVideoCallbacks, Session
 from proctor.evaluation.stop_rules import make_early_stopping
 from proctor.evaluation.tracking import wandb_tracking
 from proctor.evaluation.video_replay import ReplayedVideos, VideoReplay
+from proctor.report.judge_agreement import judge_agreement
 from proctor.report.page import write_page
 from proctor.report.results import Results
 from proctor.report.run_warnings import run_warnings
@@ -67,7 +69,31 @@ def prepare(config: EvalConfig) -> RolloutContext[EvalConfig]:
     """
     default = config.output_dir is None
     folder = RunFolder(config.output_dir or default_folder(config), or_next=default)
-    return prepare_context(config, folder, config.eval.indices)
+    return prepare_context(config, folder, config.eval.indices, _load_judge(config))
+
+
+def _load_judge(config: EvalConfig) -> Judge | None:
+    """Return the judge of --eval.judge.
+
+    Raises:
+        UsageError: it is no reward classifier with two classes, or cannot run on a cluster.
+    """
+    path = config.eval.judge
+    if path is None:
+        return None
+    if config.cluster is not None:
+        raise UsageError(
+            "--eval.judge is not for --cluster; leave one of them out", code="flag.conflict"
+        )
+    from proctor.policies.reward_classifier.predictor import load_predictor
+
+    predictor = load_predictor(path)
+    if not predictor.is_binary:
+        raise UsageError(
+            f"--eval.judge={path} has more than two classes: a judge says success or failure",
+            code="policy.not-a-judge",
+        )
+    return Judge(predictor, config.eval.judge_threshold)
 
 
 def default_folder(config: EvalConfig) -> Path:
@@ -156,7 +182,7 @@ def _session(
     executor = make_executor(
         context.config, settings, context.policy, context.folder.path, context.protocol
     )
-    return Session(settings, executor, _video_replay(context), recording)
+    return Session(settings, executor, _video_replay(context), recording, context.judge)
 
 
 def _video_replay(context: RolloutContext[EvalConfig]) -> VideoReplay:
@@ -214,6 +240,8 @@ def _write_info(
     info["proctor"]["policy_latency"] = latency_summary(effort.calls)
     info["proctor"]["warnings"] = run_warnings(rows, record)
     info["proctor"]["interval"] = interval_kind(record.resolved)
+    agreement = judge_agreement(rows)
+    info["proctor"]["judge"] = None if agreement is None else agreement.to_json()
     info["proctor"] |= {"session": len(record.sessions), "ended": end_reason(sys.exception())}
     write_json(folder / EVAL_INFO_FILE, info)
     return rows

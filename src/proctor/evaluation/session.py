@@ -43,8 +43,10 @@ class Session:
         executor: Executor,
         video_replay: VideoReplay,
         recording: RecordingOptions | None = None,
+        judge: Callback | None = None,
     ) -> None:
         self._settings = settings
+        self._judge = judge
         self._video_replay = video_replay
         self._recording = recording
         self._folder = video_replay.folder
@@ -68,8 +70,12 @@ class Session:
     def run(
         self, rest: RemainingEpisodes, outputs: Sequence[Callback], early_stopping: EarlyStopping
     ) -> None:
-        """Run ``rest``; the journal receives every finished episode before other callbacks do."""
+        """Run ``rest``; the journal receives every finished episode before other callbacks do.
+
+        Only the judge comes first, since the journal keeps its verdict.
+        """
         callbacks: list[Callback] = [
+            *([] if self._judge is None else [self._judge]),
             JournalWriter(self._folder),
             early_stopping,
             EffortLog(self._folder),

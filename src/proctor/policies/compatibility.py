@@ -91,11 +91,12 @@ def check_compatible(
     interface: Interface,
     rename_map: Mapping[str, str],
     use: ConfigUse = ConfigUse.EVALUATION,
+    who: str = "the policy",
 ) -> None:
     """Check that the interface offers every input in ``wanted``, and takes the actions there.
 
     ``rename_map`` maps the interface's names to the policy's. ``use`` selects the flags that
-    errors name.
+    errors name, and ``who`` is named as the one that wants the inputs.
 
     Raises:
         SpecMismatch: naming the missing or different feature, and the flag that fixes it.
@@ -115,10 +116,9 @@ def check_compatible(
             continue
         source = source_key(key, rename_map)
         if source not in offered or (source in rename_map and rename_map[source] != key):
-            raise SpecMismatch(
-                _missing(key, wanted, interface, rename_map), code="policy.missing-input"
-            )
-        _check_shape(key, feature, offered[source], interface, use)
+            missing = _missing(key, wanted, interface, rename_map)
+            raise SpecMismatch(f"{who} wants {missing}", code="policy.missing-input")
+        _check_shape(key, feature, offered[source], interface, use, who)
 
 
 def adopt_feature_sizes(
@@ -203,13 +203,13 @@ def _missing(
 ) -> str:
     offered = interface.features
     if wanted[key].kind is not FeatureKind.VISUAL:
-        return f"the policy wants {key}; {interface.name} offers only {', '.join(offered)}"
+        return f"{key}; {interface.name} offers only {', '.join(offered)}"
     cameras = _cameras(offered)
     if not cameras:
-        return f"the policy wants the camera {key}; {interface.name} offers no images"
+        return f"the camera {key}; {interface.name} offers no images"
     taken = {source_key(k, renames) for k in _cameras(wanted) if k != key}
     free = [k for k in cameras if k not in taken]
-    start = f"the policy wants the camera {key}; {interface.name} offers {', '.join(cameras)}"
+    start = f"the camera {key}; {interface.name} offers {', '.join(cameras)}"
     if not free:
         return f"{start}, all of them in use: it cannot be evaluated here"
     mapping = json.dumps({**renames, free[0]: key})
@@ -222,7 +222,7 @@ def _cameras(features: Mapping[str, Feature]) -> list[str]:
 
 
 def _check_shape(
-    key: str, wanted: Feature, found: Feature, interface: Interface, use: ConfigUse
+    key: str, wanted: Feature, found: Feature, interface: Interface, use: ConfigUse, who: str
 ) -> None:
     if found.shape == wanted.shape:
         return
@@ -233,12 +233,11 @@ def _check_shape(
         if use is ConfigUse.TRAINING:
             scaled = f"--dataset.image_size=[{height},{width}]"
         raise SpecMismatch(
-            f"the policy wants {key} at {height}x{width}, {interface.name} gives {shape}; add "
-            f"{scaled}",
+            f"{who} wants {key} at {height}x{width}, {interface.name} gives {shape}; add {scaled}",
             code="policy.image-size-mismatch",
         )
     raise SpecMismatch(
-        f"the policy wants {key} with {wanted.shape[0]} numbers, {interface.name} gives "
+        f"{who} wants {key} with {wanted.shape[0]} numbers, {interface.name} gives "
         f"{list(found.shape)}: it was trained for another robot or observation",
         code="policy.state-size-mismatch",
     )

@@ -118,6 +118,12 @@
     const figures = [all.n && all.rate === null ? ["Ended", count(all.n)] : ["Succeeded", `${count(all.k)} of ${count(all.n)}`]];
     if (all.diverged) figures.push(["Simulation diverged, failed", count(all.diverged)]);
     figures.push(["Errors, not in the rate", count(all.errors)]);
+    if (run.judge) {
+      const { k, n, agreement, compared } = run.judge;
+      figures.push(["Succeeded by the judge", `${count(k)} of ${count(n)}`]);
+      if (compared) figures.push(["Judge agrees with the simulator", `${percent(agreement)} ${interval(run.judge.interval)} n=${count(compared)}`],
+        ["Judge: false – missed successes", `${count(run.judge.false)} – ${count(run.judge.missed)}`]);
+    }
     if (all.bounds) figures.push(["If those all failed – succeeded", all.bounds.map(percent).join(" – ")]);
     figures.push(["Mean reward", fixed(all.reward, 1)], ...run.scores.map(({ name, label }) => [`Mean ${label}`, fixed(all.scores[name] ?? null, 3)]),
       ["Mean episode length, steps", fixed(all.length, 0)], ["Mean steps to success", fixed(all.steps, 0)],

@@ -8,6 +8,7 @@ from typing import Any
 
 from proctor.report.failure_data import failure_data
 from proctor.report.formatting import rounded, settings_rows, utc_date
+from proctor.report.judge_agreement import judge_agreement
 from proctor.report.reproduce import (
     episode_command_prefix,
     episode_flag,
@@ -66,6 +67,7 @@ def page_data(run: Run, *, running: bool = False) -> dict[str, Any]:
         "warnings": run_warnings(run.rows, record),
         "scores": [asdict(score) for score in record.scores],
         "overall": _tally(run.rows, how.overall) | _bounds(run.rows),
+        "judge": _judge(run.rows),
         "groups": [
             {"name": suite, **_tally(rows, how.group)}
             for suite, rows in groups.items()
@@ -167,6 +169,23 @@ def _tally(rows: Sequence[EpisodeRecord], anytime: AnytimeInterval | None) -> di
         "length": rounded(added.mean_steps, 1),
         "scores": {name: rounded(value, 4) for name, value in added.scores.items()},
         "reward": rounded(added.avg_sum_reward, 3),
+    }
+
+
+def _judge(rows: Sequence[EpisodeRecord]) -> dict[str, Any] | None:
+    """Return the judge's rate and its agreement with the simulator; None without a judge."""
+    found = judge_agreement(rows)
+    if found is None:
+        return None
+    interval = found.interval
+    return {
+        "k": found.successes,
+        "n": found.judged,
+        "agreement": rounded(found.rate, 6),
+        "interval": None if interval is None else [rounded(end, 6) for end in interval],
+        "compared": found.compared,
+        "false": found.false_successes,
+        "missed": found.missed_successes,
     }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from proctor.errors import UsageError
 from proctor.fingerprint import (
+    JUDGE,
     PROTOCOL_FORMAT,
     changed_fields,
     describe_changes,
@@ -36,7 +37,11 @@ def changed_protocol(a: dict[str, Any], b: dict[str, Any], *, seeds: bool = True
     ``seeds``: include the seed.
     """
     ignored = {"digest", "format"} | (set() if seeds else {"seed"})  # of the same content
-    changed = {name: both for name, both in changed_fields(a, b).items() if name not in ignored}
+    changed = {
+        name: both
+        for name, both in changed_fields(a, b).items()
+        if name not in ignored and not name.startswith(f"{JUDGE}.")
+    }
     lines = [f"protocols differ: {line}" for line in _lines(changed, policy=False)]
     if a.get("format") != b.get("format"):
         lines.append(

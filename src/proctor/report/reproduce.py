@@ -19,9 +19,9 @@ def run_command(given: Settings, resolved: Settings) -> str:
     return _command(_as_flags(given, resolved))
 
 
-def train_command(given: Settings, resolved: Settings) -> str:
+def train_command(given: Settings, resolved: Settings, verb: str = "train") -> str:
     """Return the command that repeats a training in a new folder."""
-    return _command(_as_flags(given, resolved), "train")
+    return _command(_as_flags(given, resolved), verb)
 
 
 def resume_command(folder: Path, resolved: Settings, verb: str = "eval") -> str:

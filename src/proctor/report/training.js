@@ -10,7 +10,9 @@
   const short = (value) => (value === null ? "n/a"
     : value !== 0 && (Math.abs(value) < 0.0001 || Math.abs(value) >= 1e6) ? value.toExponential(2).replace(/\.?0+e/, "e")
       : String(Number(value.toPrecision(4))));
-  const lastStep = Math.max(1, ...curves.step, ...run.held_out.step, ...evaluations.map((one) => one.step));
+  const online = run.online;
+  const lastStep = Math.max(1, ...curves.step, ...run.held_out.step, ...evaluations.map((one) => one.step),
+    ...(online?.step ?? []));
   const across = (step) => (100 * step) / lastStep;
 
   // ---- Scales ----
@@ -121,7 +123,7 @@
     byId("about").textContent = [run.started, run.sessions > 1 ? `${run.sessions} sessions` : null,
       `step ${count(run.step)}${run.planned === null ? "" : ` of ${count(run.planned)}`}`].filter(Boolean).join(" · ");
     byId("about").after(el("dl", { class: "identity" }, el("dt", {}, "Folder"), el("dd", {}, run.place)));
-    showProgress(run, run.step, "steps");
+    showProgress(run, run.step, online ? "environment steps" : "steps");
     if (run.status === "incomplete") {
       byId("notices").append(notice(`This training is not complete: ${count(run.step)} of ${count(run.planned)} steps. ` +
         "If it was stopped, continue with:", run.resume));
@@ -133,18 +135,33 @@
     const best = evaluations.find((one) => one.step === run.best);
     const rated = evaluations.filter((one) => one.rate !== null).length;
     const loss = curves.loss.length ? curves.loss[curves.loss.length - 1] : null;
+    const newest = (values) => [...(values ?? [])].reverse().find((value) => value !== null) ?? null;
+    const curve = (title, name) => newest(online?.charts.find((one) => one.title === title)?.curves[name]);
     if (best) {
       byId("rate").append(el("div", { class: "big" }, percent(best.rate)), el("div", { class: "interval" },
         `${interval(best.interval)} `, el("span", { class: "quiet" }, `95% interval, n=${count(best.n)}`)));
       byId("rate-about").textContent = `The checkpoint of step ${count(best.step)}` + (rated > 1
         ? `, the best of ${count(rated)} on the same episodes. It was chosen by this rate, which is therefore biased upwards: ` +
           "evaluate it with another --seed before you quote it." : ".");
+    } else if (online) {
+      byId("rate").append(el("div", { class: "big" }, percent(curve("Episodes of the actors", "success rate"))),
+        el("div", { class: "interval" }, el("span", { class: "quiet" }, "success of the exploring actors, in the latest log row")));
+      byId("rate-about").textContent = "No checkpoint was evaluated. With --env_eval_freq=… the deterministic policy is " +
+        "evaluated on other episodes while learning goes on.";
     } else {
       byId("rate").append(el("div", { class: "big" }, short(loss)), el("div", { class: "interval" },
         el("span", { class: "quiet" }, loss === null ? "no log rows yet" : "loss, in the latest log row")));
       byId("rate-about").textContent = (evaluations.length ? "No evaluation has a rate" : "No checkpoint was evaluated") +
         ": a loss does not tell how often a policy succeeds." +
         (evaluations.length ? "" : " With --env.type=… checkpoints are played while training goes on.");
+    }
+    if (online) {
+      const figures = [["Environment steps", count(run.step)], ["Updates", count(online.updates)],
+        ["Reward of an episode", short(curve("Reward of an episode", "reward"))],
+        ["Intervention rate", percent(curve("Episodes of the actors", "intervention rate"))],
+        ["Updates/s", short(curve("Speed", "updates/s"))]];
+      byId("figures").append(...figures.map(([label, value]) => pair(label, value)));
+      return;
     }
     const held = run.held_out.loss;
     const figures = [["Steps", count(run.step)], ["Loss", short(loss)]];
@@ -167,7 +184,7 @@
         y1: y(one.interval[0]), y2: y(one.interval[1]) })),
       ...rated.map((one) => svg("circle", { class: one.step === run.best ? "best" : "", cx: x(one), cy: y(one.rate), r: 4.5 },
         svg("title", {}, `step ${count(one.step)}: ${percent(one.rate)} ${interval(one.interval)}`))));
-    return frame("Success against steps", scale, (rate) => `${100 * rate}%`, layer);
+    return frame(online ? "Success against environment steps" : "Success against steps", scale, (rate) => `${100 * rate}%`, layer);
   }
 
   function evaluationRow(one) {
@@ -214,7 +231,16 @@
   // A loss with a single part equals that part: draw one curve.
   const sameAsLoss = (values) => values.every((value, n) => value === curves.loss[n]);
 
+  function showOnline() {
+    byId("learning").hidden = !online.step.length;
+    byId("learning-about").textContent = "Against environment steps, means since the previous point" +
+      (online.each > 1 ? `, of ${count(online.each)} lines of log.jsonl each` : "") + ". Point at a curve to read it.";
+    byId("curves").append(...online.charts.map(({ title, curves: lines }) => chart(title,
+      Object.entries(lines).map(([name, values]) => ({ name, steps: online.step, values })))).filter(Boolean));
+  }
+
   function showLearning() {
+    if (online) return showOnline();
     byId("learning").hidden = !curves.step.length;
     const own = (name, values) => ({ name, steps: curves.step, values });
     const loss = [own("loss", curves.loss), { name: "validation loss", steps: run.held_out.step, values: run.held_out.loss, dots: true },

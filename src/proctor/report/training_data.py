@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from proctor.runs.training import (
     CHECKPOINTS,
     EVALUATIONS,
     EvaluationLogRow,
+    OnlineLogRow,
     TrainingLogRow,
     TrainingRecord,
     ValidationLogRow,
@@ -43,16 +44,28 @@ class TrainingContent:
     """Step of each checkpoint by name, including ``best`` and ``last``."""
     evaluation_runs: dict[int, str]
     """Names of the run folders of evaluations, by step."""
+    online_rows: list[OnlineLogRow] = field(default_factory=list)
 
     @property
     def step(self) -> int:
-        """The newest step in the log or of a checkpoint."""
-        return max([0, *self.checkpoints.values(), *(line.step for line in self.training_rows)])
+        """The newest step in the log or of a checkpoint; of online learning, environment step."""
+        trained = [line.step for line in self.training_rows]
+        learned = [line.step for line in self.online_rows]
+        return max([0, *self.checkpoints.values(), *trained, *learned])
+
+    @property
+    def is_online(self) -> bool:
+        """Whether the policy learns online, so that steps are environment steps."""
+        return "rl" in self.record.resolved
 
     @property
     def planned(self) -> int | None:
         """Number of planned steps."""
-        steps = self.record.resolved.get("steps")
+        settings = self.record.resolved
+        steps = settings.get("steps")
+        if self.is_online:
+            policy = settings.get("policy") or {}
+            steps = policy.get("online_steps", (policy.get("overrides") or {}).get("online_steps"))
         return steps if isinstance(steps, int) else None
 
     @property
@@ -87,6 +100,7 @@ def read_training_folder(folder: Path) -> TrainingContent:
         evaluation_runs={
             int(name): name for name, path in runs.items() if (path / RUN_FILE).is_file()
         },
+        online_rows=[line for line in lines if isinstance(line, OnlineLogRow)],
     )
 
 
@@ -109,6 +123,8 @@ def training_title(record: TrainingRecord) -> str:
     dataset = settings.get("dataset.repo_id") or settings.get("dataset.root") or "a dataset"
     # A resumed training loads a checkpoint; the flags of its first session have the type.
     kind = record.given.get("policy.type") or settings.get("policy.type") or "a policy"
+    if "rl" in record.resolved:
+        return f"{kind}, learns online in {settings.get('env.type') or settings.get('robot.type')}"
     return f"{kind}, trained on {dataset}"
 
 
@@ -129,7 +145,7 @@ def training_data(
         "status": status_of(training.step, training.planned, running=running).value,
         "left_s": rounded(_seconds_left(training), 1),
         "place": str(folder.absolute()),
-        "resume": resume_command(folder.absolute(), record.resolved, "train"),
+        "resume": resume_command(folder.absolute(), record.resolved, _command(training)),
         "started": utc_date(record.sessions[0]) if record.sessions else None,
         "sessions": len(record.sessions),
         "step": training.step,
@@ -145,7 +161,8 @@ def training_data(
         "films": videos,
         "checkpoints": training.checkpoints,
         "time": _time(training.training_rows),
-        "command": train_command(record.given, record.resolved),
+        "online": _online_charts(training.online_rows) if training.is_online else None,
+        "command": train_command(record.given, record.resolved, _command(training)),
         "facts": {
             "Settings": settings_rows(record.resolved),
             "Versions": settings_rows(record.versions),
@@ -170,6 +187,55 @@ def _curves(lines: Sequence[TrainingLogRow]) -> dict[str, Any]:
             name: [_mean([line.parts[name] for line in group]) for group in groups]
             for name in names
         },
+    }
+
+
+def _command(training: TrainingContent) -> str:
+    return "train-online" if training.is_online else "train"
+
+
+_ONLINE_CHARTS: Mapping[str, Mapping[str, Callable[[OnlineLogRow], float | None]]] = {
+    "Episodes of the actors": {
+        "success rate": lambda row: row.success,
+        "intervention rate": lambda row: row.intervention_rate,
+    },
+    "Reward of an episode": {"reward": lambda row: row.reward},
+    "Replay buffers": {
+        "online": lambda row: row.online_buffer,
+        "demonstrations and interventions": lambda row: row.offline_buffer,
+    },
+    "Speed": {
+        "updates/s": lambda row: row.updates_per_s,
+        "environment steps/s": lambda row: row.steps_per_s,
+    },
+}
+"""Charts against environment steps: the curves of each by name."""
+
+
+def _online_charts(rows: Sequence[OnlineLogRow]) -> dict[str, Any]:
+    """Return the log of online learning as charts; a long log is averaged over groups of rows."""
+    each = max(1, -(-len(rows) // _MOST_POINTS))
+    groups = [rows[start : start + each] for start in range(0, len(rows), each)]
+    names = list(dict.fromkeys(name for row in rows for name in row.losses))
+    losses = [name for name in names if name.startswith("loss")]
+    charts: dict[str, dict[str, list[float | None]]] = {
+        "Losses": {n: [_mean([r.losses.get(n) for r in g]) for g in groups] for n in losses}
+    }
+    for name in names:
+        if name not in losses:
+            charts[name] = {name: [_mean([row.losses.get(name) for row in g]) for g in groups]}
+    for title, curves in _ONLINE_CHARTS.items():
+        charts[title] = {
+            name: [_mean([value_of(row) for row in group]) for group in groups]
+            for name, value_of in curves.items()
+        }
+    order = ["Episodes of the actors", "Reward of an episode"]
+    titles = [*order, *(title for title in charts if title not in order)]
+    return {
+        "each": each,
+        "step": [group[-1].step for group in groups],
+        "updates": rows[-1].updates if rows else 0,
+        "charts": [{"title": title, "curves": charts[title]} for title in titles],
     }
 
 
@@ -226,7 +292,12 @@ def _videos(run: Run, prefix: str) -> list[dict[str, str]]:
 
 def _seconds_left(training: TrainingContent) -> float | None:
     """Estimate the remaining seconds from the duration of the newest steps."""
-    if training.planned is None or not training.training_rows:
+    if training.planned is None:
+        return None
+    if training.online_rows:
+        rate = training.online_rows[-1].steps_per_s
+        return max(0, training.planned - training.step) / rate if rate > 0 else None
+    if not training.training_rows:
         return None
     return max(0, training.planned - training.step) * training.training_rows[-1].step_s
 

@@ -64,6 +64,10 @@ class EpisodeRecord:
     """Steps until the task was first solved; None in journals of older versions."""
     scores: dict[str, FiniteFloat] | None = None
     """Maximum of each score of the benchmark; None if it has none, and in older journals."""
+    judge_probability: FiniteFloat | None = None
+    """Probability of success by the judge of --eval.judge; None: not judged."""
+    judge_success: bool | None = None
+    """The judge's verdict; the success rate is the simulator's."""
     format: NonNegativeInt = RECORD_FORMAT
 
     def __post_init__(self) -> None:
@@ -166,6 +170,8 @@ def make_record(result: EpisodeResult) -> EpisodeRecord:
         error=result.error,
         steps_to_success=result.steps_to_success,
         scores=result.scores if measured else None,
+        judge_probability=result.judge_probability,
+        judge_success=result.judge_success,
     )
 
 

@@ -15,7 +15,7 @@ from proctor.runs.records import FiniteFloat, Seconds
 from proctor.system.files import read_regular_file
 
 RECORD_FILE, LOG_FILE = "train.json", "log.jsonl"
-CHECKPOINTS, EVALUATIONS = "checkpoints", "eval"
+CHECKPOINTS, EVALUATIONS, REPLAY = "checkpoints", "eval", "replay"
 TRAINING_FORMAT = 1
 _Step = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
 
@@ -96,15 +96,33 @@ class EvaluationLogRow:
 
 
 @dataclass(frozen=True)
+class OnlineLogRow:
+    """Metrics of online learning since the previous row; ``step`` counts environment steps."""
+
+    step: _Step
+    updates: _Step
+    losses: dict[str, FiniteFloat]
+    updates_per_s: FiniteFloat
+    steps_per_s: FiniteFloat
+    online_buffer: _Step
+    offline_buffer: _Step | None = None
+    episodes: _Step = 0
+    reward: FiniteFloat | None = None
+    success: FiniteFloat | None = None
+    intervention_rate: FiniteFloat | None = None
+
+
+@dataclass(frozen=True)
 class _Kind:
     kind: str
 
 
-LogRow: TypeAlias = TrainingLogRow | ValidationLogRow | EvaluationLogRow
+LogRow: TypeAlias = TrainingLogRow | ValidationLogRow | EvaluationLogRow | OnlineLogRow
 _KINDS: dict[str, type[LogRow]] = {
     "train": TrainingLogRow,
     "held_out": ValidationLogRow,
     "evaluation": EvaluationLogRow,
+    "online": OnlineLogRow,
 }
 
 

@@ -83,7 +83,7 @@ class GrpcServer:
         self._calls = ThreadPoolExecutor(max_calls, "proctor-grpc-call")
         self._readers = ThreadPoolExecutor(max_calls, "proctor-grpc-read")
         """Two pools, so that a call can end while its next message is being read."""
-        logging.getLogger(_LOG).addFilter(_is_worth_logging)  # invalid metadata
+        hide_invalid_metadata()
         self._server = grpc.server(self._calls, options=options, maximum_concurrent_rpcs=max_calls)
         methods = {
             name: grpc.stream_unary_rpc_method_handler(self._threaded(handler))
@@ -147,6 +147,11 @@ def _next(messages: Iterator[bytes]) -> bytes | None:
         return next(messages, None)
     except grpc.RpcError:
         raise _CallEnded from None
+
+
+def hide_invalid_metadata() -> None:
+    """Keep invalid metadata of clients out of gRPC's log."""
+    logging.getLogger(_LOG).addFilter(_is_worth_logging)
 
 
 def _is_worth_logging(record: logging.LogRecord) -> bool:

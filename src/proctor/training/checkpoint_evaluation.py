@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from proctor.config.online_training import OnlineTrainConfig
 from proctor.config.training import TrainConfig
 from proctor.errors import summarize_traceback
 from proctor.fingerprint import without_secrets
@@ -56,9 +57,14 @@ class CheckpointEvaluator:
     """Evaluates submitted checkpoints, one after the other."""
 
     def __init__(
-        self, config: TrainConfig, folder: Path, command: tuple[str, ...] = COMMAND
+        self,
+        config: TrainConfig | OnlineTrainConfig,
+        folder: Path,
+        command: tuple[str, ...] = COMMAND,
     ) -> None:
         self._config, self._folder, self._command = config, folder, command
+        averaged = isinstance(config, TrainConfig) and config.ema.is_evaluated
+        self._weights = AVERAGED if averaged else PRETRAINED
         self._waiting: deque[Path] = deque()
         self._running: tuple[Path, subprocess.Popen[bytes]] | None = None
         self._unstarted: list[EvaluationLogRow] = []
@@ -154,7 +160,7 @@ class CheckpointEvaluator:
             return ["--resume", f"--output_dir={output}"]
         config = self._config
         flags: dict[str, Any] = {
-            "policy.path": checkpoint / (AVERAGED if config.ema.is_evaluated else PRETRAINED),
+            "policy.path": checkpoint / self._weights,
             "output_dir": output,
             "seed": config.seed,
         }

@@ -31,6 +31,11 @@ _TERMINATION_DELAY_S = 30
 Batch = dict[str, Tensor]
 
 
+def n_rows(batch: Batch) -> int:
+    """Return the number of samples in a batch."""
+    return len(next(iter(batch.values())))
+
+
 @dataclass(frozen=True)
 class LoaderSettings:
     """Settings of the data loader."""

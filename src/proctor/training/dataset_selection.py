@@ -275,13 +275,17 @@ def _shapes(parts: LoadedCheckpoint) -> dict[str, tuple[int, ...]]:
     }
     if samples.reward_steps is not None:
         shapes[REWARD] = (len(samples.reward_steps),)
-    return shapes | {ACTION: (len(samples.action_steps), parts.config.action_dim)}
+    if samples.action_steps:
+        shapes[ACTION] = (len(samples.action_steps), parts.config.action_dim)
+    return shapes
 
 
 def _deltas(parts: LoadedCheckpoint, fps: int) -> dict[str, list[float]]:
     """Return the time offsets of every feature in a sample, in seconds."""
     samples = parts.config.samples()
-    deltas = {ACTION: [step / fps for step in samples.action_steps]}
+    deltas = {}
+    if samples.action_steps:
+        deltas[ACTION] = [step / fps for step in samples.action_steps]
     if samples.observation_steps is not None:
         offsets = [step / fps for step in samples.observation_steps]
         deltas |= {key: offsets for key in _shapes(parts) if key not in (ACTION, REWARD)}

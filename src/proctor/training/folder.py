@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from proctor.config.online_training import OnlineTrainConfig
 from proctor.config.training import TrainConfig
 from proctor.errors import RunFolderError, UsageError, WriteFailed
 from proctor.fingerprint import defining_fields, flatten, short_value, without_secrets
@@ -32,6 +33,7 @@ from proctor.runs.training import (
     CHECKPOINTS,
     LOG_FILE,
     RECORD_FILE,
+    REPLAY,
     TrainingRecord,
     read_training,
 )
@@ -68,8 +70,9 @@ class _Line:
 class SessionData:
     """The training data of a session."""
 
-    frames: int
-    dataset: dict[str, Any]
+    frames: int | None = None
+    """Frames of the dataset; None for online learning, which collects its own."""
+    dataset: dict[str, Any] | None = None
     """The identity of the dataset (see ``same_dataset``)."""
     resumed_step: int | None = None
     """Step of the checkpoint that the session resumes from; None: it begins at step 0."""
@@ -143,7 +146,10 @@ class TrainingFolder:
 
     @contextmanager
     def in_use(
-        self, config: TrainConfig, given: Mapping[str, Any], data: SessionData
+        self,
+        config: TrainConfig | OnlineTrainConfig,
+        given: Mapping[str, Any],
+        data: SessionData,
     ) -> Iterator[None]:
         """Lock the folder while the training runs, and write train.json.
 
@@ -188,6 +194,8 @@ class TrainingFolder:
         """
         if is_unused(self.path):
             return True
+        if (self.path / REPLAY).exists():  # transitions of an online training, not to be lost
+            return False
         return read_training(self.path) is not None and self.checkpoints().newest() is None
 
     def _kept(self, mend: str) -> str:
@@ -199,7 +207,12 @@ class TrainingFolder:
         kept = "there is no checkpoint yet" if newest is None else f"{newest} is complete"
         return f"{kept}: {mend}, then run again with --resume"
 
-    def _write(self, config: TrainConfig, given: Mapping[str, Any], data: SessionData) -> None:
+    def _write(
+        self,
+        config: TrainConfig | OnlineTrainConfig,
+        given: Mapping[str, Any],
+        data: SessionData,
+    ) -> None:
         earlier = None if data.resumed_step is None else read_training(self.path)
         kept = {k: v for k, v in given.items() if k not in ("resume", "output_dir", "config_path")}
         if earlier is not None:  # changed settings also apply to later sessions

@@ -27,7 +27,6 @@ from torch import Tensor
 from proctor.config.lerobot_training import lerobot_train_config
 from proctor.config.training_sections import Precision
 from proctor.errors import UsageError
-from proctor.features import ACTION
 from proctor.policies.lerobot.processors import Pipeline
 from proctor.policies.lerobot.saving import write_parts
 from proctor.policies.runtime.chunk_policy import to_float_image
@@ -35,7 +34,7 @@ from proctor.policies.runtime.network import Network
 from proctor.policies.runtime.numerics import step_numerics, training_numerics
 from proctor.training.augmentation import augment, plan_augmentation
 from proctor.training.checkpoints import AVERAGED, PRETRAINED, STATE, Checkpoints
-from proctor.training.data import Batch, batches
+from proctor.training.data import Batch, batches, n_rows
 from proctor.training.ema import WeightAverage
 from proctor.training.graph import GraphedStep, uses_cuda_graph
 from proctor.training.learner import Learner
@@ -235,7 +234,7 @@ class Trainer:
         setup, trainer_state = self.setup, self.trainer_state
         network = setup.parts.network
         updates = (trainer_state.step + 1) % setup.config.accumulation == 0
-        draws = self.draw_noise(network, trainer_state.step, len(batch[ACTION]))
+        draws = self.draw_noise(network, trainer_state.step, n_rows(batch))
         inputs = self.augmented(batch, trainer_state.step)
         with (
             step_numerics(setup.device),
@@ -249,7 +248,7 @@ class Trainer:
             with warnings.catch_warnings():  # the schedule also steps between updates
                 warnings.simplefilter("ignore", UserWarning)
                 trainer_state.scheduler.step()
-        tracker.add_step(len(batch[ACTION]), loss, parts, norm)
+        tracker.add_step(n_rows(batch), loss, parts, norm)
 
     def forward_backward(self, batch: Batch, draws: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss of a batch and its parts; accumulate the gradients."""
@@ -318,9 +317,9 @@ class Trainer:
         total, rows = torch.zeros((), device=self.setup.device), 0
         for number, batch in enumerate(batches(samples, order, steps, loading, self.setup.device)):
             with step_numerics(self.setup.device):
-                loss, _ = self.loss(batch, self.draw_noise(network, number, len(batch[ACTION])))
-            total += loss.detach() * len(batch[ACTION])
-            rows += len(batch[ACTION])
+                loss, _ = self.loss(batch, self.draw_noise(network, number, n_rows(batch)))
+            total += loss.detach() * n_rows(batch)
+            rows += n_rows(batch)
             if stop.requested is not None and not self.learner.sharded:
                 network.train()
                 return None

@@ -41,6 +41,10 @@ class RngStreams:
         """Return the generator for the image augmentation of a camera in a step."""
         return self._generator(f"pictures of {camera}{self._own}", step)
 
+    def batch_generator(self, update: int) -> torch.Generator:
+        """Return the generator that samples the batches of an online update."""
+        return self._generator("batches", update)
+
     @contextmanager
     def seed_layers(self, step: int, device: torch.device) -> Iterator[None]:
         """Seed torch's default generator for layers that draw from it, such as dropout.

@@ -21,6 +21,7 @@ from proctor.config.unused_flags import (
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import ACTION, ENVIRONMENT_STATE, STATE, Feature, FeatureKind, Interface
 from proctor.fingerprint import ConfigUse
+from proctor.policies.base import PolicyConfig
 from proctor.policies.compatibility import check_compatible, check_instructions
 from proctor.policies.control_check import (
     action_range,
@@ -36,9 +37,11 @@ from proctor.policies.lerobot.checkpoint import (
     read_config,
 )
 from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
+from proctor.policies.lerobot.families import REWARD_MODELS
 from proctor.policies.lerobot.location import locate
 from proctor.policies.lerobot.pipelines import action_stats, default_pipelines
 from proctor.policies.lerobot.pretrained import PretrainedConfig
+from proctor.policies.lerobot.relative_actions import RELATIVE_STATS
 from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
 from proctor.policies.runtime.runner import pick_device
 from proctor.training.checkpoints import PRETRAINED
@@ -55,6 +58,7 @@ from proctor.training.normalization import (
 )
 from proctor.training.optim import OptimizationSettings, param_groups, resolve
 from proctor.training.peft import adapter_settings, add_adapter
+from proctor.training.relative_stats import relative_action_stats
 from proctor.training.rng import RngStreams
 from proctor.training.same_dataset import dataset_record
 from proctor.training.sampler import BatchOrder
@@ -185,6 +189,11 @@ def _check_benchmark(
     """
     if config.env is None:
         return []
+    if parts.config.type in REWARD_MODELS:
+        raise UsageError(
+            f"--env evaluates policies, and a {parts.config.type} does not act; leave it out",
+            code="flag.conflict",
+        )
     benchmark = plugins.find_benchmark(config.env.type).maker(config.env)()
     interface, renames = interface_of(benchmark), parts.preprocessor.rename_map
     played = parts.config.for_interface(interface, renames, ConfigUse.EVALUATION)
@@ -214,7 +223,9 @@ def _parts(
     base = None
     if resumed is not None:  # keeps the statistics of the checkpoint
         parts = check_resumed_normalization(
-            read_checkpoint(resumed / PRETRAINED, {}, interface, ConfigUse.TRAINING)
+            read_checkpoint(
+                resumed / PRETRAINED, _kept(policy, resumed), interface, ConfigUse.TRAINING
+            )
         )
     elif isinstance(policy, PretrainedConfig):
         if config.dataset.inputs is not None:
@@ -224,7 +235,8 @@ def _parts(
                 code="flag.conflict",
             )
         base = locate(policy.path, policy.revision)
-        changes, notes = checkpoint_overrides(policy.overrides, type(read_config(base.folder)[1]))
+        stated = read_config(base.folder, policy.overrides)[1]
+        changes, notes = checkpoint_overrides(policy.overrides, type(stated))
         parts = read_checkpoint(base.folder, changes, interface, ConfigUse.TRAINING)
         parts = replace(parts, notes=(*parts.notes, *notes))
         parts = with_stats(parts, dataset_stats(config, selection, parts.preprocessor.rename_map))
@@ -238,6 +250,13 @@ def _parts(
     if config.parallelism.dp_shard == 1:  # FSDP moves sharded weights block by block
         parts.network.to(device)
     return replace(parts, config=made_for)
+
+
+def _kept(policy: PolicyConfig, resumed: Path) -> dict[str, Any]:
+    """Return the settings of a resumed training's network that its checkpoint does not hold."""
+    given = policy.overrides if isinstance(policy, PretrainedConfig) else {}
+    names = type(read_config(resumed / PRETRAINED)[1]).kept_by_resume
+    return {name: given[name] for name in names if name in given}
 
 
 def _new_parts(
@@ -254,16 +273,14 @@ def _new_parts(
         raise UsageError(
             "--rename_map needs a policy from a checkpoint (--policy.path)", code="flag.conflict"
         )
-    action = Feature(FeatureKind.ACTION, (selection.interface.action.size,), "float32")
-    policy = replace(
-        policy,
-        device=device.type,
-        input_features=select_inputs(selection.interface, config.dataset.inputs),
-        output_features={ACTION: action},
-    )
+    inputs = select_inputs(selection.interface, config.dataset.inputs)
+    policy = replace(policy, device=device.type)
+    policy = policy.with_features(inputs, selection.interface.action.size)
     policy = with_action_names(policy, selection.action_names)
     policy.validate()
     stats = dataset_stats(config, selection, {})
+    if policy.relative_horizon is not None:
+        stats[RELATIVE_STATS] = relative_action_stats(selection, policy.relative_horizon)
     before, after = default_pipelines(policy, stats, stats)
     with RngStreams(config.seed).seed_weight_init():
         network = build_network(plugin, policy)

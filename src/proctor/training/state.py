@@ -128,7 +128,7 @@ def write_state(
 def _write_optimizer(folder: Path, snapshot: Snapshot) -> None:
     groups, state = snapshot.optimizer["param_groups"], snapshot.optimizer["state"]
     if not snapshot.separate:
-        _write_moments(folder, groups, state)
+        write_moments(folder, groups, state)
         return
     for group in groups:
         own, numbers = dict(group), group["params"]
@@ -136,10 +136,11 @@ def _write_optimizer(folder: Path, snapshot: Snapshot) -> None:
         place.mkdir()
         own["params"] = list(range(len(numbers)))
         moments = {i: state[number] for i, number in enumerate(numbers) if number in state}
-        _write_moments(place, [own], moments)
+        write_moments(place, [own], moments)
 
 
-def _write_moments(folder: Path, groups: list[dict[str, Any]], state: dict[int, Any]) -> None:
+def write_moments(folder: Path, groups: list[dict[str, Any]], state: dict[int, Any]) -> None:
+    """Write an optimiser's parameter groups, and the moments of its weights by number."""
     # LeRobot refuses a file whose implementation flags differ from its own.
     plain: dict[str, Any] = {"fused": None, "foreach": None}
     tensors = {
@@ -217,7 +218,7 @@ def _recompute_rates(scheduler: LambdaLR) -> None:
 def _load_optimizer(folder: Path, trainer_state: TrainerState) -> None:
     optimizer = trainer_state.optimizer
     ours = optimizer.state_dict()["param_groups"]
-    read = _read_separate if trainer_state.separate else _read_moments
+    read = _read_separate if trainer_state.separate else read_moments
     groups, state = read(folder, ours)
     # Implementation flags are this machine's; hyperparameters are the file's.
     for group, own in zip(groups, ours, strict=True):
@@ -237,11 +238,16 @@ def _load_optimizer(folder: Path, trainer_state: TrainerState) -> None:
     _check_shapes(optimizer, folder / OPTIMIZER_FILE)
 
 
-_Moments = tuple[list[dict[str, Any]], dict[int, dict[str, Tensor]]]
+Moments = tuple[list[dict[str, Any]], dict[int, dict[str, Tensor]]]
+"""Parameter groups, and moments by the number of their weight."""
 
 
-def _read_moments(folder: Path, ours: list[dict[str, Any]]) -> _Moments:
-    """Read the groups, which must match ``ours`` in size, and the moments of their weights."""
+def read_moments(folder: Path, ours: list[dict[str, Any]]) -> Moments:
+    """Read the groups, which must match ``ours`` in size, and the moments of their weights.
+
+    Raises:
+        UsageError: a file is missing or damaged, or belongs to another network.
+    """
     file = folder / GROUPS_FILE
     groups = _read(file, list[dict[str, Any]])
     if [group.get("params") for group in groups] != [group["params"] for group in ours]:
@@ -257,13 +263,13 @@ def _read_moments(folder: Path, ours: list[dict[str, Any]]) -> _Moments:
     return groups, state
 
 
-def _read_separate(folder: Path, ours: list[dict[str, Any]]) -> _Moments:
+def _read_separate(folder: Path, ours: list[dict[str, Any]]) -> Moments:
     """Read each group from its own folder, where its weights are numbered from 0."""
     groups: list[dict[str, Any]] = []
     state: dict[int, dict[str, Tensor]] = {}
     for own in ours:
         numbers = own["params"]
-        (group,), moments = _read_moments(
+        (group,), moments = read_moments(
             folder / own["name"], [{"params": list(range(len(numbers)))}]
         )
         groups.append(group | {"params": numbers, "name": own["name"]})

@@ -17,6 +17,7 @@ from proctor.features import ActionSpec, Feature, FeatureKind, Interface
 from proctor.policies.act.config import ActConfig
 from proctor.policies.base import Batch, Query
 from proctor.policies.diffusion.config import DiffusionConfig
+from proctor.policies.gaussian_actor.config import GaussianActorConfig
 from proctor.policies.language_act.config import LanguageActConfig
 from proctor.policies.lerobot.checkpoint import instantiate_network
 from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
@@ -126,6 +127,19 @@ def small_tdmpc(**changes: Any) -> TdMpcConfig:
         "n_elites": 4,
     }
     return TdMpcConfig(**{**fields, **changes})
+
+
+def small_gaussian_actor(**changes: Any) -> GaussianActorConfig:
+    fields: dict[str, Any] = {
+        "input_features": INPUTS,
+        "output_features": ACTION,
+        "image_encoder_hidden_dim": 4,
+        "image_embedding_pooling_dim": 2,
+        "latent_dim": 6,
+        "actor_network_kwargs": {"hidden_dims": [10, 8]},
+        "discrete_critic_network_kwargs": {"hidden_dims": [8]},
+    }
+    return GaussianActorConfig(**{**fields, **changes})
 
 
 def make_parts(config: CheckpointConfig) -> LoadedCheckpoint:

@@ -91,7 +91,7 @@ def test_an_unknown_type_lists_the_known(folder):
 def test_a_family_that_is_elsewhere_is_named_with_what_to_do(folder):
     file = folder / "config.json"
     raw = json.loads(file.read_text())
-    file.write_text(json.dumps(raw | {"type": "groot"}))
+    file.write_text(json.dumps(raw | {"type": "wall_x"}))
     assert "--policy.type=remote" in refusal(folder, "policy.unknown-type")
 
 
@@ -212,9 +212,9 @@ def test_statistics_that_were_never_written_are_noted(folder):
 def test_an_unknown_step_is_named(folder):
     file = folder / "policy_preprocessor.json"
     raw = json.loads(file.read_text())
-    raw["steps"].insert(2, {"registry_name": "groot_pack_inputs_v3", "config": {}})
+    raw["steps"].insert(2, {"registry_name": "molmoact2_processor", "config": {}})
     file.write_text(json.dumps(raw))
-    assert "'groot_pack_inputs_v3'" in refusal(folder, "checkpoint.unknown-step")
+    assert "'molmoact2_processor'" in refusal(folder, "checkpoint.unknown-step")
 
 
 def test_an_unknown_setting_of_a_step_is_named(folder):

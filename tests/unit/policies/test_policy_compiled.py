@@ -54,7 +54,7 @@ def check(folder: Path, tolerance: float) -> None:
     assert policy.protocol()["config"]["compile"] is True
 
 
-OTHERS = ("act", "diffusion")
+OTHERS = ("act", "diffusion", "groot", "groot_n15")
 """Whose parts are those of others, or traced by tests of trainings."""
 
 

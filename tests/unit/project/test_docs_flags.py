@@ -13,6 +13,8 @@ from proctor.commands.data_lerobot import OPERATIONS
 from proctor.config.command import CommandConfig
 from proctor.config.flags import flags_of
 from proctor.config.help import flags_help
+from proctor.fingerprint import ConfigUse
+from proctor.policies.reward_classifier.config import RewardClassifierConfig
 from tests.documents import all_pages, is_generated
 
 ROOT = Path(__file__).parents[3]
@@ -71,6 +73,8 @@ def known() -> dict[str, set[str]]:
     for name, command in PLAIN_COMMANDS.items():
         own = flags_of(command, sections={"operation": None})
         found[name] = {spelling for flag in own for spelling in (flag.name, str(flag.alias))}
+    reward_model = flags_of(RewardClassifierConfig, "reward_model.", use=ConfigUse.TRAINING)
+    found["train"] |= {flag.name for flag in reward_model}
     found["audit"] |= found["eval"]
     found["data edit"] |= {"operation.type"}
     for operation in OPERATIONS.values():

@@ -14,7 +14,7 @@ from proctor.runs.journal import EpisodeRecord
 from proctor.runs.labels import LabelRecord
 from proctor.runs.records import PlannedTask, RunProgress
 from proctor.runs.states import StateRecord
-from proctor.runs.training import TrainingLogRow, TrainingRecord
+from proctor.runs.training import OnlineLogRow, TrainingLogRow, TrainingRecord
 
 PAGE = Path(__file__).parents[3] / "docs/reference/run_folder.md"
 
@@ -43,5 +43,5 @@ def test_every_file_and_key_of_a_run_is_documented(run: Callable[..., Evaluation
 
 
 def test_every_key_of_sessions_and_trainings_is_documented() -> None:
-    kinds = (RunProgress, StateRecord, LabelRecord, TrainingLogRow, TrainingRecord)
+    kinds = (RunProgress, StateRecord, LabelRecord, TrainingLogRow, OnlineLogRow, TrainingRecord)
     assert {field.name for kind in kinds for field in fields(kind)} - documented() == set()

@@ -15,6 +15,7 @@ TINY = {
     "datasets": ["--tiny", "--ours"],
     "recording": ["--tiny", "--workers=2"],
     "training": ["--tiny", "--ours"],
+    "online_speed": ["state", "--tiny", "--ours", "--rounds=1"],
     "peers": ["--tiny", "--ours"],
     "loading": ["--tiny", "--batches=1", "--shards=2"],
 }

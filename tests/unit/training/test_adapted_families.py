@@ -31,8 +31,9 @@ CHOSEN = {
     "pi05": None,
     "pi0_fast": "[q_proj,v_proj]",
     "xvla": "[qkv,proj,q_proj,v_proj,fc1]",
+    "groot": None,
 }
-"""Target layers; None: LeRobot's choice."""
+"""Target layers; None: the family's default."""
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -23,7 +23,7 @@ try:
 except LOAD_ERRORS as error:
     raise import_failure(error, "torch", "torch") from None
 
-from proctor.features import ACTION, ActionSpec, Feature, FeatureKind, Interface
+from proctor.features import ACTION, ActionSpec, Interface
 from proctor.lerobot_flags import unused_note
 from proctor.policies.compatibility import (
     EMPTY_CAMERA,
@@ -40,7 +40,14 @@ from proctor.policies.lerobot.config import (
     decode_config,
     is_saved,
 )
-from proctor.policies.lerobot.families import families, family, import_attribute, unknown_family
+from proctor.policies.lerobot.families import (
+    REWARD_MODELS,
+    SHARED_TYPES,
+    families,
+    family,
+    import_attribute,
+    unknown_family,
+)
 from proctor.policies.lerobot.location import locate, read_json
 from proctor.policies.lerobot.overrides import idle_overrides, override
 from proctor.policies.lerobot.pipelines import (
@@ -78,6 +85,7 @@ def load_policy(
         SpecMismatch: it does not match the interface.
     """
     located = locate(path, revision)
+    refuse_reward_model(located.folder)
     parts = read_checkpoint(located.folder, overrides, interface)
     actions = action_stats(parts.postprocessor)
     about_control = [
@@ -96,7 +104,7 @@ def config_with_overrides(folder: Path, overrides: Mapping[str, Any]) -> Checkpo
     Raises:
         UsageError: the config is unreadable, or an override invalid.
     """
-    return override(read_config(folder)[1], overrides, ConfigUse.EVALUATION)
+    return override(read_config(folder, overrides)[1], overrides, ConfigUse.EVALUATION)
 
 
 def checkpoint_interface(
@@ -110,14 +118,15 @@ def checkpoint_interface(
         UsageError: its files cannot be read.
     """
     folder = locate(path, revision).folder
-    _, stated, _ = read_config(folder)
+    refuse_reward_model(folder)
+    _, stated, _ = read_config(folder, overrides)
     config = config_with_overrides(folder, overrides)
     renames = dict(config.rename_map or {})
-    if not renames and has_pipelines(folder):
+    if not renames and has_pipelines(folder, config):
         renames = read_pipelines(folder, config, stated)[0].rename_map
     named = {source_key(key, renames): f for key, f in config.input_features.items()}
     features = {key: f for key, f in named.items() if not key.startswith(EMPTY_CAMERA)}
-    return Interface("the client", features, ActionSpec(config.action_dim))
+    return Interface("the client", features, ActionSpec(config.features[ACTION].shape[0]))
 
 
 def read_checkpoint(
@@ -135,15 +144,17 @@ def read_checkpoint(
         SpecMismatch: the policy does not match ``interface``.
     """
     states = FileStates(folder)
-    plugin, stated, notes = read_config(folder)
+    plugin, stated, notes = read_config(folder, overrides)
     idle = [f"--policy.{name}" for name in idle_overrides(stated, overrides or {}, use)]
     if idle:
         notes.append(unused_note(idle, "it affects training only"))
     config = override(stated, overrides or {}, use)
     weights = read_weights(folder, adapted=config.use_peft)
     tensors = weights.tensors
-    if has_pipelines(folder):
+    if has_pipelines(folder, config):
         pre, post = read_pipelines(folder, config, stated)
+    elif config.defines_processors(folder):
+        pre, post = default_pipelines(config, {}, {}, legacy_in=folder)
     else:
         tensors, inputs, outputs = split_legacy(tensors, config)
         require_stats(folder, config, inputs, outputs)
@@ -158,12 +169,13 @@ def read_checkpoint(
     if interface is not None:
         given, config = config, config.for_interface(interface, pre.rename_map, use)
         check_compatible(config.features, interface, pre.rename_map, use)
-        pre, post = (restrict_features(pipeline, config.features) for pipeline in (pre, post))
+        kept = {**config.features, **config.output_features}
+        pre, post = (restrict_features(pipeline, kept) for pipeline in (pre, post))
         lost = [key for key in given.input_features if key not in config.input_features]
         if lost:
             check_cameras(lost, config.input_features, interface, pre.rename_map)
             notes.append(f"{interface.name} has no {', '.join(lost)}: the policy runs without")
-    small = {"config.json": folder / "config.json"} | pipeline_files(folder)
+    small = {"config.json": folder / "config.json"} | pipeline_files(folder, config)
     files = weights.files | {name: hash_file(file) for name, file in small.items()}
     with SkipWeightInit():
         network = build_network(plugin, config)
@@ -179,6 +191,21 @@ def read_checkpoint(
     return LoadedCheckpoint(
         config, network, plugin.prefix, pre, post, hashes, told, adapter=learning
     )
+
+
+def refuse_reward_model(folder: Path) -> None:
+    """Refuse a checkpoint that does not act.
+
+    Raises:
+        UsageError: its network judges observations.
+    """
+    kind = read_json(folder / "config.json").get("type")
+    if isinstance(kind, str) and kind in REWARD_MODELS:
+        raise UsageError(
+            f"{folder} is a {kind}, which judges images and does not act: use it with "
+            "--eval.judge=CHECKPOINT",
+            code="policy.reward-model",
+        )
 
 
 def instantiate_network(plugin: CheckpointPlugin, config: CheckpointConfig) -> Network:
@@ -203,8 +230,13 @@ def build_network(plugin: CheckpointPlugin, config: CheckpointConfig) -> Network
         ) from None
 
 
-def read_config(folder: Path) -> tuple[CheckpointPlugin, CheckpointConfig, list[str]]:
+def read_config(
+    folder: Path, overrides: Mapping[str, Any] | None = None
+) -> tuple[CheckpointPlugin, CheckpointConfig, list[str]]:
     """Return the family and config of config.json, and notes about unknown or missing fields.
+
+    The file of another project's layout becomes a config by the family's reader, which may need
+    ``overrides``.
 
     Raises:
         UsageError: config.json is missing or unreadable, or the policy type is unknown.
@@ -213,6 +245,9 @@ def read_config(folder: Path) -> tuple[CheckpointPlugin, CheckpointConfig, list[
     raw = read_json(file)
     notes = []
     kind = raw.get("type")
+    foreign = _read_foreign(folder, raw, overrides or {})
+    if foreign is not None:
+        return foreign
     if kind is None:
         known = families()
         matching = [name for name, plugin in known.items() if plugin.signature_fields <= raw.keys()]
@@ -235,6 +270,27 @@ def read_config(folder: Path) -> tuple[CheckpointPlugin, CheckpointConfig, list[
     return plugin, config, notes
 
 
+def _read_foreign(
+    folder: Path, raw: Mapping[str, Any], overrides: Mapping[str, Any]
+) -> tuple[CheckpointPlugin, CheckpointConfig, list[str]] | None:
+    """Return family and config of a folder in another project's layout; None: it is none.
+
+    A file with a type is another's only if two families share the type.
+    """
+    kind = raw.get("type")
+    other = SHARED_TYPES.get(str(kind))
+    shared = None if other is None else family(other)
+    readers = families().values() if kind is None else [shared]
+    for plugin in readers:
+        if plugin is None or plugin.foreign is None:
+            continue
+        found = plugin.foreign(folder, raw, overrides)
+        if found is not None:
+            config = decode_config(found, _config_class(plugin), str(folder / "config.json"))
+            return plugin, config, []
+    return None
+
+
 def _config_class(plugin: CheckpointPlugin) -> type[CheckpointConfig]:
     assert issubclass(plugin.config, CheckpointConfig)
     return plugin.config
@@ -245,10 +301,7 @@ def fresh_policy(
 ) -> ChunkPolicy:
     """Return a policy for ``interface`` with random weights of a fixed seed."""
     if not config.input_features:
-        action = Feature(FeatureKind.ACTION, (interface.action.size,), "float32")
-        config = replace(
-            config, input_features=default_inputs(interface), output_features={ACTION: action}
-        )
+        config = config.with_features(default_inputs(interface), interface.action.size)
     config.validate()
     check_compatible(config.features, interface, config.rename_map or {})
     with torch.random.fork_rng(devices=[]):

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, get_type_hints
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar, get_type_hints
 
 import msgspec
 
@@ -80,6 +81,9 @@ class CheckpointConfig(PolicyConfig):
         "num_inference_steps rtc_config",
         "Hugging Face Hub": "push_to_hub repo_id private tags license",
     }
+
+    file_type: ClassVar[str | None] = None
+    """The type in config.json, where LeRobot has another name for the family."""
 
     n_obs_steps: int = field(
         default=1, metadata={"help": "observation steps given to the policy, the newest last"}
@@ -192,6 +196,10 @@ class CheckpointConfig(PolicyConfig):
     )
     unknown: dict[str, Any] = field(default_factory=dict, metadata={"saved": False, "hidden": True})
 
+    pipeline_names: ClassVar[tuple[str, str]] = ("policy_preprocessor", "policy_postprocessor")
+    """Names of the files of its pre- and postprocessor, without ``.json``."""
+    kept_by_resume: ClassVar[tuple[str, ...]] = ()
+    """Flags of training that config.json does not hold: a resumed training keeps them."""
     values_in_old_files: ClassVar[Mapping[str, Any]] = {}
     """Values for fields that an old config.json lacks, where they differ from the default."""
 
@@ -225,6 +233,11 @@ class CheckpointConfig(PolicyConfig):
     def action_dim(self) -> int:
         """Length of one action."""
         return self.output_features[ACTION].shape[0]
+
+    def with_features(self, inputs: Mapping[str, Feature], action_size: int) -> Self:
+        """Return the config of a new network for ``inputs`` and actions of ``action_size``."""
+        action = Feature(FeatureKind.ACTION, (action_size,), "float32")
+        return replace(self, input_features=dict(inputs), output_features={ACTION: action})
 
     @property
     def replan_steps(self) -> int:
@@ -263,6 +276,15 @@ class CheckpointConfig(PolicyConfig):
         """
         before = usual.rename, usual.to_batch, usual.to_device, usual.normalize
         return before, (usual.unnormalize, usual.to_cpu)
+
+    @property
+    def relative_horizon(self) -> int | None:
+        """Steps of a chunk for which a new policy needs statistics of relative actions."""
+        return None
+
+    def defines_processors(self, folder: Path) -> bool:
+        """Whether files of another layout in ``folder`` define the pre- and postprocessor."""
+        return False
 
     def samples(self) -> SampleWindows:
         """Return the time steps of a training sample.
@@ -316,6 +338,11 @@ class CheckpointConfig(PolicyConfig):
 ConfigT = TypeVar("ConfigT", bound=CheckpointConfig)
 
 
+ForeignReader: TypeAlias = Callable[
+    [Path, Mapping[str, Any], Mapping[str, Any]], dict[str, Any] | None
+]
+
+
 @dataclass(frozen=True)
 class CheckpointPlugin(PolicyPlugin):
     """A policy family of LeRobot checkpoints, with the import path of its network."""
@@ -331,6 +358,9 @@ class CheckpointPlugin(PolicyPlugin):
     optimizers: Mapping[str, str] = field(kw_only=True, default_factory=dict)
     """The family's optimiser types, and functions (settings, network) of parameter groups."""
     has_network: bool = True
+    foreign: ForeignReader | None = field(kw_only=True, default=None)
+    """Reader of another project's layout: from its folder, its config.json and the flags to
+    LeRobot's config; None for files of other layouts."""
     check_config: Callable[[Any], None] | None = check_config_latency
 
 
@@ -392,6 +422,8 @@ def encode_config(config: CheckpointConfig, for_lerobot: str) -> str:
             )
     if target >= version_tuple("0.6"):
         kept |= config.unknown
+    if config.file_type is not None:
+        kept["type"] = config.file_type
     return json.dumps(kept, indent=4)
 
 

@@ -18,20 +18,29 @@ FAMILIES = {
     "diffusion": "proctor.policies.diffusion.config:PLUGIN",
     "multi_task_dit": "proctor.policies.multi_task_dit.config:PLUGIN",
     "smolvla": "proctor.policies.smolvla.config:PLUGIN",
+    "gaussian_actor": "proctor.policies.gaussian_actor.config:PLUGIN",
     "tdmpc": "proctor.policies.tdmpc.config:PLUGIN",
     "vqbet": "proctor.policies.vqbet.config:PLUGIN",
     "xvla": "proctor.policies.xvla.config:PLUGIN",
     "pi0": "proctor.policies.pi0.config:PLUGIN",
     "pi05": "proctor.policies.pi05.config:PLUGIN",
     "pi0_fast": "proctor.policies.pi0_fast.config:PLUGIN",
+    "groot": "proctor.policies.groot.config:PLUGIN",
+    "groot_n15": "proctor.policies.groot_n15.config:PLUGIN",
 }
+
+REWARD_MODELS = {"reward_classifier": "proctor.policies.reward_classifier.config:PLUGIN"}
+"""Networks that judge observations instead of acting: trained and saved as policies are."""
+
+SHARED_TYPES = {"groot": "groot_n15"}
+"""Types in config.json that another family's files have too; its ``foreign`` reader decides."""
 
 FORMER_NAMES = {"act_words": "language_act"}
 """Former types and their current names: old checkpoints and run folders still load."""
 
 ELSEWHERE = frozenset(
     {
-        "eo1", "evo1", "fastwam", "gaussian_actor", "groot", "lingbot_va", "molmoact2", "sac",
+        "eo1", "evo1", "fastwam", "lingbot_va", "molmoact2", "sac",
         "sarm", "vla_jepa", "wall_x",
     }
 )  # fmt: skip
@@ -58,8 +67,9 @@ def elsewhere_hint(kind: str) -> str:
 def family(name: str) -> CheckpointPlugin | None:
     """Return the family called ``name``, importing no other; None if unknown."""
     name = FORMER_NAMES.get(name, name)
-    if name in FAMILIES:
-        ours: CheckpointPlugin = import_attribute(FAMILIES[name])
+    built_in = FAMILIES | REWARD_MODELS
+    if name in built_in:
+        ours: CheckpointPlugin = import_attribute(built_in[name])
         return ours
     found = [entry.load() for entry in entry_points(group="proctor.policies", name=name)]
     return next((plugin for plugin in found if isinstance(plugin, CheckpointPlugin)), None)

@@ -21,6 +21,10 @@ FILES = [
     "tokenizer*",
     "special_tokens_map.json",
     "action_tokenizer*",
+    "processor_config.json",
+    "statistics.json",
+    "embodiment_id.json",
+    "experiment_cfg/metadata.json",
 ]
 """Files of a repository that are downloaded; never code."""
 

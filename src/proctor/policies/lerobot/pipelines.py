@@ -29,15 +29,13 @@ from proctor.policies.lerobot.step_reader import build_step, check_stats
 from proctor.policies.lerobot.tensor_file import read_tensors
 from proctor.policies.lerobot.tokenizer import Tokenizers
 
-PREPROCESSOR = "policy_preprocessor"
-POSTPROCESSOR = "policy_postprocessor"
 MOST_PIPELINE_STEPS = 100
 STATE_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}\.safetensors")
 
 
-def has_pipelines(folder: Path) -> bool:
+def has_pipelines(folder: Path, config: CheckpointConfig) -> bool:
     """Whether a checkpoint has pipeline files; those before LeRobot 0.4 do not."""
-    return any((folder / f"{name}.json").is_file() for name in (PREPROCESSOR, POSTPROCESSOR))
+    return any((folder / f"{name}.json").is_file() for name in config.pipeline_names)
 
 
 def read_pipelines(
@@ -52,7 +50,7 @@ def read_pipelines(
         UsageError: an unknown step, missing or NaN statistics, a missing tokenizer, or a flag for
             a step that the checkpoint does not have.
     """
-    read = (read_pipeline(folder, name) for name in (PREPROCESSOR, POSTPROCESSOR))
+    read = (read_pipeline(folder, name) for name in config.pipeline_names)
     made = zip(_made(stated or config), _made(config), strict=True)
     before, after = (_following(p, *of) for p, of in zip(read, made, strict=True))
     return _ready(before, after, config, folder)
@@ -83,7 +81,8 @@ def _following(
     """Return a pipeline with the settings in which ``asked`` differs from ``stated``."""
     steps = list(pipeline.steps)
     for old, new in zip(stated, asked, strict=True):
-        given = {f.name: getattr(new, f.name) for f in fields(new)}
+        settings = [f.name for f in fields(new) if f.metadata.get("from_config", True)]
+        given = {name: getattr(new, name) for name in settings}
         changed = {name: v for name, v in given.items() if v != getattr(old, name)}
         places = [n for n, step in enumerate(steps) if type(step) is type(new)]
         if changed and not places:
@@ -98,10 +97,10 @@ def _following(
     return replace(pipeline, steps=tuple(steps))
 
 
-def pipeline_files(folder: Path) -> dict[str, Path]:
+def pipeline_files(folder: Path, config: CheckpointConfig) -> dict[str, Path]:
     """Return the files of a checkpoint's pipelines by name; they must have been read before."""
     files: list[Path] = []
-    for name in (PREPROCESSOR, POSTPROCESSOR):
+    for name in config.pipeline_names:
         file = folder / f"{name}.json"
         if file.is_file():
             steps = read_json(file).get("steps", [])
@@ -134,19 +133,20 @@ def require_stats(folder: Path, config: CheckpointConfig, inputs: Stats, outputs
     Raises:
         UsageError: naming the first feature without statistics, or the missing file.
     """
+    name = config.pipeline_names[0]
     for features, stats in ((config.input_features, inputs), (config.output_features, outputs)):
         for key, feature in features.items():
             mode = _asked(config, feature)
             if mode is not NormMode.IDENTITY and key not in stats:
                 raise UsageError(
-                    f"{folder} has no {PREPROCESSOR}.json, and its weights hold no statistics of "
-                    f"{key} for {mode.value}: copy the checkpoint's policy_* files too",
+                    f"{folder} has no {name}.json, and its weights hold no statistics of {key} for "
+                    f"{mode.value}: copy the checkpoint's processor files too",
                     code="checkpoint.missing-pipelines",
                 )
     if config.language_conditioned and not inputs and not outputs:
         raise UsageError(
-            f"{folder} has no {PREPROCESSOR}.json, which defines the prompt of {config.type}: copy "
-            "the checkpoint's policy_* files too",
+            f"{folder} has no {name}.json, which defines the prompt of {config.type}: copy the "
+            "checkpoint's processor files too",
             code="checkpoint.missing-pipelines",
         )
 
@@ -171,6 +171,8 @@ def normalization_conflicts(
     found = []
     for pipeline, features in (before, config.input_features), (after, config.output_features):
         steps = [step for step in pipeline.steps if isinstance(step, Normalize)]
+        if len(steps) > 1:  # each for features of its own
+            steps = [step for step in steps if step.features.keys() & features.keys()]
         for step, (key, feature) in itertools.product(steps, features.items()):
             stated, asked, listed = _asked(config, feature), step.asked(key), step.features.get(key)
             if asked is not stated and key in (step.normalize_observation_keys or (key,)):
@@ -283,11 +285,9 @@ def default_pipelines(
     for step in (normalize, unnormalize):
         check_stats(step, f"the {'checkpoint' if legacy else 'dataset'}'s statistics")
     before, after = config.processing(_usual(normalize, unnormalize, config.device or "cpu"))
+    names = config.pipeline_names
     return _ready(
-        Pipeline(PREPROCESSOR, tuple(before)),
-        Pipeline(POSTPROCESSOR, tuple(after)),
-        config,
-        legacy_in,
+        Pipeline(names[0], tuple(before)), Pipeline(names[1], tuple(after)), config, legacy_in
     )
 
 

@@ -111,6 +111,14 @@ class ToDevice(ProcessorStep):
 
 
 @dataclass(frozen=True)
+class Identity(ProcessorStep):
+    """Change nothing."""
+
+    registry_name: ClassVar[str] = "lerobot.processor.pipeline.IdentityProcessorStep"
+    """LeRobot has no registry name for it: its files name the class."""
+
+
+@dataclass(frozen=True)
 class Normalize(ProcessorStep):
     """Normalise the network's inputs."""
 

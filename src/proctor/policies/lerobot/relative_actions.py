@@ -13,6 +13,9 @@ from proctor.errors import UsageError
 from proctor.features import ACTION, STATE
 from proctor.policies.lerobot.step import OURS, ProcessorStep, Tensors
 
+RELATIVE_STATS = "relative_action"
+"""Key of the statistics of relative actions: a row for each step of a chunk."""
+
 
 @dataclass(frozen=True)
 class RelativeActions(ProcessorStep):

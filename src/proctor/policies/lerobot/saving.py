@@ -66,9 +66,34 @@ def write_parts(
         (folder / ADAPTER_CONFIG).write_text(told)
     tensors = {name: state[key].cpu().contiguous() for key, name in names.items()}
     file = folder / (WEIGHTS_FILE if parts.adapter is None else ADAPTER_WEIGHTS)
-    save_file(tensors, file, metadata={"format": "pt"})
+    save_file(tensors, file, metadata={"format": "pt"} | _aliases(parts, names))
+    sort_metadata(file)
     for pipeline in (parts.preprocessor, parts.postprocessor):
         write_pipeline(pipeline, folder)
+
+
+def sort_metadata(file: Path) -> None:
+    """Sort the metadata of a safetensors file, which safetensors writes in random order.
+
+    The same weights then make the same bytes.
+    """
+    with file.open("r+b") as opened:
+        size = int.from_bytes(opened.read(8), "little")
+        header = json.loads(opened.read(size))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+        assert len(text) <= size, "only the order changes"
+        opened.seek(8)
+        opened.write(text.ljust(size))
+
+
+def _aliases(parts: LoadedCheckpoint, names: Mapping[str, str]) -> dict[str, str]:
+    """Return the names of tied tensors that the file leaves out, mapped to those it holds."""
+    return {
+        parts.prefix + alias: names[kept]
+        for alias, kept in parts.network.tied.items()
+        if kept in names
+    }
 
 
 def write_pipeline(pipeline: Pipeline, folder: Path) -> None:
@@ -78,7 +103,8 @@ def write_pipeline(pipeline: Pipeline, folder: Path) -> None:
     """
     steps = []
     for index, step in enumerate(pipeline.steps):
-        entry: dict[str, Any] = {"registry_name": step.registry_name, "config": step.config()}
+        named = "class" if "." in step.registry_name else "registry_name"
+        entry: dict[str, Any] = {named: step.registry_name, "config": step.config()}
         state = step.state()
         if state:
             entry["state_file"] = pipeline.state_file(index)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 Tensors: TypeAlias = dict[str, Tensor]
 OURS = {"saved": False}
 """Field metadata of a step: not saved in its config, set when a checkpoint is read."""
+STATE_FILE_ONLY = OURS | {"from_config": False}
+"""Field metadata of a step: tensors of its state file, which no flag changes."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,14 @@ class ProcessorStep:
 
     def on(self, device: torch.device) -> ProcessorStep:
         """Return the step for ``device``."""
+        return self
+
+    def with_state(self, state: Tensors, where: str) -> ProcessorStep:
+        """Return the step with the tensors of its state file; ``where`` names it in errors.
+
+        Raises:
+            UsageError: a tensor is invalid.
+        """
         return self
 
     def check(self, where: str) -> None:

@@ -26,6 +26,7 @@ KNOWN = {
     "device_processor": f"{_USUAL}:ToDevice",
     "normalizer_processor": f"{_USUAL}:Normalize",
     "unnormalizer_processor": f"{_USUAL}:Unnormalize",
+    "lerobot.processor.pipeline.IdentityProcessorStep": f"{_USUAL}:Identity",
     "tokenizer_processor": f"{_LANGUAGE}:Tokenize",
     "relative_actions_processor": f"{_RELATIVE}:RelativeActions",
     "absolute_actions_processor": f"{_RELATIVE}:AbsoluteActions",
@@ -73,7 +74,8 @@ def build_step(raw: Any, state: Tensors, where: str) -> ProcessorStep:
             )
         step = replace(step, stats=group_stats(state))
         check_stats(step, where)
-    return step
+        return step
+    return step.with_state(state, f"{where}, {name}")
 
 
 def _folders(raw: Any, kind: type[ProcessorStep], where: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ blow up a text or hold unknown regular expressions are refused (``tokenizer_rule
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -162,24 +162,27 @@ class Tokenizers:
     found: dict[tuple[str | None, str], TextTokenizer] = field(default_factory=dict)
     """Tokenizers that were already loaded."""
 
-    def find(self, name: str | None, inside: str = FOLDER) -> TextTokenizer:
+    def find(
+        self, name: str | None, inside: str = FOLDER, also: Sequence[str] = ()
+    ) -> TextTokenizer:
         """Return the tokenizer that a checkpoint calls ``name``, or has in its folder ``inside``.
 
         Searched in this order: --policy.tokenizer, the checkpoint, a folder or Hub repository of
-        that name.
+        that name. ``also`` names further files beside it to read.
 
         Raises:
             UsageError: it is not found or invalid; the text says what to do.
         """
         if (name, inside) not in self.found:
-            folder = self._folder(name, inside)
-            files = {file: _bytes(folder / file) for file in FILES if (folder / file).is_file()}
+            wanted = (*FILES, *also)
+            folder = self._folder(name, inside, wanted)
+            files = {file: _bytes(folder / file) for file in wanted if (folder / file).is_file()}
             self.found[name, inside] = TextTokenizer(files, str(folder))
         return self.found[name, inside]
 
-    def _folder(self, name: str | None, inside: str) -> Path:
+    def _folder(self, name: str | None, inside: str, files: Sequence[str]) -> Path:
         if self.given is not None:
-            return _folder_of(self.given, f"--policy.tokenizer={self.given}")
+            return _folder_of(self.given, f"--policy.tokenizer={self.given}", files)
         own = [] if self.folder is None else [self.folder / inside]
         if self.folder is not None and inside == FOLDER:
             own.append(self.folder)
@@ -190,14 +193,14 @@ class Tokenizers:
             raise UsageError(
                 f"the policy does not name its tokenizer: {_HINT}", code="tokenizer.not-found"
             )
-        return _folder_of(name, f"the policy's tokenizer {strip_control_codes(name)}")
+        return _folder_of(name, f"the policy's tokenizer {strip_control_codes(name)}", files)
 
 
-def _folder_of(name: str, what: str) -> Path:
+def _folder_of(name: str, what: str, files: Sequence[str]) -> Path:
     """Return the folder of a tokenizer, local or downloaded from the Hub."""
     try:
         here = Path(name).expanduser()
-        folder = here if here.is_dir() else download(name, None, FILES)
+        folder = here if here.is_dir() else download(name, None, files)
     except (OSError, ValueError, RuntimeError, HubUnreachable):
         raise UsageError(
             f"{what} is not here and the Hub cannot be reached: {_HINT}", code="tokenizer.not-found"

@@ -11,6 +11,7 @@ import os
 import secrets
 import threading
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from proctor.errors import ConnectionLost, ProtocolError, UsageError, strip_control_codes
@@ -72,7 +73,7 @@ class _GrpcChannel:
         host = f"[{address.host}]" if ":" in address.host else address.host
         target = f"{host}:{address.port}"
         self._channel = (
-            grpc.secure_channel(target, grpc.ssl_grpccredentials(), options)
+            grpc.secure_channel(target, _tls_credentials(), options)
             if address.encrypted
             else grpc.insecure_channel(target, options)
         )
@@ -140,6 +141,12 @@ class _GrpcChannel:
             self.lost = True
             return ConnectionLost(f"{self._address} is lost: {details}")
         return ProtocolError(f"the server says: {details}", code="server.request-failed")
+
+
+def _tls_credentials() -> Any:
+    """Trust gRPC's own list of authorities, or that of SSL_CERT_FILE as Python's TLS does."""
+    file = Path(os.environ.get("SSL_CERT_FILE", ""))
+    return grpc.ssl_channel_credentials(file.read_bytes() if file.is_file() else None)
 
 
 class _LerobotConnection:

@@ -121,8 +121,7 @@ class ChunkPolicy(Policy):
         if config.quantize:
             quantize(self.network)
         if self.device.type == "cpu":
-            # On a CPU, channels_last makes convolutions and pooling of large images faster.
-            self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            _use_channels_last(self.network)
         self.preprocessor = parts.preprocessor.on(self.device)
         self.postprocessor = parts.postprocessor.on(torch.device("cpu"))
         if config.compile:
@@ -168,8 +167,10 @@ class ChunkPolicy(Policy):
             settled = self.network.postprocess(chunks, [query.state for query in batch.queries])
             played = settled[:, : self.parts.config.replan_steps]
             seen = {key: newest[offered] for key, offered in self._behind.items()}
-            actions: Array = self.postprocessor({ACTION: played, **seen})[ACTION].numpy()
-        return actions
+            scaled = played.shape[-1] - self.network.n_raw_actions
+            actions = self.postprocessor({ACTION: played[..., :scaled], **seen})[ACTION]
+            executed: Array = torch.cat([actions, played[..., scaled:]], -1).numpy()
+        return executed
 
     def warm_up(self, features: Mapping[str, Feature], most: int) -> Iterator[None]:
         """Capture CUDA graphs for batches of up to ``most`` queries, one per step."""
@@ -252,6 +253,16 @@ class ChunkPolicy(Policy):
             "numerics": numerics_record(self.device, parts.config.pad_to, amp=parts.config.use_amp)
             | told,
         }
+
+
+def _use_channels_last(network: Network) -> None:
+    """Store weights of 2-D convolutions channels last.
+
+    On a CPU this makes convolutions and pooling of large images faster.
+    """
+    for tensor in (*network.parameters(), *network.buffers()):
+        if tensor.dim() == 4:
+            tensor.data = tensor.data.contiguous(memory_format=torch.channels_last)
 
 
 def _row_array(values: Array) -> Array:

@@ -68,6 +68,8 @@ class Network(nn.Module, ABC):
     asked_every: int | None = None
     """Steps between inference calls that ``episode_inputs`` assumes; None: any number."""
 
+    n_raw_actions: int = 0
+    """Numbers at the end of an action that are in the environment's units already."""
     adapter_targets: str | None = None
     """Default target layers of an adapter: a regex of LeRobot's names."""
     supports_cuda_graph: bool = True
@@ -159,3 +161,14 @@ class Network(nn.Module, ABC):
     @abstractmethod
     def compiled_modules(self) -> list[nn.Module]:
         """Return the modules that are worth compiling."""
+
+
+def shared_names(network: nn.Module) -> dict[str, str]:
+    """Return the names of shared tensors that a file leaves out, mapped to the name it keeps.
+
+    As in safetensors, the file keeps the first name in alphabetical order.
+    """
+    names: dict[int, list[str]] = {}
+    for name, tensor in network.state_dict(keep_vars=True).items():
+        names.setdefault(id(tensor), []).append(name)
+    return {alias: min(group) for group in names.values() for alias in group if alias != min(group)}
