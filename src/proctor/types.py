@@ -15,6 +15,27 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Perturbation:
+    """How a task differs from its clean counterpart, for paired robustness statistics.
+
+    The clean counterpart of an episode is the one of task ``(clean_suite, clean_task_id)`` with the
+    same seed and init state.
+    """
+
+    dimension: str
+    """What is changed, such as "camera" or "language"."""
+    level: int | None
+    """Strength, 1 is the weakest; None if the dimension has no levels."""
+    clean_suite: str
+    clean_task_id: int
+
+    @property
+    def clean_key(self) -> tuple[str, int]:
+        """Identifies the clean task within a run."""
+        return (self.clean_suite, self.clean_task_id)
+
+
+@dataclass(frozen=True)
 class Task:
     """One task: its suite, name, language instruction, step limit and control frequency."""
 
@@ -24,6 +45,8 @@ class Task:
     instruction: str
     max_steps: int
     fps: int
+    perturbation: Perturbation | None = None
+    """None: a clean task."""
 
     @property
     def key(self) -> tuple[str, int]:

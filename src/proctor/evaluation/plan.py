@@ -39,7 +39,15 @@ def planned_tasks(plan: Sequence[EpisodeSpec]) -> list[PlannedTask]:
     """Return the tasks of a plan in its order, each with its number of episodes."""
     episodes = Counter(spec.task for spec in plan)
     return [
-        PlannedTask(task.suite, task.task_id, task.name, task.instruction, task.max_steps, n)
+        PlannedTask(
+            task.suite,
+            task.task_id,
+            task.name,
+            task.instruction,
+            task.max_steps,
+            n,
+            task.perturbation,
+        )
         for task, n in episodes.items()
     ]
 

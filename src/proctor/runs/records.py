@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 
 from proctor.errors import RunFolderError
+from proctor.types import Perturbation
 
 RECORD_FORMAT = 1
 """Format of ``run.json`` and of a journal's line. It goes up when an older version would misread
@@ -52,6 +53,8 @@ class PlannedTask:
     instruction: str
     max_steps: NonNegativeInt
     episodes: NonNegativeInt
+    perturbation: Perturbation | None = None
+    """None: a clean task, and every task in folders of older versions."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from proctor.errors import RunFolderError
 from proctor.report.served_pages import list_page, live_page
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import JOURNAL_FILE, read_journal
+from proctor.runs.records import PlannedTask
 from proctor.system.platform_info import installed_versions
+from proctor.types import Perturbation
 from tests.refusals import refuses
-from tests.run_folders import eight_episodes, write_run
+from tests.run_folders import RECORD, eight_episodes, write_run
 
 DATA = Path(__file__).with_name("data")
 FIRST, UNNUMBERED = "497bc44", "before_formats"
@@ -54,6 +57,19 @@ def test_the_kept_folders_are_from_before_the_number() -> None:
     for name in (FIRST, UNNUMBERED):
         assert "format" not in read(DATA / name)
         assert '"format"' not in (DATA / name / JOURNAL_FILE).read_text()
+
+
+def test_planned_tasks_keep_their_perturbation_and_old_ones_are_clean(tmp_path: Path) -> None:
+    clean = PlannedTask("easy", 3, "reach", "Reach.", 500, 5)
+    moved = Perturbation("camera", 2, clean_suite="easy", clean_task_id=3)
+    tasks = [clean, replace(clean, suite="easy@camera-2", perturbation=moved)]
+    folder = RunFolder(write_run(tmp_path, [], replace(RECORD, tasks=tasks)))
+    assert (record := folder.read())
+    assert record.tasks == tasks
+    old = [{key: value for key, value in asdict(clean).items() if key != "perturbation"}]
+    change(tmp_path, tasks=old)
+    assert (record := folder.read())
+    assert record.tasks == [clean]
 
 
 def test_an_old_folder_is_reported(old: Path) -> None:
