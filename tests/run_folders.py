@@ -9,7 +9,8 @@ import msgspec
 
 from proctor.runs.folder import RunFolder, RunRecord
 from proctor.runs.journal import JOURNAL_FILE, EpisodeRecord
-from proctor.types import Outcome
+from proctor.runs.records import PlannedTask
+from proctor.types import Outcome, Perturbation
 
 BEGAN = 1_700_000_000.0
 RECORD = RunRecord(
@@ -90,3 +91,29 @@ def infected(text: str) -> tuple[list[EpisodeRecord], RunRecord]:
         machine=poison,
     )
     return rows, record
+
+
+_OUTCOMES = {"s": Outcome.SUCCESS, "f": Outcome.FAILURE, "e": Outcome.ERROR, "d": Outcome.DIVERGED}
+
+
+def perturbed_run(
+    outcomes: dict[tuple[str, int | None], str], clean: str, *, episodes: int | None = None
+) -> tuple[list[EpisodeRecord], RunRecord]:
+    """Return a run of one clean task and its perturbations, by dimension and level.
+
+    Each text has an episode per letter: success, failure, diverged, error, or "-" for one that was
+    not run.
+    """
+    cells = {None: clean, **outcomes}
+    tasks, rows = [], []
+    for cell, letters in cells.items():
+        suite = "point" if cell is None else f"point@{cell[0]}-{cell[1]}"
+        change = None if cell is None else Perturbation(*cell, "point", 0)
+        planned = len(letters) if episodes is None else episodes
+        tasks.append(PlannedTask(suite, 0, f"{suite}-0", "Reach.", 50, planned, change))
+        rows += [
+            episode(0, index, _OUTCOMES[letter], suite=suite)
+            for index, letter in enumerate(letters)
+            if letter != "-"
+        ]
+    return rows, replace(RECORD, tasks=tasks, planned_episodes=sum(t.episodes for t in tasks))

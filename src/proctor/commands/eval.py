@@ -183,6 +183,7 @@ def _show(evaluation: Evaluation, action: ActionSpec, console: Console) -> None:
         results_table(evaluation.rows, evaluation.monitored, console.width, evaluation.scores)
     )
     console.print(f"\nsuccess {evaluation.tally}", style="bold", highlight=False)
+    _show_robustness(evaluation, console)
     if (agreement := judge_agreement(evaluation.rows)) is not None:
         console.print(str(agreement), highlight=False, soft_wrap=True, markup=False)
     _say_what_results_mean(evaluation, console)
@@ -206,6 +207,20 @@ def _show(evaluation: Evaluation, action: ActionSpec, console: Console) -> None:
         print(f"rollouts: {evaluation.rollouts} (proctor data view {evaluation.rollouts})")
     console.print(f"results: {evaluation.path}", highlight=False, soft_wrap=True, markup=False)
     _say_where_the_report_is(evaluation.path)
+
+
+def _show_robustness(evaluation: Evaluation, console: Console) -> None:
+    """Print perturbed against clean episodes, if tasks are perturbed."""
+    if (found := evaluation.robustness) is None:
+        return
+    from proctor.report.robustness_table import robustness_lines, robustness_table
+    from proctor.report.tables import fit_table
+
+    console.print()
+    table = robustness_table(found, evaluation.sensitivity)
+    console.print(fit_table(table, console.width), highlight=False)
+    for line in robustness_lines(found):
+        console.print(strip_control_codes(line), highlight=False, soft_wrap=True, markup=False)
 
 
 def _evaluate_one_of_several(settings: dict[str, Any], name: str) -> tuple[Path, int]:

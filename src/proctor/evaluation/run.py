@@ -30,7 +30,10 @@ from proctor.evaluation.video_replay import ReplayedVideos, VideoReplay
 from proctor.report.judge_agreement import judge_agreement
 from proctor.report.page import write_page
 from proctor.report.results import Results
+from proctor.report.robustness import make_robustness
+from proctor.report.robustness_table import robustness_json
 from proctor.report.run_warnings import run_warnings
+from proctor.report.sensitivity import make_sensitivity
 from proctor.report.stopped import end_reason, interval_kind
 from proctor.report.summary import eval_info
 from proctor.runs.disk_errors import (
@@ -164,6 +167,7 @@ def run_evaluation(
         monitored=monitored_rates(record.resolved),
         scores=tuple(record.scores),
         warnings=tuple(record.warnings),
+        tasks=tuple(record.tasks or ()),
         filmed=filmed,
         rollouts=config.record,
     )
@@ -240,11 +244,17 @@ def _write_info(
     info["proctor"]["policy_latency"] = latency_summary(effort.calls)
     info["proctor"]["warnings"] = run_warnings(rows, record)
     info["proctor"]["interval"] = interval_kind(record.resolved)
+    info["proctor"]["robustness"] = _robustness(rows, record)
     agreement = judge_agreement(rows)
     info["proctor"]["judge"] = None if agreement is None else agreement.to_json()
     info["proctor"] |= {"session": len(record.sessions), "ended": end_reason(sys.exception())}
     write_json(folder / EVAL_INFO_FILE, info)
     return rows
+
+
+def _robustness(rows: Sequence[EpisodeRecord], record: RunRecord) -> dict[str, Any] | None:
+    found = make_robustness(record.tasks or (), rows)
+    return None if found is None else robustness_json(found, make_sensitivity(found))
 
 
 @contextmanager

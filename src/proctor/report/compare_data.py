@@ -9,7 +9,8 @@ from typing import Any
 from urllib.parse import quote
 
 from proctor.report.comparison import Change, Comparison
-from proctor.report.comparison_table import correction_note, gate_verdict, overall_p_text, p_text
+from proctor.report.comparison_table import correction_note, gate_verdict, overall_p_text
+from proctor.report.formatting import p_text
 from proctor.report.latency_curve import latency_curves
 from proctor.report.page import REPORT_FILE
 from proctor.report.pairing import paired_episodes

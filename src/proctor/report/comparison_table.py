@@ -7,6 +7,7 @@ from rich.text import Text
 
 from proctor.errors import strip_control_codes
 from proctor.report.comparison import Change, Comparison
+from proctor.report.formatting import p_text
 from proctor.stats.rates import rate_text
 
 _ALWAYS_SHOWN = "--eval.latency_steps"
@@ -121,10 +122,3 @@ def p_equals(p: float | None) -> str:
     """Return ``p=0.012`` or ``p<0.001``."""
     text = p_text(p)
     return f"p{text}" if text.startswith("<") else f"p={text}"
-
-
-def p_text(p: float | None) -> str:
-    """Return a p-value as ``0.012``, ``<0.001`` or ``n/a``."""
-    if p is None:
-        return "n/a"
-    return "<0.001" if p < 0.001 else f"{p:.3f}"

@@ -33,3 +33,10 @@ def round_significant(value: float | None) -> float | None:
 def utc_date(seconds: float) -> str:
     """Return date and time in UTC, so that a page does not depend on the time zone."""
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
+
+
+def p_text(p: float | None) -> str:
+    """Return a p-value as ``0.012``, ``<0.001`` or ``n/a``."""
+    if p is None:
+        return "n/a"
+    return "<0.001" if p < 0.001 else f"{p:.3f}"

@@ -6,11 +6,14 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from proctor.errors import strip_control_codes
+from proctor.report.robustness import Robustness, make_robustness
+from proctor.report.robustness_table import HEADS, robustness_lines, table_rows
+from proctor.report.sensitivity import Sensitivity, make_sensitivity
 from proctor.report.summary import (
     Tally,
     by_group,
@@ -21,6 +24,7 @@ from proctor.report.summary import (
 )
 from proctor.runs.journal import EpisodeRecord, videos_in
 from proctor.runs.labels import read_labels
+from proctor.runs.records import PlannedTask
 from proctor.stats.anytime import NOT_MONITORED, MonitoredRates
 from proctor.stats.rates import Interval
 from proctor.system.optional import LOAD_ERRORS, import_failure
@@ -71,6 +75,18 @@ class Results:
     """The benchmark's scores, which tables show beside success rate and reward."""
     warnings: tuple[str, ...] = ()
     """Warnings of policy and benchmark about what the results mean."""
+    tasks: tuple[PlannedTask, ...] = ()
+    """The planned tasks; empty for folders of older versions."""
+
+    @cached_property
+    def robustness(self) -> Robustness | None:
+        """Perturbed episodes against their clean counterparts; None if no task is perturbed."""
+        return make_robustness(self.tasks, self.rows)
+
+    @cached_property
+    def sensitivity(self) -> Sensitivity | None:
+        """Which perturbation explains failures; None without pairs."""
+        return None if self.robustness is None else make_sensitivity(self.robustness)
 
     @property
     def episodes(self) -> list[EpisodeRecord]:
@@ -159,6 +175,7 @@ class Results:
             lines += [add(suite, "all", added) for suite, added in groups.items()]
         if len(tasks) != 1:
             lines.append(add("all", "all", self.tally))
+        lines += self._robustness_markdown()
         missing = self.planned - len(self.rows)
         if missing > 0 and self.stopped is None:
             lines += ["", f"{missing} of {self.planned} planned episodes are missing."]
@@ -166,6 +183,15 @@ class Results:
             lines += ["", strip_control_codes(f"Stopped: {self.stopped}.")]
         lines += [line for text in self.warnings for line in ("", f"Warning: {_plain(text)}.")]
         return "\n".join(lines) + "\n"
+
+    def _robustness_markdown(self) -> list[str]:
+        if self.robustness is None:
+            return []
+        lines = ["", _line(*HEADS), _line("---", *("--:" for _ in HEADS[1:]))]
+        lines += [_line(*cells) for cells, _ in table_rows(self.robustness, self.sensitivity)]
+        for line in robustness_lines(self.robustness):
+            lines += ["", f"{line[0].upper()}{_plain(line[1:])}."]
+        return lines
 
     def __str__(self) -> str:
         return str(self.tally)

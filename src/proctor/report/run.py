@@ -145,6 +145,7 @@ def load_run(folder: str | Path) -> Run:
         monitored=monitored_rates(record.resolved),
         scores=tuple(record.scores),
         warnings=tuple(record.warnings),
+        tasks=tuple(record.tasks or ()),
         record=record,
         damaged=journal.damaged,
         running=running,

@@ -56,11 +56,14 @@ class Paired:
 Samples = Independent | Paired
 
 
-def difference_interval(counts: Samples, confidence: float = 0.95) -> Interval | None:
+def difference_interval(
+    counts: Samples, confidence: float = 0.95, *, effective_n: float | None = None
+) -> Interval | None:
     """Return Newcombe's hybrid score interval of B - A; None without data.
 
     Independent rates: method 10 of 1998 (Statistics in Medicine 17, 873-890). Paired: method 10 of
     the companion paper (17, 2635-2650), in which correlated outcomes make the interval shorter.
+    ``effective_n`` is the effective number of pairs if they share worlds.
     """
     match counts:
         case Independent(a, n_a, b, n_b):
@@ -68,8 +71,9 @@ def difference_interval(counts: Samples, confidence: float = 0.95) -> Interval |
         case Paired(both, only_a, only_b):
             n_a = n_b = counts.n
             a, b = both + only_a, both + only_b
-            correlation = _correlation(counts)
-    of_a, of_b = wilson_interval(a, n_a, confidence), wilson_interval(b, n_b, confidence)
+            correlation = _correlation(counts, effective_n)
+    of_a = wilson_interval(a, n_a, confidence, effective_n=effective_n)
+    of_b = wilson_interval(b, n_b, confidence, effective_n=effective_n)
     if of_a is None or of_b is None:
         return None
     return combined_interval(a / n_a, of_a, b / n_b, of_b, correlation)
@@ -89,15 +93,18 @@ def _length(x: float, y: float, correlation: float) -> float:
     return math.sqrt(max(0.0, x * x - 2 * correlation * x * y + y * y))
 
 
-def _correlation(counts: Paired) -> float:
-    """Return Newcombe's phi: the correlation of the outcomes, corrected if positive."""
+def _correlation(counts: Paired, effective_n: float | None = None) -> float:
+    """Return Newcombe's phi: the correlation of the outcomes, corrected if positive.
+
+    The correction is that of ``effective_n`` pairs with the same shares.
+    """
     a, b = counts.both + counts.only_a, counts.both + counts.only_b
     margins = a * (counts.n - a) * b * (counts.n - b)
     if margins == 0:
         return 0.0
     excess: float = counts.both * counts.neither - counts.only_a * counts.only_b
     if excess > 0:
-        excess = max(excess - counts.n / 2, 0.0)
+        excess = max(excess - counts.n**2 / (2 * (effective_n or counts.n)), 0.0)
     return excess / math.sqrt(margins)
 
 

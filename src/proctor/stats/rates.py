@@ -52,7 +52,7 @@ class WorldCounts:
 
 
 def wilson_interval(
-    successes: int, n: int, confidence: float = 0.95, *, effective_n: float | None = None
+    successes: float, n: int, confidence: float = 0.95, *, effective_n: float | None = None
 ) -> Interval | None:
     """Return Wilson's score interval of a proportion; None if ``n`` is 0.
 

@@ -1,0 +1,97 @@
+"""Sensitivity: which perturbation explains failures. A logistic model of a run's pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from proctor.report.robustness import CellKey, EpisodePair, Robustness
+from proctor.runs.journal import EpisodeRecord
+from proctor.stats.logistic import FactorModel
+from proctor.stats.rates import Interval, WorldCounts, holm
+from proctor.types import Outcome, WorldKey
+
+
+@dataclass(frozen=True)
+class Effect:
+    """How a dimension, or one level of it, changes the log odds of failure."""
+
+    dimension: str
+    level: int | None
+    """None: all levels, or a dimension without levels."""
+    log_odds_ratio: float
+    """Against the clean episodes of the same tasks."""
+    interval: Interval
+    """95% profile penalised likelihood interval."""
+    p_value: float
+    p_holm: float
+    """Holm-corrected over the effects of the model."""
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """Two models: one coefficient per dimension, and one per cell."""
+
+    dimensions: list[Effect]
+    cells: list[Effect]
+
+
+def make_sensitivity(robustness: Robustness) -> Sensitivity | None:
+    """Fit both models to the pairs; None without pairs."""
+    pairs = robustness.pairs
+    if not pairs:
+        return None
+    known = {pair.cell for pair in pairs}
+    cells: list[CellKey] = [
+        (cell.dimension or "", cell.level)
+        for cell in robustness.cells
+        if (cell.dimension, cell.level) in known
+    ]
+    dimensions: list[CellKey] = [(name, None) for name in dict.fromkeys(d for d, _ in cells)]
+    of_dimension = _effects(pairs, dimensions, lambda pair: (pair.cell[0], None))
+    return Sensitivity(of_dimension, _effects(pairs, cells, lambda pair: pair.cell))
+
+
+def _effects(
+    pairs: Sequence[EpisodePair],
+    factors: list[CellKey],
+    factor_of: Callable[[EpisodePair], CellKey],
+) -> list[Effect]:
+    """Fit the model ``log odds of failure = task + factor``.
+
+    Episodes of a task and factor that share a world weigh together as their effective number.
+    """
+    task_of = {
+        key: n for n, key in enumerate(dict.fromkeys(p.perturbation.clean_key for p in pairs))
+    }
+    place = {factor: n for n, factor in enumerate(factors, start=1)}
+    rows: dict[tuple[int, int], list[tuple[WorldKey, EpisodeRecord]]] = {}
+    seen = set()
+    for pair in pairs:
+        task, world = task_of[pair.perturbation.clean_key], pair.clean.world_key
+        rows.setdefault((task, place[factor_of(pair)]), []).append((world, pair.perturbed))
+        if pair.clean.key not in seen:
+            seen.add(pair.clean.key)
+            rows.setdefault((task, 0), []).append((world, pair.clean))
+    failures, episodes = np.zeros((2, len(task_of), len(factors) + 1))
+    for at, group in rows.items():
+        effective = WorldCounts(world for world, _ in group).effective_n
+        failed = sum(row.outcome is not Outcome.SUCCESS for _, row in group)
+        episodes[at], failures[at] = effective, effective * failed / len(group)
+    model = FactorModel(failures, episodes)
+    p_values = [model.p_value(number) for number in range(len(factors))]
+    return [
+        Effect(
+            dimension=dimension,
+            level=level,
+            log_odds_ratio=float(model.log_odds_ratios[number]),
+            interval=model.interval(number),
+            p_value=p_values[number],
+            p_holm=p_holm,
+        )
+        for number, ((dimension, level), p_holm) in enumerate(
+            zip(factors, holm(p_values), strict=True)
+        )
+    ]
