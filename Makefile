@@ -11,7 +11,7 @@ DOCS := $(VENV)/.docs
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 TESTS = $(BIN)/python -m pytest --dist worksteal -n
 
-.PHONY: demo tutorial robot-demo test test-fast check test-all test-sim test-vla test-ray test-gpu test-browser test-docs test-container test-extras chaos soak fuzz bench bench-scaling bench-peers test-peers dist docs docs-outputs docs-pictures format clean
+.PHONY: demo tutorial robot-demo test test-fast check test-all test-heavy test-sim test-vla test-ray test-gpu test-browser test-docs test-container test-extras chaos soak fuzz bench bench-scaling bench-peers test-peers dist docs docs-outputs docs-pictures format clean
 
 demo: $(BASE) graphics
 	@$(BIN)/python scripts/demo.py
@@ -26,13 +26,18 @@ robot-demo: $(ROBOT)
 
 # Under 90 s on two cores: the quick tests (tests/medium.txt lists the slower ones).
 test-fast: $(STAMP)
-	$(TESTS) auto -m "not medium and not alone and not browser and not sim and not slow and not vla and not ray and not gpu and not site" tests/unit tests/contract tests/golden
+	$(TESTS) auto -m "not medium and not heavy and not alone and not browser and not sim and not slow and not vla and not ray and not gpu and not site" tests/unit tests/contract tests/golden
 
 # One pytest process more than cores: some tests always wait for a process, a port or a clock. Tests with a wall-clock
 # limit run last, one at a time.
 test: $(STAMP) graphics
-	$(TESTS) $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -m "not alone and not browser and not sim and not slow and not vla and not ray and not gpu and not site" tests
+	$(TESTS) $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -m "not heavy and not alone and not browser and not sim and not slow and not vla and not ray and not gpu and not site" tests
 	$(BIN)/python -m pytest -m alone $$(grep -rl --include='*.py' 'mark\.alone' tests)
+
+# The tests of tests/heavy.txt, seconds of CPU each; PART=2/3 for the second of three parts.
+PART ?= 1/1
+test-heavy: $(STAMP) graphics
+	$(TESTS) $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -m "heavy and not alone and not browser and not sim and not slow and not vla and not ray and not gpu and not site" --part=$(PART) tests
 
 # Real simulators: Meta-World, LIBERO, ALOHA, PushT, gym_hil, gymnasium's.
 test-sim: $(STAMP) graphics libero-assets

@@ -32,19 +32,38 @@ hypothesis_settings.register_profile(
 hypothesis_settings.load_profile("busy")
 
 
-MEDIUM = frozenset(Path(__file__).with_name("medium.txt").read_text().splitlines())
-"""Slower tests, which `make test-fast` skips; scripts/medium_tests.py writes the list."""
+def _listed(name: str) -> frozenset[str]:
+    return frozenset(Path(__file__).with_name(name).read_text().splitlines())
+
+
+LISTED = {"medium": _listed("medium.txt"), "heavy": _listed("heavy.txt")}
+"""Slower tests by marker; scripts/slower_tests.py writes the lists."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of `make test-heavy`."""
+    parser.addoption("--part", default="1/1", help="run every n-th test function only: k/n")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark the listed tests, which `make test-fast` leaves out."""
-    if item.nodeid.partition("[")[0] in MEDIUM:
-        item.add_marker("medium")
+    """Mark the listed tests: `make test-fast` leaves both lists out, `make test` the heavy ones."""
+    for marker, names in LISTED.items():
+        if item.nodeid.partition("[")[0] in names:
+            item.add_marker(marker)
+
+
+def part_of(functions: set[str], part: str) -> set[str]:
+    """Return the test functions of a part such as "2/3": the second of three."""
+    at, parts = map(int, part.split("/"))
+    assert 1 <= at <= parts, f"--part={part} is not one of {parts} parts"
+    return set(sorted(functions)[at - 1 :: parts])
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let tests marked gpu that are selected by name fail with the reason if they cannot run."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the asked part; let tests marked gpu fail with the reason if they cannot run."""
+    kept = part_of({item.nodeid.partition("[")[0] for item in items}, config.getoption("--part"))
+    items[:] = [item for item in items if item.nodeid.partition("[")[0] in kept]
     for_gpus = [item for item in items if item.get_closest_marker("gpu")]
     if for_gpus and not pytest.importorskip("torch").cuda.is_available():
         for item in for_gpus:

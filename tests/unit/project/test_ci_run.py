@@ -12,10 +12,11 @@ import pytest
 RUN = Path(__file__).parents[3] / ".ci" / "run"
 RATE = "success 97.0% [91.5, 99.0] n=100"
 TRAINED = "success 98.3% [91.1, 99.7] n=60"
-TARGETS = [
-    "demo", "tutorial", "dist", "check", "test", "test-sim", "test-vla", "test-ray",
-    "test-browser", "test-docs", "test-extras",
+ALWAYS = ["demo", "tutorial", "dist", "check", "test"]
+SUITES = [
+    "test-sim", "test-heavy", "test-vla", "test-ray", "test-browser", "test-docs", "test-extras"
 ]  # fmt: skip
+TARGETS = [*ALWAYS, *SUITES]
 
 
 class Project:
@@ -79,7 +80,10 @@ def test_all_targets_run_in_a_clone_isolated_from_this_machine(
         XDG_CONFIG_HOME=str(tmp_path / "config"),
     )
     assert ended.returncode == 0, ended.stderr
-    assert asked_for(ended) == TARGETS
+    asked = asked_for(ended)
+    assert asked[: len(ALWAYS)] == ALWAYS
+    assert sorted(asked[len(ALWAYS) :]) == sorted([*SUITES, "test-heavy", "test-heavy"])
+    assert "not run" not in ended.stdout
     assert "note: only what is committed is tested" in ended.stdout
     seen = set(ended.stdout.splitlines())
     assert {
@@ -124,3 +128,13 @@ def test_a_failing_target_stops_the_run(project: Project, failing: str) -> None:
     ended = project.ci()
     assert ended.returncode != 0
     assert asked_for(ended)[-1] == failing
+
+
+def test_on_a_slow_machine_no_suite_begins_after_the_limit(project: Project) -> None:
+    project.commit()
+    ended = project.ci(CI_LIMIT_MIN="0")
+    assert ended.returncode == 0
+    assert asked_for(ended) == ALWAYS
+    named = {line.split("make ")[1].split()[0] for line in ended.stdout.splitlines()
+             if line.startswith("== not run")}  # fmt: skip
+    assert named == set(SUITES)
