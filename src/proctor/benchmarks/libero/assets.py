@@ -16,7 +16,10 @@ from proctor.system.files import sha256_of, user_cache_folder
 VARIABLE = "PROCTOR_LIBERO_ASSETS"
 HUB_REPO = "lerobot/libero-assets"
 _STANDARD_LIST = "assets.txt"
-_FURTHER_LIST = "assets_90.txt"
+_FURTHER_LISTS = {"libero_90": "assets_90.txt"} | {
+    f"{suite}_object": "assets_pro.txt" for suite in STANDARD_SUITES
+}
+"""Suites that need more than the standard ones: libero_90, and LIBERO-Pro's with other objects."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +32,15 @@ class AssetFile:
 
 
 def needed_files(suites: Sequence[str]) -> tuple[AssetFile, ...]:
-    """Return the files that ``suites`` need; libero_90 needs more than the standard suites."""
-    further = not set(suites) <= set(STANDARD_SUITES)
-    return _listed(_STANDARD_LIST) + (_listed(_FURTHER_LIST) if further else ())
+    """Return the files that ``suites`` need; some need more than the standard suites."""
+    further = dict.fromkeys(_FURTHER_LISTS[suite] for suite in suites if suite in _FURTHER_LISTS)
+    return tuple(file for name in (_STANDARD_LIST, *further) for file in listed_files(name))
 
 
 @cache
-def _listed(name: str) -> tuple[AssetFile, ...]:
-    text = resources.files("proctor.benchmarks.libero").joinpath(name).read_text(encoding="utf-8")
+def listed_files(name: str, package: str = "proctor.benchmarks.libero") -> tuple[AssetFile, ...]:
+    """Return the files of the list ``name`` in a package of ours."""
+    text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
     rows = (line.split(" ", 2) for line in text.splitlines())
     return tuple(AssetFile(sha256, int(size), path) for sha256, size, path in rows)
 
@@ -90,7 +94,12 @@ def check_complete(folder: Path, source: str, suites: Sequence[str]) -> None:
 
 def missing_files(folder: Path, suites: Sequence[str]) -> list[AssetFile]:
     """Return the files that ``suites`` need and that ``folder`` lacks or has truncated."""
-    return [file for file in needed_files(suites) if _size(folder / file.path) != file.size]
+    return incomplete_files(folder, needed_files(suites))
+
+
+def incomplete_files(folder: Path, files: Sequence[AssetFile]) -> list[AssetFile]:
+    """Return the files that ``folder`` lacks or has truncated."""
+    return [file for file in files if _size(folder / file.path) != file.size]
 
 
 def _size(path: Path) -> int | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cache, cached_property
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from proctor.benchmarks.base import SEED_RULE, BenchmarkPlugin, ListedTasks, Sim
 from proctor.benchmarks.libero.assets import find_assets, modified_files
@@ -34,11 +35,22 @@ from proctor.benchmarks.selection import (
     tasks_of_suite,
 )
 from proctor.errors import UsageError, did_you_mean
-from proctor.features import ENVIRONMENT_STATE, STATE, ActionSpec, Expert, Feature, FeatureKind
+from proctor.features import (
+    ENVIRONMENT_STATE,
+    STATE,
+    ActionSpec,
+    Array,
+    Expert,
+    Feature,
+    FeatureKind,
+)
 from proctor.fingerprint import NAME_LIST, PRESENTATION
 from proctor.lerobot_flags import LerobotFlag
 from proctor.system.gl import gl_variables
 from proctor.types import EpisodeSpec, Task
+
+if TYPE_CHECKING:
+    from proctor.benchmarks.libero.sim import LiberoSimSettings
 
 FPS = 20
 N_INIT_STATES = 50
@@ -158,7 +170,7 @@ class LiberoConfig(RenderedConfig):
 
 
 class Libero(ListedTasks):
-    """The LIBERO benchmark."""
+    """The LIBERO benchmark; its variants override where tasks, their files and assets come from."""
 
     name = "libero"
     distributions: tuple[str, ...] = ("hf-libero", "robosuite", "mujoco", "numpy")
@@ -173,8 +185,8 @@ class Libero(ListedTasks):
         self._ee6d = config.control_mode is ControlMode.EE6D
         size = POSE_NUMBERS if self._ee6d else 7
         self.action = ActionSpec(size) if self._absolute else ActionSpec(size, -1.0, 1.0)
-        self._camera_of = _camera_keys(config)
-        self._tasks = _selected_tasks(config)
+        self._camera_of = _camera_keys(config, self.name)
+        self._tasks = self._select_tasks()
         self.warnings = version_warnings()
 
     def spec(self, task: Task, index: int, seed: int) -> EpisodeSpec:
@@ -224,7 +236,7 @@ class Libero(ListedTasks):
 
     @cached_property
     def _changed_assets(self) -> dict[str, str]:
-        return modified_files(self._config.assets, [task.suite for task in self._tasks])
+        return modified_files(self._config.assets, self._suites)
 
     def lacking(self) -> str | None:
         """Return what an evaluation would download, and the command for it; None: nothing.
@@ -234,7 +246,7 @@ class Libero(ListedTasks):
         """
         check_versions()
         try:
-            find_assets(self._config.assets, [task.suite for task in self._tasks])
+            self._find_assets(self._suites)
         except FileNotFoundError as error:
             return (
                 f"installed, but its assets are not in {error.args[0]}; "
@@ -252,29 +264,18 @@ class Libero(ListedTasks):
         """
         check_versions()
         variables = gl_variables(needed=any(key in self._camera_of for key in keys))
-        suites = [task.suite for task in self._tasks]
         try:
-            find_assets(self._config.assets, suites)
+            self._find_assets(self._suites)
         except FileNotFoundError:
-            download_assets(suites)
+            download_assets(self._suites)
         return variables
 
     def make_sim(self, task: Task) -> Sim:
         """Make the simulator of ``task``; the first image opens its GL context."""
         from proctor.benchmarks.libero.settling_check import check_settling
-        from proctor.benchmarks.libero.sim import LiberoSim, LiberoSimSettings
+        from proctor.benchmarks.libero.sim import LiberoSim
 
-        world = LiberoSimSettings(
-            bddl_file=bddl_file(task.suite, task.name),
-            assets=find_assets(self._config.assets, [task.suite]),
-            init_states=read_init_states(task.suite, task.name),
-            camera_of=self._camera_of,
-            render_settings=self._render_settings,
-            absolute=self._absolute,
-            ee6d=self._ee6d,
-            upside_down=self._upside_down,
-        )
-        sim = LiberoSim(world)
+        sim = LiberoSim(self._sim_settings(task))
         check_settling(sim, task)
         return sim
 
@@ -282,35 +283,80 @@ class Libero(ListedTasks):
         """Return the scripted expert of ``task``."""
         if self._absolute:
             raise UsageError(
-                "libero's expert needs relative actions; use --env.control_mode=relative",
+                f"{self.name}'s expert needs relative actions; use --env.control_mode=relative",
                 code="env.no-expert",
             )
-        if not _expert_can(task.suite, task.name):
-            names = task_names()[task.suite]
-            can = [str(i) for i, name in enumerate(names) if _expert_can(task.suite, name)]
+        if not has_skills(self._problem(task)):
+            names = enumerate(self._task_names(task.suite))
+            others = (replace(task, task_id=task_id, name=name) for task_id, name in names)
+            can = [str(other.task_id) for other in others if has_skills(self._problem(other))]
             raise UsageError(
-                f"libero's expert cannot do {task.suite} task {task.task_id} ({task.instruction}); "
+                f"{self.name}'s expert cannot do {task.suite} task {task.task_id} "
+                f"({task.instruction}); "
                 f"it can do --env.task={task.suite} --env.task_ids=[{','.join(can)}]",
                 code="env.no-expert",
             )
-        return LiberoExpert(_problem(task.suite, task.name))
+        return LiberoExpert(self._problem(task))
 
+    @cached_property
+    def _suites(self) -> list[str]:
+        return list(dict.fromkeys(task.suite for task in self._tasks))
 
-def _expert_can(suite: str, name: str) -> bool:
-    return has_skills(_problem(suite, name))
+    def _select_tasks(self) -> list[Task]:
+        """Return the tasks that the config selects."""
+        return select_tasks(self._config)
+
+    def _task_names(self, suite: str) -> Sequence[str]:
+        """Return the names of a suite's tasks, in the order of their ids."""
+        return task_names()[suite]
+
+    def _problem_file(self, task: Task) -> Path:
+        """Return the task's BDDL file."""
+        return bddl_file(task.suite, task.name)
+
+    def _problem(self, task: Task) -> Problem:
+        """Return the task's problem, as its expert needs it."""
+        return _read_problem(self._problem_file(task))
+
+    def _init_states(self, task: Task) -> Array:
+        """Return the task's init states, float64 [states, 1 + nq + nv]."""
+        return read_init_states(task.suite, task.name)
+
+    def _find_assets(self, suites: Sequence[str]) -> Path:
+        """Return the folder of the assets that ``suites`` need.
+
+        Raises:
+            FileNotFoundError: the cache lacks some; they can be downloaded.
+        """
+        return find_assets(self._config.assets, suites)
+
+    def _sim_settings(self, task: Task) -> LiberoSimSettings:
+        """Return the settings of the task's simulator."""
+        from proctor.benchmarks.libero.sim import LiberoSimSettings
+
+        return LiberoSimSettings(
+            bddl_file=self._problem_file(task),
+            assets=self._find_assets([task.suite]),
+            init_states=self._init_states(task),
+            camera_of=self._camera_of,
+            render_settings=self._render_settings,
+            absolute=self._absolute,
+            ee6d=self._ee6d,
+            upside_down=self._upside_down,
+        )
 
 
 @cache
-def _problem(suite: str, name: str) -> Problem:
+def _read_problem(path: Path) -> Problem:
     """Read a task's BDDL file; cached, since every episode's expert needs it."""
-    return read_problem(bddl_file(suite, name))
+    return read_problem(path)
 
 
-def _camera_keys(config: LiberoConfig) -> dict[str, str]:
+def _camera_keys(config: LiberoConfig, benchmark: str) -> dict[str, str]:
     """Return feature key -> camera; ``agentview_image`` and ``agentview`` are the same camera."""
     cameras = [_bare(name) for name in split_names(config.camera_name, flag="camera_name")]
     renamed = {_bare(name): new for name, new in (config.camera_name_mapping or {}).items()}
-    check_cameras("libero", cameras, CAMERAS, renamed)
+    check_cameras(benchmark, cameras, CAMERAS, renamed)
     names = _DEFAULT_NAMES | renamed
     return cameras_by_key([image_key(names.get(camera, camera)) for camera in cameras], cameras)
 
@@ -319,8 +365,8 @@ def _bare(camera: str) -> str:
     return camera.removesuffix("_image")
 
 
-def _selected_tasks(config: LiberoConfig) -> list[Task]:
-    """Return the tasks of all named suites, each suite once."""
+def select_tasks(config: LiberoConfig) -> list[Task]:
+    """Return LIBERO's tasks of all named suites, each suite once."""
     named = dict.fromkeys(
         suite
         for name in split_names(config.task, flag="task")

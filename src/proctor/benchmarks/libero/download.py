@@ -40,7 +40,7 @@ _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, 
 """Exceptions that zipfile raises on damaged archives, found by damaging some."""
 
 
-class _NoSource(Exception):
+class NoSource(Exception):
     """A source does not answer or has wrong bytes; the text says which."""
 
 
@@ -56,7 +56,7 @@ def download_assets(suites: Sequence[str]) -> Path:
         _say(f"LIBERO's assets: getting {n_missing} files from {name} into {folder}")
         try:
             fetch(folder, suites)
-        except _NoSource as error:
+        except NoSource as error:
             reasons.append(f"{name}: {strip_control_codes(str(error), _SHOWN)}")
             continue
         if not missing_files(folder, suites):
@@ -74,13 +74,24 @@ def _from_packages(folder: Path, suites: Sequence[str]) -> None:
     for number, package in enumerate(PACKAGES, start=1):
         if not missing_files(folder, suites):
             return
-        with tempfile.TemporaryDirectory(prefix="proctor-libero-") as temporary:
-            _say(f"  {number} of {len(PACKAGES)}: {package}")
-            wheel = _downloaded(package, Path(temporary))
-            try:
-                _take_from(wheel, folder, suites)
-            except _UNREADABLE as error:
-                raise _NoSource(f"{package} is no wheel that can be read ({error})") from None
+        _say(f"  {number} of {len(PACKAGES)}: {package}")
+        extract_from_package(package, folder, missing_files(folder, suites))
+
+
+def extract_from_package(
+    package: str, folder: Path, files: Sequence[AssetFile], inside: str = _INSIDE
+) -> None:
+    """Download a package's wheel and store those of ``files`` that it has below ``inside``.
+
+    Raises:
+        NoSource: pip does not get the wheel, or it has other bytes.
+    """
+    with tempfile.TemporaryDirectory(prefix="proctor-libero-") as temporary:
+        wheel = _downloaded(package, Path(temporary))
+        try:
+            _take_from(wheel, folder, files, inside)
+        except _UNREADABLE as error:
+            raise NoSource(f"{package} is no wheel that can be read ({error})") from None
 
 
 def _downloaded(package: str, into: Path) -> Path:
@@ -100,21 +111,21 @@ def _downloaded(package: str, into: Path) -> Path:
             stdin=subprocess.DEVNULL,
         )
     except subprocess.TimeoutExpired:
-        raise _NoSource(f"pip has not got {package} in {_PIP_LIMIT_S} s") from None
+        raise NoSource(f"pip has not got {package} in {_PIP_LIMIT_S} s") from None
     except OSError as error:
-        raise _NoSource(f"pip cannot be run ({error})") from None
+        raise NoSource(f"pip cannot be run ({error})") from None
     wheels = list(into.glob("*.whl"))
     if asked.returncode or len(wheels) != 1:
-        raise _NoSource((asked.stderr.strip() or f"pip gave no {package}").splitlines()[-1])
+        raise NoSource((asked.stderr.strip() or f"pip gave no {package}").splitlines()[-1])
     return wheels[0]
 
 
-def _take_from(wheel: Path, folder: Path, suites: Sequence[str]) -> None:
-    """Store every missing file that the wheel has."""
+def _take_from(wheel: Path, folder: Path, files: Sequence[AssetFile], inside: str) -> None:
+    """Store those of ``files`` that the wheel has."""
     with zipfile.ZipFile(wheel) as archive:
         held = {entry.filename: entry for entry in archive.infolist()}
-        for file in missing_files(folder, suites):
-            entry = held.get(_INSIDE + file.path)
+        for file in files:
+            entry = held.get(inside + file.path)
             if entry is not None:
                 if entry.file_size != file.size or entry.compress_type not in _WHEELS_USE:
                     raise _other_bytes(file)
@@ -127,7 +138,7 @@ def _from_hub(folder: Path, suites: Sequence[str]) -> None:
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
     except ModuleNotFoundError:
-        raise _NoSource("huggingface_hub is not installed") from None
+        raise NoSource("huggingface_hub is not installed") from None
     missing = missing_files(folder, suites)
     with tempfile.TemporaryDirectory(prefix="proctor-libero-") as temporary:
         try:
@@ -138,7 +149,7 @@ def _from_hub(folder: Path, suites: Sequence[str]) -> None:
                 allow_patterns=[file.path for file in missing],
             )
         except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-            raise _NoSource(str(error).strip().split("\n")[0] or type(error).__name__) from None
+            raise NoSource(str(error).strip().split("\n")[0] or type(error).__name__) from None
         for file in missing:
             path = Path(temporary) / file.path
             if path.is_file():
@@ -160,8 +171,8 @@ def _place(file: AssetFile, folder: Path, source: IO[bytes]) -> None:
         ) from None
 
 
-def _other_bytes(file: AssetFile) -> _NoSource:
-    return _NoSource(f"{file.path} is not the file that LIBERO's results were made with")
+def _other_bytes(file: AssetFile) -> NoSource:
+    return NoSource(f"{file.path} is not the file that LIBERO's results were made with")
 
 
 def _say(text: str) -> None:
