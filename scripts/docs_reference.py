@@ -19,8 +19,8 @@ from docs_errors import error_page, escaped
 
 from proctor import plugins
 from proctor.commands.all_flags import CONFIGS, command_configs
-from proctor.commands.data import VERBS, verb
 from proctor.commands.names import COMMANDS
+from proctor.commands.verbs import VERBS, verb
 from proctor.config.base import Config, PluginSection, plugin_sections
 from proctor.config.builder import find_plugin, own_flags, plugin_flags
 from proctor.config.command import CommandConfig, summary_of
@@ -70,14 +70,15 @@ def index_page() -> Iterator[str]:
 def command_page(name: str) -> Iterator[str]:
     """Yield the lines of one command's page."""
     yield from (f"# `proctor {name}`", "", f"{COMMANDS[name][0].upper()}{COMMANDS[name][1:]}.", "")
-    if name == "data":
+    if name in VERBS:
         yield from ("| verb | what it does |", "|---|---|")
-        for which in VERBS:
-            yield f"| [`{which}`](#proctor-data-{which}) | {escaped(summary_of(verb(which)))} |"
+        for which in VERBS[name]:
+            summary = escaped(summary_of(verb(name, which)))
+            yield f"| [`{which}`](#proctor-{name}-{which}) | {summary} |"
         yield ""
-        for which in VERBS:
-            yield from (f"## `proctor data {which}`", "")
-            yield from _command_sections(verb(which), f"proctor data {which}")
+        for which in VERBS[name]:
+            yield from (f"## `proctor {name} {which}`", "")
+            yield from _command_sections(verb(name, which), f"proctor {name} {which}")
     elif name in CONFIGS:
         usual, *others = command_configs(name)
         yield from _config_sections(usual, f"proctor {name}")

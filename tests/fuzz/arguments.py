@@ -9,7 +9,7 @@ import yaml
 from hypothesis import strategies as st
 
 from proctor import plugins
-from proctor.commands.data import VERBS
+from proctor.commands.verbs import VERBS
 from proctor.config.builder import own_flags
 from proctor.config.evaluation import EvalConfig
 from proctor.config.flags import Flag, flags_of
@@ -79,7 +79,7 @@ _OTHERS = {
 }
 
 
-_EDITS = [verb for verb in VERBS if verb not in ("cache", "view", "push", "pull")]
+_EDITS = [verb for verb in VERBS["data"] if verb not in ("cache", "view", "push", "pull")]
 _EDIT_FLAGS = [
     "episodes", "output", "in_place", "splits", "task", "tasks", "images", "codec", "json", "mend",
     "fast", "operation.type", "repo_id", "root", "help",

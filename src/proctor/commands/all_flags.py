@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import TypeVar
 
-from proctor.commands.data import flags_of_verbs
+from proctor.commands.verbs import VERBS, flags_of_verbs
 from proctor.config.base import Config
 from proctor.config.command import CommandConfig
 from proctor.config.help import all_flags
@@ -80,5 +80,6 @@ def _flags_of_commands() -> Iterator[OwnedFlag]:
     for name in PLAIN:
         for one in plain_command(name).all_flags():
             yield OwnedFlag(one.flag, "Commands", name)
-    for one in flags_of_verbs():
-        yield OwnedFlag(one.flag, "Commands", f"data {one.owner}")
+    for command in VERBS:
+        for one in flags_of_verbs(command):
+            yield OwnedFlag(one.flag, "Commands", f"{command} {one.owner}")

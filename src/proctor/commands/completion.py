@@ -87,15 +87,15 @@ def print_candidates(words: Sequence[str]) -> int:
 
 def candidates(before: Sequence[str], last: str) -> Iterator[str]:
     """Yield the words that can stand in place of ``last`` after ``before``."""
-    from proctor.commands.data import VERBS
     from proctor.commands.names import COMMANDS
+    from proctor.commands.verbs import VERBS
 
     if not before:
         yield from _beginning(COMMANDS, last)
         return
     command, *rest = before
-    if command == "data" and not rest:
-        yield from _beginning(VERBS, last)
+    if command in VERBS and not rest:
+        yield from _beginning(VERBS[command], last)
     elif command == "completion":
         yield from _beginning(_SCRIPTS, last)
     elif last.startswith("--") and "=" in last:
@@ -115,7 +115,7 @@ def _beginning(words: Iterable[str], start: str) -> Iterator[str]:
 def _flags(command: str, rest: Sequence[str]) -> Iterator[tuple[str, object]]:
     """Yield name and type of each flag of a command, with those of the chosen plug-ins."""
     from proctor.commands.all_flags import CONFIGS, PLAIN, command_configs, plain_command
-    from proctor.commands.data import VERBS, verb
+    from proctor.commands.verbs import VERBS, verb
     from proctor.config.base import plugin_sections
     from proctor.config.builder import own_flags, plugin_flags
 
@@ -132,8 +132,8 @@ def _flags(command: str, rest: Sequence[str]) -> Iterator[tuple[str, object]]:
         return
     if command in PLAIN:
         found = plain_command(command).all_flags()
-    elif command == "data" and rest and rest[0] in VERBS:
-        found = verb(rest[0]).all_flags()
+    elif command in VERBS and rest and rest[0] in VERBS[command]:
+        found = verb(command, rest[0]).all_flags()
     else:
         found = []
     for one in found:

@@ -21,6 +21,7 @@ COMMANDS = {
     "find-port": "list serial ports and the motors on them, or find the port of an adapter",
     "find-cameras": "list cameras with their modes, and save an image of each",
     "data": "inspect, check, edit, convert, upload and download LeRobot datasets",
+    "benchmarks": "install benchmarks that need an interpreter of their own; check and remove them",
     "list": "list benchmarks, their tasks with instructions and horizons, policies and devices",
     "doctor": "check this machine: what works, how fast it renders, how to mend the rest",
     "info": "print versions, cores, graphics and extras of this machine",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from proctor.cli import main
-from proctor.commands import data
+from proctor.commands import verbs
 from proctor.config.command import CommandConfig, argument, summary_of
 from proctor.config.flags import flags_of
 
@@ -20,29 +20,30 @@ def test_help_lists_every_verb_with_what_it_does(capsys: pytest.CaptureFixture[s
         assert main(words) == 0
         out = capsys.readouterr().out
         assert "proctor data VERB --help" in out
-        for name in data.VERBS:
+        for name in verbs.VERBS["data"]:
             assert re.search(
-                rf"proctor data {name} +{re.escape(summary_of(data.verb(name)))}\n", out
+                rf"proctor data {name} +{re.escape(summary_of(verbs.verb('data', name)))}\n", out
             )
 
 
 def test_the_help_of_a_verb_has_every_flag_with_its_meaning(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for name in data.VERBS:
+    for name in verbs.VERBS["data"]:
         assert main(["data", name, "--help"]) == 0
         out = capsys.readouterr().out
         assert out.startswith(f"proctor data {name}")
         assert max(map(len, out.splitlines())) <= 98
-        for flag in flags_of(data.verb(name), sections={"operation": None}):
+        for flag in flags_of(verbs.verb("data", name), sections={"operation": None}):
             assert f"\n  --{flag.name}" in out
             assert flag.help.split()[0] in out, f"{name} --{flag.name}"
 
 
 def test_help_imports_neither_torch_nor_pyarrow() -> None:
     program = (
-        "import sys; from proctor.cli import main; from proctor.commands.data import VERBS\n"
-        "for words in ['data'], *(['data', verb] for verb in VERBS), ['compare'], ['report'], "
+        "import sys; from proctor.cli import main; from proctor.commands.verbs import VERBS\n"
+        "for words in ['data'], *([name, verb] for name in VERBS for verb in VERBS[name]), "
+        "['benchmarks'], ['compare'], ['report'], "
         "['audit'], ['view'], ['doctor'], ['info']: main([*words, '--help'])\n"
         "print([m for m in ('torch', 'pyarrow', 'scipy', 'av', 'mujoco') if m in sys.modules])"
     )
@@ -66,8 +67,8 @@ class Squash(CommandConfig):
 
 @pytest.fixture
 def squash(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data, "Squash", Squash, raising=False)
-    monkeypatch.setitem(data.VERBS, "squash", "proctor.commands.data:Squash")
+    monkeypatch.setattr(verbs, "Squash", Squash, raising=False)
+    monkeypatch.setitem(verbs.VERBS["data"], "squash", "proctor.commands.verbs:Squash")
 
 
 @pytest.mark.usefixtures("squash")

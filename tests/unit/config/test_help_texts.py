@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from proctor.commands.all_flags import CONFIGS, PLAIN, command_configs, plain_command
-from proctor.commands.data import VERBS, verb
+from proctor.commands.verbs import VERBS, verb
 from proctor.config.flags import Flag, parse_value
 from proctor.config.help import all_flags
 from proctor.config.help_lines import VARIES, default_text, flag_usage
@@ -43,7 +43,9 @@ def flags() -> dict[str, Flag]:
         for one in (one for config in command_configs(name) for one in all_flags(config, {})):
             found[f"{name} {one.owner} --{one.flag.name}"] = one.flag
     commands = {name: plain_command(name) for name in PLAIN}
-    commands |= {f"data {name}": verb(name) for name in VERBS}
+    commands |= {
+        f"{command} {name}": verb(command, name) for command in VERBS for name in VERBS[command]
+    }
     for name, command in commands.items():
         for one in command.all_flags():
             found[f"{name} {one.heading} --{one.flag.name}"] = one.flag

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from proctor.commands.all_flags import CONFIGS, PLAIN, command_configs, plain_command
-from proctor.commands.data import VERBS, verb
 from proctor.commands.data_lerobot import OPERATIONS
+from proctor.commands.verbs import VERBS, verb
 from proctor.config.command import CommandConfig
 from proctor.config.flags import flags_of
 from proctor.config.help import flags_help
@@ -20,7 +20,7 @@ from tests.documents import all_pages, is_generated
 ROOT = Path(__file__).parents[3]
 PLAIN_COMMANDS: dict[str, type[CommandConfig]] = {
     **{name: plain_command(name) for name in PLAIN},
-    **{f"data {name}": verb(name) for name in VERBS},
+    **{f"{command} {name}": verb(command, name) for command in VERBS for name in VERBS[command]},
 }
 LINE = re.compile(
     rf"\bproctor(?:\.cli)? ({'|'.join([*CONFIGS, *PLAIN])}|data [a-z-]+)(?![\w-])([^\n`]*)"

@@ -1,0 +1,166 @@
+"""Installed benchmarks: one folder each in the user's cache, complete or not there.
+
+    ~/.cache/proctor/benchmarks/NAME/venv/           its virtual environment
+                                    assets/          its files
+                                    install.json     what was installed
+
+``install.json`` is written last, and the folder gets its name after that.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from proctor.benchmarks.recipes.recipe import Recipe
+from proctor.errors import FolderInUse, UsageError
+from proctor.system.files import read_regular_file, user_cache_folder
+from proctor.system.locks import Lock, acquire_lock
+
+RECORD = "install.json"
+VENV = "venv"
+
+
+class InstallRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What was installed: ``install.json``."""
+
+    recipe: str
+    """Hash of the recipe (``Recipe.digest``)."""
+    python: str
+    """Full version of the interpreter."""
+    versions: dict[str, str]
+    """Installed distributions."""
+    assets: dict[str, str]
+    """SHA-256 of every downloaded file, by URL."""
+    installed_at: str
+
+
+@dataclass(frozen=True)
+class Installation:
+    """An installed benchmark."""
+
+    name: str
+    folder: Path
+    record: InstallRecord
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter."""
+        return interpreter_in(self.folder)
+
+    def environment(self, recipe: Recipe) -> dict[str, str]:
+        """Return the environment variables that its processes need."""
+        return filled_environment(recipe, self.folder)
+
+    def is_outdated(self, recipe: Recipe) -> bool:
+        """Return whether it was installed from another recipe than this one."""
+        return self.record.recipe != recipe.digest()
+
+
+def benchmarks_folder() -> Path:
+    """Return the folder of all installed benchmarks."""
+    return user_cache_folder() / "proctor" / "benchmarks"
+
+
+def find_interpreter(name: str) -> Path | None:
+    """Return the interpreter of installed benchmark ``name``; None: it is not installed."""
+    installation = find_installation(name)
+    return None if installation is None else installation.python
+
+
+def find_installation(name: str) -> Installation | None:
+    """Return installed benchmark ``name``; None: it is not installed."""
+    folder = benchmarks_folder() / name
+    try:
+        content = read_regular_file(folder / RECORD)
+        record = msgspec.json.decode(content, type=InstallRecord)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    installation = Installation(name, folder, record)
+    return installation if installation.python.exists() else None
+
+
+def require_interpreter(name: str) -> Path:
+    """Return the interpreter of installed benchmark ``name``.
+
+    Raises:
+        UsageError: it is not installed; with the command that installs it.
+    """
+    python = find_interpreter(name)
+    if python is None:
+        raise UsageError(
+            f"{name} is not installed; run: proctor benchmarks install {name}",
+            code="benchmark.not-installed",
+        )
+    return python
+
+
+def remove_installation(name: str) -> Path | None:
+    """Remove the folder of benchmark ``name`` and return it; None: there was nothing.
+
+    Raises:
+        UsageError: a process uses it, or an installation is under way.
+    """
+    folder = benchmarks_folder() / name
+    if not folder.is_dir() or folder.is_symlink():
+        return None
+    lock = lock_benchmarks()
+    try:
+        user = process_that_uses(folder)
+        if user is not None:
+            raise UsageError(
+                f"{name} is in use by process {user}; stop it first", code="benchmark.in-use"
+            )
+        (folder / RECORD).unlink(missing_ok=True)  # from here on it is not installed
+        shutil.rmtree(folder)
+    finally:
+        lock.release()
+    return folder
+
+
+def lock_benchmarks() -> Lock:
+    """Acquire the lock that excludes other installations and removals.
+
+    Raises:
+        UsageError: another process holds it.
+    """
+    folder = benchmarks_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        return acquire_lock(folder)
+    except FolderInUse:
+        raise UsageError(
+            f"another process installs or removes a benchmark in {folder}; wait for it",
+            code="benchmark.busy",
+        ) from None
+
+
+def process_that_uses(folder: Path) -> int | None:
+    """Return a process whose interpreter lies in ``folder``; None if there is none or unknown."""
+    start = os.fsencode(folder) + b"/"
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if command.startswith(start):
+            return int(process.name)
+    return None
+
+
+def interpreter_in(folder: Path) -> Path:
+    """Return where the interpreter of an installation in ``folder`` is."""
+    below = "Scripts/python.exe" if sys.platform == "win32" else "bin/python"
+    return folder / VENV / below
+
+
+def filled_environment(recipe: Recipe, folder: Path) -> dict[str, str]:
+    """Return the recipe's environment variables for an installation in ``folder``."""
+    return {
+        key: value.replace("{folder}", str(folder)) for key, value in recipe.environment.items()
+    }

@@ -1,0 +1,117 @@
+"""Recipe of a benchmark's installation, a TOML file in this folder. The file's stem is its name.
+
+summary = "robosuite 1.5: the five tasks of robomimic"
+licence = "MIT"
+pythons = ["3.11", "3.10"]            # accepted versions, the preferred first
+requirements = ["robosuite==1.5.2", "mujoco==3.3.0", "numpy==1.26.4"]
+no_deps = []                          # installed afterwards, with --no-deps
+modules = ["robosuite"]               # what `doctor` imports
+download_mb = 420                     # of packages, assets and steps
+disk_mb = 1300
+minutes = 4
+machines = []                         # `uname -m` values; empty: any
+programs = []                         # programs that must be on PATH, such as git
+tested = "Linux aarch64, CPython 3.11: all five tasks"    # empty: not run here
+notes = []                            # what a user must know, one sentence each
+
+[environment]                         # variables of its processes; {folder} is its folder
+SOME_ROOT = "{folder}/assets/some"
+
+[[assets]]                            # files to fetch
+url = "https://..."
+sha256 = "..."                        # empty: upstream publishes none; recorded at the install
+megabytes = 12
+into = "assets/some"                  # inside its folder; archives are unpacked there
+
+[[steps]]                             # commands of the benchmark's own interpreter, run last
+arguments = ["-m", "some.download"]
+what = "kitchen assets"
+answers = "y\\n"                       # standard input
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import PurePosixPath
+
+import msgspec
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+class Asset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file to download."""
+
+    url: str
+    into: str
+    """Folder inside the installation. ``.zip`` and ``.tar.*`` archives are unpacked there."""
+    megabytes: float
+    sha256: str = ""
+    """Hash in hexadecimal digits. Empty: unknown, so that the install records what it got."""
+
+    def __post_init__(self) -> None:
+        place = PurePosixPath(self.into)
+        if place.is_absolute() or ".." in place.parts:
+            raise ValueError(f"into={self.into!r} leaves the folder")
+
+    @property
+    def filename(self) -> str:
+        """The last part of the URL's path."""
+        return PurePosixPath(self.url.partition("?")[0]).name
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A command that the benchmark's own interpreter runs at the end of an installation."""
+
+    arguments: tuple[str, ...]
+    what: str
+    answers: str = ""
+    """Text for its standard input; empty: it gets none."""
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How to install a benchmark into a virtual environment of its own, and what that costs."""
+
+    name: str = ""
+    summary: str
+    licence: str
+    pythons: tuple[str, ...]
+    requirements: tuple[str, ...]
+    no_deps: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    download_mb: int
+    disk_mb: int
+    minutes: int
+    machines: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+    tested: str = ""
+    notes: tuple[str, ...] = ()
+    environment: dict[str, str] = {}
+    assets: tuple[Asset, ...] = ()
+    steps: tuple[Step, ...] = ()
+
+    def digest(self) -> str:
+        """Return a hash of everything that an installation consists of."""
+        parts = (
+            self.pythons,
+            self.requirements,
+            self.no_deps,
+            [(asset.url, asset.sha256, asset.into) for asset in self.assets],
+            [(step.arguments, step.answers) for step in self.steps],
+        )
+        return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:16]
+
+
+def read_recipe(name: str, text: str) -> Recipe:
+    """Read the recipe of benchmark ``name``.
+
+    Raises:
+        ValueError: the text is not a recipe.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is not a benchmark's name")
+    recipe = msgspec.toml.decode(text, type=Recipe)
+    if recipe.name:
+        raise ValueError("the file's name is the recipe's name")
+    return msgspec.structs.replace(recipe, name=name)
