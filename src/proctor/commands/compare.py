@@ -185,6 +185,8 @@ def _show(comparisons: Sequence[Comparison], *, gate: bool) -> None:
         comparison_table,
         correction_note,
         gate_verdict,
+        robustness_change_lines,
+        robustness_change_table,
     )
     from proctor.report.tables import fit_table, table_console
 
@@ -204,6 +206,13 @@ def _show(comparisons: Sequence[Comparison], *, gate: bool) -> None:
         console.print()
         for line in comparison_lines(comparison):
             console.print(strip_control_codes(line), markup=False, highlight=False, soft_wrap=True)
+        if comparison.robustness is not None and comparison.robustness.cells:
+            alpha = comparison.criteria.alpha
+            table = robustness_change_table(comparison.robustness, alpha)
+            console.print()
+            console.print(fit_table(table, console.width))
+            for line in robustness_change_lines(comparison.robustness):
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
         if gate:
             style = "bold red" if comparison.is_worse else "bold"
             console.print(f"gate: {gate_verdict(comparison)}", style=style, highlight=False)

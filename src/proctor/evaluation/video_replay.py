@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from proctor.benchmarks.base import Benchmark, display_keys
 from proctor.callbacks.base import Callback
@@ -21,12 +22,13 @@ from proctor.engine.engine import Engine
 from proctor.errors import PolicyError, UsageError, WorkerError, summarize_traceback
 from proctor.features import Array, FeatureKind
 from proctor.policies.base import Policy
+from proctor.report.robustness import pair_with_clean
 from proctor.runs.folder import write_json
 from proctor.runs.journal import EpisodeRecord, make_record, video_path
 from proctor.runs.replay import EpisodeReplay
 from proctor.runs.step_values import write_step_values
 from proctor.runs.videos import WARNINGS_FILE, read_video_warnings
-from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome
+from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome, Perturbation
 
 _MOST_BYTES = 256 * 2**20
 """Maximum size of actions kept for videos: some 10,000 episodes; beyond it the policy runs
@@ -57,7 +59,12 @@ class VideoReplay:
 
     def missing(self, rows: Sequence[EpisodeRecord]) -> list[EpisodeSpec]:
         """Return the selected episodes that have no video yet."""
-        keys = set(choose_episodes(rows, self.settings))
+        perturbed = {
+            spec.task.key: spec.task.perturbation
+            for spec in self.plan
+            if spec.task.perturbation is not None
+        }
+        keys = set(choose_episodes(rows, self.settings, perturbed))
         keys = {key for key in keys if not (self.folder / video_path(key)).exists()}
         return [spec for spec in self.plan if spec.key in keys]
 
@@ -118,11 +125,23 @@ class VideoReplay:
         )
 
 
-def choose_episodes(rows: Sequence[EpisodeRecord], settings: VideoSettings) -> list[EpisodeKey]:
-    """Return the episodes to record: of each task the first failures, the first, or all."""
+def choose_episodes(
+    rows: Sequence[EpisodeRecord],
+    settings: VideoSettings,
+    perturbed: Mapping[tuple[str, int], Perturbation] = MappingProxyType({}),
+) -> list[EpisodeKey]:
+    """Return the episodes to record: of each task the first failures, the first, or all.
+
+    Of the failures of a ``perturbed`` task, those come first whose clean counterpart succeeded. The
+    counterpart is recorded too, so that both can be seen side by side.
+    """
     chosen: list[EpisodeKey] = []
     of_task: Counter[tuple[str, int]] = Counter()
-    for row in sorted(rows, key=lambda row: row.key):
+    lost: dict[EpisodeKey, EpisodeKey] = {}
+    if settings.which is VideoSelection.FAILURES and perturbed:
+        pairs, _ = pair_with_clean(perturbed, rows)
+        lost = {pair.perturbed.key: pair.clean.key for pair in pairs if pair.lost}
+    for row in sorted(rows, key=lambda row: (*row.key[:2], row.key not in lost, row.key)):
         if not _is_selected(row.outcome, settings):
             continue
         of_task[row.suite, row.task_id] += 1
@@ -131,7 +150,8 @@ def choose_episodes(rows: Sequence[EpisodeRecord], settings: VideoSettings) -> l
             or of_task[row.suite, row.task_id] <= settings.per_task
         ):
             chosen.append(row.key)
-    return chosen
+    counterparts = [lost[key] for key in chosen if key in lost]
+    return list(dict.fromkeys([*chosen, *counterparts]))
 
 
 def _is_selected(outcome: Outcome, settings: VideoSettings) -> bool:

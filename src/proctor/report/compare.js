@@ -1,5 +1,5 @@
 (() => {
-  const { byId, el, svg, pair, fixed, count, percent, interval, plural, sorted, sortableHead, startTheme, notice, playback, showWayBack } = parts;
+  const { byId, el, svg, pair, fixed, count, percent, interval, plural, sorted, sortableHead, startTheme, notice, playback, sideBySide, showWayBack } = parts;
   const page = JSON.parse(byId("run").textContent);
   const KINDS = ["Only A", "Only B", "Neither", "Both"]; // who solved it; after these come errors
   const FIRST_ROWS = 20, FIRST_FILMS = 8;
@@ -25,7 +25,7 @@
   /** Half the width of all charts of a section, such that every interval fits. */
   function reach(changes) {
     const ends = changes.flatMap((change) => change.interval ?? []).map(Math.abs);
-    return [0.05, 0.1, 0.25, 0.5].find((half) => ends.every((end) => end <= half)) ?? 1;
+    return [0.05, 0.1, 0.25, 0.5, 1].find((half) => ends.every((end) => end <= half)) ?? 2;
   }
 
   function differenceChart(change, half, kind) {
@@ -139,6 +139,36 @@
       el("table", { class: "rates differences" }, sortableHead(columns, order, draw), body));
   }
 
+  // ---- Drops under perturbation ----
+
+  function drops(found) {
+    if (!found) return null;
+    const rows = found.dimensions.flatMap((total) => {
+      const cells = found.cells.filter((cell) => cell.dimension === total.dimension);
+      return cells.length > 1 ? [...cells, { ...total, name: `${total.name}, all`, total: true }] : cells;
+    });
+    if (found.dimensions.length > 1) rows.push({ ...found.all, total: true, flagged: false, p_holm_text: "–" });
+    const half = reach(rows);
+    const kind = (row) => (!row.flagged ? "same" : row.difference > 0 ? "worse" : "better");
+    const row = (one) => el("tr", {},
+      el("td", {}, one.total ? el("strong", {}, one.name) : one.name, " ",
+        one.flagged ? el("span", { class: `flag ${kind(one)}` }, `B ${kind(one)}`) : null),
+      el("td", { class: "plot" }, differenceChart(one, half, kind(one))),
+      ...[["Drop of A", "number", difference(one.drop_a)], ["Drop of B", "number", difference(one.drop_b)],
+        ["B − A", "number percent", difference(one.difference)], [`${page.level} interval`, "number secondary", range(one.interval)],
+        ["p", "number secondary", one.p_text], ["p (Holm)", "number secondary", one.p_holm_text], ["Pairs", "number secondary", count(one.n)],
+      ].map(([label, style, text]) => el("td", { class: style, "data-label": label }, text)));
+    const left = found.left_out.some(Boolean) ? ` Pairs that the other run does not have: ${found.left_out.map(count).join(" in A, ")} in B.` : "";
+    return el("section", {}, el("h2", {}, "Robustness"),
+      el("p", { class: "quiet" }, "Drop: clean rate minus perturbed rate of a run, in points. Dot: drop of B minus drop of A; to the right, the perturbation " +
+        `costs B more. P-values by swapping A and B in every world, Holm-corrected over cells and over dimensions.${left}`),
+      el("table", { class: "rates differences drops-of-two" }, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Perturbation"),
+        el("th", { class: "plot", scope: "col" }, axis(half)),
+        ...[["Drop of A", ""], ["Drop of B", ""], ["B − A", ""], [`${page.level} interval`, " secondary"], ["p", " secondary"], ["p (Holm)", " secondary"], ["Pairs", " secondary"]]
+          .map(([label, style]) => el("th", { class: `number${style}`, scope: "col" }, label)))),
+      el("tbody", {}, ...rows.map(row))));
+  }
+
   // ---- Pairs ----
 
   function pairsOf(section) {
@@ -217,26 +247,8 @@
 
   // ---- Videos side by side ----
 
-  function half(letter, source, result, label) {
-    const shown = source === null ? el("div", { class: "missing" }, "no video") : el("video", { src: source, controls: "",
-      preload: "metadata", playsinline: "", "aria-label": `${letter}, ${label}` });
-    return el("div", {}, shown, `${letter} `, outcome(result));
-  }
-
-  function duo(one) {
-    const label = `${one.task}, ${one.start}`;
-    const both = el("div", { class: "both" }, half("A", one.video_a, one.outcome_a, label),
-      half("B", one.video_b, one.outcome_b, label));
-    function play() {
-      for (const video of both.querySelectorAll("video")) {
-        video.currentTime = 0;
-        video.play().catch(() => { /* the video itself shows that it cannot be played */ });
-      }
-    }
-    const button = one.video_a === null || one.video_b === null ? null
-      : el("button", { type: "button", class: "play", onclick: play }, "Play both");
-    return el("figure", { class: "duo" }, el("figcaption", {}, el("span", {}, label), button), both);
-  }
+  const duo = (one) => sideBySide(`${one.task}, ${one.start}`, [
+    { title: "A", source: one.video_a, outcome: one.outcome_a }, { title: "B", source: one.video_b, outcome: one.outcome_b }]);
 
   function films(all) {
     const filmed = all.filter((one) => one.video_a !== null || one.video_b !== null);
@@ -363,7 +375,7 @@
       page.comparisons.length > 1 ? el("h2", {}, `${section.b.name} against ${page.a.name}`) : null,
       ...section.warnings.map((text) => notice(text)),
       el("dl", { class: "sides" }, ...side("A", page.a), ...side("B", section.b)), policies(section),
-      headline(section), tasks(section, table && table.showTask),
+      headline(section), drops(section.robustness), tasks(section, table && table.showTask),
       all && films(all), table && table.node);
   }
 

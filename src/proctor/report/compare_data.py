@@ -14,6 +14,7 @@ from proctor.report.formatting import p_text
 from proctor.report.latency_curve import latency_curves
 from proctor.report.page import REPORT_FILE
 from proctor.report.pairing import paired_episodes
+from proctor.report.robustness_comparison import DropChange
 from proctor.report.run import Run
 from proctor.report.step_curve import checkpoint_of, step_curves
 from proctor.runs.journal import EpisodeRecord
@@ -119,7 +120,37 @@ def _section(a: Run, b: Run, comparison: Comparison, start: Path) -> dict[str, A
         "left_out": [comparison.left_out_a, comparison.left_out_b],
         "warnings": comparison.warnings,
         "policies": comparison.policies,
+        "robustness": _robustness(comparison),
         "pairs": _pairs(a, b, comparison, start) if comparison.criteria.paired else None,
+    }
+
+
+def _robustness(comparison: Comparison) -> dict[str, Any] | None:
+    """Return the drops of both runs by cell, dimension and in all; None without any."""
+    found = comparison.robustness
+    if found is None or not found.cells:
+        return None
+
+    def change(one: DropChange) -> dict[str, Any]:
+        return {
+            "dimension": one.dimension,
+            "level": one.level,
+            "name": one.name,
+            "drop_a": one.drop_a,
+            "drop_b": one.drop_b,
+            "difference": one.difference,
+            "interval": _ends(one.interval),
+            "p_text": p_text(one.p_value),
+            "p_holm_text": p_text(one.p_holm),
+            "flagged": one.p_holm is not None and one.p_holm <= comparison.criteria.alpha,
+            "n": one.pairs,
+        }
+
+    return {
+        "cells": [change(cell) for cell in found.cells],
+        "dimensions": [change(total) for total in found.dimensions],
+        "all": change(found.all),
+        "left_out": [found.left_out_a, found.left_out_b],
     }
 
 

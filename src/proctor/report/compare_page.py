@@ -12,6 +12,7 @@ from proctor.report.run import Run
 from proctor.runs.folder import write_run_file
 
 COMPARE_FILE = "compare.html"
+_STYLES = ("page.css", "robustness.css", "compare.css")
 
 
 def write_compare_page(
@@ -30,5 +31,5 @@ def write_compare_page(
     """
     output = output or runs[1].path / COMPARE_FILE
     values = compare_data(runs, comparisons, output.parent, gate=gate)
-    write_run_file(output, document_html("compare", values, styles=("page.css", "compare.css")))
+    write_run_file(output, document_html("compare", values, styles=_STYLES))
     return output

@@ -13,6 +13,11 @@ from proctor.errors import UsageError
 from proctor.report.comparison_warnings import comparison_warnings, pairing_warnings
 from proctor.report.pairing import independent_samples, paired_episodes
 from proctor.report.protocol_differences import changed_policy, require_same_worlds
+from proctor.report.robustness_comparison import (
+    RobustnessComparison,
+    compare_robustness,
+    correct_p_values,
+)
 from proctor.report.run import Run
 from proctor.report.summary import tally
 from proctor.runs.journal import EpisodeRecord
@@ -94,6 +99,8 @@ class Comparison:
     policies: list[str]
     """The fields in which the policies differ."""
     warnings: list[str]
+    robustness: RobustnessComparison | None = None
+    """The drops under perturbation; None if the runs have none, or are not paired."""
 
     @property
     def difference(self) -> float | None:
@@ -161,9 +168,11 @@ def compare_all(runs: Sequence[Run], criteria: Criteria) -> list[Comparison]:
     worse = holm([comparison.p_worse for comparison in found])
     every = [task.p_value for comparison in found for task in comparison.tasks]
     of_tasks = iter(holm([p for p in every if p is not None]))
+    drops = correct_p_values([comparison.robustness for comparison in found])
     return [
         replace(
             comparison,
+            robustness=of_drops,
             overall=replace(comparison.overall, p_holm=p),
             p_worse_holm=p_worse,
             tasks=[
@@ -171,7 +180,7 @@ def compare_all(runs: Sequence[Run], criteria: Criteria) -> list[Comparison]:
                 for task in comparison.tasks
             ],
         )
-        for comparison, p, p_worse in zip(found, overall, worse, strict=True)
+        for comparison, p, p_worse, of_drops in zip(found, overall, worse, drops, strict=True)
     ]
 
 
@@ -226,6 +235,7 @@ def _compared(a: Run, b: Run, criteria: Criteria, n_runs: int) -> Comparison:
         repeated_b=sides.repeated_b,
         policies=changed_policy(a.record.protocol, b.record.protocol),
         warnings=comparison_warnings(a, b, paired=criteria.paired) + pairing_warnings(sides),
+        robustness=compare_robustness(a, b, criteria.alpha) if criteria.paired else None,
     )
 
 

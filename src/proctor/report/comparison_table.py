@@ -8,6 +8,8 @@ from rich.text import Text
 from proctor.errors import strip_control_codes
 from proctor.report.comparison import Change, Comparison
 from proctor.report.formatting import p_text
+from proctor.report.robustness_comparison import DropChange, RobustnessComparison
+from proctor.report.robustness_table import points_text
 from proctor.stats.rates import rate_text
 
 _ALWAYS_SHOWN = "--eval.latency_steps"
@@ -49,6 +51,37 @@ def _add(table: Table, change: Change, mark: str, p_holm: float | None) -> None:
     )
 
 
+def robustness_change_table(found: RobustnessComparison, alpha: float) -> Table:
+    """Return the drops of A and B by cell; a star marks a significant difference."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("perturbation", overflow="fold")
+    interval = f"drop B - drop A [{100 * (1 - alpha):g}% interval]"
+    for head in ("drop A", "drop B", interval, "p", "p (Holm)", "pairs"):
+        table.add_column(head, justify="right", no_wrap=True)
+
+    def add(change: DropChange, name: str, *, total: bool) -> None:
+        flagged = not total and change.p_holm is not None and change.p_holm <= alpha
+        table.add_row(
+            Text(strip_control_codes(name) + "*" * flagged),
+            *("n/a" if d is None else f"{100 * d:+.1f}" for d in (change.drop_a, change.drop_b)),
+            points_text(change.difference, change.interval),
+            p_text(change.p_value),
+            "" if change.dimension is None else p_text(change.p_holm),
+            str(change.pairs),
+            style="bold" if total or flagged else None,
+        )
+
+    for of_dimension in found.dimensions:
+        cells = [cell for cell in found.cells if cell.dimension == of_dimension.dimension]
+        for cell in cells:
+            add(cell, cell.name, total=False)
+        if len(cells) > 1:
+            add(of_dimension, f"{of_dimension.name}, all", total=True)
+    if len(found.dimensions) > 1:
+        add(found.all, "all", total=True)
+    return table
+
+
 def comparison_lines(comparison: Comparison) -> list[str]:
     """Return the sentences below the table."""
     overall, criteria = comparison.overall, comparison.criteria
@@ -82,6 +115,19 @@ def comparison_lines(comparison: Comparison) -> list[str]:
             f"episodes without a partner: {comparison.left_out_a} in A, "
             f"{comparison.left_out_b} in B"
         )
+    return lines
+
+
+def robustness_change_lines(found: RobustnessComparison) -> list[str]:
+    """Return the sentences below the table of drops."""
+    lines = [
+        "drop: clean rate minus perturbed rate, in points; positive difference: the perturbation "
+        "costs B more; p by swapping A and B in every world, Holm over the cells of all runs and, "
+        "for totals, over the dimensions",
+    ]
+    if found.left_out_a or found.left_out_b:
+        a, b = found.left_out_a, found.left_out_b
+        lines.append(f"pairs that the other run does not have: {a} in A, {b} in B")
     return lines
 
 

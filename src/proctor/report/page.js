@@ -5,6 +5,7 @@
   } = parts;
   const { labelField, startLabels } = labels;
   const { plots, showFailures } = failures;
+  const { showRobustness } = robustness;
   const run = JSON.parse(document.getElementById("run").textContent);
   const OUTCOMES = ["failure", "diverged", "error", "success", "ended"];
   const KINDS = {
@@ -492,6 +493,7 @@
   showHeadline();
   startLabels(run, episodes, { searchFor, changed: (episode) => { episode.text = undefined; } });
   showResults();
+  showRobustness(run, episodes, { name, kinds: OUTCOMES, choose: chooseOnly, source: place });
   showFailures(run, episodes, { name, kinds: OUTCOMES, choose: chooseOnly });
   showFilms();
   showEpisodes();

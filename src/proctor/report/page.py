@@ -34,5 +34,6 @@ def write_page(folder: Path, output: Path | None = None) -> Path:
 
 def page_html(run: Mapping[str, Any]) -> str:
     """Return the page that shows ``run``, the values of ``page_data``."""
-    styles, scripts = ("page.css", "failures.css"), ("labels.js", "failures.js")
+    styles = ("page.css", "failures.css", "robustness.css")
+    scripts = ("labels.js", "failures.js", "robustness.js")
     return document_html("page", run, styles=styles, scripts=scripts)

@@ -16,6 +16,7 @@ from proctor.report.reproduce import (
     run_command,
     task_flags,
 )
+from proctor.report.robustness_data import robustness_data
 from proctor.report.run import Run
 from proctor.report.run_warnings import run_warnings
 from proctor.report.status import seconds_left, status_of
@@ -75,6 +76,7 @@ def page_data(run: Run, *, running: bool = False) -> dict[str, Any]:
         ],
         "tasks": [_task(task, how.task) for task in tasks],
         "episodes": _episodes(run, timeline, [task.key for task in tasks]),
+        "robustness": robustness_data(run),
         "failures": failure_data(run, [task.key for task in tasks]),
         "errors": _errors(run.rows),
         "film_warnings": run.video_warnings,

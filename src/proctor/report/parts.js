@@ -155,6 +155,23 @@ const parts = (() => {
     return el("div", { class: "controls playback" }, el("label", {}, "Speed ", speed), el("label", {}, loop, " Loop"));
   }
 
+  // Two videos of one start; a side has a title, the source of its video or null, and an outcome.
+  function sideBySide(label, sides) {
+    const half = ({ title, source, outcome }) => el("div", {}, source === null ? el("div", { class: "missing" }, "no video")
+      : el("video", { src: source, controls: "", preload: "metadata", playsinline: "", "aria-label": `${title}, ${label}` }),
+    `${title} `, el("span", { class: `outcome ${outcome}` }, outcome));
+    const both = el("div", { class: "both" }, ...sides.map(half));
+    function play() {
+      for (const video of both.querySelectorAll("video")) {
+        video.currentTime = 0;
+        video.play().catch(() => { /* the video itself shows that it cannot be played */ });
+      }
+    }
+    const button = sides.some(({ source }) => source === null) ? null
+      : el("button", { type: "button", class: "play", onclick: play }, "Play both");
+    return el("figure", { class: "duo" }, el("figcaption", {}, el("span", {}, label), button), both);
+  }
+
   // ---- A table as a file ----
 
   function save(name, text, type) {
@@ -222,7 +239,7 @@ const parts = (() => {
 
   return {
     byId, el, svg, pair, copyable, fixed, count, percent, interval, plural, seconds, sorted, sortableHead,
-    startTheme, badge, showWayBack, showProgress, notice, follow, playback, download,
+    startTheme, badge, showWayBack, showProgress, notice, follow, playback, sideBySide, download,
     save, canEdit, sendEdit,
   };
 })();

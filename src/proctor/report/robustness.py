@@ -7,7 +7,7 @@ with an error or without a counterpart are left out, counted and named.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -44,7 +44,13 @@ class EpisodePair:
     @property
     def lost(self) -> bool:
         """Whether the task was solved without the perturbation only."""
-        return self.solved == (False, True)
+        return self.loss == 1
+
+    @property
+    def loss(self) -> int:
+        """1 if only the clean episode succeeded, -1 if only the perturbed one, else 0."""
+        perturbed, clean = self.solved
+        return int(clean) - int(perturbed)
 
 
 @dataclass(frozen=True)
@@ -194,7 +200,7 @@ def make_robustness(
 
 
 def pair_with_clean(
-    perturbed: dict[tuple[str, int], Perturbation], rows: Iterable[EpisodeRecord]
+    perturbed: Mapping[tuple[str, int], Perturbation], rows: Iterable[EpisodeRecord]
 ) -> tuple[list[EpisodePair], list[MissingPair]]:
     """Return the pairs, and the perturbed episodes that have none.
 

@@ -24,7 +24,7 @@ HEADS = (
     "p (Holm)",
     "odds of failure",
 )
-_ALPHA = 0.05
+ALPHA = 0.05
 _MAX_LISTED = 10_000
 """Missing pairs that ``eval_info.json`` lists one by one."""
 
@@ -63,7 +63,7 @@ def _by_cell(effects: list[Effect]) -> dict[tuple[str | None, int | None], Effec
 
 
 def _row(drop: Drop, name: str, effect: Effect | None) -> list[str]:
-    star = "*" if drop.p_holm is not None and drop.p_holm <= _ALPHA else ""
+    star = "*" if drop.p_holm is not None and drop.p_holm <= ALPHA else ""
     return [
         name + star,
         _percent(drop.clean),

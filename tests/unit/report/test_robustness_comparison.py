@@ -1,0 +1,95 @@
+"""Two policies within each cell of perturbation: the drop of B against the drop of A."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from proctor.cli import main
+from proctor.config.sections import VideoSettings
+from proctor.evaluation.video_replay import choose_episodes
+from proctor.report.comparison import Criteria, compare_all
+from proctor.report.robustness_comparison import RobustnessComparison
+from proctor.report.run import load_run
+from proctor.stats.differences import Paired
+from proctor.stats.drop_difference import (
+    PairedDrops,
+    drop_difference_interval,
+    drop_difference_p_value,
+)
+from tests.run_folders import perturbed_run, write_run
+
+CAMERA, LIGHT = ("camera", 1), ("light", None)
+
+
+def two_runs(folder: Path, a: dict[tuple[str, int | None], str], b: str, clean: str) -> list[Path]:
+    """Write A with these outcomes, and B with others under the camera; both solve ``clean``."""
+    runs = ((folder / "a", a), (folder / "b", a | {CAMERA: b}))
+    return [write_run(path, *perturbed_run(outcomes, clean)) for path, outcomes in runs]
+
+
+def compared(folders: list[Path], alpha: float = 0.05) -> RobustnessComparison:
+    found = compare_all([load_run(folder) for folder in folders], Criteria(alpha))[0].robustness
+    assert found is not None
+    return found
+
+
+def test_the_drop_of_b_is_set_against_that_of_a_in_every_cell(tmp_path: Path) -> None:
+    folders = two_runs(
+        tmp_path, {CAMERA: "ssssssssss", LIGHT: "ssssssssss"}, "ffffffffss", "s" * 10
+    )
+    found = compared(folders)
+    camera, light = found.cells
+    assert (camera.drop_a, camera.drop_b, camera.difference) == (0.0, 0.8, 0.8)
+    assert camera.interval is not None
+    assert 0.2 < camera.interval[0] < 0.8 < camera.interval[1] <= 1
+    assert camera.p_value == pytest.approx(2 * 0.5**8)
+    assert camera.p_holm == pytest.approx(4 * 0.5**8)
+    assert (light.difference, light.p_value) == (0.0, 1.0)
+    assert found.all.difference == pytest.approx(0.4)
+
+
+def test_only_pairs_of_both_runs_count(tmp_path: Path) -> None:
+    folders = two_runs(tmp_path, {CAMERA: "sssss"}, "sefs-", "ssssf")
+    found = compared(folders)
+    assert [cell.pairs for cell in found.cells] == [3]
+    assert (found.left_out_a, found.left_out_b) == (2, 0)
+
+
+def test_a_world_that_is_used_twice_is_swapped_as_one() -> None:
+    once = PairedDrops(Paired(4, 0, 0, 0), Paired(0, 0, 4, 0), [0] * 4, [1] * 4, list("wxyz"), 4)
+    assert drop_difference_p_value(once) == pytest.approx(2 / 16)
+    twice = replace(once, worlds=list("wwxx"), effective_n=2)
+    assert drop_difference_p_value(twice) == pytest.approx(2 / 4)
+    narrow, wide = drop_difference_interval(once), drop_difference_interval(twice)
+    assert narrow is not None
+    assert wide is not None
+    assert wide[0] < narrow[0]
+
+
+def test_the_command_prints_and_writes_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = two_runs(tmp_path, {CAMERA: "ssssssss", LIGHT: "ssssssss"}, "ffffffff", "s" * 8)
+    out = tmp_path / "out.json"
+    assert main(["compare", *map(str, folders), f"--json={out}"]) == 0
+    shown = capsys.readouterr().out
+    assert "camera 1*" in shown
+    values = json.loads(out.read_text())["comparisons"][0]["robustness"]
+    assert values["cells"][0]["difference"] == 1.0
+    assert '"drop_b":1.0' in (folders[1] / "compare.html").read_text()
+
+
+def test_a_lost_episode_is_filmed_with_its_clean_counterpart() -> None:
+    rows, record = perturbed_run({CAMERA: "fffs"}, "fsss")
+    perturbed = {
+        (task.suite, task.task_id): task.perturbation
+        for task in record.tasks or ()
+        if task.perturbation is not None
+    }
+    chosen = choose_episodes(rows, VideoSettings(episodes=1), perturbed)
+    assert chosen == [("point", 0, 0), ("point@camera-1", 0, 1), ("point", 0, 1)]
+    assert choose_episodes(rows, VideoSettings(episodes=0), perturbed) == []
