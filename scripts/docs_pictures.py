@@ -1,14 +1,16 @@
 """`make docs-pictures`: the pictures of the documentation, from real runs and from the code.
 
-    .venv/bin/python scripts/docs_pictures.py [architecture] [speed] [pages]
+    .venv/bin/python scripts/docs_pictures.py [architecture] [speed] [plan] [pages]
 
 ``architecture`` draws the layers that import-linter enforces. ``speed`` draws the table of
-docs/measurements.md that compares Proctor with LeRobot. ``pages`` records, trains, evaluates and
+docs/measurements.md that compares Proctor with LeRobot. ``plan`` draws how many
+episodes a difference needs, as `proctor plan` computes it. ``pages`` records, trains, evaluates and
 compares on Meta-World (minutes), and takes screenshots of the pages with Chromium.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import subprocess
@@ -22,6 +24,8 @@ from typing import Any
 
 from tutorial import SMALL_ACT
 
+from proctor.stats.sample_size import episodes_for_difference, pairs_for_difference
+
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
 TASKS = "reach-v3,push-v3,drawer-open-v3,button-press-v3,peg-insert-side-v3"
@@ -30,7 +34,7 @@ svg{--ground:#fff;--ink:#1f2328;--quiet:#59636e;--line:#c5ced8;--box:#eef4fb;--b
 @media(prefers-color-scheme:dark){
 svg{--ground:#0d1117;--ink:#e6edf3;--quiet:#9aa4af;--line:#3d444d;--box:#182334;--bar:#6cb2ff;--old:#7d8590}}
 text{font:13px system-ui,sans-serif;fill:var(--ink)} .quiet{fill:var(--quiet);font-size:11.5px}
-.title{font-weight:600;font-size:15px} .end{text-anchor:end}
+.title{font-weight:600;font-size:15px} .end{text-anchor:end} .middle{text-anchor:middle}
 .ground{fill:var(--ground)} .box{fill:var(--box);stroke:var(--line)} .bar{fill:var(--bar)}
 .old{fill:var(--old)}
 """
@@ -49,7 +53,7 @@ _ROLES = {
 
 def main(words: list[str]) -> int:
     """Draw the pictures that are named, or all."""
-    makers = {"architecture": architecture, "speed": speed, "pages": pages}
+    makers = {"architecture": architecture, "speed": speed, "plan": plan, "pages": pages}
     unknown = set(words) - set(makers)
     if unknown:
         print(f"unknown picture {', '.join(unknown)} (choose from {', '.join(makers)})")
@@ -107,6 +111,51 @@ def measured_pairs(text: str) -> Iterator[tuple[str, float, float]]:
     )
     pairs = [(case, float(theirs), float(ours)) for case, theirs, ours in row.findall(text)]
     yield from sorted(pairs, key=lambda pair: -pair[1])[:6]
+
+
+PLANNED = (0.02, 0.03, 0.04, 0.05, 0.07, 0.1, 0.14, 0.2, 0.25)
+"""Differences in the chart of `proctor plan`."""
+
+
+def plan() -> None:
+    """Draw the episodes of each policy that a difference from 50% needs, paired and not."""
+    curves = {
+        "other seeds": [episodes_for_difference(0.5, 0.5 + d) for d in PLANNED],
+        "same seeds, 70% of pairs alike": [pairs_for_difference(d, 0.7) for d in PLANNED],
+        "same seeds, 90% of pairs alike": [
+            pairs_for_difference(d, 0.9) for d in PLANNED if d < 0.1
+        ],
+    }
+    title = "Episodes of each policy to find a difference (alpha 0.05, power 0.8)"
+    drawn = [_text(16, 26, title, "title")]
+    for n in (30, 100, 300, 1000, 3000, 10000):
+        y = _height(n)
+        drawn.append(f'<path d="M70 {y:.0f}H560" style="stroke:var(--line)"/>')
+        drawn.append(_text(62, y + 4, f"{n:,}", "quiet end"))
+    for difference in PLANNED:
+        x = _place(difference)
+        drawn.append(_text(x, 372, f"{100 * difference:g}", "quiet middle"))
+    drawn.append(_text(315, 394, "difference of the success rates, points", "quiet middle"))
+    for (name, numbers), colour in zip(curves.items(), ("old", "bar", "bar"), strict=True):
+        places = [(_place(d), _height(n)) for d, n in zip(PLANNED, numbers, strict=False)]
+        line = " ".join(f"{x:.0f},{y:.0f}" for x, y in places)
+        dashes = ";stroke-dasharray:6 4" if "70%" in name else ""
+        style = f"fill:none;stroke:var(--{colour});stroke-width:2{dashes}"
+        drawn.append(f'<polyline points="{line}" style="{style}"/>')
+        x, y = places[-1]
+        aside = (x, y + 22, name, "quiet end") if "90%" in name else (x + 8, y + 4, name, "quiet")
+        drawn.append(_text(*aside))  # the other curves pass to the right of the lowest one
+    _write("plan", 760, 408, drawn, "Episodes that a difference of success rates needs")
+
+
+def _place(difference: float) -> float:
+    """Return the x of a difference on the chart's logarithmic axis."""
+    return 84 + 440 * math.log(difference / PLANNED[0]) / math.log(PLANNED[-1] / PLANNED[0])
+
+
+def _height(n: float) -> float:
+    """Return the y of a number of episodes on the chart's logarithmic axis."""
+    return 350 - 300 * math.log(n / 30) / math.log(10000 / 30)
 
 
 def pages() -> None:

@@ -37,6 +37,7 @@ PLAIN = {
     "report": "proctor.commands.report:ReportCommand",
     "audit": "proctor.commands.audit:AuditCommand",
     "compare": "proctor.commands.compare:CompareCommand",
+    "plan": "proctor.commands.plan:PlanCommand",
     "view": "proctor.commands.view:ViewCommand",
     "doctor": "proctor.commands.doctor:DoctorCommand",
     "info": "proctor.commands.info:InfoCommand",
