@@ -2,8 +2,8 @@
 
     .venv/bin/python scripts/try_dist.py dist
 
-The wheel must hold every file of src/proctor and nothing else; the sdist must build the same
-package; the command installed from the wheel must evaluate in an empty folder.
+The wheel must hold every file of src/proctor and src/proctor_worker and nothing else; the sdist
+must build the same packages; the command installed from the wheel must evaluate in an empty folder.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main(words: list[str]) -> int:
 def packaged_files() -> set[str]:
     """Return the committed files of the package, as a wheel names them."""
     listed = subprocess.run(  # noqa: S603  our own command
-        [shutil.which("git") or "git", "ls-files", "src/proctor"],
+        [shutil.which("git") or "git", "ls-files", "src/proctor", "src/proctor_worker"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -74,7 +74,9 @@ def sdist_faults(sdist: Path, wheel: Path) -> list[str]:
     held = {name.removeprefix(f"{top}/") for name in names}
     faults = [f"{sdist.name} has {name}" for name in names if not name.startswith(f"{top}/")]
     with zipfile.ZipFile(wheel) as built:
-        inside = {name for name in built.namelist() if name.startswith("proctor/")}
+        inside = {
+            name for name in built.namelist() if name.startswith(("proctor/", "proctor_worker/"))
+        }
     wanted = [*(f"src/{name}" for name in sorted(inside)), "LICENSE", "README.md"]
     faults += [f"the sdist lacks {name}" for name in wanted if name not in held]
     return faults

@@ -16,7 +16,7 @@ from proctor.features import (
     Observation,
     ScriptedExperts,
 )
-from proctor.fingerprint import NAME_LIST, PRESENTATION
+from proctor.fingerprint import LOCAL_PATH, NAME_LIST, PRESENTATION
 from proctor.lerobot_flags import LerobotFlag
 from proctor.types import EpisodeSpec, Score, StepResult, Task
 
@@ -30,6 +30,7 @@ class BenchmarkConfig:
         "Tasks": "task task_ids max_parallel_tasks episode_length",
         "Observations": "obs_type observation_height observation_width camera_name "
         "camera_name_mapping",
+        "Interpreter": "python command",
     }
 
     type: str = field(
@@ -51,6 +52,25 @@ class BenchmarkConfig:
         metadata={
             "help": "maximum number of tasks that have simulators at the same time",
             "default_help": "no limit",
+        }
+        | PRESENTATION,
+    )
+    python: str | None = field(
+        default=None,
+        metadata={
+            "help": "Python interpreter (3.8 or newer) or virtual environment that runs the "
+            "simulators; it needs numpy and the simulator's packages",
+            "default_help": "this interpreter",
+        }
+        | PRESENTATION
+        | LOCAL_PATH,
+    )
+    command: str | None = field(
+        default=None,
+        metadata={
+            "help": "command that starts such an interpreter elsewhere, as 'docker run -i IMAGE "
+            "python3'; only stdin and stdout are shared",
+            "default_help": "no command",
         }
         | PRESENTATION,
     )
@@ -96,6 +116,23 @@ class LocatedSim(Protocol):
 
         The robot's own begin with "robot", such as "robot hand x": a failed episode has stalled if
         no other thing moves.
+        """
+
+
+@runtime_checkable
+class AnnouncedSim(Protocol):
+    """An optional method of simulators: hear of the next steps before they are taken.
+
+    A simulator in another process executes them while this process works on the results.
+    """
+
+    def announce(
+        self, actions: Array, keys: Sequence[str], first_observed: int, located: Sequence[int]
+    ) -> None:
+        """Announce that ``step`` will be called with each of ``actions``, until the episode ends.
+
+        After each action from number ``first_observed`` on ``keys`` are observed, and after the
+        numbers in ``located`` the coordinates are read. Nothing else is called in between.
         """
 
 

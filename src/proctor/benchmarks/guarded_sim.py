@@ -12,7 +12,7 @@ from enum import IntEnum
 from types import TracebackType
 from typing import NoReturn
 
-from proctor.benchmarks.base import LocatedSim, Sim
+from proctor.benchmarks.base import AnnouncedSim, LocatedSim, Sim
 from proctor.errors import PluginError, SimulatorFault
 from proctor.features import Array, Observation
 from proctor.system.user_code import plugin_error
@@ -31,11 +31,19 @@ _phase = memoryview(bytearray(1))
 """The phase of this process, one byte; a process runs one simulator at a time."""
 
 
+_shared = False
+
+
 def share_phase(byte: Array) -> None:
     """Write this process's phase to ``byte`` (uint8 [1], in shared memory) from now on."""
-    global _phase
-    _phase = byte.data
+    global _phase, _shared
+    _phase, _shared = byte.data, True
     _phase[0] = _PROCTOR
+
+
+def in_worker_process() -> bool:
+    """Return whether this process is a worker, whose death the engine expects and explains."""
+    return _shared
 
 
 class proctor_code:  # noqa: N801  used as a context manager, like contextlib.suppress
@@ -64,6 +72,7 @@ class GuardedSim:
 
     def __init__(self, sim: Sim) -> None:
         self._sim = sim
+        self._announced = sim if isinstance(sim, AnnouncedSim) else None
 
     def reset(self, spec: EpisodeSpec) -> None:
         """Reset the world."""
@@ -73,6 +82,13 @@ class GuardedSim:
         except BaseException as error:  # noqa: BLE001  raised again
             _raise_marked(error)
         _phase[0] = _PROCTOR
+
+    def announce(
+        self, actions: Array, keys: Sequence[str], first_observed: int, located: Sequence[int]
+    ) -> None:
+        """Tell an ``AnnouncedSim`` about the next steps; other simulators need not know."""
+        if self._announced is not None:
+            self._announced.announce(actions, keys, first_observed, located)
 
     def step(self, action: Array) -> StepResult:
         """Advance the world.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from proctor.benchmarks.base import Sim
+from proctor.benchmarks.base import AnnouncedSim, Sim
 from proctor.engine.state_sampler import StateSampler
 from proctor.errors import SimulatorFault, WorkerError
 from proctor.features import ActionSpec, Array, Feature, FeatureKind, Observation
@@ -216,6 +216,7 @@ class ObservedEpisode(Episode):
     ) -> None:
         super().__init__(sim, spec, action)
         self._window = window
+        self._announced = sim if isinstance(sim, AnnouncedSim) else None
         self._keys = tuple(window.arrays)
         self._image_keys = image_keys(window.features)
         self._beat = beat
@@ -233,6 +234,7 @@ class ObservedEpisode(Episode):
         """
         left = self.spec.task.max_steps - self.steps
         first_observed = len(chunk) - self._window.n_obs_steps if len(chunk) < left else len(chunk)
+        self._announce(chunk[:left], first_observed)
         for executed, action in enumerate(chunk[:left], start=1):
             self._beat()  # before the step: a step that kills this process counts too
             self.step(action)
@@ -240,6 +242,12 @@ class ObservedEpisode(Episode):
                 break
             if executed > first_observed:
                 self._observe(first=False)
+
+    def _announce(self, actions: Array, first_observed: int) -> None:
+        """Tell the simulator what ``run`` will do, if it wants to know."""
+        if self._announced is not None:
+            located = self._sampler.due(self.steps, len(actions))
+            self._announced.announce(actions, self._keys, max(0, first_observed), located)
 
     def final_images(self, features: Mapping[str, Feature]) -> dict[str, Array]:
         """Return the images of the current state, for a judge.

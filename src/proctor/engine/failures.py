@@ -54,7 +54,10 @@ def hang_report(limit_s: float, *, in_simulator: bool) -> WorkerFailed:
 
 def format_traceback(error: BaseException) -> str:
     """Return the traceback of ``error`` as text of limited length."""
-    return truncate_text("".join(traceback.format_exception(original_error(error))).strip())
+    raised = original_error(error)
+    elsewhere = getattr(raised, "foreign_traceback", None)  # of a world in another process
+    text = elsewhere or "".join(traceback.format_exception(raised))
+    return truncate_text(text.strip())
 
 
 def original_error(error: BaseException) -> BaseException:

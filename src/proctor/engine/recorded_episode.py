@@ -84,6 +84,9 @@ class RecordedEpisode(ObservedEpisode):
             self._recorder.end(self._outcome)
         return step
 
+    def _announce(self, actions: Array, first_observed: int) -> None:
+        """Announce nothing: every step observes first, and noise may change the action."""
+
     def _executed_and_label(self, action: Array) -> tuple[Array, Array]:
         """Return the action to execute and the action to record as the label."""
         if self._labeler is None:

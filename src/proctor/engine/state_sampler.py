@@ -38,6 +38,12 @@ class StateSampler:
                 self._names = tuple(f"state {number}" for number in range(world.size))
         self._add(0, self._read(world), None)
 
+    def due(self, step: int, n_steps: int) -> list[int]:
+        """Return which of the ``n_steps`` after ``step`` end with a sample, counted from 0."""
+        if self._located is None:
+            return []
+        return [n for n in range(n_steps) if (step + n + 1) % self._interval == 0]
+
     def after_step(self, step: int, best_reward: float | None) -> None:
         """Sample the state after ``step`` steps, if a sample is due."""
         if step % self._interval == 0:

@@ -26,9 +26,9 @@ FACE = "proctor"
 def modules() -> dict[str, Path]:
     """Return all modules of ``src`` and ``measurements`` by import name."""
     found = {}
-    for top in (ROOT / "src", ROOT):
-        folder = top / ("proctor" if top.name == "src" else "measurements")
-        for path in folder.rglob("*.py"):
+    for top, package in (("src", "proctor"), ("src", "proctor_worker"), ("", "measurements")):
+        top = ROOT / top
+        for path in (top / package).rglob("*.py"):
             parts = path.relative_to(top).with_suffix("").parts
             found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found

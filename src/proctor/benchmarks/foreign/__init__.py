@@ -1,0 +1,1 @@
+"""Benchmarks whose simulators run in another interpreter, behind ``proctor_worker``."""

@@ -1,0 +1,250 @@
+"""Serves one world to Proctor: receives requests, calls the simulator, sends replies."""
+
+import os
+import random
+import select
+import signal
+import struct
+import sys
+import threading
+import traceback
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from proctor_worker import PROTOCOL
+from proctor_worker.guard import start_guard
+from proctor_worker.records import Refused
+
+RESULT = struct.Struct("<dbb")
+"""A step's reward, success (-1: unknown) and end, at the start of a reply's payload."""
+_SEED_BEFORE_RESET = 0
+_LONGEST_TRACEBACK = 20_000
+
+
+def serve_descriptors(words: Sequence[str]) -> None:
+    """Serve over inherited descriptors: ``SOCKET MEMORY SIZE LIFE``; MEMORY may be -1."""
+    socket, memory, size, life = (int(word) for word in words)
+    start_guard(life)
+    _serve(socket, os.dup(socket), (memory, size) if memory >= 0 else None)
+
+
+def serve_stdio() -> None:
+    """Serve over stdin and stdout; what the world prints goes to stderr."""
+    reading, writing = os.dup(0), os.dup(1)
+    os.dup2(2, 1)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    threading.Thread(target=_exit_with, args=(reading,), daemon=True).start()
+    _serve(reading, writing, None)
+
+
+def _exit_with(descriptor: int) -> None:
+    """End this process when the other side has closed the connection, also during a long call."""
+    poll = select.poll()
+    poll.register(descriptor, 0)  # only the end is reported
+    poll.poll()
+    os._exit(1)
+
+
+def _serve(reading: int, writing: int, memory: Optional[Tuple[int, int]]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        from proctor_worker.frames import Channel, ChannelClosed, SharedRing
+    except ImportError as missing:
+        _say_without_numpy(writing, str(missing))
+        os._exit(3)
+    ring = None if memory is None else SharedRing(*memory)
+    if os.getcwd() not in sys.path:  # noqa: PTH109
+        sys.path.append(os.getcwd())  # noqa: PTH109  last: user code named by the flags
+    channel = Channel(reading, writing, ring)
+    server = _Server(channel)
+    channel.send({"op": "hello", "protocol": PROTOCOL, "python": sys.version.split()[0]})
+    try:
+        while True:
+            header, _, arrays = channel.receive()
+            server.handle(header, arrays)
+    except ChannelClosed:
+        pass
+    finally:
+        os._exit(0)  # skips the shutdown: GL drivers may hang there
+
+
+def _say_without_numpy(writing: int, text: str) -> None:
+    """Send the hello of an interpreter that lacks numpy: ``frames`` cannot be imported."""
+    import json
+
+    header = json.dumps({"op": "refused", "text": text, "code": "env.no-numpy", "arrays": []})
+    encoded = header.encode()
+    os.write(writing, struct.pack("<4sIQ", b"PRW1", len(encoded), 0) + encoded)
+
+
+class adapter_code:  # noqa: N801  used as a context manager, like contextlib.suppress
+    """Mark a block of a simulator's methods as the adapter's own code, not the simulator's.
+
+    An error that leaves the block is not counted as the policy's.
+    """
+
+    active = False
+
+    def __enter__(self) -> None:
+        self._before = adapter_code.active
+        adapter_code.active = True
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is None:
+            adapter_code.active = self._before
+
+
+class _Server:
+    """The world of this process, and at most one simulator."""
+
+    def __init__(self, channel: Any) -> None:
+        self._channel = channel
+        self._world: Any = None
+        self._sim: Any = None
+        self._headers: Dict[str, bytes] = {}
+        self._handlers = {
+            "make": self._make,
+            "describe": self._describe,
+            "preflight": self._preflight,
+            "open": self._open,
+            "reset": self._reset,
+            "run": self._run,
+            "observe": self._observe,
+            "physics": self._physics,
+            "coordinates": self._coordinates,
+            "close": self._close,
+        }
+
+    def handle(self, header: Dict[str, Any], arrays: Dict[str, Any]) -> None:
+        """Answer a request; an exception of the world is a reply too."""
+        adapter_code.active = False
+        try:
+            self._handlers[header["op"]](header, arrays)
+        except Refused as error:
+            self._channel.send({"op": "refused", "text": str(error), "code": error.code})
+        except BaseException as error:
+            if type(error).__name__ == "ChannelClosed":
+                raise
+            self._channel.send(raised_header(error, adapter=adapter_code.active))
+
+    def _make(self, header: Dict[str, Any], arrays: Dict[str, Any]) -> None:
+        """Import the world's module and make the world."""
+        import importlib
+
+        os.environ.update(header["environment"])
+        module, _, function = header["world"].partition(":")
+        self._world = getattr(importlib.import_module(module), function or "make")(header["config"])
+        self._channel.send({"op": "made"})
+
+    def _describe(self, header: Dict[str, Any], arrays: Dict[str, Any]) -> None:
+        from proctor_worker.distributions import interpreter_facts
+
+        description = self._world.describe()
+        facts = interpreter_facts(description["distributions"])
+        checks = hasattr(self._world, "preflight")
+        self._channel.send(
+            {
+                "op": "described",
+                "description": description,
+                "interpreter": facts,
+                "checks": checks,
+            }
+        )
+
+    def _preflight(self, header: Dict[str, Any], arrays: Dict[str, Any]) -> None:
+        preflight = getattr(self._world, "preflight", None)
+        variables = {} if preflight is None else preflight(tuple(header["keys"]))
+        self._channel.send({"op": "checked", "variables": variables})
+
+    def _open(self, header: Dict[str, Any], arrays: Dict[str, Any]) -> None:
+        self._close_sim()
+        _seed_global_rng(_SEED_BEFORE_RESET)
+        self._sim = self._world.open(header["task"])
+        self._channel.send({"op": "opened", "located": hasattr(self._sim, "coordinates")})
+
+    def _reset(self, header: Dict[str, Any], arrays: Dict[str, Any]) -> None:
+        _seed_global_rng(header["spec"]["seed"])
+        self._sim.reset(header["spec"])
+        self._channel.send({"op": "done"})
+
+    def _run(self, header: Dict[str, Any], arrays: Dict[str, Any]) -> None:
+        """Execute actions; reply to each, until they are used up or the episode ends.
+
+        After the actions from number ``observed`` on, ``keys`` are observed; after the numbers in
+        ``located``, coordinates are read.
+        """
+        keys, observed, located = header["keys"], header["observed"], header["located"]
+        for number, action in enumerate(arrays["actions"]):
+            step = self._sim.step(action)
+            reward, success, terminated = float(step[0]), step[1], bool(step[2])
+            more: Dict[str, Any] = {}
+            if len(step) > 3 and step[3] is not None:
+                more["scores"] = {str(name): float(value) for name, value in step[3].items()}
+            if number in located:
+                more["coordinates"] = self._positions()
+            seen = number >= observed and not terminated
+            listed, parts = self._channel.place(self._sim.observe(keys)) if seen else ([], [])
+            flag = -1 if success is None else int(bool(success))
+            self._channel.send_encoded(
+                self._step_header(listed, more),
+                [RESULT.pack(reward, flag, int(terminated)), *parts],
+            )
+            if terminated:
+                break
+
+    def _step_header(self, listed: List[List[Any]], more: Dict[str, Any]) -> bytes:
+        """Return the encoded header of a step's reply; most are equal to an earlier one."""
+        from proctor_worker.frames import encode_header
+
+        if more:
+            return encode_header({"op": "stepped", **more, "arrays": listed})
+        key = repr(listed)
+        if key not in self._headers:
+            if len(self._headers) > 256:
+                self._headers.clear()
+            self._headers[key] = encode_header({"op": "stepped", "arrays": listed})
+        return self._headers[key]
+
+    def _observe(self, header: Dict[str, Any], arrays: Dict[str, Any]) -> None:
+        self._channel.send({"op": "observed"}, self._sim.observe(header["keys"]))
+
+    def _physics(self, header: Dict[str, Any], arrays: Dict[str, Any]) -> None:
+        self._channel.send({"op": "state"}, {"physics": self._sim.physics()})
+
+    def _coordinates(self, header: Dict[str, Any], arrays: Dict[str, Any]) -> None:
+        self._channel.send({"op": "located", "coordinates": self._positions()})
+
+    def _positions(self) -> Dict[str, float]:
+        return {str(name): float(at) for name, at in self._sim.coordinates().items()}
+
+    def _close(self, header: Dict[str, Any], arrays: Dict[str, Any]) -> None:
+        self._close_sim()
+        self._channel.send({"op": "done"})
+
+    def _close_sim(self) -> None:
+        sim, self._sim = self._sim, None
+        if sim is not None:
+            sim.close()
+
+
+def raised_header(error: BaseException, *, adapter: bool) -> Dict[str, Any]:
+    """Return the reply that passes an exception on: its class, text and traceback."""
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__)).strip()
+    if len(text) > _LONGEST_TRACEBACK:
+        text = text[: _LONGEST_TRACEBACK // 4] + "\n[...]\n" + text[-_LONGEST_TRACEBACK * 3 // 4 :]
+    return {
+        "op": "raised",
+        "module": type(error).__module__,
+        "type": type(error).__name__,
+        "lineage": [base.__name__ for base in type(error).__mro__],
+        "text": str(error)[:_LONGEST_TRACEBACK],
+        "traceback": text,
+        "adapter": adapter,
+    }
+
+
+def _seed_global_rng(seed: int) -> None:
+    """Seed the global generators, as Proctor does in its own processes."""
+    import numpy as np
+
+    random.seed(seed)
+    np.random.seed(seed % 2**32)

@@ -1,0 +1,1 @@
+"""Worlds that run in another interpreter: one module each, with ``make(config) -> World``."""
