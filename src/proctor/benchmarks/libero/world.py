@@ -8,7 +8,7 @@ import sys
 import tempfile
 import types
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -36,13 +36,17 @@ def import_libero() -> None:
             importlib.import_module("libero.libero.envs")
 
 
-def make_world(bddl_file: Path, assets: Path, *, textures: bool) -> Any:
+def make_world(
+    bddl_file: Path, assets: Path, *, textures: bool, objects: Mapping[str, str] | None = None
+) -> Any:
     """Make the robosuite environment of a BDDL file, without a renderer.
 
     Every reset draws object poses from numpy's global generator. ``textures`` take two thirds of a
-    model's memory and half of its loading time; physics ignores them.
+    model's memory and half of its loading time; physics ignores them. ``objects`` are categories
+    that LIBERO lacks, and its category that each is placed like.
     """
     import_libero()
+    _register_objects(objects or {})
     log_mujoco_warnings()
     libero: Any = importlib.import_module("libero.libero")
     robosuite: Any = importlib.import_module("robosuite")
@@ -63,6 +67,28 @@ def make_world(bddl_file: Path, assets: Path, *, textures: bool) -> Any:
         ignore_done=True,
         hard_reset=False,
     )
+
+
+def _register_objects(objects: Mapping[str, str]) -> None:
+    """Give LIBERO a class for each category that it lacks; the category's asset has its name."""
+    base: Any = importlib.import_module("libero.libero.envs.base_object")
+    for category, like in objects.items():
+        if category in base.OBJECTS_DICT:
+            continue
+        original = base.OBJECTS_DICT[like]
+        # LIBERO derives the category from the class's name.
+        name = "".join(word.capitalize() for word in category.split("_"))
+        made = type(name, (original,), {"__init__": _init_with_asset(original, category)})
+        base.OBJECTS_DICT[category] = made
+        if like in base.VISUAL_CHANGE_OBJECTS_DICT:
+            base.VISUAL_CHANGE_OBJECTS_DICT[category] = made
+
+
+def _init_with_asset(original: Any, asset: str) -> Callable[..., None]:
+    def init(self: Any, name: str = asset, obj_name: str = asset, **others: Any) -> None:
+        original.__init__(self, name, obj_name, **others)
+
+    return init
 
 
 def _as_compiled(original: Any, *, textures: bool) -> Any:

