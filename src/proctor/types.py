@@ -139,10 +139,20 @@ class StepResult:
     """None if the environment has no success criterion."""
     terminated: bool
     scores: Mapping[str, float] | None = None
-    """Other measures of this step, by name. The journal keeps each one's maximum."""
+    """Other measures of this step, by name. The journal keeps each one's maximum, and the minimum
+    of a distance (``keeps_minimum``)."""
 
 
 MAX_REWARD = "max_reward"
+SUBGOALS = "subgoals"
+"""Score: the share of the task's subgoals that hold at a step, 0 to 1."""
+CLOSEST = "closest_m"
+"""Score: how near the task's object is to its target at a step, in metres."""
+
+
+def keeps_minimum(score: str) -> bool:
+    """Whether an episode's score is the minimum over its steps: its name begins with "closest"."""
+    return score.startswith("closest")
 
 
 @dataclass(frozen=True)
@@ -153,7 +163,7 @@ class Score:
     """
 
     name: str
-    """``MAX_REWARD``, or a name in ``StepResult.scores``: the maximum over an episode's steps."""
+    """``MAX_REWARD``, or a name in ``StepResult.scores``: the best value of an episode."""
     label: str
     """Column header, such as "max reward"."""
 
@@ -198,7 +208,7 @@ class EpisodeResult:
     sum_reward: float = 0.0
     max_reward: float | None = None
     scores: dict[str, float] | None = None
-    """Maximum of each of the steps' ``scores``; None if the benchmark has none."""
+    """Best value of each of the steps' ``scores``; None if the benchmark has none."""
     clipped_steps: int = 0
     renders: int = 0
     digest: str | None = None

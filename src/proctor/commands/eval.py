@@ -176,6 +176,7 @@ def _say_how_to_resume(prepared: RolloutContext[EvalConfig]) -> None:
 def _show(evaluation: Evaluation, action: ActionSpec, console: Console) -> None:
     from proctor.evaluation.notices import out_of_range_note
     from proctor.report.judge_agreement import judge_agreement
+    from proctor.report.summary import at_end_text, pass_rates, pass_text
     from proctor.report.tables import results_table
     from proctor.report.worlds import world_warnings
 
@@ -183,6 +184,9 @@ def _show(evaluation: Evaluation, action: ActionSpec, console: Console) -> None:
         results_table(evaluation.rows, evaluation.monitored, console.width, evaluation.scores)
     )
     console.print(f"\nsuccess {evaluation.tally}", style="bold", highlight=False)
+    for line in (at_end_text(evaluation.tally), pass_text(pass_rates(evaluation.rows))):
+        if line is not None:
+            console.print(line, highlight=False, soft_wrap=True, markup=False)
     _show_robustness(evaluation, console)
     if (agreement := judge_agreement(evaluation.rows)) is not None:
         console.print(str(agreement), highlight=False, soft_wrap=True, markup=False)

@@ -15,6 +15,7 @@ from proctor.types import MAX_EPISODES
 
 _MOST_WORKERS = 1024
 _MOST_LATENCY = 10_000
+_MOST_REPEATS = 1000
 
 
 class SchedulerKind(Enum):
@@ -76,6 +77,11 @@ class RolloutConfig:
         """Whether episodes run in the lockstep loop instead of the engine."""
         return False
 
+    @property
+    def episodes_per_world(self) -> int:
+        """Episodes from the same initial state."""
+        return 1
+
     def validate(self) -> None:
         """Refuse invalid values; subclasses extend this.
 
@@ -106,7 +112,7 @@ class EvalSettings(RolloutConfig):
     episodes: list[int] | None = field(
         default=None,
         metadata={
-            "help": "indices of the episodes to run, of each task's n_episodes, as [0,3]",
+            "help": "indices of the episodes to run of each task, as [0,3]",
             "default_help": "all",
         }
         | PRESENTATION,
@@ -128,6 +134,14 @@ class EvalSettings(RolloutConfig):
         | PRESENTATION,
     )
 
+    repeats: int | None = field(
+        default=None,
+        metadata={
+            "help": "episodes per initial state, which differ in the policy's own noise only; "
+            "each task has n_episodes times as many, and pass^k is shown",
+            "default_help": "1",
+        },
+    )
     latency_steps: int | None = field(
         default=None,
         metadata={
@@ -155,6 +169,7 @@ class EvalSettings(RolloutConfig):
 
     def __post_init__(self) -> None:
         self.latency_steps = self.latency_steps or None  # one meaning, one fingerprint
+        self.repeats = None if self.repeats == 1 else self.repeats
 
     @property
     def latency(self) -> int:
@@ -169,7 +184,16 @@ class EvalSettings(RolloutConfig):
     @property
     def indices(self) -> Collection[int]:
         """The indices of the episodes to run of each task."""
-        return range(self.n_episodes) if self.episodes is None else self.episodes
+        return range(self._planned) if self.episodes is None else self.episodes
+
+    @property
+    def episodes_per_world(self) -> int:
+        """Episodes from the same initial state."""
+        return self.repeats or 1
+
+    @property
+    def _planned(self) -> int:
+        return self.n_episodes * self.episodes_per_world
 
     def validate(self) -> None:
         """Refuse invalid values.
@@ -178,12 +202,13 @@ class EvalSettings(RolloutConfig):
             UsageError: naming the flag.
         """
         between("eval.n_episodes", self.n_episodes, 1, MAX_EPISODES)
+        between("eval.repeats", 1 if self.repeats is None else self.repeats, 1, _MOST_REPEATS)
         between("eval.latency_steps", self.latency, 0, _MOST_LATENCY)
         for index in self.episodes or ():
-            if not 0 <= index < self.n_episodes:
+            if not 0 <= index < self._planned:
                 raise UsageError(
-                    f"--eval.episodes: there is no episode {index} (--eval.n_episodes is "
-                    f"{self.n_episodes}: choose 0-{self.n_episodes - 1})",
+                    f"--eval.episodes: there is no episode {index} (a task has {self._planned} "
+                    f"episodes: choose 0-{self._planned - 1})",
                     code="flag.out-of-range",
                 )
         if not 0 <= self.judge_threshold < 1:

@@ -17,7 +17,7 @@ from proctor.errors import SimulatorFault, WorkerError
 from proctor.features import ActionSpec, Array, Feature, FeatureKind, Observation
 from proctor.system import clock
 from proctor.system.global_rng import seed_global_rng
-from proctor.types import EpisodeResult, EpisodeSpec, Outcome, StepResult, Timings
+from proctor.types import EpisodeResult, EpisodeSpec, Outcome, StepResult, Timings, keeps_minimum
 
 DIGEST = 2
 """Version of the digest. Version 1 did not hash the initial state, and of the final state the
@@ -84,7 +84,7 @@ class Episode:
         if self._max_reward is None or step.reward > self._max_reward:
             self._max_reward = step.reward
         if step.scores is not None:
-            self._scores = _maxima(self._scores or {}, step.scores)
+            self._scores = _best_scores(self._scores or {}, step.scores)
         self._hash.update(struct.pack("<d?", step.reward, bool(step.success)))
         self._sampler.after_step(self.steps, self._max_reward)
         self.ended = step.terminated or self.steps >= self.spec.task.max_steps
@@ -146,8 +146,8 @@ class Episode:
         )
 
 
-def _maxima(so_far: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:
-    """Return the maximum of each score.
+def _best_scores(so_far: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:
+    """Return the maximum of each score, and the minimum of each distance.
 
     Raises:
         SimulatorFault: a score is not finite.
@@ -155,7 +155,11 @@ def _maxima(so_far: Mapping[str, float], now: Mapping[str, float]) -> dict[str, 
     for name, value in now.items():
         if not math.isfinite(value):
             raise SimulatorFault(f"the simulator gave {name} {value}")
-    return {**so_far, **{name: max(value, so_far.get(name, value)) for name, value in now.items()}}
+    best = dict(so_far)
+    for name, value in now.items():
+        better = min if keeps_minimum(name) else max
+        best[name] = better(value, so_far.get(name, value))
+    return best
 
 
 def check_observation(observation: Observation, features: Mapping[str, Feature]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
@@ -18,8 +18,12 @@ from proctor.system.platform_info import WORKER_MB, usable_cores, usable_memory_
 from proctor.types import MAX_EPISODES, EpisodeSpec
 
 
-def make_plan(benchmark: Benchmark, indices: Collection[int], seed: int) -> list[EpisodeSpec]:
+def make_plan(
+    benchmark: Benchmark, indices: Collection[int], seed: int, repeats: int = 1
+) -> list[EpisodeSpec]:
     """List the episodes with these indices of every task, task by task. Creates no simulator.
+
+    Every ``repeats`` consecutive episodes share an initial state.
 
     Raises:
         UsageError: there are more episodes than a run can hold.
@@ -32,7 +36,11 @@ def make_plan(benchmark: Benchmark, indices: Collection[int], seed: int) -> list
             code="run.too-many-episodes",
         )
     indices = sorted(set(indices))
-    return [benchmark.spec(task, index, seed) for task in tasks for index in indices]
+    return [
+        replace(benchmark.spec(task, index // repeats, seed), index=index)
+        for task in tasks
+        for index in indices
+    ]
 
 
 def planned_tasks(plan: Sequence[EpisodeSpec]) -> list[PlannedTask]:

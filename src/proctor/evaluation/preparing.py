@@ -149,7 +149,7 @@ def _make_context(
         benchmark=benchmark,
         policy=policy,
         features={key: interface.features[key] for key in policy.spec.inputs},
-        plan=make_plan(benchmark, indices, config.seed),
+        plan=make_plan(benchmark, indices, config.seed, config.eval.episodes_per_world),
         environment=benchmark.preflight((*policy.spec.inputs, *judged)),
         packages=packages,
         folder=folder,

@@ -117,6 +117,8 @@
         `${interval(all.interval)} `, el("span", { class: "quiet" }, all.rate === null ? "" : `95% interval (${run.interval}), n=${count(all.n)}${worlds(all)}`)));
     byId("posterior").append(rateChart(all, null), axis());
     const figures = [all.n && all.rate === null ? ["Ended", count(all.n)] : ["Succeeded", `${count(all.k)} of ${count(all.n)}`]];
+    if (all.at_end !== null) figures.push(["Solved at the end", `${percent(all.at_end)} ${interval(all.at_end_interval)}`]);
+    figures.push(...run.repeats.map((one) => [`pass^${one.k}: all of ${one.k} attempts`, `${percent(one.rate)} ${interval(one.interval)}, ${plural(one.worlds, "world")}`]));
     if (all.diverged) figures.push(["Simulation diverged, failed", count(all.diverged)]);
     figures.push(["Errors, not in the rate", count(all.errors)]);
     if (run.judge) {

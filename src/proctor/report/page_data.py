@@ -21,7 +21,7 @@ from proctor.report.run import Run
 from proctor.report.run_warnings import run_warnings
 from proctor.report.status import seconds_left, status_of
 from proctor.report.stopped import interval_kind
-from proctor.report.summary import by_group, by_task, tally
+from proctor.report.summary import by_group, by_task, pass_rates, tally
 from proctor.report.timeline import Timeline, make_timeline, throughput_limit, time_spent
 from proctor.runs.folder import RunRecord
 from proctor.runs.journal import EpisodeRecord
@@ -68,6 +68,15 @@ def page_data(run: Run, *, running: bool = False) -> dict[str, Any]:
         "warnings": run_warnings(run.rows, record),
         "scores": [asdict(score) for score in record.scores],
         "overall": _tally(run.rows, how.overall) | _bounds(run.rows),
+        "repeats": [
+            {
+                "k": one.k,
+                "rate": rounded(one.rate, 6),
+                "interval": [rounded(end, 6) for end in one.interval],
+                "worlds": one.worlds,
+            }
+            for one in pass_rates(run.rows)
+        ],
         "judge": _judge(run.rows),
         "groups": [
             {"name": suite, **_tally(rows, how.group)}
@@ -167,6 +176,10 @@ def _tally(rows: Sequence[EpisodeRecord], anytime: AnytimeInterval | None) -> di
         "errors": added.errors,
         "rate": rounded(added.rate, 6),
         "interval": None if interval is None else [rounded(end, 6) for end in interval],
+        "at_end": rounded(added.rate_at_end, 6) if added.differs_at_end else None,
+        "at_end_interval": None
+        if added.interval_at_end is None
+        else [rounded(end, 6) for end in added.interval_at_end],
         "steps": rounded(added.mean_steps_to_success, 1),
         "length": rounded(added.mean_steps, 1),
         "scores": {name: rounded(value, 4) for name, value in added.scores.items()},

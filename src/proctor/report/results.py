@@ -20,6 +20,9 @@ from proctor.report.summary import (
     by_task,
     number_cells,
     number_heads,
+    pass_rates,
+    pass_text,
+    score_column,
     tally,
 )
 from proctor.runs.journal import EpisodeRecord, videos_in
@@ -139,7 +142,7 @@ class Results:
     @property
     def _columns(self) -> list[str]:
         """The columns of ``records``: a score has one if an episode has it."""
-        return [*_COLUMNS, *(f"max_{name}" for name in self._score_names), *_ADDED_COLUMNS]
+        return [*_COLUMNS, *map(score_column, self._score_names), *_ADDED_COLUMNS]
 
     def to_pandas(self) -> Any:
         """Return the episodes as a pandas data frame, one row each.
@@ -175,6 +178,8 @@ class Results:
             lines += [add(suite, "all", added) for suite, added in groups.items()]
         if len(tasks) != 1:
             lines.append(add("all", "all", self.tally))
+        if (repeated := pass_text(pass_rates(self.rows))) is not None:
+            lines += ["", f"{repeated}."]
         lines += self._robustness_markdown()
         missing = self.planned - len(self.rows)
         if missing > 0 and self.stopped is None:
@@ -214,7 +219,7 @@ def _csv_cell(value: Any) -> Any:
 
 def _record(row: EpisodeRecord, scores: Sequence[str]) -> dict[str, Any]:
     plain = {name: getattr(row, name) for name in _COLUMNS} | {"outcome": row.outcome.value}
-    return plain | {f"max_{name}": (row.scores or {}).get(name) for name in scores}
+    return plain | {score_column(name): (row.scores or {}).get(name) for name in scores}
 
 
 def _tally_line(scores: Sequence[Score], group: str, task: str, added: Tally) -> str:

@@ -60,7 +60,7 @@ const robustness = (() => {
 
   function oddsAxis(effects) {
     const ends = effects.flatMap((effect) => effect.interval);
-    const reach = (end) => Math.min(10, Math.max(2, Math.ceil(Math.abs(end) / Math.LN2)));
+    const reach = (end) => Math.min(16, Math.max(2, Math.ceil(Math.abs(end) / Math.LN2)));
     const low = -reach(Math.min(0, ...ends)), high = reach(Math.max(0, ...ends));
     const step = Math.ceil((high - low) / 6);
     const ticks = [];

@@ -17,8 +17,10 @@ from proctor.stats.rates import (
     macro_average,
     micro_average,
     rate_text,
+    wilson_interval,
 )
-from proctor.types import MAX_REWARD, Outcome, Score
+from proctor.stats.repeats import PassAll, pass_all
+from proctor.types import MAX_REWARD, Outcome, Score, keeps_minimum
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class Tally:
     """Successes and episodes if only the first completed episode of each world counts."""
     anytime: AnytimeInterval | None = None
     """Set if a stop rule monitors the rate."""
+    at_end: int | None = None
+    """Episodes that were solved at their last step; None if it is not known."""
     judged: bool = True
     """Whether the environment defines success; otherwise there are rewards only."""
 
@@ -59,6 +63,25 @@ class Tally:
         if not self.judged:
             return None
         return rate_interval(self.successes, self.episodes, self.worlds, self.first, self.anytime)
+
+    @property
+    def rate_at_end(self) -> float | None:
+        """The rate of episodes that were solved at their last step; None if it is not known."""
+        if self.at_end is None or not self.episodes or not self.judged:
+            return None
+        return self.at_end / self.episodes
+
+    @property
+    def interval_at_end(self) -> Interval | None:
+        """The 95% interval of the rate at the end, corrected for shared worlds."""
+        if self.at_end is None or self.rate_at_end is None:
+            return None
+        return wilson_interval(self.at_end, self.episodes, effective_n=self.worlds.effective_n)
+
+    @property
+    def differs_at_end(self) -> bool:
+        """Whether an episode was solved and then undone."""
+        return self.at_end is not None and self.judged and self.at_end != self.successes
 
     @property
     def bounds(self) -> tuple[float, float] | None:
@@ -108,8 +131,55 @@ def tally(rows: Iterable[EpisodeRecord], anytime: AnytimeInterval | None = None)
         worlds=WorldCounts(row.world_key for row in done),
         first=(sum(ended is Outcome.SUCCESS for ended in first.values()), len(first)),
         anytime=anytime,
+        at_end=None
+        if any(row.success_at_end is None for row in done)
+        else sum(bool(row.success_at_end) for row in done),
         judged=all(row.outcome is not Outcome.ENDED for row in done),
     )
+
+
+def score_column(name: str) -> str:
+    """Return the name of a score's column: the best value over an episode's steps."""
+    return f"{'min' if keeps_minimum(name) else 'max'}_{name}"
+
+
+_MAX_K = 8
+
+
+def pass_rates(rows: Iterable[EpisodeRecord]) -> list[PassAll]:
+    """Return pass^k for every k from 2 to the episodes of a world; empty if no world repeats."""
+    done = [row for row in rows if row.outcome.counts]
+    if any(row.outcome is Outcome.ENDED for row in done):
+        return []
+    of_world = _grouped(done, lambda row: row.world_key).values()
+    counts = [
+        (sum(row.outcome is Outcome.SUCCESS for row in world), len(world)) for world in of_world
+    ]
+    most = min(_MAX_K, max((n for _, n in counts), default=0))
+    return [found for k in range(2, most + 1) if (found := pass_all(counts, k)) is not None]
+
+
+def pass_text(found: Sequence[PassAll]) -> str | None:
+    """Return pass^k as a line for a terminal; None if no world repeats."""
+    if not found:
+        return None
+    parts = []
+    for one in found:
+        low, high = (100 * end for end in one.interval)
+        left = f", {one.left_out} left out" if one.left_out else ""
+        parts.append(
+            f"pass^{one.k} {100 * one.rate:.1f}% [{low:.1f}, {high:.1f}] "
+            f"({one.worlds} world{'s' * (one.worlds != 1)}{left})"
+        )
+    return "; ".join(parts)
+
+
+def at_end_text(added: Tally) -> str | None:
+    """Return the rate at the end as a line; None if it is the success rate."""
+    if not added.differs_at_end or added.at_end is None:
+        return None
+    rate = rate_text(added.at_end, added.episodes, added.worlds)
+    return f"solved at the end of the episode: {rate}"
 
 
 def number_heads(scores: Sequence[Score]) -> list[str]:
@@ -210,10 +280,18 @@ def _metrics(
     return {
         "avg_sum_reward": added.avg_sum_reward,
         "avg_max_reward": added.avg_max_reward,
-        **{f"avg_max_{name}": value for name, value in added.scores.items() if name != MAX_REWARD},
+        **{
+            f"avg_{score_column(name)}": value
+            for name, value in added.scores.items()
+            if name != MAX_REWARD
+        },
         "mean_episode_steps": added.mean_steps,
         "mean_steps_to_success": added.mean_steps_to_success,
         "pc_success": None if added.rate is None else 100 * added.rate,
+        "pc_success_at_end": None if added.rate_at_end is None else 100 * added.rate_at_end,
+        "pc_success_at_end_interval95": None
+        if added.interval_at_end is None
+        else [100 * end for end in added.interval_at_end],
         "n_episodes": added.episodes,
         "n_diverged": added.diverged,
         "n_worlds": added.worlds.distinct,
@@ -234,6 +312,16 @@ def _proctor_section(rows: list[EpisodeRecord], planned: int) -> dict[str, Any]:
         "complete": len(rows) == planned,
         "micro": _clustered(micro_average(counts)),
         "macro": _clustered(macro_average(counts)),
+        "pass_hat_k": [
+            {
+                "k": one.k,
+                "pc": 100 * one.rate,
+                "interval95": [100 * end for end in one.interval],
+                "n_worlds": one.worlds,
+                "n_left_out": one.left_out,
+            }
+            for one in pass_rates(rows)
+        ],
         "steps": sum(row.steps or 0 for row in done),
         "renders": sum(row.renders or 0 for row in done),
         "retried_episodes": sum(row.attempts > 1 for row in rows),

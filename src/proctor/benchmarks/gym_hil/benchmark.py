@@ -37,7 +37,7 @@ from proctor.features import (
 )
 from proctor.lerobot_flags import LerobotFlag
 from proctor.system.gl import gl_variables
-from proctor.types import Task
+from proctor.types import CLOSEST, Score, Task
 
 LEROBOT = {"fps": LerobotFlag((FPS,), f"gym_hil is controlled {FPS} times a second")}
 """LeRobot's flags that Proctor does not have."""
@@ -107,6 +107,7 @@ class GymHil(ListedTasks):
     distributions: tuple[str, ...] = ("gym-hil", "mujoco", "gymnasium", "numpy")
     preload: tuple[str, ...] = ("proctor.benchmarks.gym_hil.sim",)
     expert_inputs: tuple[str, ...] = (STATE, ENVIRONMENT_STATE)
+    scores: tuple[Score, ...] = (Score(CLOSEST, "closest approach (m)"),)
 
     def __init__(self, config: GymHilConfig) -> None:
         for name in ("observation_height", "observation_width"):

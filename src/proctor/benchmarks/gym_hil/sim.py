@@ -23,7 +23,7 @@ from proctor.benchmarks.mujoco.rendering import CameraRenderer
 from proctor.benchmarks.mujoco.world import world_state
 from proctor.features import ENVIRONMENT_STATE, STATE, Array, Observation
 from proctor.system.global_rng import IsolatedRng, seed_global_rng
-from proctor.types import EpisodeSpec, StepResult
+from proctor.types import CLOSEST, EpisodeSpec, StepResult
 
 STEP_M = 0.025
 """Motion of the hand for an action of 1, as gym_hil's wrapped environments have it."""
@@ -72,8 +72,12 @@ class GymHilSim:
         rotation = (0.0, 0.0, 0.0)
         _, reward, ended, _, info = self._env.step(np.array([*motion, *rotation, command]))
         with proctor_code():
+            block, hand = self._sensor(self._block), self._sensor("2f85/pinch_pos")
             return StepResult(
-                reward=float(reward), success=bool(info["succeed"]), terminated=bool(ended)
+                reward=float(reward),
+                success=bool(info["succeed"]),
+                terminated=bool(ended),
+                scores={CLOSEST: float(np.linalg.norm(block - hand))},
             )
 
     def discrete_penalty(self) -> float:

@@ -47,7 +47,7 @@ from proctor.features import (
 from proctor.fingerprint import NAME_LIST, PRESENTATION
 from proctor.lerobot_flags import LerobotFlag
 from proctor.system.gl import gl_variables
-from proctor.types import EpisodeSpec, Task
+from proctor.types import CLOSEST, SUBGOALS, EpisodeSpec, Score, Task
 
 if TYPE_CHECKING:
     from proctor.benchmarks.libero.sim import LiberoSimSettings
@@ -176,6 +176,10 @@ class Libero(ListedTasks):
     distributions: tuple[str, ...] = ("hf-libero", "robosuite", "mujoco", "numpy")
     preload: tuple[str, ...] = ("proctor.benchmarks.libero.preload",)
     expert_inputs: tuple[str, ...] = (ENVIRONMENT_STATE,)
+    scores: tuple[Score, ...] = (
+        Score(SUBGOALS, "subgoals"),
+        Score(CLOSEST, "closest approach (m)"),
+    )
 
     def __init__(self, config: LiberoConfig) -> None:
         if config.episode_length is not None:

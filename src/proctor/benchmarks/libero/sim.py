@@ -23,7 +23,7 @@ from proctor.benchmarks.mujoco.rendering import CameraRenderer, release_pages
 from proctor.benchmarks.mujoco.world import world_state
 from proctor.features import ENVIRONMENT_STATE, STATE, Array, Observation
 from proctor.system.gl import can_render
-from proctor.types import EpisodeSpec, StepResult
+from proctor.types import CLOSEST, SUBGOALS, EpisodeSpec, StepResult
 
 SETTLE_STEPS = 10
 SETTLE_ACTION = np.array([0, 0, 0, 0, 0, 0, -1], np.float32)
@@ -78,6 +78,9 @@ class LiberoSim:
         self._env.object_property_initializers *= 2
         self._substep = 0
         self._renderer: CameraRenderer | None = None
+        # The first object of interest and the second, or the hand where there is one only.
+        movable = [name for name in self._env.obj_of_interest if name in self._env.objects_dict]
+        self._approach = [*movable, ""][:2] if movable else []
 
     def reset(self, spec: EpisodeSpec) -> None:
         """Reset to the spec's init state, with fixtures placed by its seed, and let it settle."""
@@ -105,7 +108,27 @@ class LiberoSim:
         with self._physics.within_step():
             _, reward, success, _ = self._env.step(np.asarray(action, np.float32))
         with proctor_code():
-            return StepResult(reward=float(reward), success=bool(success), terminated=bool(success))
+            solved = bool(success)
+            return StepResult(float(reward), solved, terminated=solved, scores=self._scores(solved))
+
+    def _scores(self, solved: bool) -> dict[str, float]:
+        """Return the share of the goal's conditions that hold, and how near the object is."""
+        goals = self._env.parsed_problem["goal_state"]
+        held = len(goals) if solved else 0
+        if not solved and len(goals) > 1:  # a step has just tested them: this changes nothing
+            held = sum(bool(self._env._eval_predicate(goal)) for goal in goals)
+        scores = {SUBGOALS: held / len(goals)}
+        if self._approach:
+            places = [self._position(name) for name in self._approach]
+            scores[CLOSEST] = float(np.linalg.norm(places[0] - places[1]))
+        return scores
+
+    def _position(self, name: str) -> Array:
+        """Return where a movable object is, or the hand (an empty name)."""
+        if not name:
+            return np.asarray(self._env.sim.data.site_xpos[self._env.robots[0].eef_site_id])
+        joint = self._env.objects_dict[name].joints[-1]
+        return np.asarray(self._env.sim.data.get_joint_qpos(joint)[:3])
 
     def observe(self, keys: Sequence[str]) -> Observation:
         """Return the current observation for ``keys``; image keys render."""

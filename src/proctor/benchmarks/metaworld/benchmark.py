@@ -42,7 +42,7 @@ from proctor.features import (
 from proctor.fingerprint import NAME_LIST
 from proctor.lerobot_flags import LerobotFlag
 from proctor.system.gl import gl_variables
-from proctor.types import Task
+from proctor.types import CLOSEST, Score, Task
 
 FPS = 80
 CAMERAS = ("corner", "corner2", "corner3", "corner4", "topview", "behindGripper", "gripperPOV")
@@ -93,6 +93,7 @@ class Metaworld(ListedTasks):
     distributions: tuple[str, ...] = ("metaworld", "mujoco", "gymnasium", "numpy")
     preload: tuple[str, ...] = ("mujoco", "metaworld", "metaworld.policies")
     expert_inputs: tuple[str, ...] = (ENVIRONMENT_STATE,)
+    scores: tuple[Score, ...] = (Score(CLOSEST, "closest approach (m)"),)
 
     def __init__(self, config: MetaworldConfig) -> None:
         require_positive("episode_length", config.episode_length)

@@ -15,7 +15,7 @@ from proctor.benchmarks.mujoco.render_config import RenderSettings
 from proctor.benchmarks.mujoco.rendering import CameraRenderer
 from proctor.benchmarks.mujoco.world import world_state
 from proctor.features import ENVIRONMENT_STATE, STATE, Array, Observation
-from proctor.types import EpisodeSpec, StepResult, Task
+from proctor.types import CLOSEST, EpisodeSpec, StepResult, Task
 
 # LeRobot moves this camera closer; every public Meta-World checkpoint was trained on that view.
 MOVED_CAMERAS = {"corner2": (0.75, 0.075, 0.7)}
@@ -50,7 +50,8 @@ class MetaworldSim:
         self._numbers, reward, _, _, info = self._env.step(np.asarray(action, dtype=np.float32))
         with proctor_code():
             success = bool(info["success"])
-            return StepResult(reward=float(reward), success=success, terminated=success)
+            scores = {CLOSEST: float(info["obj_to_target"])}
+            return StepResult(float(reward), success=success, terminated=success, scores=scores)
 
     def observe(self, keys: Sequence[str]) -> Observation:
         """Return the current observation for ``keys``; image keys render."""

@@ -26,7 +26,7 @@ from proctor.features import (
 )
 from proctor.lerobot_flags import LerobotFlag
 from proctor.system.gl import gl_variables
-from proctor.types import Task
+from proctor.types import CLOSEST, SUBGOALS, Score, Task
 
 LEROBOT = {"fps": LerobotFlag((FPS,), f"so101 is controlled {FPS} times a second")}
 """LeRobot's flags that Proctor does not have."""
@@ -84,6 +84,10 @@ class So101(ListedTasks):
     distributions: tuple[str, ...] = ("mujoco", "numpy")
     preload: tuple[str, ...] = ("mujoco", "proctor.benchmarks.so101.sim")
     expert_inputs: tuple[str, ...] = (STATE, ENVIRONMENT_STATE)
+    scores: tuple[Score, ...] = (
+        Score(SUBGOALS, "subgoals"),
+        Score(CLOSEST, "closest approach (m)"),
+    )
 
     def __init__(self, config: So101Config) -> None:
         require_positive("observation_height", config.observation_height, LARGEST_SIDE)

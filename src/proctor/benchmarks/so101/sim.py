@@ -12,7 +12,7 @@ from proctor.benchmarks.so101 import FPS
 from proctor.benchmarks.so101.kinematics import from_units, to_units
 from proctor.benchmarks.so101.world import So101World
 from proctor.features import ENVIRONMENT_STATE, IMAGES, STATE, Array, Observation
-from proctor.types import EpisodeSpec, StepResult
+from proctor.types import CLOSEST, SUBGOALS, EpisodeSpec, StepResult
 
 
 class So101Sim:
@@ -33,7 +33,10 @@ class So101Sim:
         self._world.step(1 / FPS)
         with proctor_code():
             success = self._world.succeeded()
-            return StepResult(reward=float(success), success=success, terminated=success)
+            lifted, above_bin = self._world.subgoals()
+            share = 1.0 if success else 2 / 3 if above_bin else 1 / 3 if lifted else 0.0
+            scores = {SUBGOALS: share, CLOSEST: self._world.bin_distance()}
+            return StepResult(float(success), success, terminated=success, scores=scores)
 
     def observe(self, keys: Sequence[str]) -> Observation:
         """Return the current observation for ``keys``; image keys render."""

@@ -179,6 +179,17 @@ class So101World:
         opened = self._data.qpos[self._position["gripper"]] > _OPEN_RAD
         return bool(inside and position[2] < BIN_HEIGHT_M and opened)
 
+    def subgoals(self) -> tuple[bool, bool]:
+        """Return whether the cube is above the bin's rim, and whether it is over or in the bin."""
+        position, _ = self.cube_pose()
+        over = np.abs(position[:2] - self.bin_position()[:2]).max() < BIN_HALF_M
+        return bool(position[2] > BIN_HEIGHT_M), bool(over)
+
+    def bin_distance(self) -> float:
+        """Return the horizontal distance between cube and bin, in metres."""
+        position, _ = self.cube_pose()
+        return float(np.linalg.norm(position[:2] - self.bin_position()[:2]))
+
     def physics(self) -> Array:
         """Return everything that moves or that a reset places, float64."""
         return world_state(self._data)
