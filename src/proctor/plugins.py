@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin
+from proctor.benchmarks.base import Benchmark, BenchmarkConfig, BenchmarkPlugin
 from proctor.errors import UsageError, did_you_mean
 from proctor.fingerprint import ConfigUse
 from proctor.policies.base import PolicyConfig, PolicyPlugin
@@ -126,6 +126,24 @@ def find_benchmark(name: str) -> BenchmarkPlugin:
         )
     _check_config(f"--env.type={name}", plugin.config, BenchmarkConfig)
     return plugin
+
+
+def benchmark_maker(config: BenchmarkConfig) -> Callable[[], Benchmark]:
+    """Return the factory of a benchmark, with simulators in the interpreter of the config.
+
+    Raises:
+        UsageError: there is no such benchmark, or its simulators cannot run there.
+    """
+    plugin = find_benchmark(config.type)
+    if plugin.starts_interpreter or (config.python is None and config.command is None):
+        return plugin.maker(config)
+    from proctor.benchmarks.foreign.builtin import builtin_maker
+
+    place = BUILT_IN["benchmarks"].get(config.type, config.type)
+    if ":" not in place:
+        point = _entry_points("benchmarks")[config.type]
+        place = f"{point.module}:{point.attr}"
+    return builtin_maker(plugin, place, config)
 
 
 def find_policy(name: str) -> PolicyPlugin:

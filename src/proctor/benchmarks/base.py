@@ -295,6 +295,8 @@ class BenchmarkPlugin:
 
     It runs once, in the parent; every worker gets the result.
     """
+    starts_interpreter: bool = False
+    """Whether ``probe`` and ``make`` use ``--env.python`` and ``--env.command`` themselves."""
 
     def maker(self, config: Any) -> Callable[[], Benchmark]:
         """Return a picklable factory of the benchmark, for this process and for workers."""

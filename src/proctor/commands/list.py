@@ -122,16 +122,16 @@ def _tasks(settings: Mapping[str, str]) -> list[_Listed]:
     listed: dict[tuple[str, str], _Listed] = {}
     for group in groups or [None]:
         chosen = settings if group is None else {**settings, "task": group}
-        for task in _made(plugin, chosen).tasks():
+        for task in _made(chosen).tasks():
             one = listed.setdefault((task.name, task.instruction), _Listed(task))
             one.groups[task.suite] = task.task_id
     return list(listed.values())
 
 
-def _made(plugin: BenchmarkPlugin, settings: Mapping[str, str]) -> Benchmark:
+def _made(settings: Mapping[str, str]) -> Benchmark:
     from proctor.config.builder import benchmark_config_from
 
-    return plugin.maker(benchmark_config_from(settings))()
+    return plugins.benchmark_maker(benchmark_config_from(settings))()
 
 
 def _task_table(listed: list[_Listed]) -> tuple[Table, int]:
@@ -157,7 +157,7 @@ def _how_many(name: str, plugin: BenchmarkPlugin) -> str:
     from proctor.system.platform_info import installed_version
 
     try:
-        needed = _made(plugin, {"type": name}).distributions
+        needed = _made({"type": name}).distributions
         missing = [package for package in needed if installed_version(package) is None]
         return str(MissingExtra(missing[0], name)) if missing else str(len(_tasks({"type": name})))
     except MissingExtra as error:

@@ -159,7 +159,7 @@ def _make_context(
 
 def _make_benchmark(config: RunConfig) -> tuple[Callable[[], Benchmark], Benchmark]:
     """Return the benchmark and its factory for workers; a third-party plug-in is checked."""
-    make_benchmark = plugins.find_benchmark(config.env.type).maker(config.env)
+    make_benchmark = plugins.benchmark_maker(config.env)
     benchmark = make_benchmark()
     if plugins.plugin_module("benchmarks", config.env.type) is not None:
         check_benchmark(benchmark)

@@ -78,7 +78,7 @@ def make_env(
         )
     if not isinstance(config, BenchmarkConfig):
         config = benchmark_config_from(config)
-    make_benchmark = plugins.find_benchmark(config.type).maker(config)
+    make_benchmark = plugins.benchmark_maker(config)
     benchmark = make_benchmark()
     check_task_ids(benchmark, config.task_ids)
     for line in benchmark.warnings:

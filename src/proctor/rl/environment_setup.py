@@ -164,7 +164,7 @@ def make_intervention(config: OnlineTrainConfig, processed: ProcessedEnv) -> Int
 
 def _benchmark(config: OnlineTrainConfig) -> tuple[Benchmark, Task]:
     assert config.env is not None
-    benchmark = plugins.find_benchmark(config.env.type).maker(config.env)()
+    benchmark = plugins.benchmark_maker(config.env)()
     tasks = benchmark.tasks()
     if len(tasks) != 1:
         raise UsageError(

@@ -194,7 +194,7 @@ def _check_benchmark(
             f"--env evaluates policies, and a {parts.config.type} does not act; leave it out",
             code="flag.conflict",
         )
-    benchmark = plugins.find_benchmark(config.env.type).maker(config.env)()
+    benchmark = plugins.benchmark_maker(config.env)()
     interface, renames = interface_of(benchmark), parts.preprocessor.rename_map
     played = parts.config.for_interface(interface, renames, ConfigUse.EVALUATION)
     check_compatible(played.features, interface, renames)

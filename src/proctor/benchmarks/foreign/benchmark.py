@@ -251,4 +251,5 @@ def foreign_plugin(
         summary=summary,
         groups=groups,
         probe=WorldProbe(f"proctor_worker.worlds.{name}:make", name),
+        starts_interpreter=True,
     )

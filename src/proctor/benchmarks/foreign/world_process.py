@@ -28,6 +28,7 @@ from proctor_worker.frames import ChannelClosed, FrameError, encode_header
 _MACHINES = {"MemoryError": MemoryError, "OSError": OSError, "ImportError": ImportError}
 _MOST_BEFORE_HELLO = 2**20
 _END_S = 5.0
+_PROCTOR_NEEDS = (3, 11)
 _LIMIT_S = 300
 _SHELL_SIGNALS = 128
 """Shells, docker and ssh report a program that was killed by signal N as exit code 128 + N."""
@@ -66,7 +67,14 @@ class WorldProcess:
                 f"{launch.flag} speaks another version of the protocol of worlds",
                 code="env.interpreter-failed",
             )
-        self.python: str = hello["python"]
+        version: str = hello["python"]
+        if launch.needs_proctor and _minor(version) < _PROCTOR_NEEDS:
+            self.close()
+            raise UsageError(
+                f"{launch.flag} is Python {version}: Proctor's own benchmarks need 3.11; older "
+                "interpreters run gymnasium environments (--env.type=gym) and worlds of their own",
+                code="env.interpreter-too-old",
+            )
         self.request(
             "make", world=launch.world, config=launch.config, environment=dict(environment)
         )
@@ -101,7 +109,7 @@ class WorldProcess:
         if header["op"] == "raised":
             _raise(header)
         if header["op"] == "refused":
-            raise PluginError(header["text"], code=header["code"])
+            raise PluginError(f"{self._launch.flag}: {header['text']}", code=header["code"])
         return reply
 
     def close(self) -> None:
@@ -166,6 +174,11 @@ class WorldProcess:
             raise RuntimeError(f"the simulator's process ended (exit code {code})")
         died = f"the simulator's process was killed by {signal.Signals(-code).name}"
         raise OSError(died) if -code in (signal.SIGKILL, signal.SIGTERM) else RuntimeError(died)
+
+
+def _minor(version: str) -> tuple[int, int]:
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
 
 
 def _end(started: StartedProcess) -> None:
