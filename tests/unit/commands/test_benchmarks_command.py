@@ -108,14 +108,15 @@ def test_a_benchmark_is_installed_found_checked_and_removed(
     assert (cache / "small" / "assets" / "small").is_dir()
 
     python = require_interpreter("small")
-    assert python == find_interpreter("small") == cache / "small" / "venv" / "bin" / "python"
-    said = subprocess.check_output([python, "-c", "import small_world; print(small_world.VALUE)"])
-    assert said == b"7\n"
+    assert python == find_interpreter("small") == cache / "small" / "python"
+    program = "import os, small_world; print(small_world.VALUE, os.environ['SMALL_ROOT'])"
+    said = subprocess.check_output([python, "-c", program], text=True)
+    assert said == f"7 {cache}/small/assets/small\n"
     activate = (cache / "small" / "venv" / "bin" / "activate").read_text()
     assert str(cache / "small" / "venv") in activate  # and not the temporary folder
     if tool == "pip":
         script = (cache / "small" / "venv" / "bin" / "small").read_text()
-        assert script.startswith(f"#!{python}")
+        assert script.startswith(f"#!{cache}/small/venv/bin/python")
     record = json.loads((cache / "small" / "install.json").read_text())
     assert record["versions"]["small-world"] == "1.0"
 
@@ -293,3 +294,28 @@ def test_a_missing_program_is_one_line(cache: Path, capsys: pytest.CaptureFixtur
     recipe.write_text(recipe.read_text().replace("minutes = 1", "minutes = 1\nprograms=['nope']"))
     assert main(["benchmarks", "install", "small", "--yes"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_source_is_the_commit_that_the_recipe_names(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_uv(tmp_path, monkeypatch)
+    upstream = tmp_path / "upstream"
+    upstream.mkdir()
+    git = ["git", "-C", str(upstream), "-c", "user.name=x", "-c", "user.email=x@example.org"]
+    subprocess.check_call([*git, "init", "--quiet"])
+    (upstream / "simulator.py").write_text("VALUE = 8\n")
+    subprocess.check_call([*git, "add", "."])
+    subprocess.check_call([*git, "commit", "--quiet", "-m", "first"])
+    commit = subprocess.check_output([*git, "rev-parse", "HEAD"], text=True).strip()
+    wheel = tmp_path / "small_world-1.0-py3-none-any.whl"
+    write_recipe(catalog.RECIPES, wheel, "import simulator; assert simulator.VALUE == 8")
+    with (catalog.RECIPES / "small.toml").open("a") as recipe:
+        recipe.write(
+            f"\n[[sources]]\nrepository = '{upstream}'\ncommit = '{commit}'\n"
+            "into = 'sources/simulator'\n"
+        )
+    assert main(["benchmarks", "install", "small", "--yes"]) == 0
+    program = "import simulator; print(simulator.__file__)"
+    said = subprocess.check_output([str(find_interpreter("small")), "-c", program], text=True)
+    assert said == f"{cache}/small/sources/simulator/simulator.py\n"

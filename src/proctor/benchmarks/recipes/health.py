@@ -30,7 +30,7 @@ def find_problems(recipe: Recipe, installation: Installation) -> Iterator[str]:
         if has != wanted:
             yield f"{name} {wanted} is wanted, {has or 'nothing'} is installed"
     for module in recipe.modules:
-        fault = _import_fault(recipe, installation, module)
+        fault = _import_fault(installation, module)
         if fault:
             yield f"import {module}: {fault}"
     for asset in recipe.assets:
@@ -52,7 +52,7 @@ def _canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _import_fault(recipe: Recipe, installation: Installation, module: str) -> str:
+def _import_fault(installation: Installation, module: str) -> str:
     """Return why a module cannot be imported; empty if it can."""
     try:
         done = subprocess.run(  # noqa: S603  the interpreter of an installation
@@ -60,7 +60,7 @@ def _import_fault(recipe: Recipe, installation: Installation, module: str) -> st
             capture_output=True,
             text=True,
             errors="replace",
-            env=child_environment(installation.environment(recipe)),
+            env=child_environment(),
             stdin=subprocess.DEVNULL,
             timeout=_IMPORT_LIMIT_S,
             check=False,

@@ -17,7 +17,7 @@ import tarfile
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
@@ -29,14 +29,15 @@ from proctor.benchmarks.recipes.installation import (
     Installation,
     InstallRecord,
     benchmarks_folder,
-    filled_environment,
     find_installation,
     interpreter_in,
+    launcher_in,
     lock_benchmarks,
     process_that_uses,
+    write_launcher,
 )
 from proctor.benchmarks.recipes.python_search import find_python
-from proctor.benchmarks.recipes.recipe import Asset, Recipe, Step
+from proctor.benchmarks.recipes.recipe import Asset, Recipe, Source, Step
 from proctor.errors import UsageError, strip_control_codes
 from proctor.system.downloads import RemoteFile, download_file
 from proctor.system.files import UNFINISHED, atomic_write, sha256_of, swap
@@ -99,7 +100,7 @@ def check_requirements(recipe: Recipe) -> None:
     Raises:
         UsageError: naming what is missing.
     """
-    for program in recipe.programs:
+    for program in (*recipe.programs, *(("git",) if recipe.sources else ())):
         if shutil.which(program) is None:
             raise UsageError(
                 f"{recipe.name} needs the program {program!r}, which is not on PATH",
@@ -127,9 +128,14 @@ def _fill(recipe: Recipe, python: Path, folder: Path, progress: InstallProgress)
         if packages:
             progress.stage(f"{len(packages)} pinned packages", _package_mb(recipe))
             _run([*tools.install(), *flags, *packages], log, progress)
+    write_launcher(recipe, folder)
+    for source in recipe.sources:
+        _check_out(source, folder, log, progress)
+    _put_on_path(recipe.sources, folder, folder)
     hashes = {asset.url: _fetch(asset, folder, progress) for asset in recipe.assets}
     for step in recipe.steps:
-        _run_step(step, recipe, folder, log, progress)
+        _run_step(step, folder, log, progress)
+    _put_on_path(recipe.sources, folder, benchmarks_folder() / recipe.name)
     found = interpreter_info(interpreter_in(folder))
     record = InstallRecord(
         recipe=recipe.digest(),
@@ -190,20 +196,36 @@ def interpreter_info(python: Path) -> InterpreterInfo:
         ) from None
 
 
-def child_environment(added: Mapping[str, str] | None = None) -> dict[str, str]:
+def child_environment() -> dict[str, str]:
     """Return our environment for another interpreter: without variables that redirect imports."""
     kept = {key: value for key, value in os.environ.items() if key not in _DROPPED}
-    return {**kept, "PIP_DISABLE_PIP_VERSION_CHECK": "1", **(added or {})}
+    return {**kept, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 
 
-def _run_step(
-    step: Step, recipe: Recipe, folder: Path, log: Path, progress: InstallProgress
-) -> None:
+def _check_out(source: Source, folder: Path, log: Path, progress: InstallProgress) -> None:
+    """Fetch one commit of a repository; its hash verifies the content."""
+    progress.stage(f"source {source.repository} at {source.commit[:8]}")
+    place = folder / source.into
+    place.mkdir(parents=True)
+    git = ["git", "-C", str(place)]
+    _run([*git, "init", "--quiet"], log, progress)
+    _run([*git, "fetch", "--depth=1", source.repository, source.commit], log, progress)
+    _run([*git, "checkout", "--quiet", "--detach", source.commit], log, progress)
+
+
+def _put_on_path(sources: Sequence[Source], folder: Path, final: Path) -> None:
+    """Put the sources on the path of the interpreter in ``folder``, as they are in ``final``."""
+    if sources:
+        site = next((folder / VENV).glob("lib*/python*/site-packages"))
+        lines = [f"{final / source.into}\n" for source in sources]
+        (site / "proctor_sources.pth").write_text("".join(lines), encoding="utf-8")
+
+
+def _run_step(step: Step, folder: Path, log: Path, progress: InstallProgress) -> None:
     progress.stage(step.what)
-    words = [str(interpreter_in(folder)), *step.arguments]
+    words = [str(launcher_in(folder)), *step.arguments]
     words = [word.replace("{folder}", str(folder)) for word in words]
-    added = filled_environment(recipe, folder)
-    _run(words, log, progress, answers=step.answers, added=added)
+    _run(words, log, progress, answers=step.answers)
 
 
 def _run(
@@ -212,7 +234,6 @@ def _run(
     progress: InstallProgress,
     *,
     answers: str = "",
-    added: Mapping[str, str] | None = None,
 ) -> None:
     """Run a command to its end, show its progress and append its output to ``log``.
 
@@ -220,7 +241,7 @@ def _run(
         UsageError: it failed; with the last line that says why.
     """
     lines: list[str] = []
-    with log.open("a", encoding="utf-8", errors="replace") as sink, _process(words, added) as child:
+    with log.open("a", encoding="utf-8", errors="replace") as sink, _process(words) as child:
         assert child.stdin is not None
         assert child.stdout is not None
         with contextlib.suppress(BrokenPipeError):
@@ -241,13 +262,11 @@ def _run(
 
 
 @contextlib.contextmanager
-def _process(
-    words: Sequence[str], added: Mapping[str, str] | None
-) -> Iterator[subprocess.Popen[str]]:
+def _process(words: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
     """Start a command in a process group of its own, and end the group with the block."""
     child = subprocess.Popen(  # noqa: S603  pip, uv, or a step of our own recipe
         list(words),
-        env=child_environment(added),
+        env=child_environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -2,6 +2,8 @@
 
     ~/.cache/proctor/benchmarks/NAME/venv/           its virtual environment
                                     assets/          its files
+                                sources/         its code that no package index has
+                                python           starts its interpreter with its variables
                                     install.json     what was installed
 
 ``install.json`` is written last, and the folder gets its name after that.
@@ -24,6 +26,7 @@ from proctor.system.locks import Lock, acquire_lock
 
 RECORD = "install.json"
 VENV = "venv"
+LAUNCHER = "python"
 
 
 class InstallRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,12 +53,8 @@ class Installation:
 
     @property
     def python(self) -> Path:
-        """Its interpreter."""
-        return interpreter_in(self.folder)
-
-    def environment(self, recipe: Recipe) -> dict[str, str]:
-        """Return the environment variables that its processes need."""
-        return filled_environment(recipe, self.folder)
+        """Its interpreter; a script that sets its environment variables, if it has any."""
+        return launcher_in(self.folder)
 
     def is_outdated(self, recipe: Recipe) -> bool:
         """Return whether it was installed from another recipe than this one."""
@@ -159,8 +158,24 @@ def interpreter_in(folder: Path) -> Path:
     return folder / VENV / below
 
 
-def filled_environment(recipe: Recipe, folder: Path) -> dict[str, str]:
-    """Return the recipe's environment variables for an installation in ``folder``."""
-    return {
-        key: value.replace("{folder}", str(folder)) for key, value in recipe.environment.items()
-    }
+def launcher_in(folder: Path) -> Path:
+    """Return what starts the interpreter of an installation in ``folder``."""
+    script = folder / LAUNCHER
+    return script if script.exists() else interpreter_in(folder)
+
+
+def write_launcher(recipe: Recipe, folder: Path) -> None:
+    """Write the script that starts the interpreter, if it needs environment variables.
+
+    It finds its own folder, so it stays valid when that is renamed.
+    """
+    if not recipe.environment:
+        return
+    lines = ["#!/bin/sh", 'folder=$(cd "$(dirname "$0")" && pwd)']
+    for name, value in recipe.environment.items():
+        lines.append(f'export {name}="{value.replace("{folder}", "$folder")}"')
+    inside = interpreter_in(folder).relative_to(folder)
+    lines.append(f'exec "$folder/{inside}" "$@"')
+    script = folder / LAUNCHER
+    script.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    script.chmod(0o755)

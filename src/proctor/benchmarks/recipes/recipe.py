@@ -14,8 +14,13 @@ programs = []                         # programs that must be on PATH, such as g
 tested = "Linux aarch64, CPython 3.11: all five tasks"    # empty: not run here
 notes = []                            # what a user must know, one sentence each
 
-[environment]                         # variables of its processes; {folder} is its folder
-SOME_ROOT = "{folder}/assets/some"
+[environment]                         # variables of its processes; {folder} is its folder,
+SOME_ROOT = "{folder}/assets/some"    # ${NAME} the value of a variable
+
+[[sources]]                           # code that no package index has; the commit verifies it
+repository = "https://..."
+commit = "..."                        # 40 digits
+into = "sources/some"                 # this folder is put on the interpreter's path
 
 [[assets]]                            # files to fetch
 url = "https://..."
@@ -38,6 +43,7 @@ from pathlib import PurePosixPath
 import msgspec
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 class Asset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,14 +57,25 @@ class Asset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Hash in hexadecimal digits. Empty: unknown, so that the install records what it got."""
 
     def __post_init__(self) -> None:
-        place = PurePosixPath(self.into)
-        if place.is_absolute() or ".." in place.parts:
-            raise ValueError(f"into={self.into!r} leaves the folder")
+        _check_place(self.into)
 
     @property
     def filename(self) -> str:
         """The last part of the URL's path."""
         return PurePosixPath(self.url.partition("?")[0]).name
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A commit of a Git repository. Its folder is put on the interpreter's path."""
+
+    repository: str
+    commit: str
+    into: str
+
+    def __post_init__(self) -> None:
+        if not _COMMIT.fullmatch(self.commit):
+            raise ValueError(f"commit={self.commit!r} is not the hash of a commit")
+        _check_place(self.into)
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,6 +105,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tested: str = ""
     notes: tuple[str, ...] = ()
     environment: dict[str, str] = {}
+    sources: tuple[Source, ...] = ()
     assets: tuple[Asset, ...] = ()
     steps: tuple[Step, ...] = ()
 
@@ -97,10 +115,18 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             self.pythons,
             self.requirements,
             self.no_deps,
+            self.environment,
+            [(source.repository, source.commit, source.into) for source in self.sources],
             [(asset.url, asset.sha256, asset.into) for asset in self.assets],
             [(step.arguments, step.answers) for step in self.steps],
         )
         return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:16]
+
+
+def _check_place(into: str) -> None:
+    place = PurePosixPath(into)
+    if place.is_absolute() or ".." in place.parts:
+        raise ValueError(f"into={into!r} leaves the folder")
 
 
 def read_recipe(name: str, text: str) -> Recipe:
