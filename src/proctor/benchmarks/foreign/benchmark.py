@@ -16,6 +16,7 @@ from proctor.benchmarks.base import (
 from proctor.benchmarks.foreign.launch import Launch, shared_bytes
 from proctor.benchmarks.foreign.sim import ForeignSim
 from proctor.benchmarks.foreign.world_process import WorldProcess, one_shot
+from proctor.benchmarks.recipes.installation import require_interpreter
 from proctor.benchmarks.selection import ids_in_group, split_names
 from proctor.errors import PluginError, UsageError, did_you_mean
 from proctor.features import ActionSpec, Array, Expert, Feature, FeatureKind, Observation
@@ -227,14 +228,12 @@ class WorldProbe:
         """Return the world's facts.
 
         Raises:
-            UsageError: no interpreter is given, or the world cannot be used there.
+            UsageError: no interpreter is given or installed, or the world cannot be used there.
         """
-        if config.python is None and config.command is None:
-            raise UsageError(
-                f"{self.name} runs in an interpreter of its own; give --env.python=PATH",
-                code="env.no-interpreter",
-            )
-        launch = Launch(self.world, world_config(config), config.python, config.command)
+        python = config.python
+        if python is None and config.command is None:
+            python = str(require_interpreter(self.name))
+        launch = Launch(self.world, world_config(config), python, config.command)
         return probe_world(launch)
 
 

@@ -144,10 +144,10 @@ def process_that_uses(folder: Path) -> int | None:
     start = os.fsencode(folder) + b"/"
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            command = (process / "cmdline").read_bytes()
+            words = (process / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if command.startswith(start):
+        if any(word.startswith(start) for word in words[:2]):  # the second: a script's own name
             return int(process.name)
     return None
 
