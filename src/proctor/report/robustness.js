@@ -18,6 +18,10 @@ const robustness = (() => {
     return `${drop.drop > 0 ? "loss" : "gain"} shade${strength}`;
   }
 
+  const scoreText = ({ label, clean, perturbed }) => `${label} ${clean.toFixed(3)} → ${perturbed.toFixed(3)}`;
+  const scoreTitle = ({ change, interval }) => `change ${change.toFixed(3)}` +
+    (interval === null ? "" : `, 95% interval [${interval.map((end) => end.toFixed(3)).join(", ")}]`);
+
   function dropCell(drop, label, choose, repeated = false) {
     if (drop === undefined) return el("td", { class: "drop none", "data-label": label }, "–");
     const flag = drop.flagged ? el("span", { class: "beyond", title: `beyond chance: p=${drop.p} (Holm)` }, " *") : null;
@@ -29,6 +33,7 @@ const robustness = (() => {
       el("strong", {}, points(drop)), flag),
       el("span", { class: "ends" }, range(drop.interval)),
       el("span", { class: "ends" }, `${percent(drop.clean)} → ${percent(drop.perturbed)}, n=${count(drop.n)}`),
+      ...drop.scores.map((score) => el("span", { class: "ends", title: scoreTitle(score) }, scoreText(score))),
       left.length ? el("span", { class: "ends" }, left.join(", ")) : null);
   }
 

@@ -7,13 +7,15 @@ with an error or without a counterpart are left out, counted and named.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any, TypeAlias
 
 from proctor.runs.journal import EpisodeRecord
 from proctor.runs.records import PlannedTask
 from proctor.stats.differences import Paired, difference_interval, p_value
+from proctor.stats.mean_changes import mean_change_interval
 from proctor.stats.rates import Interval, WorldCounts, holm, wilson_interval
 from proctor.types import Outcome, Perturbation
 
@@ -63,6 +65,24 @@ class MissingPair:
 
 
 @dataclass(frozen=True)
+class ScoreChange:
+    """A score of the benchmark in perturbed episodes against the clean ones, over the pairs."""
+
+    name: str
+    pairs: int
+    """Pairs of which both episodes have the score."""
+    clean: float
+    perturbed: float
+    interval: Interval | None
+    """95% interval of perturbed minus clean; None if the variation is unknown."""
+
+    @property
+    def change(self) -> float:
+        """Mean of the perturbed episodes minus mean of the clean ones."""
+        return self.perturbed - self.clean
+
+
+@dataclass(frozen=True)
 class Drop:
     """Clean rate minus perturbed rate, over the pairs of a cell, a dimension or all."""
 
@@ -84,6 +104,8 @@ class Drop:
     """McNemar's exact test, each world once; None for totals and without pairs."""
     p_holm: float | None = None
     """Holm-corrected over the cells."""
+    scores: tuple[ScoreChange, ...] = ()
+    """The benchmark's scores, by name."""
 
     @property
     def name(self) -> str:
@@ -183,6 +205,7 @@ def make_robustness(
             worlds=WorldCounts(pair.clean.world_key for pair in inside),
             missing=sum(one.cell in chosen for one in missing),
             unfinished=sum(max(0, planned[cell] - ended[cell]) for cell in of),
+            scores=tuple(_score_changes(inside)),
         )
 
     found = [drop([cell], *cell) for cell in cells]
@@ -248,6 +271,27 @@ def count_pairs(pairs: Iterable[EpisodePair]) -> Paired:
         only_b=solved[False, True],
         neither=solved[False, False],
     )
+
+
+def _score_changes(pairs: Sequence[EpisodePair]) -> Iterator[ScoreChange]:
+    """Yield the change of every score that both episodes of a pair have."""
+    for name in sorted({name for pair in pairs for name in pair.perturbed.scores or ()}):
+        known = [
+            (pair, (pair.clean.scores or {})[name], (pair.perturbed.scores or {})[name])
+            for pair in pairs
+            if name in (pair.clean.scores or ()) and name in (pair.perturbed.scores or ())
+        ]
+        if known:
+            changes = [perturbed - clean for _, clean, perturbed in known]
+            yield ScoreChange(
+                name=name,
+                pairs=len(known),
+                clean=fmean(clean for _, clean, _ in known),
+                perturbed=fmean(perturbed for _, _, perturbed in known),
+                interval=mean_change_interval(
+                    changes, [pair.clean.world_key for pair, *_ in known]
+                ),
+            )
 
 
 def _cell(change: Perturbation) -> CellKey:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from proctor.report.formatting import p_text, rounded
@@ -24,11 +24,12 @@ def robustness_data(run: Run) -> dict[str, Any] | None:
         return None
     position = {row.key: place for place, row in enumerate(run.rows)}
     sensitivity = run.sensitivity
+    labels = {score.name: score.label for score in run.scores}
     cell_of = {(cell.dimension, cell.level): number for number, cell in enumerate(found.cells)}
     return {
-        "cells": [_drop(cell) for cell in found.cells],
-        "dimensions": [_drop(total) for total in found.dimensions],
-        "all": _drop(found.all),
+        "cells": [_drop(cell, labels) for cell in found.cells],
+        "dimensions": [_drop(total, labels) for total in found.dimensions],
+        "all": _drop(found.all, labels),
         "missing": found.missing_text,
         "effects": []
         if sensitivity is None
@@ -40,7 +41,7 @@ def robustness_data(run: Run) -> dict[str, Any] | None:
     }
 
 
-def _drop(drop: Drop) -> dict[str, Any]:
+def _drop(drop: Drop, labels: Mapping[str, str]) -> dict[str, Any]:
     return {
         "dimension": drop.dimension,
         "level": drop.level,
@@ -55,6 +56,17 @@ def _drop(drop: Drop) -> dict[str, Any]:
         "gained": drop.counts.only_a,
         "missing": drop.missing,
         "unfinished": drop.unfinished,
+        "scores": [
+            {
+                "label": labels[score.name],
+                "clean": rounded(score.clean, 4),
+                "perturbed": rounded(score.perturbed, 4),
+                "change": rounded(score.change, 4),
+                "interval": _ends(score.interval),
+            }
+            for score in drop.scores
+            if score.name in labels
+        ],
         "p": p_text(drop.p_holm) if drop.p_value is not None else None,
         "flagged": drop.p_holm is not None and drop.p_holm <= ALPHA,
     }

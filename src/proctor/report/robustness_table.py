@@ -13,6 +13,7 @@ from proctor.errors import strip_control_codes
 from proctor.report.formatting import p_text
 from proctor.report.robustness import Drop, Robustness
 from proctor.report.sensitivity import Effect, Sensitivity
+from proctor.report.summary import score_column
 from proctor.stats.rates import Interval
 
 HEADS = (
@@ -159,6 +160,16 @@ def drop_json(drop: Drop) -> dict[str, Any]:
         "n_only_perturbed": drop.counts.only_a,
         "n_missing": drop.missing,
         "n_unfinished": drop.unfinished,
+        "scores": {
+            score_column(score.name): {
+                "clean": score.clean,
+                "perturbed": score.perturbed,
+                "change": score.change,
+                "change_interval95": None if score.interval is None else list(score.interval),
+                "n_pairs": score.pairs,
+            }
+            for score in drop.scores
+        },
     }
 
 

@@ -93,14 +93,14 @@ def test_a_setting_that_nobody_thought_of_defines_an_episode() -> None:
         new: int = 3
         batch_size: int = field(default=5, metadata={"help": "marked by the class above"})
 
-    assert defining_fields(Later()) == {"latency_steps": None, "new": 3}
+    assert defining_fields(Later()) == {"repeats": None, "latency_steps": None, "new": 3}
 
 
-def test_only_seed_policy_environment_and_latency_of_a_config_are_left_unmarked() -> None:
+def test_only_seed_policy_environment_repeats_and_latency_are_left_unmarked() -> None:
     names = [field.name for field in dataclasses.fields(EvalConfig)]
     left = [name for name in names if not is_presentation(EvalConfig, name)]
     assert left == ["policy", "env", "eval", "seed"]
-    assert defining_fields(EvalSettings()) == {"latency_steps": None}
+    assert defining_fields(EvalSettings()) == {"repeats": None, "latency_steps": None}
 
 
 def test_values_are_said_shortly_and_many_are_counted() -> None:

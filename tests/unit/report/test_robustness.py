@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from scipy import stats
 
 from proctor.report.robustness import (
     CLEAN_ERROR,
@@ -20,9 +21,11 @@ from proctor.report.robustness_table import robustness_json, robustness_lines, r
 from proctor.report.run import load_run
 from proctor.report.sensitivity import Sensitivity, make_sensitivity
 from proctor.stats.differences import Paired, difference_interval
+from proctor.stats.mean_changes import mean_change_interval
 from proctor.types import Outcome
 from tests.run_folders import eight_episodes, perturbed_run, write_run
 
+CAMERA_1 = ("camera", 1)
 CAMERA = {("camera", 1): "ssssfssss-", ("camera", 2): "fsfffefsff"}
 
 
@@ -116,6 +119,22 @@ def test_the_worst_factor_has_the_largest_odds_of_failure() -> None:
     assert (worst.dimension, worst.level) == ("camera", 2)
     assert 1 < worst.interval[0] < worst.log_odds_ratio < worst.interval[1] < 20
     assert worst.p_holm == pytest.approx(3 * worst.p_value)
+
+
+def test_scores_are_compared_over_the_same_pairs() -> None:
+    rows, record = perturbed_run({CAMERA_1: "sfs"}, "sss")
+    values = {"point": (1.0, 1.0, 1.0), "point@camera-1": (1.0, 0.5, 0.3)}
+    rows = [replace(r, scores={"subgoals": values[r.suite][r.episode_index]}) for r in rows]
+    robustness = make_robustness(record.tasks or (), rows)
+    assert robustness is not None
+    (score,) = robustness.cells[0].scores
+    assert (score.clean, score.perturbed, score.pairs) == (1.0, pytest.approx(0.6), 3)
+    low, high = stats.t.interval(0.95, 2, loc=-0.4, scale=stats.sem([0, -0.5, -0.7]))
+    assert score.interval == pytest.approx((low, high))
+    assert mean_change_interval([1.0, 1.0], ["a", "b"]) is None, "no variation is not certainty"
+    assert mean_change_interval([1.0, 2.0], ["a", "a"]) is None
+    twice = mean_change_interval([0, -0.5, -0.7] * 2, ["a", "b", "c"] * 2)
+    assert twice == pytest.approx((low, high)), "copies tell nothing new"
 
 
 def test_without_pairs_there_is_no_model_and_no_drop() -> None:
