@@ -149,6 +149,25 @@ def xyz(name: str, position: Array) -> dict[str, float]:
     return {f"{name} {axis}": float(value) for axis, value in zip("xyz", position, strict=False)}
 
 
+@dataclass(frozen=True)
+class RobotControl:
+    """How actions move the robot, and the units of noise, for perturbations (``--perturb``)."""
+
+    action_noise: float | tuple[float, ...]
+    """Unit of action noise, in units of the action: one number, or one for each dimension."""
+    state_noise: Mapping[str, float | tuple[float, ...]]
+    """Unit of state noise by observation key, in units of that observation."""
+    hold: tuple[float, ...] | None = None
+    """The action that keeps the robot still. None: actions are absolute, and the robot's state
+    (``STATE``) is the action that holds it."""
+    hand_step_m: float | None = None
+    """Motion of the hand in metres if one of the first three numbers of an action is 1."""
+    joints: tuple[int, ...] = ()
+    """Dimensions of an absolute action that are arm joints."""
+    degree: float = 1.0
+    """One degree of a joint, in units of the action."""
+
+
 def display_keys(features: Mapping[str, Feature]) -> tuple[str, ...]:
     """Return the image keys to show in videos: the video image if there is one, else cameras."""
     for kind in (FeatureKind.FILM, FeatureKind.VISUAL):
@@ -162,8 +181,8 @@ class Benchmark(Protocol):
     """A set of tasks and how to run them.
 
     It is made from its config alone, cheaply and without a simulator, and again in every worker.
-    ``warnings``, ``notes``, ``judged``, ``scores`` and ``lacking`` have defaults:
-    ``BenchmarkDefaults``.
+    ``warnings``, ``notes``, ``judged``, ``scores``, ``robot_control``, ``editable_scenes``,
+    ``lacking`` and ``sim_task`` have defaults: ``BenchmarkDefaults``.
     """
 
     name: str
@@ -186,6 +205,10 @@ class Benchmark(Protocol):
     """Whether steps report success; False: ``StepResult.success`` is None."""
     scores: tuple[Score, ...]
     """Scores that tables and pages show beside success rate and reward."""
+    robot_control: RobotControl | None
+    """How actions move the robot; None: perturbations of actions and states are refused."""
+    editable_scenes: bool
+    """Whether its simulators are ``EditableSim``: MuJoCo worlds that Proctor renders."""
 
     def tasks(self) -> list[Task]:
         """List the configured tasks. Creates no simulator and no GL context."""
@@ -220,6 +243,9 @@ class Benchmark(Protocol):
     def lacking(self) -> str | None:
         """Return what ``preflight`` would download, and the command for it; None: nothing."""
 
+    def sim_task(self, task: Task) -> Task:
+        """Return the task whose simulators run ``task`` too; tasks may share them."""
+
 
 class BenchmarkDefaults:
     """Defaults of a benchmark's optional attributes."""
@@ -228,6 +254,12 @@ class BenchmarkDefaults:
     notes: tuple[str, ...] = ()
     judged: bool = True
     scores: tuple[Score, ...] = ()
+    robot_control: RobotControl | None = None
+    editable_scenes: bool = False
+
+    def sim_task(self, task: Task) -> Task:
+        """Return ``task``: every task has simulators of its own."""
+        return task
 
     def lacking(self) -> str | None:
         """Return None: no download is needed."""
@@ -240,7 +272,7 @@ Made = TypeVar("Made", bound=Benchmark)
 def with_defaults(benchmark: Made) -> Made:
     """Set the defaults of optional attributes that ``benchmark`` does not have; return it."""
     defaults = BenchmarkDefaults()
-    for name in (*BenchmarkDefaults.__annotations__, "lacking"):
+    for name in (*BenchmarkDefaults.__annotations__, "lacking", "sim_task"):
         if not hasattr(benchmark, name):
             setattr(benchmark, name, getattr(defaults, name))
     return benchmark

@@ -19,7 +19,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from proctor.benchmarks.base import ROBOT, BenchmarkConfig, BenchmarkDefaults, BenchmarkPlugin, xyz
+from proctor.benchmarks.base import (
+    ROBOT,
+    BenchmarkConfig,
+    BenchmarkDefaults,
+    BenchmarkPlugin,
+    RobotControl,
+    xyz,
+)
 from proctor.benchmarks.selection import LARGEST_SIDE, ids_in_group, require_positive
 from proctor.errors import UsageError
 from proctor.features import (
@@ -117,6 +124,9 @@ class Fake(BenchmarkDefaults):
     distributions: tuple[str, ...] = ()
     preload: tuple[str, ...] = ("proctor.benchmarks.fake",)
     expert_inputs: tuple[str, ...] = (ENVIRONMENT_STATE,)
+    robot_control: RobotControl | None = RobotControl(
+        action_noise=0.1, state_noise={STATE: 0.01, ENVIRONMENT_STATE: 0.01}, hold=(0.0, 0.0)
+    )
 
     def __init__(self, config: FakeConfig) -> None:
         if config.task != "point":

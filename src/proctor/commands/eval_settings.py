@@ -128,4 +128,6 @@ def reference_run(settings: Settings) -> EarlierRun | None:
     of_env = {name: found for name, found in reference.paths.items() if name in taken}
     taken = settings_with_paths(taken, of_env, path, settings)
     taken |= {"seed": seed, "eval.n_episodes": n_episodes}
+    perturbed = ("perturb", "perturb_levels")
+    taken |= {name: reference.resolved[name] for name in perturbed if reference.resolved.get(name)}
     return EarlierRun(taken, str(path), found={"against": str(path.absolute())})

@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from proctor.benchmarks.perturbations import ALL, DIMENSIONS, LEVELS
+from proctor.benchmarks.perturbations.selection import check_levels, parse_dimensions
 from proctor.callbacks.wandb import WandbConfig
 from proctor.config.base import RunConfig
 from proctor.config.flags import path_of
 from proctor.config.lerobot_evaluation import OF_EVALUATIONS
 from proctor.config.sections import EvalSettings, SchedulerKind, VideoSettings
 from proctor.errors import UsageError
-from proctor.fingerprint import PRESENTATION
+from proctor.fingerprint import NAME_LIST, PRESENTATION
 from proctor.lerobot_flags import LerobotFlag
 from proctor.stats.rates import LEAST_ALPHA
 from proctor.stats.stopping import parse_stop_rule
@@ -27,6 +29,7 @@ class EvalConfig(RunConfig):
         "Run folder": "job_name",
         "Comparison with a reference run": "against alpha",
         "Recording": "record record_images",
+        "Robustness": "perturb perturb_levels",
         "Live page": "live live_host live_port",
     }
 
@@ -35,7 +38,7 @@ class EvalConfig(RunConfig):
         "policy.path policy.type policy.device policy.n_action_steps rename_map env.type env.task "
         "env.task_ids env.id env.episode_length eval.n_episodes eval.episodes eval.batch_size "
         "eval.stop_when seed output_dir resume config_path video.episodes video.which live record "
-        "against wandb.enable wandb.project"
+        "perturb against wandb.enable wandb.project"
     )
 
     eval: EvalSettings = field(default_factory=EvalSettings)
@@ -58,6 +61,26 @@ class EvalConfig(RunConfig):
     alpha: float = field(
         default=0.05,
         metadata={"help": "significance level of the test of --against, above 0 and below 0.5"}
+        | PRESENTATION,
+    )
+
+    perturb: str | None = field(
+        default=None,
+        metadata={
+            "help": "also run every episode perturbed, paired with the clean one: "
+            f"{', '.join(DIMENSIONS)}, comma-separated; {ALL}: those that the benchmark supports "
+            "and the policy observes",
+            "default_help": "clean episodes only",
+        }
+        | PRESENTATION
+        | NAME_LIST,
+    )
+    perturb_levels: list[int] = field(
+        default_factory=lambda: list(LEVELS),
+        metadata={
+            "help": "strengths of --perturb: 1 (weak), 2, 3 (strong), as 1,3",
+            "default_help": "1,2,3",
+        }
         | PRESENTATION,
     )
 
@@ -104,6 +127,8 @@ class EvalConfig(RunConfig):
         """
         super().validate()
         self.video.validate()
+        parse_dimensions(self.perturb)
+        check_levels(self.perturb_levels)
         if self.job_name is not None:
             path_of(f"00-00-00_{self.job_name}")
         if not 0 <= self.live_port <= 65535:

@@ -101,6 +101,8 @@ def _of_evaluation(config: EvalConfig) -> Iterator[Idle]:
         yield _set(config, "alpha"), "it is the level of a test, which --against makes"
     if config.record is None:
         yield _set(config, "record_images"), "--record is not set"
+    if config.perturb is None:
+        yield _set(config, "perturb_levels"), "--perturb is not set"
 
 
 def _of_recording(config: RecordConfig) -> Iterator[Idle]:

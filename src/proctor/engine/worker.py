@@ -104,11 +104,12 @@ class Worker:
 
     def _begin(self, order: StartEpisode) -> None:
         start, spec = time.perf_counter(), order.spec
-        if self._task != spec.task or self._sim is None:
+        task = self._benchmark.sim_task(spec.task)
+        if self._task != task or self._sim is None:
             self.close_sim()
             seed_global_rng(SEED_BEFORE_RESET)
-            self._sim = self._make_sim(spec.task)
-            self._task = spec.task
+            self._sim = self._make_sim(task)
+            self._task = task
             _trim_memory()  # compiling a model needs far more memory than the model
         open_s = time.perf_counter() - start
         self._is_judged = bool(self._judged_images) and order.actions is None

@@ -17,6 +17,7 @@ from proctor.engine.pool import check_importable
 from proctor.engine.rollout_settings import RolloutSettings
 from proctor.errors import UsageError, did_you_mean
 from proctor.evaluation.background_setup import start_background_setup
+from proctor.evaluation.perturbing import with_perturbations, without_unnoticed
 from proctor.evaluation.plan import (
     descriptors_for,
     make_plan,
@@ -139,6 +140,7 @@ def _make_context(
                 f"cannot read {error.filename}: {error.strerror}", code="plugin.unreadable"
             ) from None
     check_offered(policy.spec.inputs, interface, f"policy {policy.spec.name!r}")
+    make_benchmark, benchmark = without_unnoticed(config, (make_benchmark, benchmark), policy.spec)
     _check_instructions(policy.spec, benchmark)
     _check_latency(config, policy.spec)
     judged = {} if judge is None else judge.features
@@ -164,7 +166,7 @@ def _make_benchmark(config: RunConfig) -> tuple[Callable[[], Benchmark], Benchma
     if plugins.plugin_module("benchmarks", config.env.type) is not None:
         check_benchmark(benchmark)
     check_task_ids(benchmark, config.env.task_ids)
-    return make_benchmark, benchmark
+    return with_perturbations(config, make_benchmark, benchmark)
 
 
 def make_policy(config: PolicyConfig, interface: Interface) -> Policy:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from proctor.benchmarks.base import SEED_RULE, BenchmarkPlugin, ListedTasks, Sim
+from proctor.benchmarks.base import SEED_RULE, BenchmarkPlugin, ListedTasks, RobotControl, Sim
 from proctor.benchmarks.mujoco.render_config import RenderedConfig
 from proctor.benchmarks.selection import require_positive, split_names, tasks_of_suite, unique_tasks
 from proctor.errors import MissingExtra, UsageError, did_you_mean
@@ -70,6 +71,13 @@ class Aloha(ListedTasks):
     preload: tuple[str, ...] = ("proctor.benchmarks.aloha.sim",)
     expert_inputs: tuple[str, ...] = ()
     scores: tuple[Score, ...] = (Score(MAX_REWARD, "max reward"),)
+    editable_scenes = True
+    robot_control: RobotControl | None = RobotControl(
+        action_noise=0.01,  # rad; of grippers, from 0 to 1
+        state_noise={STATE: 0.01},
+        joints=(*range(6), *range(7, 13)),
+        degree=math.pi / 180,
+    )
 
     def __init__(self, config: AlohaConfig) -> None:
         require_positive("episode_length", config.episode_length)

@@ -62,6 +62,7 @@ class RelocatedBenchmark:
 
     distributions: tuple[str, ...] = ()  # those of the other interpreter are in the protocol
     preload: tuple[str, ...] = ()
+    editable_scenes: bool = False  # the other interpreter renders
 
     def __init__(
         self,
@@ -76,17 +77,13 @@ class RelocatedBenchmark:
         self.name, self.action = here.name, here.action
         self.warnings, self.notes = here.warnings, here.notes
         self.judged, self.scores = here.judged, here.scores
+        self.robot_control = here.robot_control
         self.expert_inputs: tuple[str, ...] = (EXPERT_ACTION,) if here.expert_inputs else ()
         self._worlds = ForeignWorlds(launch, self.features())
 
     def tasks(self) -> list[Task]:
         """List the configured tasks."""
         return self._here.tasks()
-
-    def clean_tasks(self) -> list[Task]:
-        """List the clean counterparts of perturbed tasks."""
-        listed: list[Task] = getattr(self._here, "clean_tasks", list)()
-        return listed
 
     def spec(self, task: Task, index: int, seed: int) -> EpisodeSpec:
         """Return episode ``index`` of ``task``."""
@@ -116,6 +113,10 @@ class RelocatedBenchmark:
     def expert(self, task: Task) -> Expert:
         """Return the expert of ``task``, which the other interpreter computes."""
         return computed_elsewhere
+
+    def sim_task(self, task: Task) -> Task:
+        """Return the task whose simulators run ``task`` too."""
+        return self._here.sim_task(task)
 
     def lacking(self) -> str | None:
         """Return None: the other interpreter has what it needs."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from proctor.benchmarks.base import SEED_RULE, BenchmarkConfig, ListedTasks, Sim
+from proctor.benchmarks.base import SEED_RULE, BenchmarkConfig, ListedTasks, RobotControl, Sim
 from proctor.benchmarks.gym.carryover import Carryover
 from proctor.benchmarks.gym.probe import EnvFacts, Opener, ProbeRequest, TaskFacts, probe_env
 from proctor.benchmarks.gym.success import (
@@ -84,6 +85,20 @@ def _success_rule_text(text: str, rule: SuccessRule) -> str:
     return f"{text} (judged at the end)" if whole_episode else f"{text} at any step"
 
 
+def _robot_control(action: ActionSpec) -> RobotControl | None:
+    """Return the control of a bounded action space that has zero; its meaning is not known."""
+    lows, highs = (
+        bound if isinstance(bound, tuple) else (bound,) * action.size
+        for bound in (action.low, action.high)
+    )
+    noise = []
+    for low, high in zip(lows, highs, strict=True):
+        if low is None or high is None or not -math.inf < low <= 0 <= high < math.inf:
+            return None
+        noise.append((high - low) / 20)
+    return RobotControl(action_noise=tuple(noise), state_noise={}, hold=(0.0,) * action.size)
+
+
 class GymAdapter(ListedTasks):
     """Gymnasium environments as a benchmark."""
 
@@ -103,6 +118,7 @@ class GymAdapter(ListedTasks):
         self.facts = facts or probe_env(ProbeRequest(opener, self._rule, config.episode_length))
         """Result of probing the environments, done here or by the parent process."""
         self.action: ActionSpec = self.facts.action
+        self.robot_control = _robot_control(self.action)
         self.distributions = self.facts.distributions
         self._tasks = [self._task(facts) for facts in self._selected()]
         notes, self.warnings = _carryover_notices(self.facts.carryover, opener.description)

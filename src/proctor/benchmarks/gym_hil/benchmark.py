@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from proctor.benchmarks.base import SEED_RULE, BenchmarkConfig, BenchmarkPlugin, ListedTasks, Sim
+from proctor.benchmarks.base import (
+    SEED_RULE,
+    BenchmarkConfig,
+    BenchmarkPlugin,
+    ListedTasks,
+    RobotControl,
+    Sim,
+)
 from proctor.benchmarks.gym_hil.tasks import (
     ACTION_NAMES,
     CAMERAS,
@@ -108,6 +115,13 @@ class GymHil(ListedTasks):
     preload: tuple[str, ...] = ("proctor.benchmarks.gym_hil.sim",)
     expert_inputs: tuple[str, ...] = (STATE, ENVIRONMENT_STATE)
     scores: tuple[Score, ...] = (Score(CLOSEST, "closest approach (m)"),)
+    editable_scenes = True
+    robot_control: RobotControl | None = RobotControl(
+        action_noise=(0.1, 0.1, 0.1, 0.0),  # a gripper command is one of three
+        state_noise={STATE: 0.005, ENVIRONMENT_STATE: 0.005},
+        hold=(0.0, 0.0, 0.0, 1.0),
+        hand_step_m=0.025,
+    )
 
     def __init__(self, config: GymHilConfig) -> None:
         for name in ("observation_height", "observation_width"):

@@ -19,7 +19,7 @@ from proctor.benchmarks.gym_hil.hand_control import HandController
 from proctor.benchmarks.gym_hil.tasks import ARRANGE, CAMERAS, PICK
 from proctor.benchmarks.mujoco.log import log_mujoco_warnings
 from proctor.benchmarks.mujoco.render_config import RenderSettings
-from proctor.benchmarks.mujoco.rendering import CameraRenderer
+from proctor.benchmarks.mujoco.rendering import CameraRenderer, SceneEdit
 from proctor.benchmarks.mujoco.world import world_state
 from proctor.features import ENVIRONMENT_STATE, STATE, Array, Observation
 from proctor.system.global_rng import IsolatedRng, seed_global_rng
@@ -52,6 +52,7 @@ class GymHilSim:
         self._renderer: CameraRenderer | None = None
         self._rng = IsolatedRng()
         self._penalty = 0.0
+        self.scene_edit: SceneEdit | None = None
 
     def reset(self, spec: EpisodeSpec) -> None:
         """Put the arm into its home pose, and place the blocks by the spec's seed.
@@ -124,7 +125,7 @@ class GymHilSim:
     def _render(self, camera: str) -> Array:
         if self._renderer is None:
             self._renderer = CameraRenderer(self._env.model, self._settings.rendering)
-        return self._renderer.render(self._env.data, camera)
+        return self._renderer.render(self._env.data, camera, self.scene_edit)
 
 
 def _opened(task: str, settings: SimSettings) -> Any:

@@ -9,7 +9,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from proctor.benchmarks.base import SEED_RULE, BenchmarkPlugin, ListedTasks, Sim
+from proctor.benchmarks.base import SEED_RULE, BenchmarkPlugin, ListedTasks, RobotControl, Sim
 from proctor.benchmarks.libero.assets import find_assets, modified_files
 from proctor.benchmarks.libero.download import download_assets
 from proctor.benchmarks.libero.expert import LiberoExpert, has_skills
@@ -103,6 +103,14 @@ _MEANINGS = {
     ", 10 numbers that mean nothing; the state is the same",
 }
 
+_CONTROL = RobotControl(
+    action_noise=(*[0.1] * 6, 0.0),  # a gripper command opens or closes
+    state_noise={STATE: 0.005},
+    hold=(*[0.0] * 6, -1.0),
+    hand_step_m=0.012,  # the controller lags behind its target of 0.05 m
+)
+"""Of relative actions; the expert's privileged state has no noise."""
+
 
 @dataclass
 class LiberoConfig(RenderedConfig):
@@ -180,6 +188,7 @@ class Libero(ListedTasks):
         Score(SUBGOALS, "subgoals"),
         Score(CLOSEST, "closest approach (m)"),
     )
+    editable_scenes = True
 
     def __init__(self, config: LiberoConfig) -> None:
         if config.episode_length is not None:
@@ -189,6 +198,7 @@ class Libero(ListedTasks):
         self._ee6d = config.control_mode is ControlMode.EE6D
         size = POSE_NUMBERS if self._ee6d else 7
         self.action = ActionSpec(size) if self._absolute else ActionSpec(size, -1.0, 1.0)
+        self.robot_control: RobotControl | None = None if self._absolute else _CONTROL
         self._camera_of = _camera_keys(config, self.name)
         self._tasks = self._select_tasks()
         self.warnings = version_warnings()

@@ -19,7 +19,7 @@ from proctor.benchmarks.libero.privileged_state import PrivilegedState
 from proctor.benchmarks.libero.problem import read_problem
 from proctor.benchmarks.libero.world import global_randomness, make_world
 from proctor.benchmarks.mujoco.render_config import RenderSettings
-from proctor.benchmarks.mujoco.rendering import CameraRenderer, release_pages
+from proctor.benchmarks.mujoco.rendering import CameraRenderer, SceneEdit, release_pages
 from proctor.benchmarks.mujoco.world import world_state
 from proctor.features import ENVIRONMENT_STATE, STATE, Array, Observation
 from proctor.system.gl import can_render
@@ -81,6 +81,7 @@ class LiberoSim:
         # The first object of interest and the second, or the hand where there is one only.
         movable = [name for name in self._env.obj_of_interest if name in self._env.objects_dict]
         self._approach = [*movable, ""][:2] if movable else []
+        self.scene_edit: SceneEdit | None = None
 
     def reset(self, spec: EpisodeSpec) -> None:
         """Reset to the spec's init state, with fixtures placed by its seed, and let it settle."""
@@ -222,7 +223,7 @@ class LiberoSim:
             )
             release_pages(model.tex_data)  # GL has its own copy now; 190 MB
         with self._sensors.shown() as data:
-            pixels = self._renderer.render(data, camera)
+            pixels = self._renderer.render(data, camera, self.scene_edit)
         # Mirrored, as in LIBERO's data; or upside down, as LIBERO renders.
         return np.ascontiguousarray(pixels[:, ::-1] if mirrored else pixels[::-1])
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from proctor.benchmarks.base import SEED_RULE, BenchmarkPlugin, ListedTasks, Sim
+from proctor.benchmarks.base import SEED_RULE, BenchmarkPlugin, ListedTasks, RobotControl, Sim
 from proctor.benchmarks.metaworld.sim import (
     MOVED_CAMERAS,
     ROTATED_CAMERAS,
@@ -94,6 +94,13 @@ class Metaworld(ListedTasks):
     preload: tuple[str, ...] = ("mujoco", "metaworld", "metaworld.policies")
     expert_inputs: tuple[str, ...] = (ENVIRONMENT_STATE,)
     scores: tuple[Score, ...] = (Score(CLOSEST, "closest approach (m)"),)
+    editable_scenes = True
+    robot_control: RobotControl | None = RobotControl(
+        action_noise=0.1,
+        state_noise={STATE: 0.005, ENVIRONMENT_STATE: 0.005},
+        hold=(0.0, 0.0, 0.0, 0.0),
+        hand_step_m=0.01,
+    )
 
     def __init__(self, config: MetaworldConfig) -> None:
         require_positive("episode_length", config.episode_length)

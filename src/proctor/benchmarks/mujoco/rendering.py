@@ -5,12 +5,22 @@ from __future__ import annotations
 import ctypes
 import importlib
 import mmap
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
 
 from proctor.benchmarks.mujoco.render_config import RenderSettings
 from proctor.features import Array
 from proctor.system.gl import process_backend
+
+SceneEdit: TypeAlias = Callable[[Any, Any, str], None]
+"""Changes an MjvScene that is about to be rendered, given the model and the camera's name."""
+
+
+class EditableSim(Protocol):
+    """A simulator that renders with ``CameraRenderer`` and applies a scene edit to every image."""
+
+    scene_edit: SceneEdit | None
+
 
 _GL_MODULES = {"egl": "mujoco.egl", "osmesa": "mujoco.osmesa", "cgl": "mujoco.cgl"}
 
@@ -30,12 +40,15 @@ class CameraRenderer:
         if settings.shadow_map is not None:
             model.vis.quality.shadowsize = settings.shadow_map
         self._renderer = mujoco.Renderer(model, settings.height, settings.width)
+        self._model = model
         self._option = mujoco.MjvOption()
         self._option.geomgroup[list(hidden_groups)] = 0
 
-    def render(self, data: Any, camera: str) -> Array:
-        """Return the image of ``camera`` in ``data``, uint8 [H, W, 3]."""
+    def render(self, data: Any, camera: str, edit: SceneEdit | None = None) -> Array:
+        """Return the image of ``camera`` in ``data``, uint8 [H, W, 3], after ``edit``."""
         self._renderer.update_scene(data, camera, self._option)
+        if edit is not None:
+            edit(self._renderer.scene, self._model, camera)
         pixels: Array = self._renderer.render()
         return pixels
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
 
-from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, ListedTasks, Sim
+from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, ListedTasks, RobotControl, Sim
 from proctor.benchmarks.pusht import COVERAGE
 from proctor.benchmarks.selection import ids_in_group, require_positive, split_names
 from proctor.errors import MissingExtra, UsageError
@@ -102,6 +102,9 @@ class PushT(ListedTasks):
     preload: tuple[str, ...] = ("proctor.benchmarks.pusht.sim",)
     expert_inputs: tuple[str, ...] = ()
     scores: tuple[Score, ...] = (Score(MAX_REWARD, "max reward"), Score(COVERAGE, "max coverage"))
+    robot_control: RobotControl | None = RobotControl(
+        action_noise=5.0, state_noise={STATE: 2.0, ENVIRONMENT_STATE: 2.0}
+    )
 
     def __init__(self, config: PushTConfig) -> None:
         for name in (

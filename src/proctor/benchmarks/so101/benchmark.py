@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from proctor.benchmarks.base import SEED_RULE, BenchmarkConfig, BenchmarkPlugin, ListedTasks, Sim
+from proctor.benchmarks.base import (
+    SEED_RULE,
+    BenchmarkConfig,
+    BenchmarkPlugin,
+    ListedTasks,
+    RobotControl,
+    Sim,
+)
 from proctor.benchmarks.selection import LARGEST_SIDE, ids_in_group, require_positive, split_names
 from proctor.benchmarks.so101 import FPS
 from proctor.benchmarks.so101.kinematics import CHANNELS, JOINT_NAMES, unit_range
@@ -87,6 +94,12 @@ class So101(ListedTasks):
     scores: tuple[Score, ...] = (
         Score(SUBGOALS, "subgoals"),
         Score(CLOSEST, "closest approach (m)"),
+    )
+    editable_scenes = True
+    robot_control: RobotControl | None = RobotControl(
+        action_noise=0.5,  # degrees; of the gripper, percent
+        state_noise={STATE: 0.5, ENVIRONMENT_STATE: (0.005, 0.005, 0.005, 2.0, 0.005, 0.005)},
+        joints=tuple(range(len(CHANNELS) - 1)),
     )
 
     def __init__(self, config: So101Config) -> None:

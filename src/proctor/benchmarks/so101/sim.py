@@ -8,6 +8,7 @@ import numpy as np
 
 from proctor.benchmarks.base import ROBOT, xyz
 from proctor.benchmarks.guarded_sim import proctor_code
+from proctor.benchmarks.mujoco.rendering import SceneEdit
 from proctor.benchmarks.so101 import FPS
 from proctor.benchmarks.so101.kinematics import from_units, to_units
 from proctor.benchmarks.so101.world import So101World
@@ -21,6 +22,7 @@ class So101Sim:
     def __init__(self, image_size: tuple[int, int]) -> None:
         self._world = So101World()
         self._height, self._width = image_size
+        self.scene_edit: SceneEdit | None = None
 
     def reset(self, spec: EpisodeSpec) -> None:
         """Put the arm into its home pose, and place cube and bin by the spec's seed."""
@@ -68,4 +70,4 @@ class So101Sim:
         camera = key.removeprefix(IMAGES)
         if camera not in self._world.cameras:
             raise KeyError(key)
-        return self._world.render(camera, self._height, self._width)
+        return self._world.render(camera, self._height, self._width, self.scene_edit)

@@ -11,7 +11,7 @@ import numpy as np
 
 from proctor.benchmarks.mujoco.log import log_mujoco_warnings
 from proctor.benchmarks.mujoco.render_config import RenderSettings
-from proctor.benchmarks.mujoco.rendering import CameraRenderer
+from proctor.benchmarks.mujoco.rendering import CameraRenderer, SceneEdit
 from proctor.benchmarks.mujoco.world import world_state
 from proctor.benchmarks.so101.kinematics import JOINT_NAMES, clip_angle, from_units
 from proctor.benchmarks.so101.scene import (
@@ -194,13 +194,13 @@ class So101World:
         """Return everything that moves or that a reset places, float64."""
         return world_state(self._data)
 
-    def render(self, camera: str, height: int, width: int) -> Array:
-        """Return an image of ``camera``, uint8 [H, W, 3]."""
+    def render(self, camera: str, height: int, width: int, edit: SceneEdit | None = None) -> Array:
+        """Return an image of ``camera``, uint8 [H, W, 3], after ``edit``."""
         if (height, width) not in self._renderers:
             settings = RenderSettings(height, width)
             self._renderers[height, width] = CameraRenderer(self._model, settings)
         self._mujoco.mj_forward(self._model, self._data)
-        return self._renderers[height, width].render(self._data, camera)
+        return self._renderers[height, width].render(self._data, camera, edit)
 
     def close(self) -> None:
         """Free the renderers and their GL contexts."""
