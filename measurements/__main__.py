@@ -25,6 +25,7 @@ NAMES = (
     "online_faults",
     "training",
     "online_speed",
+    "robustness",
     "ten_minutes",
     "kills",
     "peers",

@@ -16,7 +16,12 @@ from proctor.runs.journal import EpisodeRecord
 from proctor.runs.records import PlannedTask
 from proctor.stats.differences import Paired, difference_interval, p_value
 from proctor.stats.mean_changes import mean_change_interval
-from proctor.stats.rates import Interval, WorldCounts, holm, wilson_interval
+from proctor.stats.rates import (
+    Interval,
+    WorldCounts,
+    clustered_effective_n,
+    holm,
+)
 from proctor.types import Outcome, Perturbation
 
 CellKey: TypeAlias = tuple[str, int | None]
@@ -96,6 +101,8 @@ class Drop:
     """A is the perturbed episode, B the clean one."""
     worlds: WorldCounts
     """Clean worlds of the pairs. Pairs of one world are not independent."""
+    effective_perturbed: float
+    """Effective number of perturbed episodes, by how alike those of one world end."""
     missing: int
     """Episodes that ended without a pair."""
     unfinished: int
@@ -132,15 +139,14 @@ class Drop:
 
     @property
     def interval(self) -> Interval | None:
-        """The drop's 95% interval: Newcombe's for paired rates, with the effective n of worlds."""
-        return difference_interval(self.counts, effective_n=self.worlds.effective_n or None)
+        """The drop's 95% interval: Newcombe's for paired rates, with effective numbers.
 
-    @property
-    def perturbed_interval(self) -> Interval | None:
-        """The 95% interval of the perturbed rate alone."""
-        counts = self.counts
-        return wilson_interval(
-            counts.both + counts.only_a, counts.n, effective_n=self.worlds.effective_n
+        A clean episode that is in several pairs is one episode.
+        """
+        return difference_interval(
+            self.counts,
+            effective_a=self.effective_perturbed or None,
+            effective_b=self.worlds.effective_n or None,
         )
 
 
@@ -203,6 +209,7 @@ def make_robustness(
             tasks=len({pair.perturbation.clean_key for pair in inside}),
             counts=count_pairs(inside),
             worlds=WorldCounts(pair.clean.world_key for pair in inside),
+            effective_perturbed=clustered_effective_n(_by_world(inside)),
             missing=sum(one.cell in chosen for one in missing),
             unfinished=sum(max(0, planned[cell] - ended[cell]) for cell in of),
             scores=tuple(_score_changes(inside)),
@@ -271,6 +278,15 @@ def count_pairs(pairs: Iterable[EpisodePair]) -> Paired:
         only_b=solved[False, True],
         neither=solved[False, False],
     )
+
+
+def _by_world(pairs: Iterable[EpisodePair]) -> list[tuple[int, int]]:
+    """Return successes and number of the perturbed episodes of each clean world."""
+    found: dict[Any, tuple[int, int]] = {}
+    for pair in pairs:
+        won, n = found.get(pair.clean.world_key, (0, 0))
+        found[pair.clean.world_key] = won + pair.solved[0], n + 1
+    return list(found.values())
 
 
 def _score_changes(pairs: Sequence[EpisodePair]) -> Iterator[ScoreChange]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from proctor.report.robustness import CellKey, EpisodePair, Robustness
+from proctor.report.robustness import CellKey, Drop, EpisodePair, Robustness
 from proctor.runs.journal import EpisodeRecord
 from proctor.stats.logistic import FactorModel
 from proctor.stats.rates import Interval, WorldCounts, holm
@@ -50,18 +50,29 @@ def make_sensitivity(robustness: Robustness) -> Sensitivity | None:
         if (cell.dimension, cell.level) in known
     ]
     dimensions: list[CellKey] = [(name, None) for name in dict.fromkeys(d for d, _ in cells)]
-    of_dimension = _effects(pairs, dimensions, lambda pair: (pair.cell[0], None))
-    return Sensitivity(of_dimension, _effects(pairs, cells, lambda pair: pair.cell))
+    totals, weights = _weights(robustness.dimensions), _weights(robustness.cells)
+    of_dimension = _effects(pairs, dimensions, lambda pair: (pair.cell[0], None), totals)
+    return Sensitivity(of_dimension, _effects(pairs, cells, lambda pair: pair.cell, weights))
+
+
+def _weights(drops: Sequence[Drop]) -> dict[CellKey, float]:
+    """Return what a perturbed episode counts for, where several share a world."""
+    return {
+        (drop.dimension or "", drop.level): drop.effective_perturbed / drop.counts.n
+        for drop in drops
+        if drop.counts.n
+    }
 
 
 def _effects(
     pairs: Sequence[EpisodePair],
     factors: list[CellKey],
     factor_of: Callable[[EpisodePair], CellKey],
+    weights: Mapping[CellKey, float],
 ) -> list[Effect]:
     """Fit the model ``log odds of failure = task + factor``.
 
-    Episodes of a task and factor that share a world weigh together as their effective number.
+    Episodes that share a world weigh together as their effective number.
     """
     task_of = {
         key: n for n, key in enumerate(dict.fromkeys(p.perturbation.clean_key for p in pairs))
@@ -77,7 +88,10 @@ def _effects(
             rows.setdefault((task, 0), []).append((world, pair.clean))
     failures, episodes = np.zeros((2, len(task_of), len(factors) + 1))
     for at, group in rows.items():
-        effective = WorldCounts(world for world, _ in group).effective_n
+        if at[1]:
+            effective = weights[factors[at[1] - 1]] * len(group)
+        else:
+            effective = WorldCounts(world for world, _ in group).effective_n
         failed = sum(row.outcome is not Outcome.SUCCESS for _, row in group)
         episodes[at], failures[at] = effective, effective * failed / len(group)
     model = FactorModel(failures, episodes)

@@ -57,13 +57,17 @@ Samples = Independent | Paired
 
 
 def difference_interval(
-    counts: Samples, confidence: float = 0.95, *, effective_n: float | None = None
+    counts: Samples,
+    confidence: float = 0.95,
+    *,
+    effective_a: float | None = None,
+    effective_b: float | None = None,
 ) -> Interval | None:
     """Return Newcombe's hybrid score interval of B - A; None without data.
 
     Independent rates: method 10 of 1998 (Statistics in Medicine 17, 873-890). Paired: method 10 of
     the companion paper (17, 2635-2650), in which correlated outcomes make the interval shorter.
-    ``effective_n`` is the effective number of pairs if they share worlds.
+    ``effective_a`` and ``effective_b`` are effective numbers of episodes if these share worlds.
     """
     match counts:
         case Independent(a, n_a, b, n_b):
@@ -71,9 +75,9 @@ def difference_interval(
         case Paired(both, only_a, only_b):
             n_a = n_b = counts.n
             a, b = both + only_a, both + only_b
-            correlation = _correlation(counts, effective_n)
-    of_a = wilson_interval(a, n_a, confidence, effective_n=effective_n)
-    of_b = wilson_interval(b, n_b, confidence, effective_n=effective_n)
+            correlation = _correlation(counts, min(effective_a or n_a, effective_b or n_b))
+    of_a = wilson_interval(a, n_a, confidence, effective_n=effective_a)
+    of_b = wilson_interval(b, n_b, confidence, effective_n=effective_b)
     if of_a is None or of_b is None:
         return None
     return combined_interval(a / n_a, of_a, b / n_b, of_b, correlation)
@@ -93,7 +97,7 @@ def _length(x: float, y: float, correlation: float) -> float:
     return math.sqrt(max(0.0, x * x - 2 * correlation * x * y + y * y))
 
 
-def _correlation(counts: Paired, effective_n: float | None = None) -> float:
+def _correlation(counts: Paired, effective_n: float) -> float:
     """Return Newcombe's phi: the correlation of the outcomes, corrected if positive.
 
     The correction is that of ``effective_n`` pairs with the same shares.
@@ -104,7 +108,7 @@ def _correlation(counts: Paired, effective_n: float | None = None) -> float:
         return 0.0
     excess: float = counts.both * counts.neither - counts.only_a * counts.only_b
     if excess > 0:
-        excess = max(excess - counts.n**2 / (2 * (effective_n or counts.n)), 0.0)
+        excess = max(excess - counts.n**2 / (2 * effective_n), 0.0)
     return excess / math.sqrt(margins)
 
 

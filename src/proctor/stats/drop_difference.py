@@ -45,8 +45,9 @@ def drop_difference_interval(drops: PairedDrops, confidence: float = 0.95) -> In
     method combines intervals of rates. The correlation is that of the losses, and reduced as in
     Newcombe's method if it is positive.
     """
-    of_a = difference_interval(drops.a, confidence, effective_n=drops.effective_n)
-    of_b = difference_interval(drops.b, confidence, effective_n=drops.effective_n)
+    n = drops.effective_n or None
+    of_a = difference_interval(drops.a, confidence, effective_a=n, effective_b=n)
+    of_b = difference_interval(drops.b, confidence, effective_a=n, effective_b=n)
     drop_a, drop_b = drops.a.difference, drops.b.difference
     if of_a is None or of_b is None or drop_a is None or drop_b is None:
         return None

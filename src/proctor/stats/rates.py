@@ -51,6 +51,37 @@ class WorldCounts:
         return self._episodes**2 / self._squares if self._episodes else 0.0
 
 
+_LEAST_CLUSTERS = 10
+"""Worlds from which the correlation inside worlds is estimated."""
+
+
+def clustered_effective_n(clusters: Sequence[tuple[int, int]], confidence: float = 0.95) -> float:
+    """Return the effective number of episodes of which several share a world.
+
+    ``WorldCounts.effective_n`` takes the episodes of a world for copies. Here the correlation is
+    estimated: the variance of the rate clustered by world (CR1), against that of independent
+    episodes, and enlarged by Student's quantile for the number of worlds. The result lies between
+    copies and independent episodes. With few worlds, or if all episodes end alike, they are copies.
+
+    Args:
+        clusters: (successes, episodes) of each world.
+        confidence: of the interval in which the number is used.
+    """
+    n, k = sum(size for _, size in clusters), sum(won for won, _ in clusters)
+    squares = sum(size * size for _, size in clusters)
+    if not n or squares == n:
+        return float(n)
+    copies, worlds, rate = n * n / squares, len(clusters), k / n
+    if worlds < _LEAST_CLUSTERS or k in (0, n):
+        return copies
+    from scipy.special import stdtrit
+
+    spread = sum((won - size * rate) ** 2 for won, size in clusters) * worlds / (worlds - 1)
+    tail = 0.5 + confidence / 2
+    wider = float(stdtrit(worlds - 1, tail)) / NormalDist().inv_cdf(tail)
+    return min(float(n), max(copies, n * n * rate * (1 - rate) / (spread * wider**2)))
+
+
 def wilson_interval(
     successes: float, n: int, confidence: float = 0.95, *, effective_n: float | None = None
 ) -> Interval | None:

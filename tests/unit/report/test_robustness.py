@@ -22,6 +22,7 @@ from proctor.report.run import load_run
 from proctor.report.sensitivity import Sensitivity, make_sensitivity
 from proctor.stats.differences import Paired, difference_interval
 from proctor.stats.mean_changes import mean_change_interval
+from proctor.stats.rates import clustered_effective_n
 from proctor.types import Outcome
 from tests.run_folders import eight_episodes, perturbed_run, write_run
 
@@ -85,12 +86,22 @@ def test_dimensions_keep_the_order_of_the_plan_and_levels_rise() -> None:
 
 
 def test_a_total_is_as_sure_as_its_worlds_alone() -> None:
-    clean, once = "s" * 20, "sf" * 10
+    clean, once = "s" * 18 + "ff", "sf" * 10
     one = found({("camera", 1): once}, clean)
     copies = found({("camera", level): once for level in (1, 2, 3)}, clean)
     total = copies.dimensions[0]
     assert (total.counts.n, total.worlds.distinct) == (60, 20)
     assert total.interval == pytest.approx(one.cells[0].interval), "copies tell nothing new"
+
+
+def test_perturbed_episodes_of_a_world_that_end_differently_count_for_more() -> None:
+    copies, apart = [(3, 3), (0, 3)] * 10, [(1, 3), (2, 3)] * 10
+    assert clustered_effective_n(copies) == pytest.approx(20)
+    assert clustered_effective_n(apart) == 60
+    assert clustered_effective_n([(1, 3), (2, 3)] * 3) == pytest.approx(6), "too few worlds"
+    assert clustered_effective_n([(3, 3)] * 20) == pytest.approx(20), "all alike"
+    assert clustered_effective_n([(1, 1), (0, 1)] * 10) == 20
+    assert clustered_effective_n([]) == 0
 
 
 def test_p_values_are_corrected_over_the_cells() -> None:
