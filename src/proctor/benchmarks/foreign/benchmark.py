@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -223,13 +223,18 @@ class WorldProbe:
 
     world: str
     name: str
+    check: Callable[[Any], None] | None = None
+    """Refuses bad flags before anything starts."""
 
     def __call__(self, config: BenchmarkConfig) -> WorldFacts:
         """Return the world's facts.
 
         Raises:
-            UsageError: no interpreter is given or installed, or the world cannot be used there.
+            UsageError: a flag is wrong, no interpreter is given or installed, or the world cannot
+                be used there.
         """
+        if self.check is not None:
+            self.check(config)
         python = config.python
         if python is None and config.command is None:
             python = str(require_interpreter(self.name))
@@ -242,13 +247,17 @@ def foreign_plugin(
     config: type[BenchmarkConfig],
     summary: str,
     groups: tuple[str, ...] = (),
+    check: Callable[[Any], None] | None = None,
 ) -> BenchmarkPlugin:
-    """Return the plug-in of the world ``proctor_worker.worlds.NAME``."""
+    """Return the plug-in of the world ``proctor_worker.worlds.NAME``.
+
+    ``check`` refuses bad flags before the world's process is started.
+    """
     return BenchmarkPlugin(
         config=config,
         make=ForeignBenchmark,
         summary=summary,
         groups=groups,
-        probe=WorldProbe(f"proctor_worker.worlds.{name}:make", name),
+        probe=WorldProbe(f"proctor_worker.worlds.{name}:make", name, check),
         starts_interpreter=True,
     )

@@ -1,0 +1,1 @@
+"""OGBench manipulation, in an interpreter of its own."""

@@ -1,0 +1,82 @@
+"""robosuite 1.5: robomimic's five tasks (``proctor_worker/worlds/robosuite``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from proctor.benchmarks.base import BenchmarkConfig
+from proctor.benchmarks.foreign.benchmark import foreign_plugin
+from proctor.benchmarks.selection import LARGEST_SIDE, require_positive
+
+
+class Demonstrations(Enum):
+    """robomimic's datasets, which have horizons of their own."""
+
+    PH = "ph"
+    """Proficient human: 400 steps, Transport and ToolHang 700."""
+    MH = "mh"
+    """Multi-human: 500 steps, Transport 1100; there is none of ToolHang."""
+
+
+@dataclass
+class RobosuiteConfig(BenchmarkConfig):
+    """Flags of robosuite."""
+
+    type: str = field(
+        default="robosuite", metadata={"help": "benchmark: a built-in name or package.module:NAME"}
+    )
+    task: str = field(
+        default="Lift",
+        metadata={
+            "help": "tasks, comma-separated: Lift, PickPlaceCan, NutAssemblySquare, "
+            "TwoArmTransport, ToolHang"
+        },
+    )
+    demonstrations: Demonstrations = field(
+        default=Demonstrations.PH,
+        metadata={"help": "robomimic dataset whose horizons are used"},
+    )
+    episode_length: int | None = field(
+        default=None,
+        metadata={
+            "help": "maximum simulator steps per episode",
+            "default_help": "robomimic's horizon of the task",
+        },
+    )
+    lite_physics: bool = field(
+        default=True,
+        metadata={
+            "help": "robosuite 1.5's shorter physics step; false: as in datasets of robosuite 1.4"
+        },
+    )
+    camera_name: str | None = field(
+        default=None,
+        metadata={
+            "help": "cameras, comma-separated",
+            "default_help": "robomimic's cameras of the task",
+        },
+    )
+    observation_height: int = field(
+        default=84, metadata={"help": "height of camera images in pixels"}
+    )
+    observation_width: int = field(
+        default=84, metadata={"help": "width of camera images in pixels"}
+    )
+
+
+def check_flags(config: RobosuiteConfig) -> None:
+    """Refuse sizes out of range."""
+    for name in ("observation_height", "observation_width"):
+        require_positive(name, getattr(config, name), LARGEST_SIDE)
+    if config.episode_length is not None:
+        require_positive("episode_length", config.episode_length)
+
+
+PLUGIN = foreign_plugin(
+    "robosuite",
+    RobosuiteConfig,
+    "robosuite 1.5: the five tasks of robomimic (Panda arms)",
+    groups=("robomimic",),
+    check=check_flags,
+)

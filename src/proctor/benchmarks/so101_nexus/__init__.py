@@ -1,0 +1,1 @@
+"""so101-nexus, in an interpreter of its own."""
