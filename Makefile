@@ -43,6 +43,11 @@ test-heavy: $(STAMP) graphics
 test-sim: $(STAMP) graphics libero-assets
 	$(TESTS) auto -m "sim and not slow" tests
 
+# Worlds of other interpreters against their own packages; skips what `proctor benchmarks install` has not
+# installed (robosuite, ogbench, so101_nexus).
+test-worlds: $(STAMP) graphics
+	$(BIN)/python -m pytest tests/parity/test_worlds.py
+
 test-all: $(STAMP) graphics libero-assets
 	$(TESTS) auto --timeout=1800 -m "not gpu and not site" tests
 

@@ -25,6 +25,8 @@ SUITE = "so101_nexus"
 STATE = "observation.state"
 ENVIRONMENT_STATE = "observation.environment_state"
 FILM = "observation.film"
+CLOSEST = "closest_m"
+"""Score: distance of the gripper from the object or the target; the journal keeps the minimum."""
 CAMERAS = {"observation.images.wrist": "wrist", "observation.images.overhead": "overhead"}
 _FILM_SHAPE = [480, 640, 3]
 _JOINTS = ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")
@@ -114,6 +116,9 @@ class NexusWorld:
                 "high": list(_HIGH) if joints else 1.0,
                 "names": list(_JOINTS),
             },
+            "scores": []
+            if "LookAt-v1" in self._chosen
+            else [{"name": CLOSEST, "label": "closest approach (m)"}],
             "protocol": {
                 "control_hz": FPS,
                 "control_mode": config["control_mode"],
@@ -185,7 +190,10 @@ class NexusSim:
     def step(self, action: Any) -> Step:
         """Advance by one action, clipped by so101-nexus."""
         self._state, reward, terminated, _, info = self._env.step(np.asarray(action, np.float32))
-        return Step(float(reward), bool(info["success"]), bool(terminated))
+        with adapter_code():
+            away = info.get("tcp_to_obj_dist", info.get("tcp_to_target_dist"))
+            scores = None if away is None else {CLOSEST: float(away)}
+            return Step(float(reward), bool(info["success"]), bool(terminated), scores)
 
     def observe(self, keys: Sequence[str]) -> Dict[str, Any]:
         """Return the current observation for ``keys``; image keys render."""
