@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -128,7 +128,7 @@ def xyz(name: str, position: Any) -> Dict[str, float]:
 
 
 def chosen_rows(
-    config: Dict[str, Any], suites: Dict[str, Sequence[str]]
+    config: Dict[str, Any], suites: Mapping[str, Sequence[str]]
 ) -> Dict[str, Sequence[str]]:
     """Return the suites, or single tasks of them, that the flag ``task`` names; empty: all.
 

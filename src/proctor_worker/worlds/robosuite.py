@@ -307,12 +307,13 @@ def _snapshot_observable(sim: RobosuiteSim) -> Any:
     """Return an observable that is sampled when robosuite's cameras would be."""
     from robosuite.utils.observables import Observable, sensor
 
-    @sensor(modality="proctor")
     def snapshot(obs_cache: Any) -> Any:
         sim.take_snapshot()
         return np.zeros(1)
 
-    return Observable(name="proctor_snapshot", sensor=snapshot, sampling_rate=FPS)
+    return Observable(
+        name="proctor_snapshot", sensor=sensor(modality="proctor")(snapshot), sampling_rate=FPS
+    )
 
 
 def make_env(name: str, robots: int, lite_physics: bool) -> Any:
@@ -348,7 +349,8 @@ def _reuse_robot_models() -> None:
 
     if hasattr(base.MujocoXML.get_model, "compiled"):
         return
-    original, compiled = base.MujocoXML.get_model, {}  # type: ignore[var-annotated]
+    original = base.MujocoXML.get_model
+    compiled: Dict[Any, Any] = {}
 
     def get_model(self: Any, mode: str = "mujoco") -> Any:
         key = (self.get_xml(), mode)
