@@ -37,6 +37,7 @@ PLAIN = {
     "report": "proctor.commands.report:ReportCommand",
     "audit": "proctor.commands.audit:AuditCommand",
     "compare": "proctor.commands.compare:CompareCommand",
+    "reproduce": "proctor.commands.reproduce:ReproduceCommand",
     "plan": "proctor.commands.plan:PlanCommand",
     "view": "proctor.commands.view:ViewCommand",
     "doctor": "proctor.commands.doctor:DoctorCommand",

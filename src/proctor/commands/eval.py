@@ -69,20 +69,24 @@ Show = Callable[["Evaluation", "ActionSpec", "Console"], None]
 
 
 def evaluate_and_show(
-    settings: dict[str, Any], show: Show | None = None, name: str | None = None
+    settings: dict[str, Any],
+    show: Show | None = None,
+    name: str | None = None,
+    resume_as: str = "proctor eval",
 ) -> tuple[RolloutContext[EvalConfig], int]:
     """Evaluate, show the results, and return the prepared run and the exit code.
 
     ``name`` is the name of one of several runs; it is printed once the run is prepared.
+    ``resume_as`` is the command that completes an interrupted run.
     """
     from proctor.callbacks.interrupts import Interrupts
 
     with Interrupts() as interrupts:
-        return _evaluate_and_show(settings, interrupts, show or _show, name)
+        return _evaluate_and_show(settings, interrupts, show or _show, name, resume_as)
 
 
 def _evaluate_and_show(
-    settings: dict[str, Any], interrupts: Interrupts, show: Show, name: str | None
+    settings: dict[str, Any], interrupts: Interrupts, show: Show, name: str | None, resume_as: str
 ) -> tuple[RolloutContext[EvalConfig], int]:
     from rich.console import Console
 
@@ -114,7 +118,7 @@ def _evaluate_and_show(
     try:
         evaluation = run_evaluation(prepared, settings, make_callbacks, make_video_callbacks)
     except KeyboardInterrupt as stop:
-        _say_how_to_resume(prepared)
+        _say_how_to_resume(prepared, resume_as)
         _say_where_the_report_is(prepared.folder.path)
         return prepared, exit_code_of(stop)
     except SimulatorUnavailable as error:
@@ -160,7 +164,7 @@ def _say_what_cannot_be_opened(
     print(strip_control_codes(f"proctor: error: {error} ({where})"), file=sys.stderr)
 
 
-def _say_how_to_resume(prepared: RolloutContext[EvalConfig]) -> None:
+def _say_how_to_resume(prepared: RolloutContext[EvalConfig], resume_as: str) -> None:
     from proctor.config.trust import code_flags
     from proctor.runs.journal import read_journal
 
@@ -168,7 +172,7 @@ def _say_how_to_resume(prepared: RolloutContext[EvalConfig]) -> None:
     done = len(read_journal(path).rows)
     print(
         f"interrupted: {done} of {len(prepared.plan)} episodes are in {path}; continue with\n"
-        f"  proctor eval --resume --output_dir={shlex.quote(str(path))}{code_flags(config)}",
+        f"  {resume_as} --resume --output_dir={shlex.quote(str(path))}{code_flags(config)}",
         file=sys.stderr,
     )
 

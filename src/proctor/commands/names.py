@@ -9,6 +9,7 @@ COMMANDS = {
     "report": "write the page of a run: success rates, charts, timeline and episodes",
     "audit": "run a sample of a run's episodes again, one by one, and compare",
     "compare": "compare runs episode by episode, with significance tests",
+    "reproduce": "evaluate a published checkpoint, and check the published success rate",
     "plan": "how many episodes a question needs, and how long they take",
     "view": "show runs in the browser: a list, and the page of each run",
     "train": "train a policy on demonstrations; it can be stopped and resumed at any time",
