@@ -76,6 +76,7 @@ def known() -> dict[str, set[str]]:
     reward_model = flags_of(RewardClassifierConfig, "reward_model.", use=ConfigUse.TRAINING)
     found["train"] |= {flag.name for flag in reward_model}
     found["audit"] |= found["eval"]
+    found["reproduce"] |= found["eval"]
     found["data edit"] |= {"operation.type"}
     for operation in OPERATIONS.values():
         found["data edit"] |= {flag.name for flag in flags_of(operation, "operation.")}
