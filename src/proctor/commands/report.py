@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from proctor.config.command import CommandConfig, argument, run_command
+from proctor.errors import UsageError
 
 _FILES = {"csv": "episodes.csv", "markdown": "report.md"}
 
@@ -15,7 +16,7 @@ class ReportCommand(CommandConfig):
     """Write the page of a run or a training, finished or not.
 
     The page is one file that any browser shows offline; videos stay in the run folder. With --csv,
-    --markdown or --card and without --output, no page is written.
+    --markdown, --card or --eval-results and without --output, no page is written.
     """
 
     folder: Path = field(metadata=argument("RUN", "folder of the run or the training"))
@@ -59,6 +60,43 @@ class ReportCommand(CommandConfig):
         },
     )
 
+    eval_results: str | None = field(
+        default=None,
+        metadata={
+            "flag": "eval-results",
+            "help": "write the success rate in the Hub's format to RUN/.eval_results/TASK.yaml, as "
+            "the result of a task of a benchmark dataset on the Hub; with --card also in card.md",
+            "default_help": "no such file",
+            "placeholder": "ORG/DATASET:TASK",
+        },
+    )
+    source: str | None = field(
+        default=None,
+        metadata={
+            "help": "address of the run's files or of a paper, for --eval-results",
+            "default_help": "no source",
+            "placeholder": "URL",
+        },
+    )
+
+    def validate(self) -> None:
+        """Refuse a wrong task of the Hub, and a source of no result.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        from proctor.report.eval_results import HubTask
+
+        if self.eval_results is not None:
+            HubTask.parse(self.eval_results)
+        elif self.source is not None:
+            raise UsageError("--source needs --eval-results", code="flag.unused")
+        if self.source is not None and not self.source.startswith(("https://", "http://")):
+            raise UsageError(
+                f"--source={self.source} is not an address (https://...)",
+                code="flag.invalid-value",
+            )
+
     def run(self) -> int:
         """Write the requested files and return the exit code."""
         tables = {"csv": self.csv, "markdown": self.markdown}
@@ -67,7 +105,9 @@ class ReportCommand(CommandConfig):
             self._write_tables(asked)
         if self.card is not None:
             self._write_card(self.card)
-        if self.output is not None or not (asked or self.card):
+        if self.eval_results is not None:
+            self._write_eval_results(self.eval_results)
+        if self.output is not None or not (asked or self.card or self.eval_results):
             self._write_page()
         return 0
 
@@ -99,11 +139,25 @@ class ReportCommand(CommandConfig):
     def _write_card(self, target: str) -> None:
         from proctor.config.flags import path_of
         from proctor.report.card import write_card
+        from proctor.report.eval_results import HubTask, eval_results_text
         from proctor.report.run import load_run
 
         by_default = target.lower() == "true"
-        text, values = write_card(load_run(self.folder), None if by_default else path_of(target))
+        path = None if by_default else path_of(target)
+        task = None if self.eval_results is None else HubTask.parse(self.eval_results)
+        text, values = write_card(
+            load_run(self.folder),
+            path,
+            None if task is None else lambda card: eval_results_text(card, task, self.source),
+        )
         print(f"card: {text} and {values}")
+
+    def _write_eval_results(self, target: str) -> None:
+        from proctor.report.eval_results import HubTask, write_eval_results
+        from proctor.report.run import load_run
+
+        path = write_eval_results(load_run(self.folder), HubTask.parse(target), self.source)
+        print(f"eval results: {path}")
 
 
 def run(words: list[str]) -> int:

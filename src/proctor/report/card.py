@@ -7,6 +7,7 @@ papers, READMEs and model cards.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -181,11 +182,14 @@ def card_of(run: Run) -> Card:
     )
 
 
-def write_card(run: Run, path: Path | None = None) -> tuple[Path, Path]:
+def write_card(
+    run: Run, path: Path | None = None, hub_entry: Callable[[Card], str] | None = None
+) -> tuple[Path, Path]:
     """Write the card as Markdown and JSON, and return both paths.
 
     ``path`` names both files: its suffix, ``.md`` or ``.json``, is replaced. Default: ``card.md``
-    and ``card.json`` in the run folder.
+    and ``card.json`` in the run folder. ``hub_entry`` returns the Hub's entry of the result, which
+    the Markdown then shows.
 
     Raises:
         UsageError: the run is empty or incomplete.
@@ -196,7 +200,11 @@ def write_card(run: Run, path: Path | None = None) -> tuple[Path, Path]:
     stem = path.with_suffix("") if path.suffix in (".md", ".json") else path
     text, values = (stem.with_name(f"{stem.name}{suffix}") for suffix in (".md", ".json"))
     write_json(values, asdict(card))
-    write_run_file(text, card_markdown(card, run.to_markdown(), values.name))
+    shown = card_markdown(card, run.to_markdown(), values.name)
+    if hub_entry is not None:
+        entry = _fenced(hub_entry(card).rstrip(), "yaml")
+        shown += f"\n## Evaluation results for the Hub\n\n{entry}\n"
+    write_run_file(text, shown)
     return text, values
 
 
