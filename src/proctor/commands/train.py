@@ -25,6 +25,9 @@ proctor train --dataset.repo_id=USER/NAME [--dataset.root=DIR] --policy.type=NAM
 
 Train a policy on demonstrations. Ctrl-C writes a checkpoint, and a resumed training ends with the
 same bits as an uninterrupted one: proctor train --resume --output_dir=FOLDER
+
+A reward classifier is trained with --reward_model.type=reward_classifier instead of a policy; all
+--reward_model.* flags: proctor train --help reward_model
 """
 
 

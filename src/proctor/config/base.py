@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.config.bounds import at_least, between
@@ -16,6 +16,9 @@ from proctor.errors import UsageError
 from proctor.fingerprint import PRESENTATION, ConfigUse, is_flag, to_json
 from proctor.lerobot_flags import LerobotFlag
 from proctor.policies.base import PolicyConfig
+
+if TYPE_CHECKING:
+    from proctor.config.flags import Flag
 
 STRICT_BATCH = 8
 """Batch size that --eval.strict pads to, a constant: results depend on it in their last bits.
@@ -66,6 +69,11 @@ class Config:
         default_factory=list, init=False, compare=False, metadata={"hidden": True} | PRESENTATION
     )
     """Notes on flags without effect, to be shown once."""
+
+    @classmethod
+    def more_flags(cls) -> list[Flag]:
+        """Return flags of the help that are no fields of the config; subclasses extend this."""
+        return []
 
     def validate(self) -> None:
         """Refuse invalid values; subclasses extend this.

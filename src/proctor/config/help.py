@@ -110,7 +110,8 @@ def _topics(cls: type[Config]) -> dict[str, str]:
     for section, marked in plugin_sections(cls).items():
         names = ", ".join(plugins.known_plugins(marked.kind, cls.use))
         found[f"{section} NAME"] = f"flags of {names}"
-    parts = dict.fromkeys(f.name.partition(".")[0] for f in own_flags(cls) if "." in f.name)
+    own = [*own_flags(cls), *cls.more_flags()]
+    parts = dict.fromkeys(f.name.partition(".")[0] for f in own if "." in f.name)
     return found | ({"PART": f"flags of {', '.join(parts)}"} if parts else {})
 
 
@@ -224,7 +225,7 @@ def _all_plugins(cls: type[Config]) -> dict[str, list[str]]:
 def all_flags(cls: type[Config], given: Mapping[str, str]) -> list[OwnedFlag]:
     """List the flags of a command, and those of its plug-ins or of the chosen ones."""
     own = [_type_flag(cls, section) for section in plugin_sections(cls)]
-    own += [*own_flags(cls), _CONFIG_PATH]
+    own += [*own_flags(cls), *cls.more_flags(), _CONFIG_PATH]
     for flag in aliased_flags(cls):
         kind = plugin_sections(cls)[flag.name.partition(".")[0]].kind
         text = flag.alias_help or flag.help

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,6 +12,8 @@ from proctor.benchmarks.base import BenchmarkConfig
 from proctor.config.base import MOST_SEED, Config, plugin_section
 from proctor.config.bounds import at_least, between
 from proctor.config.evaluation import EvalConfig
+from proctor.config.flags import Flag, flags_of
+from proctor.config.help_lines import VARIES
 from proctor.config.peft import PeftSettings
 from proctor.config.sections import EvalSettings, VideoSettings
 from proctor.config.training_sections import (
@@ -26,6 +28,7 @@ from proctor.datasets.cache_settings import CacheKind
 from proctor.errors import UsageError
 from proctor.fingerprint import PRESENTATION, ConfigUse, flatten
 from proctor.policies.base import PolicyConfig
+from proctor.policies.lerobot.families import REWARD_MODELS
 from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings
 from proctor.policies.lerobot.pretrained import PretrainedConfig
 
@@ -189,6 +192,26 @@ class TrainConfig(Config):
     def evaluates_after(self, step: int) -> bool:
         """Return whether the policy is evaluated in ``env`` after ``step`` steps."""
         return self.evaluates_in_env and (step % self.env_eval_freq == 0 or step == self.steps)
+
+    @classmethod
+    def more_flags(cls) -> list[Flag]:
+        """Return the flags of a reward classifier, which is trained instead of a policy."""
+        from proctor.policies.reward_classifier.config import RewardClassifierConfig
+
+        group = "Reward model"
+        names = ", ".join(REWARD_MODELS)
+        kind = Flag("reward_model.type", str, VARIES, f"one of {names}", group=group)
+        path = Flag(
+            "reward_model.path",
+            str,
+            None,
+            "trained classifier to start from, a folder or a Hub id",
+            default_help="a new classifier",
+            group=group,
+        )
+        own = flags_of(RewardClassifierConfig, "reward_model.", use=cls.use)
+        others = [flag for flag in own if flag.name not in (kind.name, path.name)]
+        return [kind, path, *(replace(flag, alias=None, group=group) for flag in others)]
 
     def validate(self) -> None:
         """Refuse invalid values.

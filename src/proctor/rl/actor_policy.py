@@ -13,6 +13,8 @@ from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
 from proctor.rl.actor import ActorDecision
 from proctor.rl.links import ActorWeights
 
+_QUOTED = 160
+"""Characters of an error that are quoted."""
 _POLICY, _GRIPPER_CRITIC = "policy", "discrete_critic"
 """Names of the modules in the learner's messages."""
 
@@ -49,7 +51,7 @@ class ActorPolicy:
                 module.load_state_dict(state)
             except (KeyError, RuntimeError) as error:
                 raise ConnectionLost(
-                    f"the learner's weights do not fit this actor's policy: {error}",
+                    f"the learner's weights do not fit this actor's policy: {_one_line(error)}",
                     code="rl.weights-mismatch",
                 ) from None
 
@@ -93,3 +95,13 @@ class ActorPolicy:
 
 def _array(action: Tensor) -> Array:
     return np.asarray(action.numpy(), np.float32)
+
+
+def _one_line(error: Exception) -> str:
+    """Return the first line that names a tensor: torch lists every one that does not fit."""
+    if isinstance(error, KeyError):
+        return f"{error} is missing"
+    head, *lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    text = lines[0] if lines else head
+    more = f" and {len(lines) - 1} more" if len(lines) > 1 else ""
+    return (text if len(text) <= _QUOTED else f"{text[:_QUOTED]}...") + more

@@ -24,6 +24,8 @@ from proctor.system.files import MAX_JOURNAL_BYTES, read_regular_file
 _LOOK_S = 0.2
 _STOP_S = 5.0
 _MAX_FAILURES = 3
+_SIGNAL_S = 1.0
+_STOP_CODES = (-signal.SIGTERM, -signal.SIGHUP)
 """Ends of an actor in a row, without a new transition, after which the training stops."""
 
 
@@ -57,8 +59,10 @@ class ActorPool:
         endpoint: LearnerEndpoint,
         logs: Path,
         on_note: Callable[[str], None],
+        is_stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self._config, self._endpoint, self._logs, self._on_note = config, endpoint, logs, on_note
+        self._is_stopping = is_stopping
         self._context = multiprocessing.get_context("spawn")
         self._actors: list[_Actor] = []
         self._ended = threading.Event()
@@ -74,9 +78,13 @@ class ActorPool:
         self._actors = [_Actor(index, self._started(index)) for index in indices]
         self._watcher.start()
 
+    def stop_watching(self) -> None:
+        """Restart no actor any more."""
+        self._ended.set()
+
     def stop(self) -> None:
         """End all actors. Their transitions are acknowledged or will be collected again."""
-        self._ended.set()
+        self.stop_watching()
         if self._watcher.is_alive():
             self._watcher.join()
         for actor in self._actors:
@@ -105,7 +113,7 @@ class ActorPool:
     def _watch(self) -> None:
         while not self._ended.wait(_LOOK_S):
             for actor in self._actors:
-                if actor.process.is_alive() or self._ended.is_set():
+                if actor.process.is_alive() or self._is_over(actor.process.exitcode):
                     continue
                 try:
                     self._restart(actor)
@@ -114,6 +122,16 @@ class ActorPool:
                 if self.failure is not None:
                     self.on_failure()
                     return
+
+    def _is_over(self, code: int | None) -> bool:
+        """Return whether the training stops, after an actor ended with ``code``.
+
+        A signal to the whole process group ends an actor before this process handles it, so the
+        answer waits for a moment.
+        """
+        if code in _STOP_CODES and not self._is_stopping():
+            self._ended.wait(_SIGNAL_S)
+        return self._ended.is_set() or self._is_stopping()
 
     def _restart(self, actor: _Actor) -> None:
         """Start an actor again, unless it has failed several times without a new transition."""

@@ -169,12 +169,14 @@ class _Session:
                     time.sleep(_FAREWELL_S)
             learner.endpoint.close()
             return
-        pool = ActorPool(config, learner.endpoint, self.folder.path / LOGS, monitor.say)
+        logs, stopping = self.folder.path / LOGS, lambda: self.stop.requested is not None
+        pool = ActorPool(config, learner.endpoint, logs, monitor.say, stopping)
         pool.on_failure = self.stop.request
         pool.start()
         try:
             yield
         finally:
+            pool.stop_watching()  # the endpoint's end ends the actors, which need no restart
             learner.endpoint.close()
             pool.stop()
         if pool.failure is not None:

@@ -230,3 +230,9 @@ def test_the_first_level_does_not_wait_for_numpy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
     assert done.returncode == 0
+
+
+def test_the_help_of_a_training_lists_the_flags_of_a_reward_model() -> None:
+    wanted = {"reward_model.type", "reward_model.path", "reward_model.num_cameras"}
+    for topic in (["reward_model"], ["all"]):
+        assert set(flags_in(help_text(TrainConfig, "train", topic, {}))) >= wanted

@@ -13,8 +13,6 @@ from proctor.commands.verbs import VERBS, verb
 from proctor.config.command import CommandConfig
 from proctor.config.flags import flags_of
 from proctor.config.help import flags_help
-from proctor.fingerprint import ConfigUse
-from proctor.policies.reward_classifier.config import RewardClassifierConfig
 from tests.documents import all_pages, is_generated
 
 ROOT = Path(__file__).parents[3]
@@ -73,8 +71,6 @@ def known() -> dict[str, set[str]]:
     for name, command in PLAIN_COMMANDS.items():
         own = flags_of(command, sections={"operation": None})
         found[name] = {spelling for flag in own for spelling in (flag.name, str(flag.alias))}
-    reward_model = flags_of(RewardClassifierConfig, "reward_model.", use=ConfigUse.TRAINING)
-    found["train"] |= {flag.name for flag in reward_model}
     found["audit"] |= found["eval"]
     found["reproduce"] |= found["eval"]
     found["data edit"] |= {"operation.type"}

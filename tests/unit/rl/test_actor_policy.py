@@ -110,3 +110,13 @@ def test_weights_of_another_network_are_refused() -> None:
     with pytest.raises(ConnectionLost) as refused:
         ActorPolicy(_parts()).load(_weights(_parts(gripper=False)))
     assert refused.value.code == "rl.weights-mismatch"
+
+
+def test_the_refusal_of_weights_is_one_line() -> None:
+    wrong = _weights(_parts())
+    shorter = {key: value[:1] for key, value in wrong.modules["policy"].items()}
+    with pytest.raises(ConnectionLost) as refused:
+        ActorPolicy(_parts()).load(ActorWeights({**wrong.modules, "policy": shorter}))
+    assert refused.value.code == "rl.weights-mismatch"
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 300
