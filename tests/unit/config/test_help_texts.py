@@ -32,7 +32,7 @@ UNITS = {
     r"fps$": "per second",
 }
 """Endings of the names of numeric flags, and the unit that the text then names."""
-NO_UNIT = {"policy.timestep_sampling_s"}
+NO_UNIT = {"policy.timestep_sampling_s", "width"}
 """LeRobot's names that end like a unit: this one is a number between 0 and 1."""
 
 
