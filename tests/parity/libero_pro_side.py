@@ -8,10 +8,40 @@ FILE.npy, "picture": bool, "out": FILE.npz}. It writes FILE.npz and answers with
 
 import json
 import sys
+import xml.etree.ElementTree as ElementTree
+from contextlib import contextmanager
 
 import numpy as np
 
 SETTLE = [0, 0, 0, 0, 0, 0, -1]
+
+
+@contextmanager
+def without_textures():
+    """Leave textures out of models, which halves the time to build them; physics ignore them."""
+    from robosuite.utils.binding_utils import MjSim
+
+    built = MjSim.from_xml_string
+    MjSim.from_xml_string = lambda xml: built(bare(xml))
+    yield
+    MjSim.from_xml_string = built
+
+
+def bare(xml):
+    root = ElementTree.fromstring(xml)
+    for asset in root.iter("asset"):
+        for texture in asset.findall("texture"):
+            asset.remove(texture)
+        for material in asset.findall("material"):
+            material.attrib.pop("texture", None)
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def answer(asked):
+    if asked["picture"]:
+        return play(asked)
+    with without_textures():
+        return play(asked)
 
 
 def play(asked):
@@ -30,10 +60,7 @@ def play(asked):
     for _ in range(10):
         seen, reward, done, _ = env.step(SETTLE)
     moments = [moment(env, seen, reward, done)]
-    pictures = []
-    if asked["picture"]:
-        pictures = [seen["agentview_image"]]
-        env.env.modify_observable("agentview_image", "enabled", False)  # renders every step else
+    pictures = [seen["agentview_image"]] if asked["picture"] else []
     for action in np.load(asked["actions"]):
         seen, reward, done, _ = env.step(action)
         moments.append(moment(env, seen, reward, done))
@@ -61,7 +88,7 @@ def main():
     answers = sys.stdout
     sys.stdout = sys.stderr  # the package prints
     for line in sys.stdin:
-        print(json.dumps(play(json.loads(line))), file=answers, flush=True)
+        print(json.dumps(answer(json.loads(line))), file=answers, flush=True)
 
 
 if __name__ == "__main__":

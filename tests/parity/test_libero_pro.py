@@ -152,18 +152,27 @@ def uniform_actions(seed: int) -> Policy:
 def test_given_actions_give_the_packages_episode(
     task: Task, package: Package, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    in_sample = task.key in SAMPLE
-    monkeypatch.setenv("MUJOCO_GL", (find_gl_backend() if in_sample else None) or "disable")
+    monkeypatch.setenv("MUJOCO_GL", "disable")
     spec = small(task).spec(task, task.task_id + 3, 1000)
-    course = played(spec, uniform_actions(task.task_id), N_ACTIONS, picture=in_sample)
-    expected = package.play(spec, np.array(course.actions), picture=in_sample)
+    course = played(spec, uniform_actions(task.task_id), N_ACTIONS)
+    expected = package.play(spec, np.array(course.actions), picture=False)
     assert_same(course, expected)
-    for mine, theirs in zip(course.pictures, expected["pictures"], strict=True):
-        assert np.array_equal(mine, theirs[::-1, ::-1])
     (upstream,) = small(task, prompt=Prompt.UPSTREAM).tasks()
     assert (task.name, upstream.instruction) == (expected["name"], expected["language"])
     if task.suite.endswith(("_lan", "_task")):
         assert task.instruction == expected["bddl"]
+
+
+@pytest.mark.parametrize("task", [named(task) for task in TASKS])
+def test_the_first_picture_is_the_packages(
+    task: Task, package: Package, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Apart: the package's physics differ in the last bits once it has a renderer, ours do not."""
+    monkeypatch.setenv("MUJOCO_GL", find_gl_backend() or "disable")
+    spec = small(task).spec(task, task.task_id + 3, 1000)
+    (mine,) = played(spec, uniform_actions(0), 0, picture=True).pictures
+    (theirs,) = package.play(spec, np.empty((0, 7)), picture=True)["pictures"]
+    assert np.array_equal(mine, theirs[::-1, ::-1])
 
 
 @pytest.mark.parametrize("suite", SUITES)
