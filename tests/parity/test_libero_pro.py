@@ -175,7 +175,7 @@ def test_the_first_picture_is_the_packages(
     assert np.array_equal(mine, theirs[::-1, ::-1])
 
 
-@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize("suite", [s for s in SUITES if not s.endswith("_object")])
 def test_the_experts_actions_succeed_at_the_same_step(
     suite: str, package: Package, monkeypatch: pytest.MonkeyPatch
 ) -> None:

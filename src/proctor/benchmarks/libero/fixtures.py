@@ -141,8 +141,8 @@ def turn_knob_on(scene: Scene, hand: GripperMotions, stove: str) -> Actions:
     point = part.position + knob.height * UP
     hand.point_down(across)
     hand.fingers = GripperCommand.OPEN
-    top = scene.top_between(scene.hand.position, point, 0.05) + _CLEAR_M
-    yield from hand.go(np.array([*point[:2], top]), within=0.01)
+    above = max(scene.top_between(scene.hand.position, point, 0.05), part.bounds[1][2])
+    yield from hand.go(np.array([*point[:2], above + _CLEAR_M]), within=0.01)
     yield from hand.go(point, within=0.006, patience=40)
     yield from hand.set(GripperCommand.CLOSED)
     start = hand.aim
