@@ -54,6 +54,11 @@ HANDED_OVER = "python"
 BUILT_IN = {
     "benchmarks": {
         "aloha": "proctor.benchmarks.aloha.benchmark:PLUGIN",
+        "calvin": "proctor.benchmarks.calvin.benchmark:PLUGIN",
+        "maniskill": "proctor.benchmarks.maniskill.benchmark:PLUGIN",
+        "rlbench": "proctor.benchmarks.rlbench.benchmark:PLUGIN",
+        "robocasa": "proctor.benchmarks.robocasa.benchmark:PLUGIN",
+        "robotwin": "proctor.benchmarks.robotwin.benchmark:PLUGIN",
         "gym_hil": "proctor.benchmarks.gym_hil.benchmark:PLUGIN",
         "gym": "proctor.benchmarks.gym.registered:PLUGIN",
         "hub": "proctor.benchmarks.gym.hub:PLUGIN",

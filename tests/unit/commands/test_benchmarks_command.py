@@ -217,7 +217,7 @@ def fake_uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         f"#!{sys.executable}\n"
         "import subprocess, sys, zipfile\n"
         "if sys.argv[1] == 'venv':\n"
-        "    words = [sys.argv[3], '-m', 'venv', '--without-pip', sys.argv[4]]\n"
+        "    words = [sys.argv[4], '-m', 'venv', '--without-pip', sys.argv[5]]\n"
         "    sys.exit(subprocess.call(words))\n"
         "assert sys.argv[1:4] == ['pip', 'install', '--python']\n"
         "words = [sys.argv[4], '-c', 'import site; print(site.getsitepackages()[0])']\n"

@@ -164,7 +164,7 @@ class _Tools:
 
     def make_venv(self) -> list[str]:
         if self._uv:
-            return [self._uv, "venv", "--python", str(self._python), str(self._venv)]
+            return [self._uv, "venv", "--seed", "--python", str(self._python), str(self._venv)]
         return [str(self._python), "-m", "venv", str(self._venv)]
 
     def install(self) -> list[str]:

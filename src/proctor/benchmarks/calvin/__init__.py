@@ -1,0 +1,1 @@
+"""CALVIN, environment D: the first instruction of each evaluation sequence."""

@@ -1,0 +1,1 @@
+"""ManiSkill3: table-top tasks and SimplerEnv's WidowX tasks."""

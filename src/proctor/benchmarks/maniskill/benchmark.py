@@ -1,0 +1,57 @@
+"""ManiSkill3 and SimplerEnv's WidowX tasks (``proctor_worker/worlds/maniskill``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from proctor.benchmarks.base import BenchmarkConfig
+from proctor.benchmarks.foreign.benchmark import foreign_plugin
+
+
+class ObservationType(Enum):
+    """What can be observed."""
+
+    PIXELS = "pixels"
+    """Images of the robot's cameras and states; needs a Vulkan driver."""
+    STATE = "state"
+    """States only: nothing renders."""
+
+
+@dataclass
+class ManiSkillConfig(BenchmarkConfig):
+    """Flags of ManiSkill3."""
+
+    type: str = field(
+        default="maniskill", metadata={"help": "benchmark: a built-in name or package.module:NAME"}
+    )
+    task: str = field(
+        default="PickCube-v1",
+        metadata={"help": "tasks, comma-separated, or a group of one robot: tabletop, widowx"},
+    )
+    obs_type: ObservationType = field(
+        default=ObservationType.PIXELS,
+        metadata={"help": "pixels: images and states; state: nothing renders"},
+    )
+    control_mode: str | None = field(
+        default=None,
+        metadata={"help": "ManiSkill's control mode", "default_help": "the robot's first"},
+    )
+    episode_length: int | None = field(
+        default=None,
+        metadata={
+            "help": "maximum simulator steps per episode",
+            "default_help": "upstream's horizon of the task",
+        },
+    )
+
+
+PLUGIN = foreign_plugin(
+    "maniskill",
+    ManiSkillConfig,
+    "ManiSkill3 (Panda on a table) and SimplerEnv's WidowX tasks",
+    groups=(
+        "tabletop",
+        "widowx",
+    ),
+)

@@ -1,0 +1,1 @@
+"""RLBench: ten tasks with planned motions."""

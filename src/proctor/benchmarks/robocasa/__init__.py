@@ -1,0 +1,1 @@
+"""RoboCasa 0.2: 24 atomic kitchen tasks."""

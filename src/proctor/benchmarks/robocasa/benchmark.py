@@ -1,0 +1,61 @@
+"""RoboCasa 0.2: 24 atomic kitchen tasks (``proctor_worker/worlds/robocasa``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from proctor.benchmarks.base import BenchmarkConfig
+from proctor.benchmarks.foreign.benchmark import foreign_plugin
+from proctor.benchmarks.selection import LARGEST_SIDE, require_positive
+
+
+class ObjectSplit(Enum):
+    """RoboCasa's sets of object instances."""
+
+    TRAIN = "A"
+    EVALUATION = "B"
+
+
+@dataclass
+class RoboCasaConfig(BenchmarkConfig):
+    """Flags of RoboCasa."""
+
+    type: str = field(
+        default="robocasa", metadata={"help": "benchmark: a built-in name or package.module:NAME"}
+    )
+    task: str = field(
+        default="atomic",
+        metadata={"help": "tasks, comma-separated, or atomic: all 24"},
+    )
+    arm_only: bool = field(
+        default=True,
+        metadata={"help": "actions of 7 numbers, the base stands still; false: 12 numbers"},
+    )
+    object_split: ObjectSplit = field(
+        default=ObjectSplit.EVALUATION,
+        metadata={"help": "object instances: A as in demonstrations, B held out"},
+    )
+    episode_length: int | None = field(
+        default=None,
+        metadata={
+            "help": "maximum simulator steps per episode",
+            "default_help": "upstream's horizon of the task",
+        },
+    )
+    observation_height: int = field(
+        default=128, metadata={"help": "height of the images in pixels"}
+    )
+    observation_width: int = field(default=128, metadata={"help": "width of the images in pixels"})
+
+    def __post_init__(self) -> None:
+        for name in ("observation_height", "observation_width"):
+            require_positive(f"--env.{name}", getattr(self, name), LARGEST_SIDE)
+
+
+PLUGIN = foreign_plugin(
+    "robocasa",
+    RoboCasaConfig,
+    "RoboCasa 0.2: 24 atomic kitchen tasks",
+    groups=("atomic",),
+)

@@ -1,0 +1,1 @@
+"""RoboTwin 2.0: 50 bimanual tasks."""
