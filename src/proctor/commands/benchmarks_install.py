@@ -12,7 +12,7 @@ from proctor.config.command import CommandConfig, argument
 from proctor.errors import UsageError
 
 if TYPE_CHECKING:
-    from proctor.benchmarks.recipes.recipe import Recipe
+    from proctor.benchmarks.recipes.recipe import BenchmarkRecipe
 
 _EXIT_DECLINED = 1
 
@@ -74,7 +74,7 @@ class BenchmarksRemoveCommand(CommandConfig):
         return 0
 
 
-def cost_line(recipe: Recipe) -> str:
+def cost_line(recipe: BenchmarkRecipe) -> str:
     """Return what an installation costs and where it goes, in one line."""
     from proctor.benchmarks.recipes.installation import benchmarks_folder
 
@@ -85,7 +85,7 @@ def cost_line(recipe: Recipe) -> str:
     )
 
 
-def _machine_note(recipe: Recipe) -> list[str]:
+def _machine_note(recipe: BenchmarkRecipe) -> list[str]:
     here = platform.machine()
     if not recipe.machines or here in recipe.machines:
         return []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from proctor.benchmarks.recipes.recipe import Recipe, read_recipe
+from proctor.benchmarks.recipes.recipe import BenchmarkRecipe, read_recipe
 from proctor.errors import UsageError, did_you_mean
 
 RECIPES = Path(__file__).parent
@@ -16,7 +16,7 @@ def recipe_names() -> list[str]:
     return sorted(path.stem for path in RECIPES.glob("*.toml"))
 
 
-def find_recipe(name: str) -> Recipe:
+def find_recipe(name: str) -> BenchmarkRecipe:
     """Return the recipe of benchmark ``name``.
 
     Raises:

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 from proctor.benchmarks.recipes.install import child_environment, interpreter_info
 from proctor.benchmarks.recipes.installation import Installation
-from proctor.benchmarks.recipes.recipe import Recipe
+from proctor.benchmarks.recipes.recipe import BenchmarkRecipe
 from proctor.errors import UsageError, summarize_traceback
 
 _IMPORT_LIMIT_S = 180
 _PINNED = re.compile(r"([\w.-]+)(?:\[[^\]]*\])?==([\w.+!]+)")
 
 
-def find_problems(recipe: Recipe, installation: Installation) -> Iterator[str]:
+def find_problems(recipe: BenchmarkRecipe, installation: Installation) -> Iterator[str]:
     """Yield one line for each thing that is wrong; opens no simulator."""
     if installation.is_outdated(recipe):
         yield "installed from another recipe: install it again"
@@ -38,13 +38,13 @@ def find_problems(recipe: Recipe, installation: Installation) -> Iterator[str]:
             yield f"{asset.into} is missing: install it again"
 
 
-def pinned_versions(recipe: Recipe) -> dict[str, str]:
+def pinned_versions(recipe: BenchmarkRecipe) -> dict[str, str]:
     """Return the distributions that a recipe pins by version."""
     matches = (_PINNED.fullmatch(text.partition(";")[0].strip()) for text in _packages(recipe))
     return {found[1]: found[2] for found in matches if found}
 
 
-def _packages(recipe: Recipe) -> tuple[str, ...]:
+def _packages(recipe: BenchmarkRecipe) -> tuple[str, ...]:
     return (*recipe.requirements, *recipe.no_deps)
 
 

@@ -37,7 +37,7 @@ from proctor.benchmarks.recipes.installation import (
     write_launcher,
 )
 from proctor.benchmarks.recipes.python_search import find_python
-from proctor.benchmarks.recipes.recipe import Asset, Recipe, Source, Step
+from proctor.benchmarks.recipes.recipe import Asset, BenchmarkRecipe, Source, Step
 from proctor.errors import UsageError, strip_control_codes
 from proctor.system.downloads import RemoteFile, download_file
 from proctor.system.files import UNFINISHED, atomic_write, sha256_of, swap
@@ -75,7 +75,7 @@ class InterpreterInfo(msgspec.Struct, frozen=True):
     versions: dict[str, str]
 
 
-def install(recipe: Recipe, progress: InstallProgress) -> Installation:
+def install(recipe: BenchmarkRecipe, progress: InstallProgress) -> Installation:
     """Install the benchmark of ``recipe``, in place of an outdated installation.
 
     Raises:
@@ -94,7 +94,7 @@ def install(recipe: Recipe, progress: InstallProgress) -> Installation:
     return installation
 
 
-def check_requirements(recipe: Recipe) -> None:
+def check_requirements(recipe: BenchmarkRecipe) -> None:
     """Refuse to start without the programs and the disk space that the installation needs.
 
     Raises:
@@ -117,7 +117,7 @@ def check_requirements(recipe: Recipe) -> None:
         )
 
 
-def _fill(recipe: Recipe, python: Path, folder: Path, progress: InstallProgress) -> None:
+def _fill(recipe: BenchmarkRecipe, python: Path, folder: Path, progress: InstallProgress) -> None:
     """Install everything into ``folder``, and write the record last."""
     log = benchmarks_folder() / f"{recipe.name}.log"
     log.unlink(missing_ok=True)
@@ -148,7 +148,7 @@ def _fill(recipe: Recipe, python: Path, folder: Path, progress: InstallProgress)
     log.unlink(missing_ok=True)
 
 
-def _package_mb(recipe: Recipe) -> float:
+def _package_mb(recipe: BenchmarkRecipe) -> float:
     """Return the share of the download that is not assets, at least 1."""
     return max(1.0, recipe.download_mb - sum(asset.megabytes for asset in recipe.assets))
 
@@ -333,7 +333,7 @@ def _unzip(path: Path, place: Path) -> None:
         archive.extractall(place)  # noqa: S202  as above
 
 
-def _downloads(recipe: Recipe) -> list[Path]:
+def _downloads(recipe: BenchmarkRecipe) -> list[Path]:
     return [_kept(asset) for asset in recipe.assets]
 
 
@@ -363,7 +363,7 @@ def _scratch(root: Path, name: str) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _publish(recipe: Recipe, scratch: Path) -> None:
+def _publish(recipe: BenchmarkRecipe, scratch: Path) -> None:
     """Give a complete installation its final name; an older one takes the temporary name.
 
     Raises:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from proctor.benchmarks.recipes.recipe import Recipe
+from proctor.benchmarks.recipes.recipe import BenchmarkRecipe
 from proctor.errors import FolderInUse, UsageError
 from proctor.system.files import read_regular_file, user_cache_folder
 from proctor.system.locks import Lock, acquire_lock
@@ -33,7 +33,7 @@ class InstallRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What was installed: ``install.json``."""
 
     recipe: str
-    """Hash of the recipe (``Recipe.digest``)."""
+    """Hash of the recipe (``BenchmarkRecipe.digest``)."""
     python: str
     """Full version of the interpreter."""
     versions: dict[str, str]
@@ -56,7 +56,7 @@ class Installation:
         """Its interpreter; a script that sets its environment variables, if it has any."""
         return launcher_in(self.folder)
 
-    def is_outdated(self, recipe: Recipe) -> bool:
+    def is_outdated(self, recipe: BenchmarkRecipe) -> bool:
         """Return whether it was installed from another recipe than this one."""
         return self.record.recipe != recipe.digest()
 
@@ -164,7 +164,7 @@ def launcher_in(folder: Path) -> Path:
     return script if script.exists() else interpreter_in(folder)
 
 
-def write_launcher(recipe: Recipe, folder: Path) -> None:
+def write_launcher(recipe: BenchmarkRecipe, folder: Path) -> None:
     """Write the script that starts the interpreter, if it needs environment variables.
 
     It finds its own folder, so it stays valid when that is renamed.

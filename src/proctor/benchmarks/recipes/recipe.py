@@ -87,7 +87,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Text for its standard input; empty: it gets none."""
 
 
-class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BenchmarkRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How to install a benchmark into a virtual environment of its own, and what that costs."""
 
     name: str = ""
@@ -129,7 +129,7 @@ def _check_place(into: str) -> None:
         raise ValueError(f"into={into!r} leaves the folder")
 
 
-def read_recipe(name: str, text: str) -> Recipe:
+def read_recipe(name: str, text: str) -> BenchmarkRecipe:
     """Read the recipe of benchmark ``name``.
 
     Raises:
@@ -137,7 +137,7 @@ def read_recipe(name: str, text: str) -> Recipe:
     """
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} is not a benchmark's name")
-    recipe = msgspec.toml.decode(text, type=Recipe)
+    recipe = msgspec.toml.decode(text, type=BenchmarkRecipe)
     if recipe.name:
         raise ValueError("the file's name is the recipe's name")
     return msgspec.structs.replace(recipe, name=name)
