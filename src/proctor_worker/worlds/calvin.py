@@ -5,8 +5,9 @@ this world measures the first link of the chain: the column "1" of published tab
 and sequences are upstream's.
 """
 
+import contextlib
 import os
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import numpy as np
 
@@ -185,7 +186,8 @@ class CalvinWorld:
 
     def open(self, task: Dict[str, Any]) -> "CalvinSim":
         """Return the simulator of a task."""
-        env, oracle = make_env(self._config["renderer"] == "egl")
+        with quiet():
+            env, oracle = make_env(self._config["renderer"] == "egl")
         return CalvinSim(env, oracle, task["name"], self._starts[task["name"]])
 
 
@@ -264,8 +266,25 @@ class CalvinSim:
     def close(self) -> None:
         """Disconnect from Bullet."""
         env = self._env
-        env.ownsPhysicsClient = False  # upstream prints and disconnects again when it is deleted
-        env.p.disconnect(physicsClientId=env.cid)
+        with quiet():
+            env.p.disconnect(physicsClientId=env.cid)
+        env.close = lambda: None  # upstream disconnects again when it is deleted
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Discard what libraries print: gym's advice, Bullet's and EGL's details."""
+    kept = os.dup(1), os.dup(2)
+    empty = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(empty, 1)
+        os.dup2(empty, 2)
+        yield
+    finally:
+        for number, descriptor in enumerate(kept, start=1):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        os.close(empty)
 
 
 def make_env(egl: bool) -> Tuple[Any, Any]:
