@@ -1,7 +1,7 @@
 """Loading a large checkpoint: time, host memory relative to the file, and inference speed.
 
-    python -m measurements loading [--family=pi0|pi05|groot] [--device=cuda|cpu] [--batches=1,8]
-        [--shards=1] [--quantize] [--compile] [--folder=DIR]
+    python -m measurements loading [--family=pi0|pi05|groot|groot_n15] [--device=cuda|cpu]
+        [--batches=1,8] [--shards=1] [--quantize] [--compile] [--folder=DIR]
 
 Writes a checkpoint of true size with random bfloat16 weights, like published ones (the tied
 embedding is stored once), to ``--folder`` (default: a new folder in /dev/shm), loads it in a
@@ -37,6 +37,8 @@ from proctor.policies.blocks.encoder_sizes import SiglipSizes
 from proctor.policies.groot import network as groot_network
 from proctor.policies.groot.qwen_sizes import QwenSizes, RopeSizes, TextSizes, VisionSizes
 from proctor.policies.groot.sizes import GrootSizes, TransformerSizes
+from proctor.policies.groot_n15 import network as groot_n15_network
+from proctor.policies.groot_n15.sizes import EagleSizes
 from proctor.policies.lerobot.checkpoint import instantiate_network, load_policy
 from proctor.policies.lerobot.config import encode_config
 from proctor.policies.lerobot.families import family
@@ -74,6 +76,33 @@ def use_tiny_models() -> None:
         diffusion_model_cfg=replace(narrow, output_dim=24), vl_self_attention_cfg=narrow,
     )  # fmt: skip
     vars(groot_network)["read_sizes"] = lambda base: (head, QwenSizes(text, vision))
+    eagle = EagleSizes(
+        replace(text, rope_parameters=RopeSizes(rope_theta=1e6)),
+        SiglipSizes(32, 64, 2, 2, image_size=28, patch_size=14),
+        image_token_index=5, select_layer=2,
+    )  # fmt: skip
+    small = replace(
+        head, action_horizon=16, max_state_dim=64, max_action_dim=32, num_target_vision_tokens=4
+    )
+    vars(groot_n15_network)["read_sizes"] = lambda base: (small, eagle)
+
+
+def write_tokenizer(kind: str, folder: Path) -> None:
+    """Write a tokenizer that the family takes; its words are not those of the published one."""
+    if kind != "groot_n15":
+        pixels = shutil.ignore_patterns("preprocessor_config.json")  # the tiny backbone's
+        shutil.copytree(WORDS_OF.get(kind, WORDS), folder, ignore=pixels)
+        return
+    from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
+
+    special = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<img>", "</img>", "<IMG_CONTEXT>")
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    made = Tokenizer(models.BPE({text: n for n, text in enumerate([*special, *letters])}, []))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.add_special_tokens([AddedToken(text, normalized=False) for text in special])
+    folder.mkdir(parents=True)
+    (folder / "tokenizer.json").write_text(made.to_str())
+    (folder / "tokenizer_config.json").write_text('{"pad_token": "<|endoftext|>"}')
 
 
 def offered() -> Interface:
@@ -93,17 +122,16 @@ def write(kind: str, folder: Path, device: str, shards: int) -> None:
         config, input_features=dict(interface.features), output_features=action, dtype="bfloat16"
     )
     folder.mkdir(parents=True)
-    words = WORDS_OF.get(kind, WORDS)
-    pixels = shutil.ignore_patterns("preprocessor_config.json")  # the tiny backbone's
-    words = shutil.copytree(words, folder / "tokenizer", ignore=pixels)
+    words = folder / "tokenizer"
+    write_tokenizer(kind, words)
     (folder / "config.json").write_text(encode_config(config, "0.6"))
     statistics = {}
     for key, size in ((STATE, 8), (ACTION, interface.action.size)):
         plain = {"mean": 0.0, "std": 1.0, "q01": -1.0, "q99": 1.0, "min": -1.0, "max": 1.0}
         statistics[key] = {name: torch.full((size,), value) for name, value in plain.items()}
-    for pipeline in default_pipelines(
-        replace(config, tokenizer=str(words)), statistics, statistics
-    ):
+    where = "tokenizer_assets_repo" if kind == "groot_n15" else "tokenizer"
+    told = replace(config, **{where: str(words)})
+    for pipeline in default_pipelines(told, statistics, statistics):
         write_pipeline(pipeline, folder)
     with torch.device("meta"), SkipWeightInit():
         wanted = instantiate_network(plugin, config).state_dict()
@@ -216,7 +244,7 @@ def measure(
 def arguments(words: Sequence[str]) -> argparse.Namespace:
     """Parse the flags."""
     parser = make_parser("loading", __doc__)
-    parser.add_argument("--family", default="pi0", choices=("pi0", "pi05", "groot"))
+    parser.add_argument("--family", default="pi0", choices=("pi0", "pi05", "groot", "groot_n15"))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--batches", default="1,8")
     parser.add_argument("--shards", type=int, default=1, help="files that hold the weights")
