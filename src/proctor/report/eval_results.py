@@ -2,7 +2,7 @@
 
 A model repository holds such results as YAML files in ``.eval_results/``. They name a dataset that
 is registered as a benchmark, and a task of its ``eval.yaml``
-(https://huggingface.co/docs/hub/eval-results). The value is in percent.
+("Evaluation Results" in the documentation of the Hub). The value is in percent.
 """
 
 from __future__ import annotations

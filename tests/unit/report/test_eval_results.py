@@ -15,7 +15,7 @@ from tests.refusals import refuses
 from tests.run_folders import episode, write_run
 
 DOCUMENTED = {"dataset", "value", "verifyToken", "date", "source", "evaluation_framework", "notes"}
-"""The keys in https://huggingface.co/docs/hub/eval-results."""
+"""The keys of "Evaluation Results" in the documentation of the Hub."""
 TASK = "--eval-results=me/benchmark:reach"
 
 
