@@ -42,8 +42,8 @@ class PlainRobosuite:
             robots=["Panda"] * row.robots,
             controller_configs=load_composite_controller_config(controller="BASIC", robot="Panda"),
             has_renderer=False,
-            has_offscreen_renderer=True,
-            use_camera_obs=True,
+            has_offscreen_renderer=config["obs_type"] == "pixels",
+            use_camera_obs=config["obs_type"] == "pixels",
             camera_names=list(row.cameras),
             camera_heights=config["observation_height"],
             camera_widths=config["observation_width"],
@@ -142,6 +142,8 @@ def compare(world, task, config):
     """Return the differences of one task, and seconds of CPU for a reset, ours and theirs."""
     description = world.describe()
     keys = [k for k in description["features"] if k not in ("expert.action", "observation.film")]
+    if config["obs_type"] == "state":
+        keys = [key for key in keys if "images" not in key]
     action = description["action"]
     low, high = np.float32(action["low"]), np.float32(action["high"])
     rng = np.random.default_rng(0)
