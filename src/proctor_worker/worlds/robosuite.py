@@ -51,8 +51,8 @@ class _Row(NamedTuple):
     rebuilt: bool = False
     """Whether every reset compiles the model again.
 
-    The seed changes sizes of Lift's cube and Transport's hammer. PickPlaceCan's model is the same,
-    but a restored one differs from a new one in the last bits after a step.
+    The seed changes sizes of Lift's cube and Transport's hammer. The models of PickPlaceCan and
+    ToolHang are the same, but episodes of a restored one were not those of a new one.
     """
 
 
@@ -71,7 +71,9 @@ TASKS = {
         ),
         rebuilt=True,
     ),
-    "ToolHang": _Row("assemble the frame and hang the tool on it", {"ph": 700, "mh": None}, 44),
+    "ToolHang": _Row(
+        "assemble the frame and hang the tool on it", {"ph": 700, "mh": None}, 44, rebuilt=True
+    ),
 }
 """Horizons: robomimic's registry of datasets, proficient-human (ph) and multi-human (mh)."""
 

@@ -258,7 +258,7 @@ def fake_robosuite(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("fake_robosuite")
-@pytest.mark.parametrize("task", ["Lift", "ToolHang"])
+@pytest.mark.parametrize("task", ["Lift", "NutAssemblySquare"])
 def test_a_used_robosuite_resets_like_a_new_one(task: str) -> None:
     config = {**ROBOSUITE, "task": task}
     used, new = (robosuite.RobosuiteSim(task, config, {}) for _ in range(2))
@@ -274,7 +274,7 @@ def test_a_used_robosuite_resets_like_a_new_one(task: str) -> None:
 
 @pytest.mark.usefixtures("fake_robosuite")
 def test_only_robosuites_seeded_models_are_built_again() -> None:
-    for task, builds in (("Lift", 2), ("ToolHang", 0)):
+    for task, builds in (("Lift", 2), ("NutAssemblySquare", 0)):
         sim = robosuite.RobosuiteSim(task, {**ROBOSUITE, "task": task}, {})
         before = sim._env.builds
         sim.reset({"seed": 1})
