@@ -3,9 +3,10 @@
 A world's module has ``make(config) -> World``; ``config`` holds the benchmark's flags as JSON.
 """
 
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Protocol, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Mapping, NamedTuple, Optional, Protocol, Sequence
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 EXPERT_ACTION = "expert.action"
 """Observation key of the scripted expert's next action, computed only if it is asked for."""
@@ -28,6 +29,10 @@ class Refused(Exception):
     def __init__(self, text: str, code: str = "env.cannot-open") -> None:
         super().__init__(text)
         self.code = code
+
+
+class AdapterError(Exception):
+    """An error of the code around a simulator: it is never counted as the policy's."""
 
 
 class WorldSim(Protocol):

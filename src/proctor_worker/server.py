@@ -1,7 +1,6 @@
 """Serves one world to Proctor: receives requests, calls the simulator, sends replies."""
 
 import os
-import random
 import select
 import signal
 import struct
@@ -16,7 +15,6 @@ from proctor_worker.records import Refused
 
 RESULT = struct.Struct("<dbb")
 """A step's reward, success (-1: unknown) and end, at the start of a reply's payload."""
-_SEED_BEFORE_RESET = 0
 _LONGEST_TRACEBACK = 20_000
 
 
@@ -156,13 +154,17 @@ class _Server:
         self._channel.send({"op": "checked", "variables": variables})
 
     def _open(self, header: Dict[str, Any], arrays: Dict[str, Any]) -> None:
+        from proctor_worker.rng import SEED_BEFORE_RESET, seed_global_rng
+
         self._close_sim()
-        _seed_global_rng(_SEED_BEFORE_RESET)
+        seed_global_rng(SEED_BEFORE_RESET)
         self._sim = self._world.open(header["task"])
         self._channel.send({"op": "opened", "located": hasattr(self._sim, "coordinates")})
 
     def _reset(self, header: Dict[str, Any], arrays: Dict[str, Any]) -> None:
-        _seed_global_rng(header["spec"]["seed"])
+        from proctor_worker.rng import seed_global_rng
+
+        seed_global_rng(header["spec"]["seed"])
         self._sim.reset(header["spec"])
         self._channel.send({"op": "done"})
 
@@ -240,11 +242,3 @@ def raised_header(error: BaseException, *, adapter: bool) -> Dict[str, Any]:
         "traceback": text,
         "adapter": adapter,
     }
-
-
-def _seed_global_rng(seed: int) -> None:
-    """Seed the global generators, as Proctor does in its own processes."""
-    import numpy as np
-
-    random.seed(seed)
-    np.random.seed(seed % 2**32)

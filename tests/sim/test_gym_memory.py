@@ -70,10 +70,10 @@ def test_an_environment_that_forgets_is_opened_once() -> None:
     assert (benchmark.notes, benchmark.warnings) == ((), ())
     (task,) = benchmark.tasks()
     sim: Any = benchmark.make_sim(task)
-    env = sim._env
+    env = sim._sim._env
     for index in range(3):
         sim.reset(benchmark.spec(task, index, 0))
-    assert sim._env is env
+    assert sim._sim._env is env
 
 
 @pytest.mark.usefixtures("in_this_process")

@@ -13,7 +13,9 @@ import pytest
 import proctor
 from proctor.benchmarks.gym import probe
 from proctor.benchmarks.gym.env_inspection import inspect_env
+from proctor.benchmarks.gym.probe import ProbeRequest
 from proctor.benchmarks.gym.registered import GymOpener
+from proctor.benchmarks.gym.success import parse_success
 from proctor.cli import main
 from proctor.datasets.format.info_file import read_info
 from proctor.errors import UsageError
@@ -220,7 +222,7 @@ def test_the_error_for_a_dead_process_names_its_signal(monkeypatch: pytest.Monke
 )
 def test_the_package_that_registers_a_known_id_is_named(id: str, hint: str) -> None:
     with refuses(UsageError, "env.not-found") as refused:
-        GymOpener(id, {}).tasks()
+        inspect_env(ProbeRequest(GymOpener(id, {}), parse_success("none"), None))
     assert hint in str(refused.value)
 
 
@@ -228,8 +230,9 @@ def test_a_package_that_is_not_installed_is_named_with_its_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "gymnasium_robotics", None)
+    opener = GymOpener("gymnasium_robotics:FetchReach-v4", {})
     with refuses(UsageError, "env.not-found") as refused:
-        GymOpener("gymnasium_robotics:FetchReach-v4", {}).tasks()
+        inspect_env(ProbeRequest(opener, parse_success("none"), None))
     assert "pip install gymnasium-robotics" in str(refused.value)
 
 

@@ -29,6 +29,10 @@ ALLOWED = {
     ("policies/blocks/pretrained_resnet.py", "torch.load"): "weights_only: nothing but tensors",
     ("plugins.py", "importlib.import_module"): "a name from a table of ours",
     ("commands/benchmarks_install.py", "input"): "a yes or no from the user's terminal",
+    (
+        "benchmarks/foreign/builtin_world.py",
+        "importlib.import_module",
+    ): "the plug-in that the flags of our own process name",
     ("system/user_code.py", "importlib.import_module"): "plug-ins; if a flag names them",
     ("robots/buses/discovery.py", "importlib.import_module"): "pyserial's own module, by name",
     ("robots/buses/ports.py", "importlib.import_module"): "pyserial, termios, a table of ours",

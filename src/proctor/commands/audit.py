@@ -48,7 +48,7 @@ class AuditCommand(CommandConfig):
             UsageError: a wrong value, or a run folder together with flags of an evaluation.
         """
         from proctor.config.evaluation import EvalConfig
-        from proctor.config.trust import CODE_NAMES, TRUST
+        from proctor.config.trust import CODE_NAMES, PROGRAM_NAMES, TRUST
 
         if cls.answer_help(prog, words):
             return None
@@ -56,7 +56,7 @@ class AuditCommand(CommandConfig):
         own = {"episodes": flags.pop("episodes")} if "episodes" in flags else {}
         command = build_command(cls, prog, positional, own)
         command.eval_flags = flags
-        known = ("episodes", *CODE_NAMES, *TRUST)
+        known = ("episodes", *CODE_NAMES, *PROGRAM_NAMES, *TRUST)
         other = next((name for name in flags if name not in known), None)
         if command.folder is not None and other is not None:
             near = did_you_mean(other, known)
@@ -98,7 +98,7 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
     from proctor.commands.notices import print_notices
     from proctor.config.builder import build
     from proctor.config.evaluation import EvalConfig
-    from proctor.config.trust import TRUST, without_code_trust
+    from proctor.config.trust import PROGRAM_NAMES, TRUST, without_code_trust
     from proctor.evaluation.audit import audit, require_unchanged, why_not_exact
     from proctor.evaluation.notices import Notices
     from proctor.evaluation.run import prepare
@@ -116,7 +116,7 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
         )
     located = settings_with_paths(record.given, record.paths, path, flags)
     given = without_code_trust(located, flags, str(path))
-    trust = {name: value for name, value in flags.items() if name in TRUST}
+    trust = {name: value for name, value in flags.items() if name in (*TRUST, *PROGRAM_NAMES)}
     here = {"eval.use_async_envs": False, "cluster": None, "output_dir": str(path)}
     settings = {**given, **trust, **here}
     prepared = prepare(build(EvalConfig, settings))

@@ -16,6 +16,8 @@ TRUST = ("trust_remote_code", "env.trust_remote_code")
 """Both spellings of the flag that permits code from the Hub."""
 CODE_NAMES = ("policy.type", "env.type", "env.id", "robot.type", "teleop.type")
 """Flags whose value may be MODULE:NAME; the module is then imported."""
+PROGRAM_NAMES = ("env.python", "env.command")
+"""Flags whose value is a program that is run."""
 _DEVICES = ("robot", "teleop")
 """Sections whose maps may name code: cameras have types too."""
 
@@ -26,8 +28,9 @@ def without_code_trust(
     """Return settings from a file without the permission to run third-party code.
 
     A file may come from anywhere, a flag comes from the user. The permission must be a flag, and
-    ``module:ATTRIBUTE``, which is imported, is refused unless a flag names it too. Flags that only
-    an earlier version had are left out: every file that settings are read from comes through here.
+    ``module:ATTRIBUTE``, which is imported, is refused unless a flag names it too. So is a program.
+    Flags that only an earlier version had are left out: every file that settings are read from
+    comes through here.
 
     Raises:
         UsageError: with the flag that says that the code is to be trusted.
@@ -38,6 +41,15 @@ def without_code_trust(
         if ":" in value and flags.get(name) != value:
             raise UsageError(
                 f"{origin} asks to import {value}; if you trust that code, add --{name}={value}",
+                code="code.not-trusted",
+            )
+    for name in PROGRAM_NAMES:
+        section, _, field_name = name.partition(".")
+        value = get_setting(section, field_name, settings)
+        if value and name not in flags:
+            raise UsageError(
+                f"{origin} asks to run {value}; if you trust that program, add "
+                f"--{name}={shlex.quote(value)}",
                 code="code.not-trusted",
             )
     _refuse_nested_code(settings, flags, origin)
@@ -85,5 +97,7 @@ def code_flags(config: RunConfig) -> str:
     values = (config.policy.type, config.env.type, str(getattr(config.env, "id", "")))
     named = zip(("policy.type", "env.type", "env.id"), values, strict=True)
     flags = [f" --{name}={shlex.quote(value)}" for name, value in named if ":" in value]
+    programs = zip(PROGRAM_NAMES, (config.env.python, config.env.command), strict=True)
+    flags += [f" --{name}={shlex.quote(value)}" for name, value in programs if value]
     trust = getattr(config.env, "trust_remote_code", False)
     return "".join(flags) + " --trust_remote_code" * bool(trust)

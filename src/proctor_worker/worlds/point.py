@@ -27,6 +27,8 @@ class PointWorld:
     def __init__(self, config: Dict[str, Any]) -> None:
         if config.get("refuse"):
             raise Refused("the world cannot be used: %s" % config["refuse"])
+        if "make" in config.get("faults", {}):
+            raise ValueError("the world broke while it was made")
         self._config = config
 
     def describe(self) -> Dict[str, Any]:

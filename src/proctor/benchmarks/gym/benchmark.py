@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from proctor.benchmarks.base import SEED_RULE, BenchmarkConfig, ListedTasks, RobotControl, Sim
-from proctor.benchmarks.gym.carryover import Carryover
-from proctor.benchmarks.gym.probe import EnvFacts, Opener, ProbeRequest, TaskFacts, probe_env
+from proctor.benchmarks.gym.probe import EnvFacts, Opener, ProbeRequest, probe_env
 from proctor.benchmarks.gym.success import (
     CHOICES,
     DEFAULT,
@@ -22,6 +21,8 @@ from proctor.errors import UsageError, did_you_mean
 from proctor.features import ActionSpec, Expert, Feature
 from proctor.system.gl import choose_backend_on_import
 from proctor.types import Task
+from proctor_worker.gym_env.carryover import Carryover
+from proctor_worker.gym_env.inspection import TaskRecord
 
 
 @dataclass
@@ -161,13 +162,13 @@ class GymAdapter(ListedTasks):
             code="env.no-expert",
         )
 
-    def _selected(self) -> list[TaskFacts]:
+    def _selected(self) -> list[TaskRecord]:
         """Return the tasks that ``--env.task`` and ``--env.task_ids`` select."""
-        suites: dict[str, list[TaskFacts]] = {}
+        suites: dict[str, list[TaskRecord]] = {}
         for facts in self.facts.tasks:
             suites.setdefault(facts.suite, []).append(facts)
         wanted = split_names(self._config.task, flag="task") if self._config.task else list(suites)
-        chosen: list[TaskFacts] = []
+        chosen: list[TaskRecord] = []
         for suite in dict.fromkeys(wanted):
             if suite not in suites:
                 hint = did_you_mean(suite, suites) or f" (choose {', '.join(suites)})"
@@ -180,7 +181,7 @@ class GymAdapter(ListedTasks):
             chosen += [of_suite[task_id] for task_id in ids if task_id in of_suite]
         return chosen
 
-    def _task(self, facts: TaskFacts) -> Task:
+    def _task(self, facts: TaskRecord) -> Task:
         horizon = self._config.episode_length or facts.horizon
         if horizon is None:
             raise UsageError(

@@ -14,8 +14,8 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 
-from proctor.benchmarks.gym.probe import OpenedTask
 from proctor.errors import UsageError
+from proctor_worker.gym_env.inspection import OpenedTask
 
 _MODULE = "proctor_hub_environment"
 

@@ -16,25 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from proctor.benchmarks.gym.carryover import Carryover
 from proctor.benchmarks.gym.success import SuccessRule
 from proctor.errors import UsageError, summarize_traceback
-from proctor.features import ActionSpec, Feature
+from proctor.features import ActionSpec, Feature, FeatureKind
+from proctor_worker.gym_env.carryover import Carryover
+from proctor_worker.gym_env.inspection import EnvRecord, OpenedTask, TaskRecord
 
 _LIMIT_S = 300
 _CHILD = "proctor.benchmarks.gym.env_inspection"
-
-
-@dataclass(frozen=True)
-class OpenedTask:
-    """A live environment of one task."""
-
-    suite: str
-    task_id: int
-    env: Any
-    horizon: int | None
-    """Maximum steps per episode that the environment declares."""
-    instruction: str | None = None
 
 
 class Opener(Protocol):
@@ -52,21 +41,10 @@ class Opener(Protocol):
 
 
 @dataclass(frozen=True)
-class TaskFacts:
-    """Facts of one task; None if the environment does not state them."""
-
-    suite: str
-    task_id: int
-    instruction: str | None
-    horizon: int | None
-    fps: int
-
-
-@dataclass(frozen=True)
 class EnvFacts:
     """Facts of all environments of a benchmark, found by the probe."""
 
-    tasks: tuple[TaskFacts, ...]
+    tasks: tuple[TaskRecord, ...]
     features: dict[str, Feature]
     action: ActionSpec
     distributions: tuple[str, ...]
@@ -76,6 +54,22 @@ class EnvFacts:
     """Variables to set before its modules are imported: MUJOCO_GL, if it uses MuJoCo."""
     notes: tuple[str, ...] = ()
     """Notes for the user."""
+
+
+def env_facts(found: EnvRecord, variables: dict[str, str]) -> EnvFacts:
+    """Return the facts of an inspection, with Proctor's own records."""
+    return EnvFacts(
+        tasks=found.tasks,
+        features={
+            key: Feature(FeatureKind(part["kind"]), tuple(part["shape"]), part["dtype"])
+            for key, part in found.features.items()
+        },
+        action=ActionSpec(found.action["size"], found.action["low"], found.action["high"]),
+        distributions=found.distributions,
+        carryover=found.carryover,
+        variables=variables,
+        notes=found.notes,
+    )
 
 
 @dataclass(frozen=True)

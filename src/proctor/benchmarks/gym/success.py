@@ -1,102 +1,19 @@
-"""Success rules of gymnasium environments: ``--env.success``."""
+"""Success rules of gymnasium environments: ``--env.success`` (``proctor_worker.gym_env``)."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum
-from typing import Any
-
 from proctor.errors import UsageError
-
-DEFAULT = "info.is_success"
-CHOICES = (
-    "info.KEY, info.KEY>=N, terminated, truncated, reward>=N, return>=N, each also with at_end, or "
-    "none"
+from proctor_worker.gym_env import success
+from proctor_worker.gym_env.success import (
+    CHOICES,
+    DEFAULT,
+    SuccessInputs,
+    SuccessRule,
+    SuccessSource,
 )
+from proctor_worker.records import Refused
 
-
-class SuccessSource(Enum):
-    """The value that a success rule reads."""
-
-    INFO = "info"
-    TERMINATED = "terminated"
-    TRUNCATED = "truncated"
-    """The episode lasted until the horizon."""
-    REWARD = "reward"
-    RETURN = "return"
-    """The return of the whole episode, judged at its end."""
-    NONE = "none"
-    """No success rule: there are rewards only."""
-
-
-@dataclass(frozen=True)
-class SuccessInputs:
-    """Values of a step that success may depend on."""
-
-    reward: float
-    episode_return: float
-    """Sum of all rewards so far."""
-    terminated: bool
-    ended: bool
-    """Whether the environment or the horizon has ended the episode."""
-    info: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class SuccessRule:
-    """Rule that decides from a step whether the task is solved."""
-
-    source: SuccessSource
-    path: tuple[str, ...] = ()
-    """The key inside info, level by level."""
-    threshold: float | None = None
-    at_end: bool = False
-    """Whether only the last step of an episode counts."""
-
-    @property
-    def judges(self) -> bool:
-        """Whether there is a rule at all."""
-        return self.source is not SuccessSource.NONE
-
-    def judge(self, inputs: SuccessInputs) -> bool | None:
-        """Return whether the task is solved; None if info lacks the key, or without a rule."""
-        solved = self._judge(inputs)
-        if solved is None or inputs.ended or not self.at_end:
-            return solved
-        return False
-
-    def _judge(self, inputs: SuccessInputs) -> bool | None:
-        least = 0.0 if self.threshold is None else self.threshold
-        match self.source:
-            case SuccessSource.TERMINATED:
-                return inputs.terminated
-            case SuccessSource.TRUNCATED:
-                return inputs.ended and not inputs.terminated
-            case SuccessSource.REWARD:
-                return inputs.reward >= least
-            case SuccessSource.RETURN:
-                return inputs.ended and inputs.episode_return >= least
-            case SuccessSource.NONE:
-                return None
-        value: Any = inputs.info
-        for name in self.path:
-            if not isinstance(value, Mapping) or name not in value:
-                return None
-            value = value[name]
-        return _is_true(value, self.threshold)
-
-
-def _is_true(value: Any, least: float | None) -> bool:
-    """Whether a value of info means success: true, large enough, or enough names."""
-    named = isinstance(value, list | tuple) and any(isinstance(item, str) for item in value)
-    if named or isinstance(value, str | set | frozenset | Mapping):
-        return len(value) >= (1 if least is None else least)
-    import numpy as np
-
-    numbers = np.asarray(value)
-    return bool(numbers.size and np.all(numbers if least is None else numbers >= least))
+__all__ = ["CHOICES", "DEFAULT", "SuccessInputs", "SuccessRule", "SuccessSource", "parse_success"]
 
 
 def parse_success(text: str) -> SuccessRule:
@@ -105,33 +22,7 @@ def parse_success(text: str) -> SuccessRule:
     Raises:
         UsageError: the text is not a rule.
     """
-    text = text.strip()
-    rule, at_end, _ = text.partition("at_end")
-    if at_end and text.endswith("at_end") and rule[-1:] in ("", " ", ","):
-        found = _parse(rule.strip(" ,") or DEFAULT, text)
-        return SuccessRule(found.source, found.path, found.threshold, at_end=found.judges)
-    return _parse(text, text)
-
-
-def _parse(rule: str, text: str) -> SuccessRule:
-    if rule in ("terminated", "truncated", "none"):
-        return SuccessRule(SuccessSource(rule))
-    key = re.fullmatch(r"info((?:\.[^.\s>]+)+)\s*(?:>=\s*(\S+))?", rule)
-    if key:
-        path = tuple(key[1].split(".")[1:])
-        return SuccessRule(SuccessSource.INFO, path, None if key[2] is None else _number(key[2]))
-    sum_or_step = re.fullmatch(r"(reward|return)\s*>=\s*(\S+)", rule)
-    if sum_or_step:
-        return SuccessRule(SuccessSource(sum_or_step[1]), threshold=_number(sum_or_step[2]))
-    raise UsageError(
-        f"--env.success: {text!r} is not a rule (choose {CHOICES})", code="flag.invalid-value"
-    )
-
-
-def _number(text: str) -> float:
     try:
-        return float(text)
-    except ValueError:
-        raise UsageError(
-            f"--env.success: {text!r} is not a number", code="flag.invalid-value"
-        ) from None
+        return success.parse_success(text)
+    except Refused as error:
+        raise UsageError(str(error), code=error.code) from None

@@ -11,7 +11,7 @@ from proctor.fingerprint import PRESENTATION
 
 @dataclass
 class PointConfig(BenchmarkConfig):
-    type: str = "tests.unit.benchmarks.point_world:PLUGIN"
+    type: str = "tests.unit.worker.point_world:PLUGIN"
     n_tasks: int = 1
     episode_length: int = 50
     image_size: int = 16

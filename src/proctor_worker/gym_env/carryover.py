@@ -4,16 +4,14 @@ Some do (BipedalWalker keeps contacts of bodies that it has destroyed). The same
 other rewards in a used environment, and an episode depends on the episodes before it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import time
-from collections.abc import Callable
 from enum import Enum
-from typing import Any
+from typing import Any, Callable, Optional, Tuple
 
-from proctor.system.global_rng import SEED_BEFORE_RESET, seed_global_rng
+from proctor_worker.gym_env.spaces import flatten_numbers
+from proctor_worker.rng import SEED_BEFORE_RESET, seed_global_rng
 
 _MOST_STEPS = 100
 _ENOUGH_S = 5.0
@@ -33,7 +31,9 @@ class Carryover(Enum):
     """Even two new environments give different episodes for the same seed."""
 
 
-def detect_carryover(fresh: Any, open_another: Callable[[], Any], horizon: int | None) -> Carryover:
+def detect_carryover(
+    fresh: Any, open_another: Callable[[], Any], horizon: Optional[int]
+) -> Carryover:
     """Run one seed in a ``fresh`` environment, and again after episodes of other seeds.
 
     If the two differ, close the environment and run the seed in another one. Otherwise ``fresh``
@@ -60,13 +60,11 @@ def _same_after(env: Any, seed: int, steps: int, first: str) -> bool:
 
 def _episode_hash(
     env: Any, seed: int, most_steps: int, most_s: float = math.inf
-) -> tuple[str, int]:
+) -> Tuple[str, int]:
     """Run random actions as an evaluation would; return a hash of the episode.
 
     Also return the number of steps that there was time for.
     """
-    from proctor.benchmarks.gym.spaces import flatten_numbers
-
     seed_global_rng(seed)
     env.action_space.seed(seed)
     observation, _ = env.reset(seed=seed)

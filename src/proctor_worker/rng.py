@@ -1,0 +1,14 @@
+"""The global random generators, seeded as Proctor seeds them in its own processes."""
+
+import random
+
+import numpy as np
+
+SEED_BEFORE_RESET = 0
+"""Seed while a simulator is created, before its first reset."""
+
+
+def seed_global_rng(seed: int) -> None:
+    """Seed ``random`` and ``np.random``."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
