@@ -83,7 +83,9 @@ def test_each_dimension_of_an_action_is_drawn_and_clipped_by_its_own_bounds(
     sim: Any = benchmark.make_sim(task)
     sim.reset(benchmark.spec(task, 0, 3))
     sim.step(np.array([9.0, -9.0], np.float32))
-    np.testing.assert_array_equal(sim._sim._env.unwrapped.given[-1], np.array([0.5, 0.0], np.float32))
+    np.testing.assert_array_equal(
+        sim._sim._env.unwrapped.given[-1], np.array([0.5, 0.0], np.float32)
+    )
     run = evaluate(
         policy={"type": "random"},
         env=GYM,

@@ -12,6 +12,7 @@ from typing import Any
 from proctor.benchmarks.base import (
     Benchmark,
     BenchmarkConfig,
+    BenchmarkDefaults,
     BenchmarkMaker,
     BenchmarkPlugin,
     Sim,
@@ -57,7 +58,7 @@ def builtin_maker(
     return BenchmarkMaker(RelocatedBenchmark, (plugin.make, config, *facts))
 
 
-class RelocatedBenchmark:
+class RelocatedBenchmark(BenchmarkDefaults):
     """A benchmark that makes its simulators in another interpreter."""
 
     distributions: tuple[str, ...] = ()  # those of the other interpreter are in the protocol
@@ -77,6 +78,7 @@ class RelocatedBenchmark:
         self.name, self.action = here.name, here.action
         self.warnings, self.notes = here.warnings, here.notes
         self.judged, self.scores = here.judged, here.scores
+        self.robot_control = here.robot_control
         self.robot_control = here.robot_control
         self.expert_inputs: tuple[str, ...] = (EXPERT_ACTION,) if here.expert_inputs else ()
         self._worlds = ForeignWorlds(launch, self.features())
@@ -117,7 +119,3 @@ class RelocatedBenchmark:
     def sim_task(self, task: Task) -> Task:
         """Return the task whose simulators run ``task`` too."""
         return self._here.sim_task(task)
-
-    def lacking(self) -> str | None:
-        """Return None: the other interpreter has what it needs."""
-        return None
