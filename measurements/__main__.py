@@ -28,6 +28,7 @@ NAMES = (
     "robustness",
     "ten_minutes",
     "kills",
+    "foreign_worker",
     "peers",
 )
 """Every measurement is a module of this package with ``main(words)``."""

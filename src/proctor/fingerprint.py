@@ -174,6 +174,7 @@ _LABELS = tuple(
         (r"benchmark\.units\.(.+)", r"the unit of \1"),
         (r"benchmark\.cameras\.(.+)", r"the image size of camera \1"),
         (r"trials\.(.+)", r"--eval.\1"),
+        (r"benchmark\.interpreter\.(.+)", r"the simulator's interpreter: \1"),
         (r"benchmark\.horizon", "the most steps of an episode"),
         (r"benchmark\.horizons\.(.+)", r"the most steps of an episode of \1"),
         (r"benchmark\.(?:files|code)\.(.+)", r"the benchmark's file \1"),

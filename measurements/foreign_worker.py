@@ -1,0 +1,93 @@
+"""Episodes and steps per second of simulators in another interpreter, against ordinary workers.
+
+    python -m measurements foreign_worker --python=PATH [--python=PATH ...]
+
+Each PATH is an interpreter, or a virtual environment, with numpy and gymnasium; Meta-World is
+measured in those that have it. Ordinary and foreign runs alternate, so that the load of the machine
+falls on both; the ratio is the median over the rounds.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from measurements.command import evaluate, make_parser, run_parts
+from proctor.benchmarks.foreign.launch import interpreter_path
+from proctor.runs.journal import EpisodeRecord
+
+_CARTPOLE = ("--env.type=gym", "--env.id=CartPole-v1", "--env.success=truncated")
+_REACH = ("--env.type=metaworld", "--env.task=reach-v3")
+_SMALL = (
+    "--env.observation_height=64",
+    "--env.observation_width=64",
+    "--policy.inputs=[observation.image]",
+)
+_RANDOM = ("--policy.type=random",)
+_CHUNKS = (*_RANDOM, "--policy.n_action_steps=10")
+CASES = {
+    "CartPole, a round trip each step": (*_CARTPOLE, *_RANDOM),
+    "CartPole, chunks of 10": (*_CARTPOLE, *_CHUNKS),
+    "Meta-World, expert": (*_REACH, "--policy.type=expert"),
+    "Meta-World, chunks of 10": (*_REACH, *_CHUNKS, "--env.episode_length=100"),
+    "Meta-World, chunks of 10, images 64x64": (
+        *_REACH,
+        *_CHUNKS,
+        *_SMALL,
+        "--env.episode_length=100",
+    ),
+}
+
+
+def steps_per_s(rows: Sequence[EpisodeRecord]) -> float:
+    """Return steps per second of the workers' own time, without start-up."""
+    spent = sum(row.end_time - row.start_time for row in rows)
+    return sum(row.steps or 0 for row in rows) / spent
+
+
+def has_module(python: str, module: str) -> bool:
+    """Return whether an interpreter can import a module."""
+    words = [str(interpreter_path(python)), "-c", f"import {module}"]
+    return subprocess.run(words, capture_output=True).returncode == 0  # noqa: S603  the user's own
+
+
+def measure(folder: Path, python: str, *, tiny: bool) -> None:
+    """Run every case in this interpreter and in ``python``, in turns; print a row for each."""
+    episodes, rounds = (2, 1) if tiny else (50, 3)
+    print(f"{python}")
+    for name, flags in CASES.items():
+        if "Meta-World" in name and not has_module(python, "metaworld"):
+            continue
+        ratios, different, speeds = [], 0, []
+        for number in range(rounds):
+            run = folder / f"{abs(hash((python, name)))}-{number}"
+            common = (*flags, f"--eval.n_episodes={episodes}", "--eval.batch_size=1")
+            _, here = evaluate(run.with_suffix(".here"), *common)
+            _, there = evaluate(run.with_suffix(".there"), *common, f"--env.python={python}")
+            digests = {row.key: row.digest for row in here}
+            different += sum(digests[row.key] != row.digest for row in there)
+            speeds.append((steps_per_s(here), steps_per_s(there)))
+            ratios.append(speeds[-1][1] / speeds[-1][0])
+        here_s, there_s = (statistics.median(column) for column in zip(*speeds, strict=True))
+        print(
+            f"  {name:<40} {different} of {rounds * episodes} different  "
+            f"{here_s:8.0f} -> {there_s:8.0f} steps/s  ratio {statistics.median(ratios):.2f}",
+            flush=True,
+        )
+
+
+def main(words: Sequence[str]) -> None:
+    """Measure every interpreter that is given."""
+    parser = make_parser("foreign_worker", __doc__)
+    parser.add_argument("--python", action="append", default=[], metavar="PATH")
+    arguments = parser.parse_args(words)
+    if not arguments.python:
+        parser.error("give an interpreter: --python=PATH")
+
+    def all_of_them(folder: Path) -> None:
+        for number, python in enumerate(arguments.python):
+            measure(folder / str(number), python, tiny=arguments.tiny)
+
+    run_parts((), {"interpreters": all_of_them})
