@@ -63,6 +63,7 @@ BUILT_IN = {
         "gym": "proctor.benchmarks.gym.registered:PLUGIN",
         "hub": "proctor.benchmarks.gym.hub:PLUGIN",
         "libero": "proctor.benchmarks.libero.benchmark:PLUGIN",
+        "libero_plus": "proctor.benchmarks.libero_plus.benchmark:PLUGIN",
         "libero_pro": "proctor.benchmarks.libero_pro.benchmark:PLUGIN",
         "metaworld": "proctor.benchmarks.metaworld.benchmark:PLUGIN",
         "ogbench": "proctor.benchmarks.ogbench.benchmark:PLUGIN",

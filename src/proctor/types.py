@@ -54,6 +54,9 @@ class Task:
         return (self.suite, self.task_id)
 
 
+DEFAULT_EPISODES = 50
+"""Episodes per task where neither the user nor the benchmark's protocol says how many."""
+
 MAX_EPISODES = 200_000
 """Largest number of episodes in a run: about 35 MB of specs, and weeks of simulation."""
 

@@ -18,13 +18,15 @@ from proctor.features import (
 )
 from proctor.fingerprint import LOCAL_PATH, NAME_LIST, PRESENTATION
 from proctor.lerobot_flags import LerobotFlag
-from proctor.types import EpisodeSpec, Score, StepResult, Task
+from proctor.types import DEFAULT_EPISODES, EpisodeSpec, Score, StepResult, Task
 
 
 @dataclass
 class BenchmarkConfig:
     """Flags of every benchmark; a benchmark's own config inherits from this class."""
 
+    n_episodes: ClassVar[int] = DEFAULT_EPISODES
+    """Episodes per task if --eval.n_episodes is not given: the benchmark's published protocol."""
     help_group: ClassVar[str] = "Environment"
     help_groups: ClassVar[Mapping[str, str]] = {
         "Tasks": "task task_ids max_parallel_tasks episode_length",

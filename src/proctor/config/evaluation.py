@@ -114,6 +114,11 @@ class EvalConfig(RunConfig):
         metadata={"help": "TCP port that --live serves on; 0: any free port"} | PRESENTATION,
     )
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.eval.n_episodes is None:
+            self.eval.n_episodes = self.env.n_episodes
+
     @property
     def may_stop(self) -> bool:
         """Whether the run may stop before all planned episodes are run."""

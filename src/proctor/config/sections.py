@@ -11,7 +11,7 @@ from proctor.config.bounds import at_least, between
 from proctor.errors import UsageError
 from proctor.fingerprint import LOCAL_PATH, PRESENTATION
 from proctor.stats.stopping import NEVER
-from proctor.types import MAX_EPISODES
+from proctor.types import DEFAULT_EPISODES, MAX_EPISODES
 
 _MOST_WORKERS = 1024
 _MOST_LATENCY = 10_000
@@ -108,7 +108,14 @@ class EvalSettings(RolloutConfig):
 
     help_group: ClassVar[str] = "Episodes"
 
-    n_episodes: int = field(default=50, metadata={"help": "episodes per task"} | PRESENTATION)
+    n_episodes: int | None = field(
+        default=None,
+        metadata={
+            "help": "episodes per task",
+            "default_help": f"the benchmark's protocol: {DEFAULT_EPISODES} for most",
+        }
+        | PRESENTATION,
+    )
     episodes: list[int] | None = field(
         default=None,
         metadata={
@@ -192,8 +199,13 @@ class EvalSettings(RolloutConfig):
         return self.repeats or 1
 
     @property
+    def count(self) -> int:
+        """Initial states per task."""
+        return DEFAULT_EPISODES if self.n_episodes is None else self.n_episodes
+
+    @property
     def _planned(self) -> int:
-        return self.n_episodes * self.episodes_per_world
+        return self.count * self.episodes_per_world
 
     def validate(self) -> None:
         """Refuse invalid values.
@@ -201,7 +213,7 @@ class EvalSettings(RolloutConfig):
         Raises:
             UsageError: naming the flag.
         """
-        between("eval.n_episodes", self.n_episodes, 1, MAX_EPISODES)
+        between("eval.n_episodes", self.count, 1, MAX_EPISODES)
         between("eval.repeats", 1 if self.repeats is None else self.repeats, 1, _MOST_REPEATS)
         between("eval.latency_steps", self.latency, 0, _MOST_LATENCY)
         for index in self.episodes or ():

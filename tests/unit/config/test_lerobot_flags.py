@@ -86,6 +86,7 @@ def test_the_common_flags_are_done_but_for_recordings_which_have_a_flag_of_their
 NOTED = {"render_mode", "disable_env_checker", "fps"}
 OF_ONE = {
     "libero": {"init_states", "hard_reset", "is_libero_plus"},
+    "libero_plus": {"init_states", "hard_reset", "is_libero_plus"},
     "metaworld": {"multitask_eval"},
 }
 

@@ -85,7 +85,7 @@ LEROBOT = {
         None, "every reset is soft, and equals a new environment's bit for bit"
     ),
     "is_libero_plus": LerobotFlag(
-        (False,), "LIBERO-plus is not supported; these are LIBERO's own tasks"
+        (False,), "use --env.type=libero_plus for LIBERO-plus; these are LIBERO's own tasks"
     ),
 }
 """LeRobot's flags that Proctor does not have."""

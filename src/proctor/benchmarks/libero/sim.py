@@ -61,12 +61,7 @@ class LiberoSim:
     def __init__(self, settings: LiberoSimSettings) -> None:
         self._settings = settings
         with global_randomness(0):
-            self._env = make_world(
-                settings.bddl_file,
-                settings.assets,
-                textures=can_render(),
-                objects=settings.objects,
-            )
+            self._env = self._open_world()
         self._physics = _FastPhysics(self._env.sim)
         self._env.sim.reset = self._restore_initial
         self._sensors = _SensorSnapshot(self._env)
@@ -82,6 +77,13 @@ class LiberoSim:
         movable = [name for name in self._env.obj_of_interest if name in self._env.objects_dict]
         self._approach = [*movable, ""][:2] if movable else []
         self.scene_edit: SceneEdit | None = None
+
+    def _open_world(self) -> Any:
+        """Make the robosuite environment; variants of LIBERO override this."""
+        settings = self._settings
+        return make_world(
+            settings.bddl_file, settings.assets, textures=can_render(), objects=settings.objects
+        )
 
     def reset(self, spec: EpisodeSpec) -> None:
         """Reset to the spec's init state, with fixtures placed by its seed, and let it settle."""

@@ -77,22 +77,33 @@ def bddl_file(suite: str, name: str) -> Path:
 
 
 def read_init_states(suite: str, name: str) -> Array:
-    """Return a task's init states, float64 [states, 1 + nq + nv].
+    """Return a task's init states, float64 [states, 1 + nq + nv]."""
+    states = read_state_file(package_folder() / "init_files" / suite / f"{name}.pruned_init")
+    if states.ndim != 2:
+        raise UsageError(
+            f"{suite} {name} has no table of init states; reinstall hf-libero",
+            code="env.broken-install",
+        )
+    return states
+
+
+def read_state_file(path: Path) -> Array:
+    """Return the numbers of an init-state file, float64.
 
     The file is a pickle inside a zip; only an array of numbers is accepted.
     """
-    path = package_folder() / "init_files" / suite / f"{name}.pruned_init"
     try:
         with zipfile.ZipFile(path) as archive:
             member = next(entry for entry in archive.namelist() if entry.endswith("data.pkl"))
             states = _NumbersOnly(io.BytesIO(archive.read(member))).load()
     except (OSError, StopIteration, zipfile.BadZipFile, pickle.UnpicklingError) as error:
         raise UsageError(
-            f"{path} holds no init states ({error}); reinstall hf-libero", code="env.broken-install"
+            f"{path} holds no init states ({error}); reinstall its package",
+            code="env.broken-install",
         ) from None
-    if not isinstance(states, np.ndarray) or states.ndim != 2 or not len(states):
+    if not isinstance(states, np.ndarray) or not states.size:
         raise UsageError(
-            f"{path} holds no table of init states; reinstall hf-libero", code="env.broken-install"
+            f"{path} holds no init states; reinstall its package", code="env.broken-install"
         )
     return states.astype(np.float64)
 

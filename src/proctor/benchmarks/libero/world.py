@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from proctor.benchmarks.libero.camera_pose import CameraPose, MoveCamera
 from proctor.benchmarks.mujoco.log import log_mujoco_warnings
 from proctor.system.environment import temporary_environment
 
@@ -37,25 +38,36 @@ def import_libero() -> None:
 
 
 def make_world(
-    bddl_file: Path, assets: Path, *, textures: bool, objects: Mapping[str, str] | None = None
+    bddl_file: Path,
+    assets: Path,
+    *,
+    textures: bool,
+    objects: Mapping[str, str] | None = None,
+    cameras: Mapping[str, MoveCamera] | None = None,
 ) -> Any:
     """Make the robosuite environment of a BDDL file, without a renderer.
 
     Every reset draws object poses from numpy's global generator. ``textures`` take two thirds of a
     model's memory and half of its loading time; physics ignores them. ``objects`` are categories
-    that LIBERO lacks, and its category that each is placed like.
+    that LIBERO lacks, and its category that each is placed like. ``cameras`` moves cameras before
+    the model is compiled, by name.
     """
     import_libero()
     _register_objects(objects or {})
-    log_mujoco_warnings()
     libero: Any = importlib.import_module("libero.libero")
-    robosuite: Any = importlib.import_module("robosuite")
     envs: Any = importlib.import_module("libero.libero.envs")
     bddl: Any = importlib.import_module("libero.libero.envs.bddl_utils")
     libero._assets_path_cache = str(assets)
     problem = bddl.get_problem_info(str(bddl_file))
     original = envs.TASK_MAPPING[problem["problem_name"]]
-    return _as_compiled(original, textures=textures)(
+    return make_env(_with_cameras(original, cameras or {}), bddl_file, textures=textures)
+
+
+def make_env(env_class: Any, bddl_file: Path, *, textures: bool, **arguments: Any) -> Any:
+    """Make an environment of LIBERO's class ``env_class``, without a renderer."""
+    log_mujoco_warnings()
+    robosuite: Any = importlib.import_module("robosuite")
+    return _as_compiled(env_class, textures=textures)(
         bddl_file_name=str(bddl_file),
         robots=["Panda"],
         controller_configs=robosuite.load_controller_config(default_controller="OSC_POSE"),
@@ -66,6 +78,7 @@ def make_world(
         control_freq=_CONTROL_HZ,
         ignore_done=True,
         hard_reset=False,
+        **arguments,
     )
 
 
@@ -89,6 +102,25 @@ def _init_with_asset(original: Any, asset: str) -> Callable[..., None]:
         original.__init__(self, name, obj_name, **others)
 
     return init
+
+
+def _with_cameras(original: Any, cameras: Mapping[str, MoveCamera]) -> Any:
+    """Return a subclass whose arena has other camera poses."""
+    if not cameras:
+        return original
+
+    def setup_camera(env: Any, arena: Any) -> None:
+        original._setup_camera(env, arena)
+        for name, move in cameras.items():
+            camera = arena.worldbody.find(f".//camera[@name='{name}']")
+            position, quaternion = (
+                tuple(float(number) for number in camera.get(key).split())
+                for key in ("pos", "quat")
+            )
+            moved = move(CameraPose(position, quaternion))
+            arena.set_camera(camera_name=name, pos=moved.position, quat=moved.quaternion)
+
+    return type(original.__name__, (original,), {"_setup_camera": setup_camera})
 
 
 def _as_compiled(original: Any, *, textures: bool) -> Any:
