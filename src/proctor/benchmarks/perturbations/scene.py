@@ -125,8 +125,8 @@ class _ChangedSurfaces(ActivePerturbation):
             shown = scene.geoms[number]
             if shown.objtype != mujoco.mjtObj.mjOBJ_GEOM:
                 continue
-            if model.body_weldid[model.geom_bodyid[shown.objid]] != 0:
-                continue  # it moves
+            if _moves(model, model.geom_bodyid[shown.objid]):
+                continue
             colour, material = self._look(shown, model)
             shown.rgba[:3] = (1 - self._mixed) * shown.rgba[:3] + self._mixed * colour
             if material is not None and shown.matid >= 0:
@@ -147,6 +147,12 @@ class _ChangedSurfaces(ActivePerturbation):
             swapped = self._textures and len(textured) > 0
             self._looks[key] = (colour, int(rng.choice(textured)) if swapped else None)
         return self._looks[key]
+
+
+def _moves(model: Any, body: int) -> bool:
+    """Return whether a body has joints above it, or is placed as a mocap body."""
+    placed = model.body_mocapid[model.body_rootid[body]] >= 0
+    return bool(placed or model.body_weldid[body] != 0)
 
 
 def _direction(rng: np.random.Generator) -> Array:
