@@ -117,7 +117,7 @@ def played(spec: EpisodeSpec, policy: Policy, n_steps: int, *, picture: bool = F
     course = Course([], [sim.physics()], [sim.observe([STATE])[STATE]], [], [], [])
     course.pictures += [sim.observe([IMAGE])[IMAGE]] if picture else []
     while len(course.actions) < n_steps and True not in course.successes:
-        course.actions.append(policy(sim.observe(benchmark.expert_inputs)))
+        course.actions.append(policy(sim.observe(benchmark.expert_inputs)).astype(np.float32))
         step = sim.step(course.actions[-1])
         course.worlds.append(sim.physics())
         course.states.append(sim.observe([STATE])[STATE])
