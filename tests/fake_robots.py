@@ -94,8 +94,8 @@ class Scripted:
 class FakeCameraConfig(CameraConfig):
     """Flags of the fake camera."""
 
-    width: int | None = 8
-    height: int | None = 6
+    width: int | None = 32
+    height: int | None = 24
     fps: int | None = 30
     warmup_s: float = 0.0
 
@@ -112,7 +112,7 @@ class FakeCamera(Camera):
 
     @property
     def shape(self) -> ImageShape:
-        return (self._config.height or 6, self._config.width or 8, 3)
+        return (self._config.height or 24, self._config.width or 32, 3)
 
     @property
     def is_connected(self) -> bool:

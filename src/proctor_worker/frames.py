@@ -10,9 +10,12 @@ import mmap
 import os
 import struct
 from functools import lru_cache
-from typing import Any, BinaryIO, Dict, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Dict, List, Mapping, Optional, Tuple
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    from proctor_worker.lazy_numpy import np
 
 MAGIC = b"PRW1"
 HEAD = struct.Struct("<4sIQ")

@@ -45,6 +45,8 @@ def _exit_with(descriptor: int) -> None:
 def _serve(reading: int, writing: int, memory: Optional[Tuple[int, int]]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
+        import numpy  # noqa: F401  the frames import it at their first use
+
         from proctor_worker.frames import Channel, ChannelClosed, SharedRing
     except ImportError as missing:
         _say_without_numpy(writing, str(missing))

@@ -60,7 +60,7 @@ class BenchmarkConfig:
     python: str | None = field(
         default=None,
         metadata={
-            "help": "Python interpreter (3.8 or newer) or virtual environment that runs the "
+            "help": "interpreter (Python 3.8 or newer) or virtual environment that runs the "
             "simulators; it needs numpy and the simulator's packages",
             "default_help": "this interpreter",
         }

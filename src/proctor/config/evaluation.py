@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -36,7 +36,7 @@ class EvalConfig(RunConfig):
     foreign: ClassVar[Mapping[str, LerobotFlag]] = {**RunConfig.foreign, **OF_EVALUATIONS}
     first: ClassVar[str] = (
         "policy.path policy.type policy.device policy.n_action_steps rename_map env.type env.task "
-        "env.task_ids env.id env.episode_length eval.n_episodes eval.episodes eval.batch_size "
+        "env.task_ids env.id eval.n_episodes eval.episodes eval.batch_size "
         "eval.stop_when seed output_dir resume config_path video.episodes video.which live record "
         "perturb against wandb.enable wandb.project"
     )
@@ -67,9 +67,7 @@ class EvalConfig(RunConfig):
     perturb: str | None = field(
         default=None,
         metadata={
-            "help": "also run every episode perturbed, paired with the clean one: "
-            f"{', '.join(DIMENSIONS)}, comma-separated; {ALL}: those that the benchmark supports "
-            "and the policy observes",
+            "help": f"also run each episode perturbed, paired: {', '.join(DIMENSIONS)}; {ALL}",
             "default_help": "clean episodes only",
         }
         | PRESENTATION
@@ -116,8 +114,8 @@ class EvalConfig(RunConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.eval.n_episodes is None:
-            self.eval.n_episodes = self.env.n_episodes
+        if self.eval.n_episodes is None:  # a copy: a training shares its settings
+            self.eval = replace(self.eval, n_episodes=self.env.n_episodes)
 
     @property
     def may_stop(self) -> bool:

@@ -23,6 +23,8 @@ import msgspec
 
 from proctor import plugins
 from proctor.benchmarks.base import Benchmark, display_keys
+from proctor.benchmarks.recipes.catalog import recipe_names
+from proctor.benchmarks.recipes.installation import find_interpreter
 from proctor.errors import MissingExtra, NoGraphics, UsageError, summarize_traceback
 from proctor.system.doctor import DoctorFinding, DoctorLevel
 from proctor.system.platform_info import (
@@ -65,9 +67,16 @@ def smoke_test_benchmarks(environment: Mapping[str, str]) -> Iterator[DoctorFind
 
 def smoke_test_all(environment: Mapping[str, str], at_once: int) -> Iterator[SmokeTestResult]:
     """Test every benchmark, ``at_once`` in parallel; ``environment`` is added to our own."""
-    names = [name for name in plugins.known_plugins("benchmarks") if name not in _LEFT_OUT]
+    names = [name for name in plugins.known_plugins("benchmarks") if _is_tested(name)]
     with ThreadPoolExecutor(max(1, min(at_once, len(names)))) as threads:
         yield from threads.map(lambda name: smoke_test_one(name, environment), names)
+
+
+def _is_tested(name: str) -> bool:
+    """Whether a benchmark opens without further flags; `proctor benchmarks` lists the others."""
+    return name not in _LEFT_OUT and (
+        name not in recipe_names() or find_interpreter(name) is not None
+    )
 
 
 def smoke_test_one(

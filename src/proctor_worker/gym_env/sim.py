@@ -2,9 +2,12 @@
 
 import os
 import sys
-from typing import Any, Callable, Dict, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Dict, Sequence
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    from proctor_worker.lazy_numpy import np
 
 from proctor_worker.gym_env.spaces import flatten_numbers, observation_entries, to_env_action
 from proctor_worker.gym_env.success import SuccessInputs, SuccessRule

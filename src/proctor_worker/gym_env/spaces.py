@@ -1,9 +1,12 @@
 """Convert the spaces of gymnasium, or of gym, to features and actions."""
 
 import importlib
-from typing import Any, Dict, Iterator, List, NamedTuple, Tuple, Type, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, NamedTuple, Tuple, Type, Union
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    from proctor_worker.lazy_numpy import np
 
 from proctor_worker.records import Refused
 

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Mapping, Optional, Tuple
 
-import numpy as np
-
 from proctor_worker.records import Refused
 
 DEFAULT = "info.is_success"
@@ -91,6 +89,8 @@ def _is_true(value: Any, least: Optional[float]) -> bool:
     named = isinstance(value, (list, tuple)) and any(isinstance(item, str) for item in value)
     if named or isinstance(value, (str, set, frozenset, Mapping)):
         return len(value) >= (1 if least is None else least)
+    import numpy as np
+
     numbers = np.asarray(value)
     return bool(numbers.size and np.all(numbers if least is None else numbers >= least))
 

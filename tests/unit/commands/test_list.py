@@ -19,7 +19,8 @@ def test_benchmarks_have_their_groups_and_the_number_of_their_tasks(
     lines = {line.split()[0]: line for line in listed(capsys, "benchmarks")}
     assert lines["metaworld"].endswith("50")
     assert "mt50, easy, medium, hard, very_hard" in lines["metaworld"]
-    assert lines["libero"].endswith("libero_10, libero_90, libero_all  130")
+    assert "libero_10, libero_90, libero_all  " in lines["libero"]
+    assert lines["libero"].endswith("  130")
     assert lines["gym"].endswith("by id")
 
 

@@ -139,7 +139,10 @@ def test_nested_settings_and_flat_flags_mix_and_the_later_wins() -> None:
             {"env.type": "metawrld"},
             "--env.type: unknown type 'metawrld'; did you mean 'metaworld'?",
         ),
-        ({"env.type": ""}, "--env.type is missing (choose from: aloha, fake, gym, gym_hil, hub"),
+        (
+            {"env.type": ""},
+            "--env.type is missing (choose from: aloha, calvin, fake, gym, ",
+        ),
         ({"policy.type": "expret"}, "--policy.type: unknown type 'expret'; did you mean 'expert'?"),
         (
             {"env.type": "no_such_module:PLUGIN"},

@@ -88,6 +88,21 @@ OF_ONE = {
     "libero": {"init_states", "hard_reset", "is_libero_plus"},
     "libero_plus": {"init_states", "hard_reset", "is_libero_plus"},
     "metaworld": {"multitask_eval"},
+    "robocasa": {
+        "obs_type",
+        "camera_name",
+        "visualization_height",
+        "visualization_width",
+        "obj_registries",
+    },
+    "robotwin": {
+        "episode_length",
+        "obs_type",
+        "camera_names",
+        "observation_height",
+        "observation_width",
+        "action_mode",
+    },
 }
 
 

@@ -127,4 +127,14 @@ def test_every_benchmark_that_opens_without_further_flags_is_tried(
         "proctor.evaluation.smoke_test.smoke_test_one", lambda name, environment: tried.append(name)
     )
     list(smoke_test_all({}, at_once=1))
-    assert tried == ["aloha", "gym", "gym_hil", "libero", "metaworld", "pusht", "so101"]
+    assert tried == [
+        "aloha",
+        "gym",
+        "gym_hil",
+        "libero",
+        "libero_plus",
+        "libero_pro",
+        "metaworld",
+        "pusht",
+        "so101",
+    ]

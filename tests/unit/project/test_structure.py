@@ -115,6 +115,7 @@ def test_there_is_no_import_cycle() -> None:
 
 ALLOWED = {
     *{("language_act", "act"), ("pi05", "pi0"), ("pi0_fast", "pi0"), ("groot_n15", "groot")},
+    ("libero_plus", "libero"),
     ("libero_pro", "libero"),
 }
 """Policy families and benchmarks that build on another one."""

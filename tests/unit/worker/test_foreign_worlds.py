@@ -162,7 +162,7 @@ def test_a_world_that_refuses_or_fails_is_told_in_one_line(run: Callable[..., Ev
 
 
 def test_flags_that_name_no_interpreter_are_refused(run: Callable[..., Evaluation]) -> None:
-    with refuses(UsageError, "env.no-interpreter"):
+    with refuses(UsageError, "benchmark.not-installed"):
         run(env__type=PointConfig.type)
     with refuses(UsageError, "env.no-interpreter"):
         command_words("no-such-program -i")

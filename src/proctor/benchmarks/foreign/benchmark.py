@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from proctor.benchmarks.base import (
-    BenchmarkConfig,
-    BenchmarkPlugin,
-    ListedTasks,
-    Sim,
-)
+from proctor.benchmarks.base import BenchmarkConfig, ListedTasks, Sim
 from proctor.benchmarks.foreign.launch import Launch, shared_bytes
 from proctor.benchmarks.foreign.sim import ForeignSim
 from proctor.benchmarks.foreign.world_process import WorldProcess, one_shot
-from proctor.benchmarks.recipes.installation import require_interpreter
 from proctor.benchmarks.selection import ids_in_group, split_names
 from proctor.errors import PluginError, UsageError, did_you_mean
 from proctor.features import ActionSpec, Array, Expert, Feature, FeatureKind, Observation
@@ -215,49 +209,3 @@ def select_tasks(config: BenchmarkConfig, tasks: Sequence[Task]) -> list[Task]:
         selected = ids_in_group(suite, max(of_suite) + 1, config.task_ids)
         ids += [of_suite[task_id] for task_id in selected if task_id in of_suite]
     return ids
-
-
-@dataclass(frozen=True)
-class WorldProbe:
-    """Picklable probe of a world: starts it with the interpreter of the config."""
-
-    world: str
-    name: str
-    check: Callable[[Any], None] | None = None
-    """Refuses bad flags before anything starts."""
-
-    def __call__(self, config: BenchmarkConfig) -> WorldFacts:
-        """Return the world's facts.
-
-        Raises:
-            UsageError: a flag is wrong, no interpreter is given or installed, or the world cannot
-                be used there.
-        """
-        if self.check is not None:
-            self.check(config)
-        python = config.python
-        if python is None and config.command is None:
-            python = str(require_interpreter(self.name))
-        launch = Launch(self.world, world_config(config), python, config.command)
-        return probe_world(launch)
-
-
-def foreign_plugin(
-    name: str,
-    config: type[BenchmarkConfig],
-    summary: str,
-    groups: tuple[str, ...] = (),
-    check: Callable[[Any], None] | None = None,
-) -> BenchmarkPlugin:
-    """Return the plug-in of the world ``proctor_worker.worlds.NAME``.
-
-    ``check`` refuses bad flags before the world's process is started.
-    """
-    return BenchmarkPlugin(
-        config=config,
-        make=ForeignBenchmark,
-        summary=summary,
-        groups=groups,
-        probe=WorldProbe(f"proctor_worker.worlds.{name}:make", name, check),
-        starts_interpreter=True,
-    )

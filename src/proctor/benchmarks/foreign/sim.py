@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from proctor.benchmarks.foreign.world_process import WorldProcess
 from proctor.features import Array, Observation
 from proctor.types import EpisodeSpec, StepResult, Task
 from proctor_worker.frames import encode_header
 from proctor_worker.server import RESULT
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    from proctor_worker.lazy_numpy import np
 
 
 class ForeignSim:

@@ -72,8 +72,8 @@ class LiberoPlusConfig(LiberoConfig):
     perturbation: str = field(
         default="all",
         metadata={
-            "help": "kinds of tasks, comma-separated: camera, robot, language, light, background, "
-            "noise, layout (or its halves moved and added); base_assets: all that need no new asset"
+            "help": "kinds of tasks: camera, robot, language, light, background, noise, layout (or "
+            "its halves moved and added); base_assets: all that need no new asset"
         }
         | PRESENTATION
         | NAME_LIST,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from proctor.benchmarks.base import BenchmarkConfig
-from proctor.benchmarks.foreign.benchmark import foreign_plugin
+from proctor.benchmarks.foreign.plugin import foreign_plugin
 from proctor.benchmarks.selection import require_positive
 
 SUITES = (

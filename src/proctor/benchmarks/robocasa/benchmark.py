@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from proctor.benchmarks.base import BenchmarkConfig
-from proctor.benchmarks.foreign.benchmark import foreign_plugin
+from proctor.benchmarks.foreign.plugin import foreign_plugin
 from proctor.benchmarks.selection import LARGEST_SIDE, require_positive
+from proctor.lerobot_flags import LerobotFlag
 
 
 class ObjectSplit(Enum):
@@ -53,9 +54,24 @@ class RoboCasaConfig(BenchmarkConfig):
             require_positive(f"--env.{name}", getattr(self, name), LARGEST_SIDE)
 
 
+_CAMERAS = "robot0_agentview_left,robot0_eye_in_hand,robot0_agentview_right"
+LEROBOT = {
+    "fps": LerobotFlag((20,), "RoboCasa's robot is controlled 20 times a second"),
+    "obs_type": LerobotFlag(
+        ("pixels_agent_pos",), "policies choose their inputs among the images and the state"
+    ),
+    "camera_name": LerobotFlag((_CAMERAS,), "the three cameras of the published protocol"),
+    "visualization_height": LerobotFlag(None, "videos show the cameras of the policy"),
+    "visualization_width": LerobotFlag(None, "videos show the cameras of the policy"),
+    "split": LerobotFlag((None,), "use --env.object_split=A or B"),
+    "obj_registries": LerobotFlag((["lightwheel"],), "RoboCasa 0.2 uses its own objects"),
+}
+"""LeRobot's flags that Proctor does not have."""
+
 PLUGIN = foreign_plugin(
     "robocasa",
     RoboCasaConfig,
     "RoboCasa 0.2: 24 atomic kitchen tasks",
     groups=("atomic",),
+    lerobot_flags=LEROBOT,
 )

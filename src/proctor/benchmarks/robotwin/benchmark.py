@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from proctor.benchmarks.base import BenchmarkConfig
-from proctor.benchmarks.foreign.benchmark import foreign_plugin
+from proctor.benchmarks.foreign.plugin import foreign_plugin
+from proctor.lerobot_flags import LerobotFlag
 
 
 class RoboTwinSetting(Enum):
@@ -34,9 +35,25 @@ class RoboTwinConfig(BenchmarkConfig):
     )
 
 
+LEROBOT = {
+    "fps": LerobotFlag((25,), "RoboTwin's robot is controlled 25 times a second"),
+    "episode_length": LerobotFlag((1200,), "every task has upstream's own horizon"),
+    "obs_type": LerobotFlag(
+        ("pixels_agent_pos",), "policies choose their inputs among the images and the state"
+    ),
+    "camera_names": LerobotFlag(
+        ("head_camera,left_camera,right_camera",), "upstream's setting names the cameras"
+    ),
+    "observation_height": LerobotFlag((240,), "upstream's cameras have 240 x 320 pixels"),
+    "observation_width": LerobotFlag((320,), "upstream's cameras have 240 x 320 pixels"),
+    "action_mode": LerobotFlag(("joint",), "actions are joint positions"),
+}
+"""LeRobot's flags that Proctor does not have."""
+
 PLUGIN = foreign_plugin(
     "robotwin",
     RoboTwinConfig,
     "RoboTwin 2.0: 50 bimanual tasks",
     groups=("robotwin",),
+    lerobot_flags=LEROBOT,
 )
