@@ -64,8 +64,8 @@ class ReportCommand(CommandConfig):
         default=None,
         metadata={
             "flag": "eval-results",
-            "help": "write the success rate in the Hub's format to RUN/.eval_results/TASK.yaml, for "
-            "a task of a benchmark dataset there; with --card also in card.md",
+            "help": "write the success rate in the Hub's format to RUN/.eval_results/TASK.yaml, "
+            "for a task of a benchmark dataset there; with --card also in card.md",
             "default_help": "no such file",
             "placeholder": "ORG/DATASET:TASK",
         },

@@ -55,9 +55,8 @@ class LiberoProConfig(LiberoConfig):
     task: str = field(
         default="libero_10_swap",
         metadata={
-            "help": "suites, comma-separated: libero_BASE_WORD with BASE one of spatial, object, "
-            "goal, 10 and WORD one of swap, object, lan, task; libero_all_WORD: four of them; "
-            "libero_all: all 16"
+            "help": "suites, comma-separated: libero_{spatial,object,goal,10}_{swap,object,lan,"
+            "task}; libero_all_swap: four of them; libero_all: all 16"
         },
     )
     prompt: Prompt = field(

@@ -55,6 +55,7 @@ class RoboCasaConfig(BenchmarkConfig):
 
 
 _CAMERAS = "robot0_agentview_left,robot0_eye_in_hand,robot0_agentview_right"
+_REGISTRIES = ("['lightwheel']", '["lightwheel"]')
 LEROBOT = {
     "fps": LerobotFlag((20,), "RoboCasa's robot is controlled 20 times a second"),
     "obs_type": LerobotFlag(
@@ -64,7 +65,7 @@ LEROBOT = {
     "visualization_height": LerobotFlag(None, "videos show the cameras of the policy"),
     "visualization_width": LerobotFlag(None, "videos show the cameras of the policy"),
     "split": LerobotFlag((None,), "use --env.object_split=A or B"),
-    "obj_registries": LerobotFlag((["lightwheel"],), "RoboCasa 0.2 uses its own objects"),
+    "obj_registries": LerobotFlag(_REGISTRIES, "RoboCasa 0.2 uses its own objects"),
 }
 """LeRobot's flags that Proctor does not have."""
 
