@@ -125,8 +125,6 @@ class ScriptedTeleoperator(Teleoperator):
         """Draw other noise than in the episode before."""
         self._episode += 1
         self._rng = np.random.default_rng(self._config.seed + self._episode)
-        if self._disturbed_steps > 0 and self._scene is not None:
-            self._scene.disturb(np.zeros(len(CHANNELS)))
         self._disturbed_steps = 0
 
     def get_action(self) -> Action:
