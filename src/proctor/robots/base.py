@@ -224,12 +224,6 @@ class SimulatedScene(Protocol):
     def reset(self, seed: int) -> None:
         """Place the objects of an episode; equal seeds give equal scenes."""
 
-    def disturb(self, errors: Array) -> None:
-        """Let the servos miss their targets by ``errors`` until the next call or reset.
-
-        The errors are in the units and order of ``joint_positions``.
-        """
-
     def succeeded(self) -> bool:
         """Return whether the task is done now."""
 

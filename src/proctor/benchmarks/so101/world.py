@@ -5,8 +5,6 @@ The benchmark ``so101`` and the simulated robot (``--robot.port=sim``) are both 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from proctor.benchmarks.mujoco.log import log_mujoco_warnings
@@ -60,8 +58,6 @@ class So101World:
         self._hand_body = self._model.body("wrist_roll").id
         self._gains = self._model.actuator_gainprm.copy(), self._model.actuator_biasprm.copy()
         self._due_s = 0.0
-        self._targets: dict[str, float] = {}
-        self._errors: dict[str, float] = {}
         self._renderers: dict[tuple[int, int], CameraRenderer] = {}
         self.reset(0)
 
@@ -69,7 +65,6 @@ class So101World:
         """Put the arm into its home pose with torque on, and place the objects of an episode."""
         self._mujoco.mj_resetData(self._model, self._data)
         self._due_s = 0.0
-        self._errors = {}
         for name, angle in from_units(np.array(HOME)).items():
             self._data.qpos[self._position[name]] = angle
             self.set_torque(name, on=True)
@@ -114,15 +109,7 @@ class So101World:
 
     def set_target(self, joint: str, angle: float) -> None:
         """Set a servo's target, limited to the joint's range."""
-        self._targets[joint] = angle
-        wrong = angle + self._errors.get(joint, 0.0)
-        self._data.ctrl[self._actuator[joint]] = clip_angle(joint, wrong)
-
-    def set_errors(self, errors: Mapping[str, float]) -> None:
-        """Let servos miss their targets by ``errors``, until the next call or reset."""
-        self._errors = dict(errors)
-        for joint in errors:
-            self.set_target(joint, self._targets[joint])
+        self._data.ctrl[self._actuator[joint]] = clip_angle(joint, angle)
 
     def set_angle(self, joint: str, angle: float) -> None:
         """Put a joint at an angle without physics, as a hand that moves a limp arm."""

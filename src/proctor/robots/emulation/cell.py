@@ -11,9 +11,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-import numpy as np
-
-from proctor.benchmarks.so101.kinematics import from_units, to_units
+from proctor.benchmarks.so101.kinematics import to_units
 from proctor.benchmarks.so101.world import SCENE_STATE_NAMES, So101World
 from proctor.errors import MissingExtra, UsageError, did_you_mean
 from proctor.features import Array
@@ -120,13 +118,6 @@ class CellScene:
         with self._cell.lock:
             self._cell.world.reset(seed)
             self._cell.arm("sim").restart()
-
-    def disturb(self, errors: Array) -> None:
-        """Let the follower's servos miss their targets by ``errors``, in LeRobot's units."""
-        with self._cell.lock:
-            zero = from_units(np.zeros(len(errors)))
-            wrong = from_units(np.asarray(errors, dtype=np.float64))
-            self._cell.world.set_errors({name: wrong[name] - zero[name] for name in zero})
 
     def succeeded(self) -> bool:
         """Return whether the cube lies in the bin and the gripper is open."""

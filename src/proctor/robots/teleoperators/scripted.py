@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from proctor.benchmarks.so101.expert import So101Expert
-from proctor.benchmarks.so101.kinematics import CHANNELS, GRIPPER
+from proctor.benchmarks.so101.kinematics import CHANNELS
 from proctor.errors import DeviceNotConnected, UsageError
 from proctor.features import ENVIRONMENT_STATE, STATE
 from proctor.robots.base import (
@@ -30,10 +30,6 @@ from proctor.robots.base import (
 )
 from proctor.robots.teleoperators.end_effector import SO101_UNITS
 
-_DISTURBANCES_PER_STEP = 0.05
-_DISTURBED_STEPS = (3, 9)
-"""Shortest and longest disturbance, in steps; the longest is excluded."""
-
 
 @dataclass
 class ScriptedConfig(TeleoperatorConfig):
@@ -47,22 +43,11 @@ class ScriptedConfig(TeleoperatorConfig):
             "default_help": "exact",
         },
     )
-    disturbance: float = field(
-        default=0.0,
-        metadata={
-            "help": "largest error of the simulated servos in degrees: now and then they miss the "
-            "recorded targets for a moment, and the script corrects it",
-            "default_help": "exact",
-        },
-    )
-    seed: int = field(
-        default=0, metadata={"help": "seed of noise and disturbances; episode i uses seed + i"}
-    )
+    seed: int = field(default=0, metadata={"help": "seed of the noise; episode i uses seed + i"})
 
     def __post_init__(self) -> None:
-        for name in ("noise", "disturbance"):
-            if not 0 <= getattr(self, name) < np.inf:
-                raise ValueError(f"{name} must be 0 or more, got {getattr(self, name)}")
+        if not 0 <= self.noise < np.inf:
+            raise ValueError(f"noise must be 0 or more, got {self.noise}")
         if self.seed < 0:
             raise ValueError(f"seed must be 0 or more, got {self.seed}")
 
@@ -81,7 +66,6 @@ class ScriptedTeleoperator(Teleoperator):
         self._connected = False
         self._episode = -1
         self._rng = np.random.default_rng(config.seed)
-        self._disturbed_steps = 0
 
     @property
     def is_connected(self) -> bool:
@@ -125,7 +109,6 @@ class ScriptedTeleoperator(Teleoperator):
         """Draw other noise than in the episode before."""
         self._episode += 1
         self._rng = np.random.default_rng(self._config.seed + self._episode)
-        self._disturbed_steps = 0
 
     def get_action(self) -> Action:
         """Return the expert's targets for the present state of the scene."""
@@ -137,23 +120,9 @@ class ScriptedTeleoperator(Teleoperator):
         wanted = self._expert({STATE: true, ENVIRONMENT_STATE: self._scene.state()})
         read = self._robot.get_observation()
         targets = np.array([read[name] for name in CHANNELS]) + (wanted - true)
-        if self._config.disturbance:
-            self._disturb(self._scene)
         if self._config.noise:
             targets = targets + self._rng.normal(0.0, self._config.noise, targets.shape)
         return dict(zip(CHANNELS, map(float, targets), strict=True))
-
-    def _disturb(self, scene: SimulatedScene) -> None:
-        """Begin or end an error of the servos; the gripper makes none."""
-        if self._disturbed_steps > 0:
-            self._disturbed_steps -= 1
-            if self._disturbed_steps == 0:
-                scene.disturb(np.zeros(len(CHANNELS)))
-        elif self._rng.random() < _DISTURBANCES_PER_STEP:
-            errors = self._rng.uniform(-1, 1, len(CHANNELS)) * self._config.disturbance
-            errors[CHANNELS.index(f"{GRIPPER}.pos")] = 0.0
-            scene.disturb(errors)
-            self._disturbed_steps = int(self._rng.integers(*_DISTURBED_STEPS))
 
 
 PLUGIN = TeleoperatorPlugin(
