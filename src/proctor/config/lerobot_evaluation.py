@@ -118,10 +118,7 @@ ABSENT = {
     "--robot.type=NAME for a robot",
     "isaaclab_arena": "use --env.type=hub --env.path=nvidia/isaaclab-arena-envs "
     "--trust_remote_code",
-    "libero_plus": "--env.type=libero has LIBERO's own 130 tasks",
-    "robocasa": _PLUGIN,
     "robomme": _PLUGIN,
-    "robotwin": _PLUGIN,
     "vlabench": _PLUGIN,
 }
 """Benchmarks of LeRobot that Proctor lacks, with what to use instead."""
