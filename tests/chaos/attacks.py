@@ -19,6 +19,7 @@ from proctor.runs.folder import RUN_FILE
 from proctor.runs.journal import JOURNAL_FILE
 from proctor.runs.sessions import SESSIONS_FILE
 from tests.chaos.scenario import WATCHDOG_S, Attack, Damage, Moment
+from tests.processes import children_of
 
 FILLER = "filler"
 _CROWD = 300
@@ -46,10 +47,8 @@ class Target:
             (os.killpg if self.to_group else os.kill)(self.process.pid, signum)
 
     def fork_server(self) -> psutil.Process | None:
-        for child in psutil.Process(self.process.pid).children():
-            if "forkserver" in " ".join(child.cmdline()):
-                return child
-        return None
+        servers = children_of(self.process.pid, "forkserver")
+        return servers[0] if servers else None
 
     def workers(self) -> list[psutil.Process]:
         server = self.fork_server()

@@ -34,6 +34,7 @@ from proctor.engine.shared_memory import ObservationBuffer
 from proctor.evaluation.run import Evaluation, prepare, run_evaluation
 from proctor.features import ActionSpec
 from proctor.types import EpisodeResult, Task
+from tests.processes import children_of
 
 TAME = partial(Fake, FakeConfig())
 
@@ -184,9 +185,8 @@ def test_a_fork_server_that_dies_while_workers_are_idle_costs_retries_only(
     def kill_when_five_are_idle(result: EpisodeResult) -> None:
         ended.append(result)
         if len(ended) == 5:
-            for child in psutil.Process().children():
-                if "forkserver" in " ".join(child.cmdline()):
-                    child.kill()
+            for server in children_of(None, "forkserver"):
+                server.kill()
 
     evaluation = listened(
         tmp_path / "run",

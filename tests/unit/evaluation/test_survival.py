@@ -30,6 +30,7 @@ from proctor.features import ActionSpec, Feature, FeatureKind
 from proctor.runs.folder import write_run_file
 from proctor.runs.journal import read_journal
 from proctor.runs.records import RunProgress
+from tests.processes import children_of
 from tests.refusals import refuses
 from tests.unit.commands.test_cli import PROCTOR, SLOW_RUN, wait_for_episodes
 
@@ -59,8 +60,7 @@ def start(folder: Path, *words: str) -> subprocess.Popen[bytes]:
 
 
 def fork_server_of(process: subprocess.Popen[bytes]) -> psutil.Process:
-    children = psutil.Process(process.pid).children()
-    (server,) = [child for child in children if "forkserver" in " ".join(child.cmdline())]
+    (server,) = children_of(process.pid, "forkserver")
     return server
 
 
@@ -94,11 +94,7 @@ def test_a_killed_fork_server_is_replaced_by_one_like_it(near: Path) -> None:
 
 def test_a_fork_server_that_dies_while_it_forks_is_replaced() -> None:
     start_fork_server(Fake.preload, {})
-    (server,) = [
-        child
-        for child in psutil.Process().children()
-        if child.status() != psutil.STATUS_ZOMBIE and "forkserver" in " ".join(child.cmdline())
-    ]
+    (server,) = children_of(None, "forkserver")
     settings = RolloutSettings(partial(Fake, FakeConfig()), ActionSpec(2))
     pool = ProcessPool(settings, ObservationBuffer(1, {}, 1))
     server.suspend()  # so that it accepts the request and does not reply

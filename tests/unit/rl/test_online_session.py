@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 from safetensors.torch import load_file
 
 from proctor.report.training_data import read_training_folder, training_data
 from proctor.rl.replay.journal import Journal
+from tests.processes import children_of
 
 FLAGS = [
     "--env.type=fake",
@@ -94,6 +94,13 @@ def test_a_second_training_in_the_same_folder_is_refused(whole: Path) -> None:
     assert "--resume" in text
 
 
+def kill_an_actor_of(process: subprocess.Popen[str]) -> bool:
+    actors = children_of(process.pid, "spawn_main")
+    for actor in actors[:1]:
+        actor.kill()
+    return bool(actors)
+
+
 def test_killed_processes_and_signals_change_no_bit(whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "disturbed"
     process = start(*FLAGS, f"--output_dir={folder}")
@@ -105,8 +112,7 @@ def test_killed_processes_and_signals_change_no_bit(whole: Path, tmp_path: Path)
 
     before = len(list((folder / "checkpoints").glob("0*")))
     process = start("--resume", f"--output_dir={folder}")
-    wait_until(lambda: bool(actors_of(process)))
-    actors_of(process)[0].kill()
+    wait_until(lambda: kill_an_actor_of(process))
     wait_until(lambda: len(list((folder / "checkpoints").glob("0*"))) > before)
     process.send_signal(signal.SIGINT)
     code, text = end(process)
@@ -117,11 +123,6 @@ def test_killed_processes_and_signals_change_no_bit(whole: Path, tmp_path: Path)
     code, text = end(start("--resume", f"--output_dir={folder}"))
     assert code == 0, text
     assert final_tensors(folder) == final_tensors(whole)
-
-
-def actors_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    children = psutil.Process(process.pid).children()
-    return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
 
 
 def test_a_learner_and_an_actor_of_two_commands_end_together(tmp_path: Path) -> None:
