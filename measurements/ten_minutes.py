@@ -12,6 +12,10 @@ the time of each. Demonstrations have other seeds than the final evaluation.
     correct   episodes of that policy, labelled with the experts' actions (DAgger)
     train-on  more optimiser steps on both datasets
     examine   evaluation on unseen seeds, and the mean of Meta-World's four groups
+
+A sixth stage is not one of "all". It needs a trained policy in WORK:
+
+    perturb   the same evaluation with --perturb: clean episodes, and each dimension at 3 levels
 """
 
 from __future__ import annotations
@@ -41,15 +45,17 @@ CROP_FLAGS = "--policy.random_shift=6 --policy.crop=[46,60,128,128]"
 """Crop images of 192x192 to the table with the objects of Meta-World's tasks."""
 TINY = {
     "tasks": "reach-v3", "size": 64, "shadow_map": 64, "workers": 2, "loaders": 0, "demos": 1,
-    "corrected": 1, "steps": 3, "more": 3, "batch": 2, "episodes": 1, "device": "cpu",
+    "corrected": 1, "steps": 3, "more": 3, "batch": 2, "episodes": 1, "horizon": 10,
+    "device": "cpu",
     "further": "--policy.dim_model=32 --policy.dim_feedforward=32 --policy.n_heads=2",
 }  # fmt: skip
 STAGES = ("record", "train", "correct", "train-on", "examine")
+PERTURB = "perturb"
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Parse the flags."""
-    parser = make_parser("ten_minutes", __doc__, ("all", *STAGES))
+    parser = make_parser("ten_minutes", __doc__, ("all", *STAGES, PERTURB))
     parser.add_argument("--tasks", default="eight", help="eight, or what --env.task takes")
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--size", type=int, default=192, help="image side, pixels")
@@ -72,6 +78,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=4e-4)
     parser.add_argument("--episodes", type=int, default=25, help="evaluation episodes per task")
     parser.add_argument("--every", type=int, default=10, help="actions executed per inference call")
+    parser.add_argument("--perturb", default="all", help="dimensions of the stage perturb")
+    parser.add_argument("--videos", type=int, default=1, help="videos per perturbed task")
+    parser.add_argument("--horizon", type=int, default=500, help="maximum steps of an evaluation")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--further", default=CROP_FLAGS, help="further flags of both trainings")
     options = parser.parse_args(words)
@@ -107,6 +116,7 @@ class Work:
             "correct": self.correct,
             "train-on": self.train_on,
             "examine": self.examine,
+            PERTURB: self.perturb,
         }[stage]()
         times = self.times() | {stage: round(time.perf_counter() - start, 1)}
         (self.folder / "times.json").write_text(json.dumps(times))
@@ -193,21 +203,34 @@ class Work:
 
     def examine(self) -> None:
         """Evaluate the last policy on unseen seeds."""
-        options, run = self.options, self.folder / "examined"
+        self.evaluate("examined", "--video.episodes=0")
+        print_groups(self.folder / "examined")
+
+    def perturb(self) -> None:
+        """Evaluate the last policy with perturbed tasks beside the clean ones."""
+        self.evaluate(
+            "perturbed",
+            f"--perturb={self.options.perturb}",
+            f"--video.episodes={self.options.videos}",
+        )
+
+    def evaluate(self, name: str, *flags: str) -> None:
+        """Evaluate the last policy on unseen seeds, into the run folder ``name``."""
+        options = self.options
         trained = "second" if (self.folder / "second").exists() else "first"
         self.proctor(
             "eval",
             f"--policy.path={self.policy(trained)}",
+            f"--policy.device={options.device}",
             f"--policy.n_action_steps={options.every}",
             *self.world,
             f"--env.task={options.tasks}",
+            f"--env.episode_length={options.horizon}",
             f"--eval.n_episodes={options.episodes}",
             f"--seed={EXAMINED_FROM}",
-            *(["--env.episode_length=10"] if options.tiny else []),
-            "--video.episodes=0",
-            f"--output_dir={run}",
+            f"--output_dir={self.folder / name}",
+            *flags,
         )
-        print_groups(run)
 
     def proctor(self, *words: str) -> None:
         """Print and run a ``proctor`` command."""

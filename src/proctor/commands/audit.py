@@ -129,7 +129,8 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
     def show(replay: EpisodeReplay) -> None:
         row, differences = replay.recorded, replay.differences
         verdict = "differs: " + ", ".join(differences) if differences else "same"
-        line = strip_control_codes(f"{row.task} episode {row.episode_index}: {verdict}")
+        task = " / ".join(dict.fromkeys((row.suite, row.task)))  # a suite says which perturbation
+        line = strip_control_codes(f"{task} episode {row.episode_index}: {verdict}")
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     exact = why_not is None

@@ -221,14 +221,10 @@ def _show_robustness(evaluation: Evaluation, console: Console) -> None:
     """Print perturbed against clean episodes, if tasks are perturbed."""
     if (found := evaluation.robustness) is None:
         return
-    from proctor.report.robustness_table import robustness_lines, robustness_table
-    from proctor.report.tables import fit_table
+    from proctor.report.robustness_table import print_robustness
 
     console.print()
-    table = robustness_table(found, evaluation.sensitivity)
-    console.print(fit_table(table, console.width), highlight=False)
-    for line in robustness_lines(found):
-        console.print(strip_control_codes(line), highlight=False, soft_wrap=True, markup=False)
+    print_robustness(found, evaluation.sensitivity, console)
 
 
 def _evaluate_one_of_several(settings: dict[str, Any], name: str) -> tuple[Path, int]:

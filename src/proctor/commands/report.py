@@ -16,7 +16,8 @@ class ReportCommand(CommandConfig):
     """Write the page of a run or a training, finished or not.
 
     The page is one file that any browser shows offline; videos stay in the run folder. With --csv,
-    --markdown, --card or --eval-results and without --output, no page is written.
+    --markdown, --card or --eval-results and without --output, no page is written. Of a run with
+    perturbed tasks, the robustness table is printed beside the page.
     """
 
     folder: Path = field(metadata=argument("RUN", "folder of the run or the training"))
@@ -116,8 +117,22 @@ class ReportCommand(CommandConfig):
         from proctor.report.training_page import write_training_page
         from proctor.runs.training import RECORD_FILE
 
-        write = write_training_page if (self.folder / RECORD_FILE).is_file() else write_page
-        print(f"report: {write(self.folder, self.output)}")
+        if (self.folder / RECORD_FILE).is_file():
+            print(f"report: {write_training_page(self.folder, self.output)}")
+            return
+        page = write_page(self.folder, self.output)
+        self._show_robustness()
+        print(f"report: {page}")
+
+    def _show_robustness(self) -> None:
+        """Print the table of perturbed against clean episodes, if tasks are perturbed."""
+        from proctor.report.robustness_table import print_robustness
+        from proctor.report.run import load_run
+        from proctor.report.tables import table_console
+
+        run = load_run(self.folder)
+        if run.robustness is not None:
+            print_robustness(run.robustness, run.sensitivity, table_console())
 
     def _write_tables(self, tables: dict[str, str]) -> None:
         """Write every table to its target; ``-`` prints the table and no other line."""

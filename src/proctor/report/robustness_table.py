@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -14,6 +15,7 @@ from proctor.report.formatting import p_text
 from proctor.report.robustness import Drop, Robustness
 from proctor.report.sensitivity import Effect, Sensitivity
 from proctor.report.summary import score_column
+from proctor.report.tables import fit_table
 from proctor.stats.rates import Interval
 
 HEADS = (
@@ -28,6 +30,14 @@ HEADS = (
 ALPHA = 0.05
 _MAX_LISTED = 10_000
 """Missing pairs that ``eval_info.json`` lists one by one."""
+
+
+def print_robustness(found: Robustness, sensitivity: Sensitivity | None, console: Console) -> None:
+    """Print the table, folded to the console's width, and the sentences below it."""
+    table = robustness_table(found, sensitivity)
+    console.print(fit_table(table, console.width), highlight=False)
+    for line in robustness_lines(found):
+        console.print(strip_control_codes(line), highlight=False, soft_wrap=True, markup=False)
 
 
 def robustness_table(found: Robustness, sensitivity: Sensitivity | None) -> Table:

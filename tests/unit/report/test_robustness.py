@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
+from proctor.cli import main
 from proctor.report.robustness import (
     CLEAN_ERROR,
     NO_CLEAN,
@@ -181,3 +182,13 @@ def test_a_loaded_run_has_it_in_markdown_and_json(tmp_path: Path) -> None:
     assert values["cells"][1]["pc_drop"] == pytest.approx(100 * 7 / 9)
     assert values["missing_pairs"][0]["episode_index"] == 5
     assert len(values["sensitivity"]["cells"]) == 2
+
+
+def test_report_prints_the_table_of_a_perturbed_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_run(tmp_path, *perturbed_run(CAMERA, "ssssssssss"))
+    assert main(["report", str(folder)]) == 0
+    head, *_, page = capsys.readouterr().out.splitlines()
+    assert head.split()[0] == "perturbation"
+    assert page == f"report: {folder / 'report.html'}"
