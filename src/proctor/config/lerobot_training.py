@@ -113,6 +113,7 @@ IDLE = (
     "policy.private",
     "policy.tags",
     "policy.license",
+    "policy.eval_results",
     "policy.pretrained_path",
     "policy.pretrained_revision",
 )

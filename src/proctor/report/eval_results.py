@@ -32,7 +32,7 @@ class HubTask:
     task_id: str
 
     @classmethod
-    def parse(cls, text: str) -> HubTask:
+    def parse(cls, text: str, flag: str = "--eval-results") -> HubTask:
         """Parse ``ORG/DATASET:TASK``.
 
         Raises:
@@ -41,15 +41,19 @@ class HubTask:
         dataset, _, task_id = text.partition(":")
         if not HUB_ID.fullmatch(dataset) or not _TASK.fullmatch(task_id):
             raise UsageError(
-                f"--eval-results={text}: expected ORG/DATASET:TASK, a benchmark dataset on the Hub "
+                f"{flag}={text}: expected ORG/DATASET:TASK, a benchmark dataset on the Hub "
                 "and a task of its eval.yaml",
                 code="flag.invalid-value",
             )
         return cls(dataset, task_id)
 
 
-def eval_results_text(card: Card, task: HubTask, source: str | None = None) -> str:
+def eval_results_text(
+    card: Card, task: HubTask, source: str | None = None, remark: str | None = None
+) -> str:
     """Return the YAML of the card's success rate as a result of ``task``.
+
+    ``remark`` is added to the notes.
 
     Raises:
         UsageError: the card has no success rate.
@@ -67,10 +71,11 @@ def eval_results_text(card: Card, task: HubTask, source: str | None = None) -> s
         entry["date"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(card.started))
     if source is not None:
         entry["source"] = {"url": source, "name": "Proctor run"}
-    entry["notes"] = (
+    notes = (
         f"success rate in percent, {card.overall.episodes} episodes, 95% interval [{low:.1f}, "
         f"{high:.1f}], Proctor {__version__}, protocol {card.fingerprint}"
     )
+    entry["notes"] = notes if remark is None else f"{notes}; {remark}"
     return yaml.safe_dump([entry], sort_keys=False, allow_unicode=True, width=200)
 
 

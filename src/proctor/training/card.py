@@ -94,26 +94,47 @@ def _what(kind: str, head: Mapping[str, Any]) -> str:
     return f"An adapter of {_code(base)} ({kind})" if base else f"A policy of type {_code(kind)}"
 
 
-def _evaluation(policy: PolicyCard, *, averaged: bool) -> str:
-    """Return the section with success rate, interval and evaluation protocol."""
-    none = "It was not evaluated."
+@dataclass(frozen=True)
+class PolicyEvaluation:
+    """The evaluation of an uploaded policy during its training."""
+
+    row: EvaluationLogRow
+    run: Path
+    """Folder of the evaluation's run."""
+    checkpoints: int
+    """Number of evaluated checkpoints, of which this one was chosen."""
+
+    @property
+    def bias(self) -> str | None:
+        """A sentence about the selection; None if one checkpoint was evaluated."""
+        if self.checkpoints == 1:
+            return None
+        return (
+            f"The best of {self.checkpoints} checkpoints on the same episodes: the selection "
+            "biases this rate upwards"
+        )
+
+
+def find_evaluation(policy: PolicyCard, *, averaged: bool) -> PolicyEvaluation | None:
+    """Return the evaluation of a policy; ``averaged``: the training evaluates averaged weights."""
     if averaged != (policy.folder.name == AVERAGED):
-        return none
+        return None
     lines = [line for line in read_training_log(policy.run) if isinstance(line, EvaluationLogRow)]
     evaluated = {line.step: line for line in lines if line.pc_success is not None}
-    found = evaluated.get(policy.step)
+    row = evaluated.get(policy.step)
     run = policy.run / EVALUATIONS / policy.folder.parent.name
-    record = RunFolder(run).read()
+    return None if row is None else PolicyEvaluation(row, run, len(evaluated))
+
+
+def _evaluation(policy: PolicyCard, *, averaged: bool) -> str:
+    """Return the section with success rate, interval and evaluation protocol."""
+    found = find_evaluation(policy, averaged=averaged)
+    record = None if found is None else RunFolder(found.run).read()
     if found is None or record is None:
-        return none
-    chosen = (
-        f"\n\nThe best of {len(evaluated)} checkpoints on the same episodes: the selection "
-        "biases this rate upwards.\n"
-        if len(evaluated) > 1
-        else "\n"
-    )
+        return "It was not evaluated."
+    chosen = "\n" if found.bias is None else f"\n\n{found.bias}.\n"
     facts = {
-        "success": _rate(found),
+        "success": _rate(found.row),
         "benchmark": _benchmark(record),
         "protocol": record.fingerprint,
         "seed": record.resolved.get("seed"),

@@ -1,7 +1,8 @@
 """Uploads a trained policy to the Hugging Face Hub, with a model card.
 
 ``--policy.push_to_hub --policy.repo_id=user/name`` uploads the best checkpoint when the training
-ends, or the last one without evaluations. Access is checked before the training starts. A failed
+ends, or the last one without evaluations. ``--policy.eval_results=ORG/DATASET:TASK`` adds its
+success rate as a result file of the Hub. Access is checked before the training starts. A failed
 upload is a warning; the checkpoint is kept.
 """
 
@@ -16,13 +17,18 @@ from typing import Any
 
 from proctor.config.flags import decode
 from proctor.errors import HubUnreachable, ProctorError, UsageError, strip_control_codes
+from proctor.report.card import card_of
+from proctor.report.eval_results import FOLDER, HubTask, eval_results_text
+from proctor.report.run import load_run
+from proctor.runs.training import read_training
 from proctor.system.hub import HUB_ID, explaining_hub_errors, explaining_refusals, hub_api
-from proctor.training.card import PolicyCard, render_card
+from proctor.training.card import PolicyCard, find_evaluation, render_card
 from proctor.training.checkpoints import AVERAGED, BEST, PRETRAINED, Checkpoints
 from proctor.training.folder import TrainingFolder
 
 SETTINGS = tuple(
-    f"policy.{name}" for name in ("push_to_hub", "repo_id", "private", "tags", "license")
+    f"policy.{name}"
+    for name in ("push_to_hub", "repo_id", "private", "tags", "license", "eval_results")
 )
 """Flags of the upload."""
 _UPLOADED = ["*.json", "*.safetensors"]
@@ -37,6 +43,7 @@ class Publication:
     private: bool | None = None
     tags: list[str] = field(default_factory=list)
     license: str | None = None
+    eval_results: str | None = None
 
     @property
     def repo(self) -> str:
@@ -53,6 +60,7 @@ class Publication:
             "private": None if self.private is None else str(self.private).lower(),
             "tags": ",".join(self.tags) or None,
             "license": self.license,
+            "eval_results": self.eval_results,
         }
         return " ".join(
             shlex.quote(f"--policy.{name}={value}") for name, value in values.items() if value
@@ -80,6 +88,8 @@ def parse_publication(settings: Mapping[str, Any]) -> Publication | None:
             "such as me/policy",
             code="hub.invalid-id",
         )
+    if publication.eval_results is not None:
+        HubTask.parse(publication.eval_results, "--policy.eval_results")
     if str(settings.get("save_checkpoint", "true")).lower() == "false":
         raise UsageError(
             "--policy.push_to_hub uploads a checkpoint; leave out --save_checkpoint=false",
@@ -135,8 +145,9 @@ def publish(folder: TrainingFolder, publication: Publication) -> list[str]:
         repos[AVERAGED] = f"{publication.repo}-ema"  # as LeRobot calls it
     lines = []
     for name, repo in repos.items():
+        card = PolicyCard(folder.path, chosen / name, repo)
         try:
-            address = _upload(PolicyCard(folder.path, chosen / name, repo), publication)
+            address = _upload(card, publication)
         except ProctorError as error:
             output = shlex.quote(f"--output_dir={folder.path}")
             again = f"proctor train --resume {output} {publication.flags}"
@@ -146,6 +157,7 @@ def publish(folder: TrainingFolder, publication: Publication) -> list[str]:
             )
         else:
             lines.append(f"uploaded: {address} (step {int(chosen.name):,})")
+            lines += _upload_result(card, publication)
     return lines
 
 
@@ -179,3 +191,28 @@ def _upload(policy: PolicyCard, publication: Publication) -> str:
             commit_message="The policy's card",
         )
     return address
+
+
+def _upload_result(policy: PolicyCard, publication: Publication) -> list[str]:
+    """Upload the policy's success rate as a result file of the Hub; return lines for the user."""
+    record = read_training(policy.run)
+    if publication.eval_results is None or record is None:
+        return []
+    found = find_evaluation(policy, averaged=record.plays_averages)
+    if found is None:
+        return [f"note: {policy.repo} has no {FOLDER}: these weights were not evaluated"]
+    task = HubTask.parse(publication.eval_results)
+    path = f"{FOLDER}/{task.task_id}.yaml"
+    try:
+        text = eval_results_text(card_of(load_run(found.run)), task, remark=found.bias)
+        with _hub_errors(policy.repo):
+            hub_api().upload_file(
+                path_or_fileobj=text.encode(),
+                path_in_repo=path,
+                repo_id=policy.repo,
+                commit_message="The policy's evaluation result",
+            )
+    except ProctorError as error:
+        said = strip_control_codes(str(error))
+        return [f"warning: {path} was not uploaded to {policy.repo}: {said}"]
+    return [f"uploaded: {path} ({found.row})"]

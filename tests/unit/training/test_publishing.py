@@ -25,7 +25,8 @@ from proctor.config.training import TrainConfig
 from proctor.errors import UsageError
 from proctor.training import publishing
 from proctor.training.card import PolicyCard, render_card
-from proctor.training.publishing import check_publication, parse_publication
+from proctor.training.folder import TrainingFolder
+from proctor.training.publishing import check_publication, parse_publication, publish
 
 PUSH = {"policy.push_to_hub": "true", "policy.repo_id": "me/policy"}
 
@@ -124,6 +125,7 @@ def test_a_failed_upload_is_one_warning_with_the_command_that_repeats_it(
         (PUSH | {"policy.repo_id": "policy"}, "--policy.repo_id: 'policy'"),
         (PUSH | {"policy.private": "maybe"}, "--policy.private"),
         (PUSH | {"save_checkpoint": "false"}, "--save_checkpoint"),
+        (PUSH | {"policy.eval_results": "me/benchmark"}, "--policy.eval_results=me/benchmark"),
         (PUSH, "HF_TOKEN"),
     ],
     ids=str,
@@ -192,3 +194,30 @@ def test_a_card_says_nothing_that_markup_would_make_of_a_name(tmp_path):
     assert card.count("\n---\n") == 1
     assert "\n# b" not in card
     assert "\n# y" not in card
+
+
+def test_the_success_rate_is_uploaded_as_a_result_of_a_benchmark_dataset(tmp_path, hub):
+    run = write_training(tmp_path / "run")
+    folder = run / "checkpoints/000200/pretrained_model"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"type": "act"}')
+    asked = parse_publication(PUSH | {"policy.eval_results": "org/benchmark:easy"})
+    lines = publish(TrainingFolder(run), asked)
+    assert [line.partition(":")[0] for line in lines] == ["uploaded", "uploaded"]
+    (result,) = yaml.safe_load(hub.repos["me/policy"][".eval_results/easy.yaml"])
+    assert result["dataset"] == {"id": "org/benchmark", "task_id": "easy"}
+    assert result["value"] == pytest.approx(57.14)  # of the episodes in the evaluation's folder
+    assert "best of 2 checkpoints" in result["notes"]
+    publish(TrainingFolder(run), parse_publication(PUSH | {"policy.repo_id": "me/other"}))
+    assert ".eval_results/easy.yaml" not in hub.repos["me/other"]
+
+
+def test_weights_without_an_evaluation_have_no_result_file(tmp_path, hub):
+    run = write_training(tmp_path / "run", lines=[])
+    folder = run / "checkpoints/000200/pretrained_model"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"type": "act"}')
+    asked = parse_publication(PUSH | {"policy.eval_results": "org/benchmark:easy"})
+    _, said = publish(TrainingFolder(run), asked)
+    assert said.startswith("note: me/policy has no .eval_results")
+    assert set(hub.repos["me/policy"]) == {"config.json", "README.md"}

@@ -79,7 +79,7 @@ class CheckpointConfig(PolicyConfig):
         "Language": "instruction instructions tokenizer tokenizer_max_length",
         "Inference": "device use_amp dtype compile quantize pad_to latency_steps "
         "num_inference_steps rtc_config",
-        "Hugging Face Hub": "push_to_hub repo_id private tags license",
+        "Hugging Face Hub": "push_to_hub repo_id private tags license eval_results",
     }
 
     file_type: ClassVar[str | None] = None
@@ -129,6 +129,15 @@ class CheckpointConfig(PolicyConfig):
     license: str | None = field(
         default=None,
         metadata=training_field("licence in the model card", default_help="apache-2.0"),
+    )
+    eval_results: str | None = field(
+        default=None,
+        metadata=training_field(
+            "upload the success rate too, as a result of this task of a benchmark dataset on the "
+            "Hub: ORG/DATASET:TASK",
+            default_help="the rate is in the model card only",
+        )
+        | {"saved": False},
     )
     pretrained_path: str | None = field(default=None, metadata=NOT_A_FLAG)
     pretrained_revision: str | None = field(default=None, metadata=NEW_IN_0_6 | NOT_A_FLAG)
