@@ -123,7 +123,7 @@ class LocatedSim(Protocol):
 
 @runtime_checkable
 class AnnouncedSim(Protocol):
-    """An optional method of simulators: hear of the next steps before they are taken.
+    """An optional method of simulators: receive the actions of the next steps in advance.
 
     A simulator in another process executes them while this process works on the results.
     """

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from proctor.errors import UsageError
+from proctor.errors import UsageError, did_you_mean
 from proctor.features import IMAGES
 from proctor.types import Task
 
 LARGEST_SIDE = 4096
 """Largest height or width of an image, in pixels."""
+LONGEST_EPISODE = 10**9
+"""Largest number of steps of an episode."""
 
 
-def require_positive(name: str, value: int, most: int = 10**9) -> None:
+def require_positive(name: str, value: int, most: int = LONGEST_EPISODE) -> None:
     """Refuse ``--env.NAME`` below 1 or above ``most``."""
     if value < 1:
         raise UsageError(f"--env.{name} must be at least 1, not {value}", code="flag.out-of-range")
@@ -60,6 +63,35 @@ def tasks_of_suite(
     """
     ids = ids_in_group(suite, len(rows), wanted)
     return [Task(suite, task_id, *rows[task_id], horizon, fps) for task_id in ids]
+
+
+@dataclass(frozen=True)
+class TaskGroups:
+    """The groups that ``--env.task`` of a benchmark may name."""
+
+    benchmark: str
+    rows: Mapping[str, Sequence[tuple[str, str]]]
+    """Group -> name and instruction of its tasks, in the order of their ids."""
+    prefix: str
+    """May stand before a name: gymnasium's namespace, as "gym_aloha/"."""
+    fps: int
+
+    def select(self, names: str, wanted: Sequence[int] | None, horizon: int) -> list[Task]:
+        """Return the tasks of all groups in ``names``, each task once.
+
+        Raises:
+            UsageError: there is no such group.
+        """
+        tasks: list[Task] = []
+        for item in split_names(names, flag="task"):
+            suite = item.removeprefix(self.prefix)
+            if suite not in self.rows:
+                hint = did_you_mean(suite, self.rows) or f" (choose {', '.join(self.rows)})"
+                raise UsageError(
+                    f"{self.benchmark} has no task {item!r}{hint}", code="env.unknown-task"
+                )
+            tasks += tasks_of_suite(suite, self.rows[suite], wanted, horizon, self.fps)
+        return unique_tasks(tasks)
 
 
 def unique_tasks(tasks: Iterable[Task]) -> list[Task]:

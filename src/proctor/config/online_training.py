@@ -25,7 +25,6 @@ from proctor.config.training_sections import DatasetLocation, TrainWandbConfig
 from proctor.errors import UsageError
 from proctor.fingerprint import (
     API_KEY_VARIABLE,
-    LOCAL_PATH,
     PRESENTATION,
     ConfigUse,
     flatten,
@@ -52,14 +51,6 @@ class DemonstrationSettings(DatasetLocation):
             "help": "Hub id of the demonstrations, as user/name",
             "default_help": "no demonstrations",
         },
-    )
-    root: Path | None = field(
-        default=None,
-        metadata={"help": "folder of the dataset", "default_help": "$HF_LEROBOT_HOME/REPO_ID"}
-        | LOCAL_PATH,
-    )
-    revision: str | None = field(
-        default=None, metadata={"help": "branch, tag or commit on the Hub", "default_help": "v3.0"}
     )
     episodes: list[int] | None = field(
         default=None, metadata={"help": "episodes to use, as [0,3]", "default_help": "all"}

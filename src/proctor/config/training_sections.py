@@ -14,11 +14,19 @@ from proctor.errors import UsageError
 from proctor.fingerprint import LOCAL_PATH
 
 
+@dataclass
 class DatasetLocation:
-    """Where a dataset is: a Hub id, a folder, or both."""
+    """Where a dataset is: a Hub id, a folder, or both. Subclasses say what it is for."""
 
-    repo_id: str
-    root: Path | None
+    repo_id: str = ""
+    root: Path | None = field(
+        default=None,
+        metadata={"help": "folder of the dataset", "default_help": "$HF_LEROBOT_HOME/REPO_ID"}
+        | LOCAL_PATH,
+    )
+    revision: str | None = field(
+        default=None, metadata={"help": "branch, tag or commit on the Hub", "default_help": "v3.0"}
+    )
 
     @property
     def name(self) -> str:
@@ -57,14 +65,6 @@ class TrainDatasetSettings(DatasetLocation, FrameCacheSettings):
             "help": "Hub id of the dataset, as user/name",
             "default_help": "required without dataset.root",
         },
-    )
-    root: Path | None = field(
-        default=None,
-        metadata={"help": "folder of the dataset", "default_help": "$HF_LEROBOT_HOME/REPO_ID"}
-        | LOCAL_PATH,
-    )
-    revision: str | None = field(
-        default=None, metadata={"help": "branch, tag or commit on the Hub", "default_help": "v3.0"}
     )
     episodes: list[int] | None = field(
         default=None, metadata={"help": "episodes to train on, as [0,3]", "default_help": "all"}

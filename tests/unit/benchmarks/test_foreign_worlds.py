@@ -122,7 +122,7 @@ class FakeBullet:
 
 
 class FakePlayTable:
-    """CALVIN's environment: its task is solved when the gripper is told to close."""
+    """CALVIN's environment: its task is solved by an action that closes the gripper."""
 
     def __init__(self) -> None:
         self.p, self.cid = FakeBullet(), 0

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from proctor.benchmarks.base import SEED_RULE, BenchmarkPlugin, ListedTasks, RobotControl, Sim
 from proctor.benchmarks.mujoco.render_config import RenderedConfig
-from proctor.benchmarks.selection import require_positive, split_names, tasks_of_suite, unique_tasks
-from proctor.errors import MissingExtra, UsageError, did_you_mean
+from proctor.benchmarks.selection import TaskGroups, require_positive
+from proctor.errors import MissingExtra, UsageError
 from proctor.features import IMAGES, STATE, ActionSpec, Expert, Feature, FeatureKind
 from proctor.lerobot_flags import LerobotFlag
 from proctor.system.gl import gl_variables
@@ -37,7 +37,11 @@ TASKS = (
         "Pick up the cube with the right arm and transfer it to the left arm.",
     ),
 )
-_GROUPS = {"aloha": TASKS, **{row.name: (row,) for row in TASKS}}
+
+
+_GROUPS = TaskGroups(
+    "aloha", {"aloha": TASKS, **{row.name: (row,) for row in TASKS}}, prefix="gym_aloha/", fps=FPS
+)
 
 
 @dataclass
@@ -82,7 +86,7 @@ class Aloha(ListedTasks):
     def __init__(self, config: AlohaConfig) -> None:
         require_positive("episode_length", config.episode_length)
         self._config, self._render_settings = config, config.render_settings()
-        self._tasks = unique_tasks(_selected_tasks(config))
+        self._tasks = _GROUPS.select(config.task, config.task_ids, config.episode_length)
 
     def features(self) -> dict[str, Feature]:
         """Return the top camera's image and the arms' joints."""
@@ -123,18 +127,6 @@ class Aloha(ListedTasks):
         """Refuse: ALOHA has no expert."""
         raise UsageError(
             "aloha has no scripted policy; choose another --policy.type", code="env.no-expert"
-        )
-
-
-def _selected_tasks(config: AlohaConfig) -> Iterator[Task]:
-    """Yield the tasks of all groups in ``--env.task``."""
-    for item in split_names(config.task, flag="task"):
-        suite = item.removeprefix("gym_aloha/")
-        if suite not in _GROUPS:
-            hint = did_you_mean(suite, _GROUPS) or f" (choose {', '.join(_GROUPS)})"
-            raise UsageError(f"aloha has no task {item!r}{hint}", code="env.unknown-task")
-        yield from tasks_of_suite(
-            suite, _GROUPS[suite], config.task_ids, config.episode_length, FPS
         )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from proctor.benchmarks.base import Benchmark, BenchmarkConfig, BenchmarkPlugin
+from proctor.benchmarks.selection import LARGEST_SIDE, LONGEST_EPISODE, require_positive
 from proctor.lerobot_flags import LerobotFlag
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ class WorldProbe:
 
     world: str
     name: str
-    check: Callable[[Any], None] | None = None
-    """Refuses bad flags before anything starts."""
 
     def __call__(self, config: BenchmarkConfig) -> WorldFacts:
         """Return the world's facts.
@@ -33,13 +32,28 @@ class WorldProbe:
         from proctor.benchmarks.foreign.launch import Launch
         from proctor.benchmarks.recipes.installation import require_interpreter
 
-        if self.check is not None:
-            self.check(config)
+        _check_ranges(config)
         python = config.python
         if python is None and config.command is None:
             python = str(require_interpreter(self.name))
         launch = Launch(self.world, world_config(config), python, config.command)
         return probe_world(launch)
+
+
+_LARGEST = {
+    "episode_length": LONGEST_EPISODE,
+    "observation_height": LARGEST_SIDE,
+    "observation_width": LARGEST_SIDE,
+}
+"""Flags that several worlds have, and their largest values."""
+
+
+def _check_ranges(config: BenchmarkConfig) -> None:
+    """Refuse numbers out of range, before anything starts."""
+    for name, most in _LARGEST.items():
+        value = getattr(config, name, None)
+        if value is not None:
+            require_positive(name, value, most)
 
 
 def make_foreign(config: BenchmarkConfig, facts: WorldFacts) -> Benchmark:
@@ -54,19 +68,15 @@ def foreign_plugin(
     config: type[BenchmarkConfig],
     summary: str,
     groups: tuple[str, ...] = (),
-    check: Callable[[Any], None] | None = None,
     lerobot_flags: Mapping[str, LerobotFlag] | None = None,
 ) -> BenchmarkPlugin:
-    """Return the plug-in of the world ``proctor_worker.worlds.NAME``.
-
-    ``check`` refuses bad flags before the world's process is started.
-    """
+    """Return the plug-in of the world ``proctor_worker.worlds.NAME``."""
     return BenchmarkPlugin(
         config=config,
         make=make_foreign,
         summary=summary,
         lerobot_flags=lerobot_flags or {},
         groups=groups,
-        probe=WorldProbe(f"proctor_worker.worlds.{name}:make", name, check),
+        probe=WorldProbe(f"proctor_worker.worlds.{name}:make", name),
         starts_interpreter=True,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -28,12 +28,10 @@ from proctor.benchmarks.gym_hil.tasks import (
 from proctor.benchmarks.mujoco.render_config import RenderSettings
 from proctor.benchmarks.selection import (
     LARGEST_SIDE,
+    TaskGroups,
     require_positive,
-    split_names,
-    tasks_of_suite,
-    unique_tasks,
 )
-from proctor.errors import MissingExtra, UsageError, did_you_mean
+from proctor.errors import MissingExtra, UsageError
 from proctor.features import (
     ENVIRONMENT_STATE,
     STATE,
@@ -48,7 +46,6 @@ from proctor.types import CLOSEST, Score, Task
 
 LEROBOT = {"fps": LerobotFlag((FPS,), f"gym_hil is controlled {FPS} times a second")}
 """LeRobot's flags that Proctor does not have."""
-_GROUPS = {SUITE: TASKS, **{row.name: (row,) for row in TASKS}}
 _ALONE = " && pip install --no-deps gym-hil==0.1.14"
 
 
@@ -59,6 +56,11 @@ class ObsType(Enum):
     """Camera images and the arm's state."""
     STATE = "state"
     """The arm's state and the block's position."""
+
+
+_GROUPS = TaskGroups(
+    "gym_hil", {SUITE: TASKS, **{row.name: (row,) for row in TASKS}}, prefix="gym_hil/", fps=FPS
+)
 
 
 @dataclass
@@ -134,7 +136,7 @@ class GymHil(ListedTasks):
             )
         self._config = config
         self._render_settings = RenderSettings(config.observation_height, config.observation_width)
-        self._tasks = unique_tasks(_selected_tasks(config))
+        self._tasks = _GROUPS.select(config.task, config.task_ids, config.episode_length)
 
     def features(self) -> dict[str, Feature]:
         """Return both cameras' images, the arm's state, and the block's position."""
@@ -196,18 +198,6 @@ class GymHil(ListedTasks):
                 f"{task.name} has no scripted expert; choose {PICK.name}", code="env.no-expert"
             )
         return PickExpert()
-
-
-def _selected_tasks(config: GymHilConfig) -> Iterator[Task]:
-    """Yield the tasks of all groups in ``--env.task``."""
-    for item in split_names(config.task, flag="task"):
-        suite = item.removeprefix("gym_hil/")
-        if suite not in _GROUPS:
-            hint = did_you_mean(suite, _GROUPS) or f" (choose {', '.join(_GROUPS)})"
-            raise UsageError(f"gym_hil has no task {item!r}{hint}", code="env.unknown-task")
-        yield from tasks_of_suite(
-            suite, _GROUPS[suite], config.task_ids, config.episode_length, FPS
-        )
 
 
 PLUGIN = BenchmarkPlugin(

@@ -7,7 +7,6 @@ from enum import Enum
 
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.benchmarks.foreign.plugin import foreign_plugin
-from proctor.benchmarks.selection import require_positive
 
 SUITES = (
     *("cube-single", "cube-double", "cube-triple", "cube-quadruple", "cube-octuple", "scene"),
@@ -63,16 +62,9 @@ class OgbenchConfig(BenchmarkConfig):
     )
 
 
-def check_flags(config: OgbenchConfig) -> None:
-    """Refuse an episode length out of range."""
-    if config.episode_length is not None:
-        require_positive("episode_length", config.episode_length)
-
-
 PLUGIN = foreign_plugin(
     "ogbench",
     OgbenchConfig,
     "OGBench manipulation: cubes, a scene and button puzzles, with scripted experts",
     groups=SUITES,
-    check=check_flags,
 )

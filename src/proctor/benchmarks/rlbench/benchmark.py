@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.benchmarks.foreign.plugin import foreign_plugin
-from proctor.benchmarks.selection import LARGEST_SIDE, require_positive
 
 
 @dataclass
@@ -31,10 +30,6 @@ class RLBenchConfig(BenchmarkConfig):
         default=128, metadata={"help": "height of the images in pixels"}
     )
     observation_width: int = field(default=128, metadata={"help": "width of the images in pixels"})
-
-    def __post_init__(self) -> None:
-        for name in ("observation_height", "observation_width"):
-            require_positive(f"--env.{name}", getattr(self, name), LARGEST_SIDE)
 
 
 PLUGIN = foreign_plugin(

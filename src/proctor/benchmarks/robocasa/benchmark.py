@@ -7,7 +7,6 @@ from enum import Enum
 
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.benchmarks.foreign.plugin import foreign_plugin
-from proctor.benchmarks.selection import LARGEST_SIDE, require_positive
 from proctor.lerobot_flags import LerobotFlag
 
 
@@ -48,10 +47,6 @@ class RoboCasaConfig(BenchmarkConfig):
         default=128, metadata={"help": "height of the images in pixels"}
     )
     observation_width: int = field(default=128, metadata={"help": "width of the images in pixels"})
-
-    def __post_init__(self) -> None:
-        for name in ("observation_height", "observation_width"):
-            require_positive(f"--env.{name}", getattr(self, name), LARGEST_SIDE)
 
 
 _CAMERAS = "robot0_agentview_left,robot0_eye_in_hand,robot0_agentview_right"

@@ -7,7 +7,6 @@ from enum import Enum
 
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.benchmarks.foreign.plugin import foreign_plugin
-from proctor.benchmarks.selection import LARGEST_SIDE, require_positive
 
 
 class Demonstrations(Enum):
@@ -65,18 +64,9 @@ class RobosuiteConfig(BenchmarkConfig):
     )
 
 
-def check_flags(config: RobosuiteConfig) -> None:
-    """Refuse sizes out of range."""
-    for name in ("observation_height", "observation_width"):
-        require_positive(name, getattr(config, name), LARGEST_SIDE)
-    if config.episode_length is not None:
-        require_positive("episode_length", config.episode_length)
-
-
 PLUGIN = foreign_plugin(
     "robosuite",
     RobosuiteConfig,
     "robosuite 1.5: the five tasks of robomimic (Panda arms)",
     groups=("robomimic",),
-    check=check_flags,
 )

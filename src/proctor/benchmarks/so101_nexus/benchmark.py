@@ -7,7 +7,6 @@ from enum import Enum
 
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.benchmarks.foreign.plugin import foreign_plugin
-from proctor.benchmarks.selection import LARGEST_SIDE, require_positive
 
 
 class ObsType(Enum):
@@ -68,18 +67,9 @@ class So101NexusConfig(BenchmarkConfig):
     )
 
 
-def check_flags(config: So101NexusConfig) -> None:
-    """Refuse sizes out of range."""
-    for name in ("observation_height", "observation_width"):
-        require_positive(name, getattr(config, name), LARGEST_SIDE)
-    if config.episode_length is not None:
-        require_positive("episode_length", config.episode_length)
-
-
 PLUGIN = foreign_plugin(
     "so101_nexus",
     So101NexusConfig,
     "so101-nexus: eight tasks of an SO-101 arm (Python 3.12)",
     groups=("so101_nexus",),
-    check=check_flags,
 )

@@ -10,11 +10,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from proctor.errors import UsageError
-from proctor.features import Interface, NormMode
-from proctor.fingerprint import LOCAL_PATH, ConfigUse
+from proctor.features import NormMode
+from proctor.fingerprint import LOCAL_PATH
 from proctor.policies.groot.embodiments import EXECUTED, LIBERO, NEW
 from proctor.policies.groot.from_base import make
 from proctor.policies.groot.input_checks import check_inputs
@@ -22,7 +22,7 @@ from proctor.policies.groot.nvidia import NvidiaFolder, from_nvidia, read_folder
 from proctor.policies.lerobot import shared_fields as shared
 from proctor.policies.lerobot.config import CheckpointPlugin, run_flag
 from proctor.policies.lerobot.config_mixins import ChunkMixin, RtcMixin
-from proctor.policies.lerobot.image_size_free import with_interface_sizes
+from proctor.policies.lerobot.image_size_free import ImageSizeFreeMixin
 from proctor.policies.lerobot.language_config import LanguageConfig
 from proctor.policies.lerobot.limits import MOST_STEPS, MOST_WIDTH, check_sizes
 from proctor.policies.lerobot.presets import (
@@ -54,7 +54,7 @@ _STEPS, _DECODE = "proctor.policies.groot.steps", "proctor.policies.groot.decode
 
 
 @dataclass
-class GrootConfig(ChunkMixin, RtcMixin, LanguageConfig):
+class GrootConfig(ImageSizeFreeMixin, ChunkMixin, RtcMixin, LanguageConfig):
     """GR00T's fields, in LeRobot's order and with LeRobot 0.6's defaults."""
 
     help_groups: ClassVar[Mapping[str, str]] = {
@@ -202,12 +202,6 @@ class GrootConfig(ChunkMixin, RtcMixin, LanguageConfig):
         if stated == "auto":
             return "libero" if self.embodiment_tag == LIBERO else None
         return stated if stated == "libero" else None
-
-    def for_interface(
-        self, interface: Interface, renames: Mapping[str, str], use: ConfigUse
-    ) -> Self:
-        """Accept images of any size, and in training states and actions of any length too."""
-        return with_interface_sizes(interface, self, renames, use)
 
     def processing(
         self, usual: UsualSteps

@@ -10,11 +10,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar
 
 from proctor.errors import UsageError
-from proctor.features import Interface, NormMode
-from proctor.fingerprint import LOCAL_PATH, ConfigUse
+from proctor.features import NormMode
+from proctor.fingerprint import LOCAL_PATH
 from proctor.policies.groot.from_base import make
 from proctor.policies.groot.input_checks import check_inputs
 from proctor.policies.groot_n15.embodiments import NEW
@@ -22,7 +22,7 @@ from proctor.policies.groot_n15.nvidia import from_other_layouts, statistics_of
 from proctor.policies.lerobot import shared_fields as shared
 from proctor.policies.lerobot.config import CheckpointPlugin, run_flag
 from proctor.policies.lerobot.config_mixins import ChunkMixin
-from proctor.policies.lerobot.image_size_free import with_interface_sizes
+from proctor.policies.lerobot.image_size_free import ImageSizeFreeMixin
 from proctor.policies.lerobot.language_config import LanguageConfig
 from proctor.policies.lerobot.limits import MOST_STEPS, MOST_WIDTH, check_sizes
 from proctor.policies.lerobot.presets import (
@@ -51,7 +51,7 @@ _STEPS = "proctor.policies.groot_n15.steps"
 
 
 @dataclass
-class GrootN15Config(ChunkMixin, LanguageConfig):
+class GrootN15Config(ImageSizeFreeMixin, ChunkMixin, LanguageConfig):
     """GR00T N1.5's fields, in the order and with the defaults of LeRobot 0.5.1."""
 
     help_groups: ClassVar[Mapping[str, str]] = {
@@ -132,12 +132,6 @@ class GrootN15Config(ChunkMixin, LanguageConfig):
     def replan_steps(self) -> int:
         """Actions executed before the next inference."""
         return min(self.n_action_steps, self.action_horizon)
-
-    def for_interface(
-        self, interface: Interface, renames: Mapping[str, str], use: ConfigUse
-    ) -> Self:
-        """Accept images of any size, and in training states and actions of any length too."""
-        return with_interface_sizes(interface, self, renames, use)
 
     def processing(
         self, usual: UsualSteps

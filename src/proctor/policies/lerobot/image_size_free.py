@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any, Self
 
 from proctor.features import ACTION, Interface
 from proctor.fingerprint import ConfigUse
@@ -24,3 +25,15 @@ def with_interface_sizes(
     made = replace(config, input_features=fitted, output_features=outputs)
     made.validate()
     return made
+
+
+class ImageSizeFreeMixin:
+    """Part of a ``CheckpointConfig`` whose policy accepts images of any size."""
+
+    def for_interface(
+        self, interface: Interface, renames: Mapping[str, str], use: ConfigUse
+    ) -> Self:
+        """Accept images of any size, and in training states and actions of any length too."""
+        config: Any = self
+        fitted: Self = with_interface_sizes(interface, config, renames, use)
+        return fitted

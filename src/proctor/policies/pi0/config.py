@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from proctor.errors import UsageError
-from proctor.features import IMAGES, Interface, NormMode
-from proctor.fingerprint import ConfigUse
+from proctor.features import IMAGES, NormMode
 from proctor.policies.lerobot import shared_fields as shared
 from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
 from proctor.policies.lerobot.config_mixins import ChunkMixin, CosineMixin, RtcMixin
 from proctor.policies.lerobot.fresh import make_fresh
-from proctor.policies.lerobot.image_size_free import with_interface_sizes
+from proctor.policies.lerobot.image_size_free import ImageSizeFreeMixin
 from proctor.policies.lerobot.limits import MOST_PIXELS, MOST_STEPS, MOST_WIDTH, check_sizes
 from proctor.policies.lerobot.presets import SampleWindows
 from proctor.policies.lerobot.rtc_config import read_rtc
@@ -36,7 +35,7 @@ _PRECISIONS = ("float32", "bfloat16")
 
 
 @dataclass
-class PiConfig(ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
+class PiConfig(ImageSizeFreeMixin, ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
     """Fields of the whole family, in LeRobot's order and with LeRobot 0.6's defaults."""
 
     help_groups: ClassVar[Mapping[str, str]] = {
@@ -99,12 +98,6 @@ class PiConfig(ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
         """Height and width of the vision encoder's input."""
         height, width = self.image_resolution
         return height, width
-
-    def for_interface(
-        self, interface: Interface, renames: Mapping[str, str], use: ConfigUse
-    ) -> Self:
-        """Accept images of any size, and in training states and actions of any length too."""
-        return with_interface_sizes(interface, self, renames, use)
 
     @property
     def language_conditioned(self) -> bool:

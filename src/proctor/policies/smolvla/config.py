@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from proctor.errors import UsageError
-from proctor.features import Interface, NormMode
-from proctor.fingerprint import ConfigUse
+from proctor.features import NormMode
 from proctor.policies.lerobot import shared_fields as shared
 from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
 from proctor.policies.lerobot.config_mixins import ChunkMixin, CosineMixin, RtcMixin
 from proctor.policies.lerobot.fresh import make_fresh
-from proctor.policies.lerobot.image_size_free import with_interface_sizes
+from proctor.policies.lerobot.image_size_free import ImageSizeFreeMixin
 from proctor.policies.lerobot.limits import MOST_PIXELS, MOST_STEPS, check_sizes
 from proctor.policies.lerobot.rtc_config import read_rtc
 from proctor.policies.lerobot.shared_fields import setting, training_setting, unused
@@ -35,7 +34,7 @@ _MODES = ("cross_attn", "self_attn")
 
 
 @dataclass
-class SmolVlaConfig(ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
+class SmolVlaConfig(ImageSizeFreeMixin, ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
     """SmolVLA's fields, in LeRobot's order and with LeRobot 0.6's defaults."""
 
     help_groups: ClassVar[Mapping[str, str]] = {
@@ -108,12 +107,6 @@ class SmolVlaConfig(ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
     rtc_config: dict[str, Any] | None = shared.rtc_config()
     compile_model: bool = unused(False)
     compile_mode: str = unused("max-autotune")
-
-    def for_interface(
-        self, interface: Interface, renames: Mapping[str, str], use: ConfigUse
-    ) -> Self:
-        """Accept images of any size, and in training states and actions of any length too."""
-        return with_interface_sizes(interface, self, renames, use)
 
     @property
     def language_conditioned(self) -> bool:
