@@ -1,7 +1,8 @@
 """Worlds of other interpreters against their own packages, run plainly in the same interpreter.
 
 Needs the packages in interpreters of their own: `proctor benchmarks install NAME`, or the path of a
-Python in PROCTOR_ROBOSUITE_PYTHON, PROCTOR_OGBENCH_PYTHON, PROCTOR_SO101_NEXUS_PYTHON.
+Python in PROCTOR_ROBOSUITE_PYTHON, PROCTOR_OGBENCH_PYTHON, PROCTOR_SO101_NEXUS_PYTHON,
+PROCTOR_CALVIN_PYTHON.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from tests.conftest import digests
 
+import proctor
 from proctor.benchmarks.recipes.installation import find_interpreter
 from proctor.system.gl import find_gl_backend
 
@@ -65,3 +69,24 @@ def test_ogbench_is_the_package_itself(task: str, obs_type: str) -> None:
 @pytest.mark.parametrize("obs_type", ["state", "pixels_agent_pos"])
 def test_so101_nexus_is_the_package_itself(task: str, obs_type: str) -> None:
     assert_equal("so101_nexus", obs_type, task)
+
+
+def test_calvin_repeats_its_episodes_in_used_worlds(tmp_path: Path) -> None:
+    seen: list[tuple[int, ...]] = []
+    rng = np.random.default_rng(0)
+    actions = rng.uniform(-1, 1, (40, 7)).astype(np.float32)
+
+    def policy(observation: dict[str, np.ndarray]) -> np.ndarray:
+        seen.append(observation["observation.images.static"].shape)
+        return actions[round(abs(float(observation["observation.state"].sum())) * 1e4) % 40]
+
+    env = {"type": "calvin", "task": "open_drawer,turn_on_led", "renderer": "cpu"}
+    env |= {"episode_length": "30", "python": interpreter("calvin")}
+    settings = {"n_episodes": 3, "video": {"episodes": 0}}
+    used, new = (
+        proctor.evaluate(policy, env, batch_size=size, output_dir=tmp_path / str(size), **settings)
+        for size in (1, 6)
+    )
+    assert digests(used) == digests(new)
+    assert len(set(digests(used).values())) == 6
+    assert set(seen) == {(200, 200, 3)}

@@ -21,6 +21,7 @@ from proctor.benchmarks.perturbations.benchmark import PerturbedBenchmark
 from proctor.benchmarks.perturbations.dimensions import dimensions_of
 from proctor.benchmarks.perturbations.language import paraphrase
 from proctor.benchmarks.perturbations.paraphrases import PARAPHRASES
+from proctor.cli import main
 from proctor.errors import UsageError
 from proctor.evaluation.run import Evaluation
 from proctor.features import ENVIRONMENT_STATE, IMAGE, STATE, Array
@@ -249,3 +250,27 @@ def test_python_callers_perturb_too_and_the_policy_sees_it(tmp_path: Path) -> No
 def test_the_dimensions_are_listed_in_one_place() -> None:
     benchmark = Fake(FakeConfig())
     assert {one.name for one in dimensions_of([ALL], benchmark)} < set(DIMENSIONS)
+
+
+def test_repeats_videos_and_audits_treat_a_variant_as_a_task_of_its_own(
+    run: Callable[..., Evaluation], capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluation = run(
+        policy__type="expert", env__episode_length=20, perturb="delay", perturb_levels=[3],
+        eval__n_episodes=2, eval__repeats=2, video__episodes=1,
+    )  # fmt: skip
+    assert evaluation.robustness is not None
+    lost = [pair for pair in evaluation.robustness.pairs if pair.lost]
+    assert len(lost) == 4
+    filmed = [
+        pair
+        for pair in lost
+        if all((evaluation.path / row.video).is_file() for row in (pair.clean, pair.perturbed))
+    ]
+    assert len(filmed) == 1
+    assert main(["audit", str(evaluation.path), "--episodes=2"]) == 0
+    audited = capsys.readouterr().out.splitlines()[:2]
+    assert {line.split(" episode")[0] for line in audited} == {
+        "point / point-0",
+        "point@delay-3 / point-0",
+    }
