@@ -43,8 +43,8 @@ test-heavy: $(STAMP) graphics
 test-sim: $(STAMP) graphics libero-assets
 	$(TESTS) auto -m "sim and not slow" tests
 
-# Worlds of other interpreters against their own packages; skips what `proctor benchmarks install` has not
-# installed (robosuite, ogbench, so101_nexus).
+# Worlds of other interpreters, most of them against their own packages; skips what `proctor benchmarks install` has not
+# installed (robosuite, ogbench, so101_nexus, calvin).
 test-worlds: $(STAMP) graphics
 	$(BIN)/python -m pytest tests/parity/test_worlds.py
 

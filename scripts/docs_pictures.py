@@ -1,34 +1,45 @@
 """`make docs-pictures`: the pictures of the documentation, from real runs and from the code.
 
-    .venv/bin/python scripts/docs_pictures.py [architecture] [speed] [plan] [pages]
+    .venv/bin/python scripts/docs_pictures.py [architecture] [speed] [plan] [perturbations] [pages]
 
 ``architecture`` draws the layers that import-linter enforces. ``speed`` draws the table of
 docs/measurements.md that compares Proctor with LeRobot. ``plan`` draws how many
-episodes a difference needs, as `proctor plan` computes it. ``pages`` records, trains, evaluates and
+episodes a difference needs, as `proctor plan` computes it. ``perturbations`` renders the first
+image of a Meta-World episode, clean and perturbed. ``pages`` records, trains, evaluates and
 compares on Meta-World (minutes), and takes screenshots of the pages with Chromium.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tutorial import SMALL_ACT
 
+from proctor.benchmarks.base import Benchmark
+from proctor.benchmarks.perturbations import LEVELS
+from proctor.benchmarks.perturbations.benchmark import PerturbedBenchmark
+from proctor.benchmarks.perturbations.dimensions import dimensions_of
+from proctor.features import Array, FeatureKind
 from proctor.stats.sample_size import episodes_for_difference, pairs_for_difference
+from proctor.system.png import encode_png
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
 TASKS = "reach-v3,push-v3,drawer-open-v3,button-press-v3,peg-insert-side-v3"
+DIMENSIONS = ("camera", "light", "texture", "noise", "blur", "occlusion", "robot_pose")
+"""Dimensions whose effect an image shows."""
 STYLE = """
 svg{--ground:#fff;--ink:#1f2328;--quiet:#59636e;--line:#c5ced8;--box:#eef4fb;--bar:#0b62c4;--old:#8c959f}
 @media(prefers-color-scheme:dark){
@@ -53,7 +64,8 @@ _ROLES = {
 
 def main(words: list[str]) -> int:
     """Draw the pictures that are named, or all."""
-    makers = {"architecture": architecture, "speed": speed, "plan": plan, "pages": pages}
+    makers = {"architecture": architecture, "speed": speed, "plan": plan}
+    makers |= {"perturbations": perturbations, "pages": pages}
     unknown = set(words) - set(makers)
     if unknown:
         print(f"unknown picture {', '.join(unknown)} (choose from {', '.join(makers)})")
@@ -156,6 +168,40 @@ def _place(difference: float) -> float:
 def _height(n: float) -> float:
     """Return the y of a number of episodes on the chart's logarithmic axis."""
     return 350 - 300 * math.log(n / 30) / math.log(10000 / 30)
+
+
+def perturbations() -> None:
+    """Render an episode's first image: a row for each dimension; clean, level 1, 2, 3."""
+    from proctor.benchmarks.metaworld.benchmark import Metaworld, MetaworldConfig
+
+    config = MetaworldConfig(
+        task="button-press-v3", observation_height=144, observation_width=144, shadow_map=1024
+    )
+    sheet = perturbation_sheet(Metaworld(config), DIMENSIONS)
+    (IMAGES / "perturbations.png").write_bytes(encode_png(sheet, 9))
+
+
+def perturbation_sheet(benchmark: Benchmark, names: Sequence[str], seed: int = 1000) -> Array:
+    """Return the first images of the benchmark's first task, in rows by dimension."""
+    features = benchmark.features()
+    cameras = [key for key, feature in features.items() if feature.kind is FeatureKind.VISUAL]
+    os.environ |= benchmark.preflight(cameras)
+    perturbed = PerturbedBenchmark(benchmark, dimensions_of(names, benchmark), LEVELS)
+    clean, *variants = perturbed.tasks()
+    sim = perturbed.make_sim(clean)
+    rows: dict[str, list[Array]] = {}
+    try:
+        for task in (clean, *variants[: len(names) * len(LEVELS)]):
+            sim.reset(perturbed.spec(task, 0, seed))
+            seen = sim.observe(cameras)
+            image = np.concatenate([seen[key] for key in cameras], axis=1)
+            if task.perturbation is None:
+                rows = {name: [image] for name in names}
+            else:
+                rows[task.perturbation.dimension].append(image)
+    finally:
+        sim.close()
+    return np.concatenate([np.concatenate(row, axis=1) for row in rows.values()], axis=0)
 
 
 def pages() -> None:
