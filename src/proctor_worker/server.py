@@ -7,7 +7,7 @@ import struct
 import sys
 import threading
 import traceback
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Optional, Sequence, Tuple
 
 from proctor_worker import PROTOCOL
 from proctor_worker.guard import start_guard
@@ -16,6 +16,16 @@ from proctor_worker.records import Refused
 RESULT = struct.Struct("<dbb")
 """A step's reward, success (-1: unknown) and end, at the start of a reply's payload."""
 _LONGEST_TRACEBACK = 20_000
+
+
+def pack_numbers(numbers: Sequence[Any]) -> bytes:
+    """Return numbers as the bytes that follow a step's ``RESULT``."""
+    return struct.pack("<%dd" % len(numbers), *numbers)
+
+
+def unpack_numbers(reply: bytes) -> Tuple[float, ...]:
+    """Return the numbers after a step's ``RESULT``."""
+    return struct.unpack_from("<%dd" % ((len(reply) - RESULT.size) // 8), reply, RESULT.size)
 
 
 def serve_descriptors(words: Sequence[str]) -> None:
@@ -47,7 +57,9 @@ def _serve(reading: int, writing: int, memory: Optional[Tuple[int, int]]) -> Non
     try:
         import numpy  # noqa: F401  the frames import it at their first use
 
-        from proctor_worker.frames import Channel, ChannelClosed, SharedRing
+        from proctor_worker.channel import Channel
+        from proctor_worker.frames import ChannelClosed
+        from proctor_worker.shared_ring import SharedRing
     except ImportError as missing:
         _say_without_numpy(writing, str(missing))
         os._exit(3)
@@ -73,7 +85,7 @@ def _say_without_numpy(writing: int, text: str) -> None:
 
     header = json.dumps({"op": "refused", "text": text, "code": "env.no-numpy", "arrays": []})
     encoded = header.encode()
-    os.write(writing, struct.pack("<4sIQ", b"PRW1", len(encoded), 0) + encoded)
+    os.write(writing, struct.pack("<4sIQ", b"PRW2", len(encoded), 0) + encoded)
 
 
 class adapter_code:  # noqa: N801  used as a context manager, like contextlib.suppress
@@ -100,7 +112,6 @@ class _Server:
         self._channel = channel
         self._world: Any = None
         self._sim: Any = None
-        self._headers: Dict[str, bytes] = {}
         self._handlers = {
             "make": self._make,
             "describe": self._describe,
@@ -176,37 +187,23 @@ class _Server:
         After the actions from number ``observed`` on, ``keys`` are observed; after the numbers in
         ``located``, coordinates are read.
         """
+        sim, channel = self._sim, self._channel
         keys, observed, located = header["keys"], header["observed"], header["located"]
         for number, action in enumerate(arrays["actions"]):
-            step = self._sim.step(action)
-            reward, success, terminated = float(step[0]), step[1], bool(step[2])
-            more: Dict[str, Any] = {}
-            if len(step) > 3 and step[3] is not None:
-                more["scores"] = {str(name): float(value) for name, value in step[3].items()}
-            if number in located:
-                more["coordinates"] = self._positions()
-            seen = number >= observed and not terminated
-            listed, parts = self._channel.place(self._sim.observe(keys)) if seen else ([], [])
+            step = sim.step(action)
+            success, terminated = step[1], bool(step[2])
+            scores = step[3] if len(step) > 3 and step[3] is not None else {}
+            positions = self._positions() if number in located else {}
+            seen = sim.observe(keys) if number >= observed and not terminated else None
             flag = -1 if success is None else int(bool(success))
-            self._channel.send_encoded(
-                self._step_header(listed, more),
-                [RESULT.pack(reward, flag, int(terminated)), *parts],
-            )
+            result = RESULT.pack(float(step[0]), flag, terminated)
+            if scores or positions:
+                result += pack_numbers([*scores.values(), *positions.values()])
+            named = (tuple(scores), tuple(positions))
+            fields = {"op": "stepped", "scores": named[0], "coordinates": named[1]}
+            channel.send(fields, seen, result, key=named)
             if terminated:
                 break
-
-    def _step_header(self, listed: List[List[Any]], more: Dict[str, Any]) -> bytes:
-        """Return the encoded header of a step's reply; most are equal to an earlier one."""
-        from proctor_worker.frames import encode_header
-
-        if more:
-            return encode_header({"op": "stepped", **more, "arrays": listed})
-        key = repr(listed)
-        if key not in self._headers:
-            if len(self._headers) > 256:
-                self._headers.clear()
-            self._headers[key] = encode_header({"op": "stepped", "arrays": listed})
-        return self._headers[key]
 
     def _observe(self, header: Dict[str, Any], arrays: Dict[str, Any]) -> None:
         self._channel.send({"op": "observed"}, self._sim.observe(header["keys"]))

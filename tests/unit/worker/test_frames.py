@@ -12,15 +12,9 @@ import numpy as np
 import pytest
 
 import proctor_worker
-from proctor_worker.frames import (
-    HEAD,
-    LARGEST_PAYLOAD,
-    MAGIC,
-    Channel,
-    ChannelClosed,
-    FrameError,
-    SharedRing,
-)
+from proctor_worker.channel import Channel
+from proctor_worker.frames import HEAD, LARGEST_PAYLOAD, MAGIC, ChannelClosed, FrameError
+from proctor_worker.shared_ring import SharedRing
 
 FILES = sorted(Path(proctor_worker.__file__).parent.rglob("*.py"))
 
@@ -82,9 +76,10 @@ def test_observations_in_flight_do_not_overwrite_each_other(
         HEAD.pack(MAGIC, 2**32 - 1, 0),
         HEAD.pack(MAGIC, 2, 0) + b"[]",
         HEAD.pack(MAGIC, 4, 0) + b"\xff\xff{}",
-        HEAD.pack(MAGIC, 33, 0) + b'{"arrays":[["a","|O",[1],null]]} ',
-        HEAD.pack(MAGIC, 33, 0) + b'{"arrays":[["a","<f8",[9],null]]}',
-        HEAD.pack(MAGIC, 35, 0) + b'{"arrays":[["a","|u1",[99999],1]]} ',
+        HEAD.pack(MAGIC, 33, 0) + b'{"arrays":[["a","|O",[1],false]]}',
+        HEAD.pack(MAGIC, 34, 0) + b'{"arrays":[["a","<f8",[9],false]]}',
+        HEAD.pack(MAGIC, 34, 8) + b'{"arrays":[["a","|u1",[99],true]]}' + b"\xff" * 8,
+        HEAD.pack(MAGIC, 37, 8) + b'{"arrays":[["a","|u1",[99999],true]]}' + b"\0" * 8,
     ],
 )
 def test_bytes_that_are_no_frame_are_refused_before_memory_is_allocated(

@@ -19,7 +19,8 @@ from typing import IO, Any
 
 import proctor_worker
 from proctor.errors import UsageError
-from proctor_worker.frames import Channel, SharedRing
+from proctor_worker.channel import Channel
+from proctor_worker.shared_ring import SharedRing
 
 WORKER_FOLDER = Path(proctor_worker.__file__).resolve().parent
 PROCTOR_FOLDER = Path(__file__).resolve().parents[2]

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from proctor.benchmarks.foreign.world_process import WorldProcess
 from proctor.features import Array, Observation
 from proctor.types import EpisodeSpec, StepResult, Task
-from proctor_worker.frames import encode_header
-from proctor_worker.server import RESULT
+from proctor_worker.server import RESULT, unpack_numbers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +26,6 @@ class ForeignSim:
         """Announced actions whose replies have not been read, the next one last."""
         self._observed: Observation = {}
         self._coordinates: dict[str, float] | None = None
-        self._headers: dict[tuple[Any, ...], bytes] = {}
 
     def reset(self, spec: EpisodeSpec) -> None:
         """Reset the world."""
@@ -40,24 +38,27 @@ class ForeignSim:
     ) -> None:
         """Send actions that ``step`` will be called with, and what will be read after them."""
         assert not self._waiting
-        actions = np.ascontiguousarray(actions)
-        header = self._run_header(actions, keys, first_observed, located)
         self._waiting = list(actions[::-1])
-        self._world.send(header, [actions.tobytes()])
+        what = (tuple(keys), first_observed, tuple(located))
+        run = {"op": "run", "keys": what[0], "observed": first_observed, "located": what[2]}
+        self._world.send(run, {"actions": actions}, key=what)
 
     def step(self, action: Array) -> StepResult:
         """Advance the world by one action."""
         if not self._waiting:
             self.announce(np.asarray(action)[None], (), 1, ())
         announced = self._waiting.pop()
-        assert np.array_equal(announced, action), "an action differs from the announced one"
-        header, result, self._observed = self._world.receive()
-        self._coordinates = header.get("coordinates")
+        assert announced.tobytes() == action.tobytes(), "an action differs from the announced one"
+        fields, result, self._observed = self._world.receive()
         reward, success, terminated = RESULT.unpack_from(result)
         if terminated:
             self._waiting = []
-        known = None if success < 0 else bool(success)
-        return StepResult(reward, known, bool(terminated), header.get("scores"))
+        scores = self._coordinates = None
+        if len(result) > RESULT.size:
+            numbers = iter(unpack_numbers(result))
+            scores = dict(zip(fields["scores"], numbers, strict=False)) or None
+            self._coordinates = dict(zip(fields["coordinates"], numbers, strict=False)) or None
+        return StepResult(reward, None if success < 0 else bool(success), bool(terminated), scores)
 
     def observe(self, keys: Sequence[str]) -> Observation:
         """Return the current observation for ``keys``."""
@@ -88,19 +89,6 @@ class ForeignSim:
         """Send a request about the current state."""
         assert not self._waiting, f"{op} was not announced"
         return self._world.request(op, **fields)
-
-    def _run_header(
-        self, actions: Array, keys: Sequence[str], first_observed: int, located: Sequence[int]
-    ) -> bytes:
-        """Return the encoded header of announced actions; most are equal to an earlier one."""
-        key = (actions.shape, actions.dtype.str, tuple(keys), first_observed, tuple(located))
-        if key not in self._headers:
-            if len(self._headers) > 256:
-                self._headers.clear()
-            run = {"op": "run", "keys": keys, "observed": first_observed, "located": list(located)}
-            listed = [["actions", actions.dtype.str, list(actions.shape), None]]
-            self._headers[key] = encode_header({**run, "arrays": listed})
-        return self._headers[key]
 
 
 def task_fields(task: Task) -> dict[str, Any]:

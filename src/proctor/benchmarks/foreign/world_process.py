@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from functools import cache
 from typing import IO, Any, NoReturn
 
@@ -23,7 +23,7 @@ from proctor.benchmarks.guarded_sim import in_worker_process, proctor_code
 from proctor.errors import PluginError, UsageError, WorkerError, summarize_traceback
 from proctor.features import Array
 from proctor_worker import PROTOCOL
-from proctor_worker.frames import ChannelClosed, FrameError, encode_header
+from proctor_worker.frames import ChannelClosed, FrameError
 
 _MACHINES = {"MemoryError": MemoryError, "OSError": OSError, "ImportError": ImportError}
 _MOST_BEFORE_HELLO = 2**20
@@ -33,7 +33,7 @@ _LIMIT_S = 300
 _SHELL_SIGNALS = 128
 """Shells, docker and ssh report a program that was killed by signal N as exit code 128 + N."""
 
-Reply = tuple[dict[str, Any], memoryview, dict[str, Array]]
+Reply = tuple[dict[str, Any], bytes, dict[str, Array]]
 
 
 class WorldProcess:
@@ -87,13 +87,18 @@ class WorldProcess:
             WorkerError: an error of the adapter, or the process ended.
             Exception: the world's own error.
         """
-        self.send(encode_header({"op": op, **fields, "arrays": []}), [])
+        self.send({"op": op, **fields})
         return self.receive()
 
-    def send(self, header: bytes, parts: list[bytes]) -> None:
+    def send(
+        self,
+        fields: Mapping[str, Any],
+        arrays: Mapping[str, Array] | None = None,
+        key: Hashable = None,
+    ) -> None:
         """Send a frame; a dead process is noticed by the next ``receive``."""
         with contextlib.suppress(ChannelClosed):
-            self._started.channel.send_encoded(header, parts)
+            self._started.channel.send(fields, arrays, key=key)
 
     def receive(self) -> Reply:
         """Return the next reply."""
