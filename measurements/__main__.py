@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 NAMES = (
+    "start",
     "engine",
     "libero",
     "scaling",

@@ -52,6 +52,7 @@ class World:
 METAWORLD = World(480, 4, 4, {"mean": 0.0, "std": 0.5, "min": -1.0, "max": 1.0})
 LIBERO = World(LIBERO_SIZE, 8, 7, METAWORLD.usual, LIBERO_CAMERAS)
 PUSHT = World(96, 2, 2, {"mean": 256.0, "std": 100.0, "min": 0.0, "max": 512.0})
+WORLDS = {"metaworld": METAWORLD, "pusht": PUSHT, "libero": LIBERO}
 
 
 def write_checkpoints(folder: Path) -> dict[str, Path]:
@@ -60,11 +61,7 @@ def write_checkpoints(folder: Path) -> dict[str, Path]:
     ACT has LeRobot's sizes except for its chunk of 20 (LeRobot: 100). The Diffusion Policy has half
     the channels of LeRobot's and 5 DDIM steps instead of 100 DDPM steps, to finish soon on a CPU.
     """
-    made: dict[str, Path] = {}
-    worlds = {"act-metaworld": METAWORLD, "act-pusht": PUSHT, "act-libero": LIBERO}
-    for name, world in worlds.items():
-        config = ActConfig(**_shared(world), chunk_size=20, n_action_steps=20)
-        made[name] = _write(config, world, folder / name)
+    made = {f"act-{name}": write_act(folder, name) for name in WORLDS}
     diffusion_config = DiffusionConfig(
         **_shared(PUSHT),
         horizon=16,
@@ -76,6 +73,13 @@ def write_checkpoints(folder: Path) -> dict[str, Path]:
     )
     made["diffusion-pusht"] = _write(diffusion_config, PUSHT, folder / "diffusion-pusht")
     return made
+
+
+def write_act(folder: Path, benchmark: str) -> Path:
+    """Write the ACT of one benchmark; return its path."""
+    world = WORLDS[benchmark]
+    config = ActConfig(**_shared(world), chunk_size=20, n_action_steps=20)
+    return _write(config, world, folder / f"act-{benchmark}")
 
 
 def _shared(world: World) -> dict[str, Any]:

@@ -28,7 +28,6 @@ from proctor.evaluation.stop_rules import make_early_stopping
 from proctor.evaluation.tracking import wandb_tracking
 from proctor.evaluation.video_replay import ReplayedVideos, VideoReplay
 from proctor.report.judge_agreement import judge_agreement
-from proctor.report.page import write_page
 from proctor.report.results import Results
 from proctor.report.robustness import make_robustness
 from proctor.report.robustness_table import robustness_json
@@ -217,6 +216,8 @@ def _write_results(
     with ignoring_later_disk_errors():
         rows = _write_info(folder, planned, record, decision)
         if not isinstance(sys.exception(), RunFolderError):  # a full disk has no room for the page
+            from proctor.report.page import write_page  # late: the first action does not wait
+
             write_page(folder)
     return rows
 

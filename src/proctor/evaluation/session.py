@@ -24,7 +24,6 @@ from proctor.evaluation.video_replay import (
     VideoReplay,
     record_videos,
 )
-from proctor.report.page import write_page
 from proctor.runs.disk_errors import ignoring_later_disk_errors
 from proctor.runs.journal import EpisodeRecord, videos_in
 from proctor.runs.videos import remove_unfinished
@@ -130,6 +129,8 @@ class Session:
                     close_all(watching)
                 finally:
                     with ignoring_later_disk_errors():
+                        from proctor.report.page import write_page
+
                         write_page(self._folder)
         videos = videos_in(self._folder)
         filmed.videos = sum(row.video in videos for row in rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -252,12 +253,27 @@ def test_on_a_cpu_there_is_nothing_to_warm_up():
     assert list(policy.warm_up({}, most=3)) == []
 
 
-def test_reading_a_checkpoint_does_not_load_torchs_compiler(tmp_path):
+def test_the_first_action_of_a_checkpoint_does_not_load_torchs_compiler(tmp_path):
     folder = write_small(small_act(), tmp_path / "act")
     code = (
-        "import sys; from pathlib import Path\n"
-        "from proctor.policies.lerobot.checkpoint import read_checkpoint\n"
-        f"read_checkpoint(Path({str(folder)!r}))\n"
-        "assert 'torch._dynamo' not in sys.modules\n"
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from small_policies import OFFERED, batch_of, episode, fresh_queries\n"
+        "from proctor.policies.lerobot.checkpoint import load_policy\n"
+        f"policy = load_policy({str(folder)!r}, None, {{'device': 'cpu'}}, OFFERED)\n"
+        "policy.act(batch_of(policy, fresh_queries(policy, [episode(0)])))\n"
+        "loaded = {'torch._dynamo', 'torch._inductor', 'sympy'} & sys.modules.keys()\n"
+        "assert not loaded, loaded\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_policies_without_a_network_are_evaluated_without_torch(tmp_path):
+    flags = ["--env.type=fake", "--eval.n_episodes=1", "--eval.use_async_envs=false"]
+    command = ["eval", "--policy.type=expert", *flags, f"--output_dir={tmp_path / 'run'}"]
+    code = (
+        "import sys; import proctor.cli\n"
+        "from proctor.policies.remote import plugin, policy, server_pool\n"
+        f"assert proctor.cli.main({command!r}) == 0\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

@@ -30,9 +30,10 @@ def dry_run_steps(
     inputs, size = config.input_features, config.action_dim
     shapes = {key: (1, *channels_first(feature)) for key, feature in inputs.items()}
     with _saying("the preprocessor cannot process the policy's inputs"):
-        renames, nowhere = preprocessor.rename_map, torch.device("meta")
-        seen = {source_key(k, renames): torch.zeros(s, device="meta") for k, s in shapes.items()}
-        preprocessor.on(nowhere)(seen)
+        # Not on torch's meta device: its arithmetic loads torch's compiler, which takes seconds.
+        renames, cpu = preprocessor.rename_map, torch.device("cpu")
+        seen = {source_key(key, renames): torch.zeros(shape) for key, shape in shapes.items()}
+        preprocessor.on(cpu)(seen)
     with _saying("the preprocessor cannot encode an instruction"):
         if config.language_conditioned and not instruction_encoder.blank_inputs(1):
             raise UsageError(
@@ -41,7 +42,7 @@ def dry_run_steps(
             )
     with _saying(f"the postprocessor cannot process actions of size {size}"):
         beside = {key: torch.zeros(shapes[key]) for key in postprocessor.needs}
-        postprocessor.on(torch.device("cpu"))({ACTION: torch.zeros(1, 1, size), **beside})
+        postprocessor.on(cpu)({ACTION: torch.zeros(1, 1, size), **beside})
 
 
 @contextmanager
