@@ -15,7 +15,8 @@ from __future__ import annotations
 import json
 import signal
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ from torch import Tensor
 
 from proctor.config.lerobot_training import lerobot_train_config
 from proctor.config.training_sections import Precision
-from proctor.errors import UsageError
+from proctor.errors import TrainingError, UsageError
 from proctor.policies.lerobot.processors import Pipeline
 from proctor.policies.lerobot.saving import write_parts
 from proctor.policies.runtime.chunk_policy import to_float_image
@@ -38,7 +39,7 @@ from proctor.training.data import Batch, batches, n_rows
 from proctor.training.ema import WeightAverage
 from proctor.training.graph import GraphedStep, uses_cuda_graph
 from proctor.training.learner import Learner
-from proctor.training.metrics import Metrics, MetricTracker
+from proctor.training.metrics import NOT_FINITE, Metrics, MetricTracker
 from proctor.training.optim import clip_gradients, make_optimizer, make_scheduler, param_groups
 from proctor.training.rng import RngStreams
 from proctor.training.sampler import WHOLE_SHARE
@@ -143,6 +144,7 @@ class Trainer:
         with (
             training_numerics(setup.device, deterministic=config.cudnn_deterministic),
             stop.deferring(),
+            _naming_last_checkpoint(checkpoints),
         ):
             if self.missed_validation(callback):
                 self.validate(callback, stop)
@@ -396,6 +398,22 @@ class _Saver:
         with self._tracker.untimed():
             self._trainer.save(self._checkpoints, self._callback, interim=interim)
         self._timer.restart()
+
+
+@contextmanager
+def _naming_last_checkpoint(checkpoints: Checkpoints) -> Iterator[None]:
+    """Add the last checkpoint to the error of a diverged training: its losses were all finite."""
+    try:
+        yield
+    except TrainingError as error:
+        if error.code != NOT_FINITE:
+            raise
+        newest = checkpoints.newest()
+        kept = "there is no checkpoint yet: lower --save_freq, too"
+        if newest is not None:
+            weights = newest / PRETRAINED
+            kept = f"the last good checkpoint is kept: go on with --policy.path={weights}"
+        raise TrainingError(f"{error}; {kept}", code=NOT_FINITE) from None
 
 
 def _check_accumulation(step: int, accumulation: int) -> None:

@@ -18,6 +18,8 @@ from proctor.errors import TrainingError
 from proctor.training.data import Batch
 from proctor.training.distributed import SINGLE_PROCESS, DistributedContext
 
+NOT_FINITE = "training.not-finite"
+"""Error code of a diverged training."""
 _MAX_ON_DEVICE = 1000
 
 
@@ -165,7 +167,7 @@ class MetricTracker:
                 raise TrainingError(
                     f"the {what} {where} is {found[bad]}, so the weights are useless; reduce "
                     "--optimizer.lr, or check the dataset's statistics",
-                    code="training.not-finite",
+                    code=NOT_FINITE,
                 )
 
     def collect(self, step: int, lr: float) -> Metrics:

@@ -197,7 +197,9 @@ def test_a_loss_that_is_no_number_ends_the_run_before_it_is_saved(
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith("proctor: error: ")
     assert "step 5 " in said
-    assert Checkpoints(tmp_path / "run/checkpoints").newest().name == "000004"
+    newest = Checkpoints(tmp_path / "run/checkpoints").newest()
+    assert newest.name == "000004"
+    assert str(newest / "pretrained_model") in said
 
 
 @pytest.mark.parametrize(
@@ -214,6 +216,7 @@ def test_a_loss_that_is_no_number_ends_the_run_before_it_is_saved(
         ({"policy.push_to_hub": "true"}, "--policy.repo_id=USER/NAME"),
         ({"policy.chunk_sizes": 4}, "--policy.chunk_sizes"),
         ({"eval_steps": 2}, "--eval_steps"),
+        ({"dataset.paraphrase_tasks": "true"}, "--dataset.paraphrase_tasks"),
         ({"accelerator.gradient_accumulation.steps": 3}, "--steps"),
     ],
     ids=str,
