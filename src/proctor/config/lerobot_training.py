@@ -238,10 +238,9 @@ def lerobot_train_config(
     known = settings["dataset"].items()
     our_own = ("inputs", "image_size")
     dataset = {k: v for k, v in known if k not in our_own and not k.startswith("cache")}
-    if not dataset[
-        "balance_tasks"
-    ]:  # LeRobot lacks this sampling: it must refuse a run that uses it
-        del dataset["balance_tasks"]
+    for name in ("balance_tasks", "paraphrase_tasks"):
+        if not dataset[name]:  # LeRobot lacks this sampling: it must refuse a run that uses it
+            del dataset[name]
     if dataset["exclude_episodes"] is None:
         del dataset["exclude_episodes"]
     dataset["repo_id"] = dataset["repo_id"] or Path(dataset["root"]).name

@@ -103,6 +103,13 @@ class TrainDatasetSettings(DatasetLocation, FrameCacheSettings):
         default=False,
         metadata={"help": "sample all tasks equally often, whatever their number of frames"},
     )
+    paraphrase_tasks: bool = field(
+        default=False,
+        metadata={
+            "help": "train on several wordings of each instruction: half of the samples keep the "
+            "recorded one; --perturb=language evaluates with others"
+        },
+    )
     eval_split: float = field(
         default=0.0,
         metadata={

@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader
 from proctor.errors import ProctorError, TrainingError, summarize_traceback
 from proctor.policies.runtime.instruction_encoder import InstructionEncoder
 from proctor.training.sampler import BatchOrder
+from proctor.training.wordings import TaskWordings
 
 if TYPE_CHECKING:
     from proctor.datasets.reading.dataset import Dataset
@@ -54,8 +55,10 @@ class TrainingSamples(torch.utils.data.Dataset[Batch]):
         dataset: Dataset | Stream,
         shapes: Mapping[str, tuple[int, ...]],
         instruction_encoder: InstructionEncoder,
+        wordings: TaskWordings | None = None,
     ) -> None:
         self._dataset = dataset
+        self._wordings = wordings
         self._instruction_encoder = instruction_encoder
         self._shapes = dict(shapes)
         """Shape of each feature in one sample, with the time axis first."""
@@ -85,12 +88,19 @@ class TrainingSamples(torch.utils.data.Dataset[Batch]):
         batch |= {key: torch.from_numpy(found[key]) for key in masks}
         needed = {key: batch[key] for key in self._instruction_encoder.needs}
         try:
-            encoded = self._instruction_encoder([str(task) for task in found["task"]], needed)
+            encoded = self._instruction_encoder(self._words(positions, found["task"]), needed)
         except ProctorError as error:
             return error
         return _in_shared_memory(
             batch | {key: torch.from_numpy(rows) for key, rows in encoded.items()}
         )
+
+    def _words(self, positions: Sequence[int], tasks: Sequence[Any]) -> list[str]:
+        """Return the instruction of every sample, in its drawn wording."""
+        words = [str(task) for task in tasks]
+        if self._wordings is None:
+            return words
+        return [self._wordings.draw(*sample) for sample in zip(words, positions, strict=True)]
 
 
 def _in_shared_memory(batch: Batch) -> Batch | ProctorError:

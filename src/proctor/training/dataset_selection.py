@@ -17,6 +17,7 @@ from proctor.policies.compatibility import indistinguishable_text, source_key
 from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
 from proctor.training.data import TrainingSamples
 from proctor.training.sampler import BatchOrder, Frames, split_episodes, usable_frames
+from proctor.training.wordings import TaskWordings
 
 if TYPE_CHECKING:
     from proctor.datasets.reader import DatasetHandle
@@ -118,9 +119,14 @@ class DatasetSelection:
         )
 
     def samples(
-        self, parts: LoadedCheckpoint, episodes: Sequence[int]
+        self,
+        parts: LoadedCheckpoint,
+        episodes: Sequence[int],
+        wordings: TaskWordings | None = None,
     ) -> tuple[TrainingSamples, BatchOrder]:
         """Return the samples of ``episodes`` for the policy of ``parts``, and their order.
+
+        Without ``wordings`` every sample has the recorded instruction.
 
         Raises:
             UsageError: the episodes cannot be read, or have no usable frame.
@@ -138,13 +144,13 @@ class DatasetSelection:
         shapes, instruction_encoder = _shapes(parts), parts.instruction_encoder(ConfigUse.TRAINING)
         if self.handle is None:
             stream = _open_stream(config, episodes, deltas)
-            return TrainingSamples(stream, shapes, instruction_encoder), replace(
+            return TrainingSamples(stream, shapes, instruction_encoder, wordings), replace(
                 order, streamed=stream.order
             )
         dataset = self.handle.frames(episodes, deltas, _image_options(config))
         if config.dataset.balance_tasks:
             order = replace(order, tasks=self._tasks(episodes)[frames])
-        return TrainingSamples(dataset, shapes, instruction_encoder), order
+        return TrainingSamples(dataset, shapes, instruction_encoder, wordings), order
 
     def frame_counts(self, used: int) -> FrameCounts:
         """Return how many frames of the dataset are trained on and why not all; ``used`` are."""

@@ -62,6 +62,7 @@ from proctor.training.relative_stats import relative_action_stats
 from proctor.training.rng import RngStreams
 from proctor.training.same_dataset import dataset_record
 from proctor.training.sampler import BatchOrder
+from proctor.training.wordings import TaskWordings
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,8 @@ def prepare(
         ),
     )
     param_groups(optimization, parts.network)  # raises for unknown groups
-    trained_on, order = selection.samples(parts, selection.trained_on)
+    wordings = _task_wordings(config, parts)
+    trained_on, order = selection.samples(parts, selection.trained_on, wordings)
     return TrainingSetup(
         config,
         parts,
@@ -171,6 +173,22 @@ def prepare(
         selection.frame_counts(len(order.frames)),
         distributed,
     )
+
+
+def _task_wordings(config: TrainConfig, parts: LoadedCheckpoint) -> TaskWordings | None:
+    """Return the wordings of training instructions; None: the recorded ones.
+
+    Raises:
+        UsageError: wordings are asked for, and the policy reads no instruction.
+    """
+    if not config.dataset.paraphrase_tasks:
+        return None
+    if not parts.config.language_conditioned:
+        raise UsageError(
+            f"--dataset.paraphrase_tasks: {parts.config.type} reads no instruction",
+            code="flag.conflict",
+        )
+    return TaskWordings(config.seed)
 
 
 def _training_notes(config: TrainConfig, parts: LoadedCheckpoint) -> list[str]:

@@ -21,10 +21,12 @@ from proctor.benchmarks.perturbations.benchmark import PerturbedBenchmark
 from proctor.benchmarks.perturbations.dimensions import dimensions_of
 from proctor.benchmarks.perturbations.language import paraphrase
 from proctor.benchmarks.perturbations.paraphrases import PARAPHRASES
+from proctor.benchmarks.perturbations.training_wordings import WORDINGS, training_wordings
 from proctor.cli import main
 from proctor.errors import UsageError
 from proctor.evaluation.run import Evaluation
 from proctor.features import ENVIRONMENT_STATE, IMAGE, STATE, Array
+from proctor.policies.language_act.config import LanguageActConfig
 from proctor.runs.folder import RunFolder
 from proctor.types import Task
 from tests.conftest import digests
@@ -274,3 +276,27 @@ def test_repeats_videos_and_audits_treat_a_variant_as_a_task_of_its_own(
         "point / point-0",
         "point@delay-3 / point-0",
     }
+
+
+def test_no_wording_to_train_on_is_examined_or_belongs_to_two_tasks():
+    instructions = {task.instruction for task in TASKS}
+    assert WORDINGS.keys() == instructions
+    examined = {paraphrase(text, level).lower() for text in instructions for level in (1, 2, 3)}
+    trained = [wording.lower() for text in instructions for wording in training_wordings(text)]
+    assert min(len(rows) for rows in WORDINGS.values()) >= 5
+    assert not examined.intersection(trained)
+    assert len({*trained, *map(str.lower, instructions)}) == len(trained) + len(instructions)
+
+
+def test_language_act_tells_the_wordings_of_different_tasks_apart():
+    config = LanguageActConfig()
+    task_of = {}
+    for text in {task.instruction for task in TASKS}:
+        for wording in (text, *training_wordings(text)):
+            key = config.instruction_key(config.encode_instruction(wording))
+            assert task_of.setdefault(key, text) == text, wording
+
+
+def test_an_instruction_outside_the_table_has_wordings_too_and_an_empty_one_none():
+    assert "please open the jar" in training_wordings("Open the jar.")
+    assert training_wordings(" ") == ()

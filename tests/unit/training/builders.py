@@ -46,6 +46,7 @@ SMALL_LANGUAGE_ACT = {
     "policy.scheduler_warmup_steps": 3,
     "policy.device": "cpu",
     "dataset.balance_tasks": "true",
+    "dataset.paraphrase_tasks": "true",
 }
 SMALL_DIFFUSION = {
     "policy.type": "diffusion",
