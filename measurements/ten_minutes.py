@@ -13,9 +13,18 @@ the time of each. Demonstrations have other seeds than the final evaluation.
     train-on  more optimiser steps on both datasets
     examine   evaluation on unseen seeds, and the mean of Meta-World's four groups
 
-A sixth stage is not one of "all". It needs a trained policy in WORK:
+A second round of corrections is for the tasks that the policy fails most often. Name its stages:
+
+    quick     a short evaluation, on seeds of its own, that measures every task
+    again     corrections by the newest policy of the --weakest tasks of that evaluation
+    finish    more optimiser steps on all datasets, at --last_lr
+
+Another stage is not one of "all". It needs a trained policy in WORK:
 
     perturb   the same evaluation with --perturb: clean episodes, and each dimension at 3 levels
+
+``--paraphrases`` trains on several wordings of each instruction. `perturb --perturb=language`
+evaluates wordings that are not among them.
 """
 
 from __future__ import annotations
@@ -41,21 +50,23 @@ EIGHT = (
     "stick-push-v3,disassemble-v3"
 )
 RECORDED_FROM, CORRECTED_FROM, EXAMINED_FROM = 200_000, 300_000, 1000
+MEASURED_FROM, CORRECTED_AGAIN_FROM = 400_000, 500_000
 CROP_FLAGS = "--policy.random_shift=6 --policy.crop=[46,60,128,128]"
 """Crop images of 192x192 to the table with the objects of Meta-World's tasks."""
 TINY = {
     "tasks": "reach-v3", "size": 64, "shadow_map": 64, "workers": 2, "loaders": 0, "demos": 1,
     "corrected": 1, "steps": 3, "more": 3, "batch": 2, "episodes": 1, "horizon": 10,
-    "device": "cpu",
+    "weakest": 1, "corrected_again": 1, "last": 3, "measured": 1, "device": "cpu",
     "further": "--policy.dim_model=32 --policy.dim_feedforward=32 --policy.n_heads=2",
 }  # fmt: skip
 STAGES = ("record", "train", "correct", "train-on", "examine")
+SECOND_ROUND = ("quick", "again", "finish")
 PERTURB = "perturb"
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Parse the flags."""
-    parser = make_parser("ten_minutes", __doc__, ("all", *STAGES, PERTURB))
+    parser = make_parser("ten_minutes", __doc__, ("all", *STAGES, *SECOND_ROUND, PERTURB))
     parser.add_argument("--tasks", default="eight", help="eight, or what --env.task takes")
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--size", type=int, default=192, help="image side, pixels")
@@ -74,8 +85,20 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--more", type=int, default=8500, help="optimiser steps of the second training"
     )
+    parser.add_argument("--weakest", type=int, default=12, help="tasks of the stage again")
+    parser.add_argument(
+        "--measured", type=int, default=5, help="episodes per task of the stage quick"
+    )
+    parser.add_argument(
+        "--corrected_again", type=int, default=24, help="episodes per task of the stage again"
+    )
+    parser.add_argument("--last", type=int, default=6000, help="optimiser steps of finish")
+    parser.add_argument("--paraphrases", action="store_true", help="several wordings of each task")
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--lr", type=float, default=4e-4)
+    parser.add_argument(
+        "--last_lr", type=float, default=2e-4, help="learning rate of finish: 4e-4 has diverged"
+    )
     parser.add_argument("--episodes", type=int, default=25, help="evaluation episodes per task")
     parser.add_argument("--every", type=int, default=10, help="actions executed per inference call")
     parser.add_argument("--perturb", default="all", help="dimensions of the stage perturb")
@@ -115,6 +138,9 @@ class Work:
             "train": self.train,
             "correct": self.correct,
             "train-on": self.train_on,
+            "quick": self.quick,
+            "again": self.again,
+            "finish": self.finish,
             "examine": self.examine,
             PERTURB: self.perturb,
         }[stage]()
@@ -143,17 +169,46 @@ class Work:
 
     def correct(self) -> None:
         """Record the first policy with the experts' actions as labels."""
+        tasks = self.options.correct_tasks or self.options.tasks
+        recording = self.kept_in("corrections", self.options.corrected, CORRECTED_FROM)
+        self.label("first", tasks, recording)
+        self.merge("demos", "corrections", into="both")
+
+    def label(self, policy: str, tasks: str, recording: Sequence[str]) -> None:
+        """Record a policy's episodes with the experts' actions as labels."""
         self.proctor(
             "record",
-            f"--policy.path={self.policy('first')}",
+            f"--policy.path={self.policy(policy)}",
             f"--policy.n_action_steps={self.options.every}",
             "--record.label=expert",
-            *self.kept_in("corrections", self.options.corrected, CORRECTED_FROM),
-            f"--env.task={self.options.correct_tasks or self.options.tasks}",
+            *recording,
+            f"--env.task={tasks}",
             f"--env.episode_length={10 if self.options.tiny else 200}",
         )
-        both = [str(self.folder / name) for name in ("demos", "corrections")]
-        self.proctor("data", "merge", *both, f"--output={self.folder / 'both'}")
+
+    def merge(self, *names: str, into: str) -> None:
+        """Merge datasets."""
+        folders = [str(self.folder / name) for name in names]
+        self.proctor("data", "merge", *folders, f"--output={self.folder / into}")
+
+    def quick(self) -> None:
+        """Measure every task with few episodes, on seeds that nothing else uses."""
+        self.evaluate("quick", self.options.measured, MEASURED_FROM, "--video.episodes=0")
+        print_groups(self.folder / "quick")
+
+    def again(self) -> None:
+        """Record corrections of the weakest tasks of the stage quick."""
+        tasks = weakest_tasks(self.folder / "quick", self.options.weakest)
+        print(f"== weakest tasks: {', '.join(tasks)}", flush=True)
+        episodes = self.options.corrected_again
+        recording = self.kept_in("corrections_again", episodes, CORRECTED_AGAIN_FROM)
+        self.label(self.newest(), ",".join(tasks), recording)
+        self.merge("both", "corrections_again", into="all")
+
+    def finish(self) -> None:
+        """Continue on all datasets at a lower rate."""
+        start = f"--policy.path={self.policy('second')}"
+        self.learn("third", "all", self.options.last, start, self.options.last_lr)
 
     def kept_in(self, name: str, episodes: int, seed: int) -> list[str]:
         """Return the flags of a recording."""
@@ -173,24 +228,28 @@ class Work:
         """Continue from the averaged weights of the first training."""
         self.learn("second", "both", self.options.more, f"--policy.path={self.policy('first')}")
 
-    def learn(self, name: str, dataset: str, steps: int, policy: str) -> None:
-        """Train."""
+    def learn(
+        self, name: str, dataset: str, steps: int, policy: str, lr: float | None = None
+    ) -> None:
+        """Train, at the rate --lr unless another is given."""
         options = self.options
+        paraphrases = str(options.paraphrases).lower()
         self.proctor(
             "train",
             policy,
             f"--policy.device={options.device}",
             f"--dataset.root={self.folder / dataset}",
             f"--dataset.balance_tasks={str(not options.by_frames).lower()}",
+            f"--dataset.paraphrase_tasks={paraphrases}",
             "--dataset.cache=ram",
             "--dataset.cache_gb=80",
             f"--batch_size={options.batch}",
             f"--steps={steps}",
-            f"--save_freq={max(1, steps // 3)}",
+            f"--save_freq={max(1, steps // 5)}",
             f"--log_freq={max(1, steps // 20)}",
             f"--num_workers={options.loaders}",
             "--ema.enable=true",
-            f"--optimizer.lr={options.lr}",
+            f"--optimizer.lr={options.lr if lr is None else lr}",
             f"--output_dir={self.folder / name}",
             *(["--accelerator.mixed_precision=bf16"] if options.device == "cuda" else []),
             *shlex.split(options.further),
@@ -201,33 +260,38 @@ class Work:
         path: Path = self.folder / name / "checkpoints/last/pretrained_model_ema"
         return path
 
+    def newest(self) -> str:
+        """Return the name of the last training."""
+        return next(name for name in ("third", "second", "first") if (self.folder / name).exists())
+
     def examine(self) -> None:
         """Evaluate the last policy on unseen seeds."""
-        self.evaluate("examined", "--video.episodes=0")
+        self.evaluate("examined", self.options.episodes, EXAMINED_FROM, "--video.episodes=0")
         print_groups(self.folder / "examined")
 
     def perturb(self) -> None:
         """Evaluate the last policy with perturbed tasks beside the clean ones."""
         self.evaluate(
             "perturbed",
+            self.options.episodes,
+            EXAMINED_FROM,
             f"--perturb={self.options.perturb}",
             f"--video.episodes={self.options.videos}",
         )
 
-    def evaluate(self, name: str, *flags: str) -> None:
-        """Evaluate the last policy on unseen seeds, into the run folder ``name``."""
+    def evaluate(self, name: str, episodes: int, seed: int, *flags: str) -> None:
+        """Evaluate the last policy from ``seed`` on, into the run folder ``name``."""
         options = self.options
-        trained = "second" if (self.folder / "second").exists() else "first"
         self.proctor(
             "eval",
-            f"--policy.path={self.policy(trained)}",
+            f"--policy.path={self.policy(self.newest())}",
             f"--policy.device={options.device}",
             f"--policy.n_action_steps={options.every}",
             *self.world,
             f"--env.task={options.tasks}",
             f"--env.episode_length={options.horizon}",
-            f"--eval.n_episodes={options.episodes}",
-            f"--seed={EXAMINED_FROM}",
+            f"--eval.n_episodes={episodes}",
+            f"--seed={seed}",
             f"--output_dir={self.folder / name}",
             *flags,
         )
@@ -236,6 +300,14 @@ class Work:
         """Print and run a ``proctor`` command."""
         print("$ proctor", shlex.join(words), flush=True)
         subprocess.run([*PROCTOR, *words], check=True)  # noqa: S603  our own command
+
+
+def weakest_tasks(run: Path, n: int) -> list[str]:
+    """Return the ``n`` tasks of a run with the lowest success rate; ties in the plan's order."""
+    found: dict[str, list[bool]] = defaultdict(list)
+    for row in sorted(read_journal(run).rows, key=lambda row: (row.task_id, row.episode_index)):
+        found[row.task].append(row.outcome is Outcome.SUCCESS)
+    return sorted(found, key=lambda task: sum(found[task]) / len(found[task]))[:n]
 
 
 def print_groups(run: Path) -> None:

@@ -18,6 +18,10 @@ TINY = {
     "online_speed": ["state", "--tiny", "--ours", "--rounds=1"],
     "peers": ["--tiny", "--ours"],
     "loading": ["--tiny", "--batches=1", "--shards=2"],
+    "ten_minutes": [
+        *("record", "train", "correct", "train-on", "quick", "again", "finish", "examine"),
+        *("--paraphrases", "--tiny"),
+    ],
 }
 """Flags of a tiny run; ``--tiny`` is enough for the others."""
 
