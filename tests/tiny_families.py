@@ -85,7 +85,7 @@ TINY: dict[str, dict[str, Any]] = {
         "tokenizer_name": str(_GOLDEN / "xvla_run" / "tokenizer"),
     },
     "groot": {
-        "chunk_size": 4, "n_action_steps": 4, "max_state_dim": 8, "max_action_dim": 8,
+        "chunk_size": 4, "n_action_steps": 4, "max_state_dim": 12, "max_action_dim": 12,
         "tokenizer": str(_GOLDEN / "groot_run" / "backbone"), "num_inference_timesteps": 2,
         "use_bf16": False, "warmup_ratio": 0.0001,
     },
@@ -137,11 +137,13 @@ def groot_base(folder: Path) -> Path:
     """Return a base model of GR00T in NVIDIA's layout, without statistics; weights are random."""
     if not folder.exists():
         folder.mkdir(parents=True)
-        text = (_GOLDEN / "groot_run" / "base" / "config.json").read_text()
-        backbone = str(_GOLDEN / "groot_run" / "backbone")
-        (folder / "config.json").write_text(text.replace("./backbone", backbone))
-        sizes = {"processor_kwargs": {"image_target_size": [32, 32], "image_crop_size": [29, 29]}}
-        (folder / "processor_config.json").write_text(json.dumps(sizes))
+        stated = json.loads((_GOLDEN / "groot_run" / "base" / "config.json").read_text())
+        stated |= {"max_state_dim": 12, "max_action_dim": 12}
+        stated["model_name"] = str(_GOLDEN / "groot_run" / "backbone")
+        (folder / "config.json").write_text(json.dumps(stated))
+        sizes = {"image_target_size": [32, 32], "image_crop_size": [29, 29]}
+        processor = {"processor_kwargs": sizes | {"use_albumentations": True}}
+        (folder / "processor_config.json").write_text(json.dumps(processor))
         made = family("groot")
         assert made is not None
         inputs = {IMAGE: {"type": "VISUAL", "shape": [3, SIDE, SIDE]}}

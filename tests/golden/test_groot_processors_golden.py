@@ -41,9 +41,15 @@ def test_images_are_resized_and_cropped_as_in_lerobot(size, letter_box):
     wanted = expected[f"torch.{size}.letterbox{letter_box}"].float()
     assert (usual(image)[0] - wanted).abs().max() <= 1
     wanted = expected[f"albumentations.{size}.letterbox{letter_box}.cropcenter"].float()
-    found = replace(usual, keeps_aspect=True)(image)[0].movedim(0, -1)
+    kept = replace(usual, keeps_aspect=True)
+    found = kept(image)[0].movedim(0, -1)
     assert found.shape == wanted.shape
     assert (found - wanted).abs().max() <= 1
+    random = expected[f"albumentations.{size}.letterbox{letter_box}.crop0.2_0.9"].float()
+    corners = torch.tensor([[0.5, 0.5], [0.2, 0.9]])
+    found = kept(image.expand(2, -1, -1, -1), corners)[1].movedim(0, -1)
+    assert found.shape == random.shape
+    assert (found - random).abs().max() <= 1
 
 
 @pytest.fixture(scope="module")

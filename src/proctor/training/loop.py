@@ -277,11 +277,15 @@ class Trainer:
         return {name: value.to(setup.device, non_blocking=True) for name, value in drawn.items()}
 
     def augmented(self, batch: Batch, step: int) -> Batch:
-        """Return a batch with image augmentation, if enabled."""
-        settings = self.setup.config.dataset.image_transforms
+        """Return a batch with its processors' random numbers, and image augmentation if enabled."""
+        settings, found = self.setup.config.dataset.image_transforms, dict(batch)
+        for key, count in self.preprocess.training_draws.items():
+            generator = self.setup.rng.augmentation_generator(key, step)
+            drawn = torch.rand(n_rows(batch), count, generator=generator)
+            found[key] = drawn.to(self.setup.device)
         if not settings.enable:
-            return batch
-        found, transforms = dict(batch), settings.transforms()
+            return found
+        transforms = settings.transforms()
         for key in [key for key, value in batch.items() if value.dtype == torch.uint8]:
             generator = self.setup.rng.augmentation_generator(key, step)
             plan = plan_augmentation(settings, len(found[key]), generator)

@@ -8,11 +8,13 @@ from torch import Tensor
 
 from proctor.errors import UsageError
 from proctor.features import ACTION, STATE, Array
+from proctor.policies.blocks.poses import relative_poses
+from proctor.policies.lerobot.presets import POSE_SIZE, RelativeChunks
 from proctor.policies.lerobot.relative_actions import RelativeActions
 from proctor.training.dataset_selection import DatasetSelection
 
 
-def relative_action_stats(selection: DatasetSelection, horizon: int) -> dict[str, Tensor]:
+def relative_action_stats(selection: DatasetSelection, chunks: RelativeChunks) -> dict[str, Tensor]:
     """Return min, max, mean, std and quantiles [horizon, A] over all whole chunks of a dataset.
 
     Raises:
@@ -27,6 +29,7 @@ def relative_action_stats(selection: DatasetSelection, horizon: int) -> dict[str
     dataset = selection.handle.frames()
     found = dataset.batch(np.arange(len(dataset)), [ACTION, STATE])
     actions, states = (np.asarray(found[key], np.float32) for key in (ACTION, STATE))
+    horizon = chunks.horizon
     starts = _whole_chunks(selection.source.episodes.length, horizon)
     if len(starts) < 2:
         raise UsageError(
@@ -38,8 +41,17 @@ def relative_action_stats(selection: DatasetSelection, horizon: int) -> dict[str
     rows = []
     for step in range(horizon):
         action = torch.from_numpy(actions[starts + step])
-        rows.append(_summary((action - RelativeActions().offset(action, reference)).numpy()))
+        rows.append(_summary(_relative(action, reference, chunks.poses).numpy()))
     return {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}
+
+
+def _relative(actions: Tensor, reference: Tensor, poses: tuple[int, ...]) -> Tensor:
+    """Return actions [N, A] relative to states [N, S]; those of ``poses`` as transforms."""
+    found = actions - RelativeActions().offset(actions, reference)
+    for start in poses:
+        part = slice(start, start + POSE_SIZE)
+        found[:, part] = relative_poses(reference[:, part], actions[:, None, part])[:, 0]
+    return found
 
 
 def _whole_chunks(lengths: Array, horizon: int) -> Array:

@@ -297,8 +297,8 @@ def _new_parts(
     policy = with_action_names(policy, selection.action_names)
     policy.validate()
     stats = dataset_stats(config, selection, {})
-    if policy.relative_horizon is not None:
-        stats[RELATIVE_STATS] = relative_action_stats(selection, policy.relative_horizon)
+    if policy.relative_chunks is not None:
+        stats[RELATIVE_STATS] = relative_action_stats(selection, policy.relative_chunks)
     before, after = default_pipelines(policy, stats, stats)
     with RngStreams(config.seed).seed_weight_init():
         network = build_network(plugin, policy)

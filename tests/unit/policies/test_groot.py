@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from groot_folders import ACTIONS, STATES, write_base  # noqa: E402
 
 from proctor.errors import UsageError  # noqa: E402
 from proctor.features import (  # noqa: E402
+    ACTION,
     STATE,
     ActionSpec,
     Feature,
@@ -24,11 +26,14 @@ from proctor.features import (  # noqa: E402
     Interface,
 )
 from proctor.policies.base import Batch, Query  # noqa: E402
+from proctor.policies.blocks.poses import compose_poses, relative_poses  # noqa: E402
 from proctor.policies.groot.chat import read_prompt  # noqa: E402
 from proctor.policies.groot.config import GrootConfig, make  # noqa: E402
+from proctor.policies.groot.decode_steps import ActionDecode  # noqa: E402
+from proctor.policies.groot.encode_step import CROP, VlmEncode  # noqa: E402
 from proctor.policies.groot.images import PatchGeometry  # noqa: E402
-from proctor.policies.groot.poses import compose_poses  # noqa: E402
 from proctor.policies.groot.real_time import strengths  # noqa: E402
+from proctor.policies.groot.steps import VIEW, PackInputs  # noqa: E402
 from proctor.policies.lerobot.checkpoint import load_policy  # noqa: E402
 from proctor.policies.lerobot.tokenizer import TextTokenizer, Tokenizers  # noqa: E402
 from proctor.policies.runtime import quantized  # noqa: E402
@@ -217,10 +222,60 @@ def test_image_sides_become_multiples_of_a_tokens_side():
     assert geometry.size(1000, 500) == (608, 288)
 
 
+def test_only_checkpoints_with_albumentations_crop_at_random_in_training():
+    usual = VlmEncode(image_target_size=[32, 32], image_crop_size=[28, 28])
+    random = replace(usual, use_albumentations=True)
+    assert usual.training_draws == {}
+    assert replace(random, image_crop_size=None).training_draws == {}
+    assert random.training_draws == {CROP: 2}
+    image = torch.arange(3 * 40 * 40).reshape(1, 3, 40, 40) % 256 * 1.0
+    views = {f"{VIEW}00": image.expand(2, -1, -1, -1), f"{VIEW}01": image.expand(2, -1, -1, -1)}
+    found = random({**views, CROP: torch.tensor([[0.5, 0.5], [0.0, 1.0]])})
+    assert CROP not in found
+    first, second = found.values()
+    assert torch.equal(first, second)
+    centre = random(views)[f"{VIEW}00"]
+    assert torch.equal(first[0], centre[0])
+    assert not torch.equal(first[1], centre[1])
+
+
+def test_relative_poses_are_packed_and_decoded_again():
+    generator = torch.Generator().manual_seed(1)
+    turn = torch.tensor([1.0, 0, 0, 0, 1, 0])
+    state, actions = (
+        torch.cat([torch.rand(*shape, 3, generator=generator),
+                   turn + 0.3 * torch.rand(*shape, 6, generator=generator),
+                   torch.rand(*shape, 1, generator=generator)], -1)
+        for shape in ((4,), (4, 3))
+    )  # fmt: skip
+    exact = compose_poses(state[:, :9], actions[..., :9])  # its rotations have orthonormal rows
+    actions = torch.cat([exact, actions[..., 9:]], -1)
+    relative = relative_poses(state[:, :9], actions[..., :9])
+    bounds = {"min": (relative.amin(0) - 0.1).tolist(), "max": (relative.amax(0) + 0.1).tolist()}
+    flat = {"min": [-9.0] * 9, "max": [9.0] * 9}
+    gripper = {"min": [0.0], "max": [1.0]}
+    raw = {
+        "state": {"eef": flat, "gripper": gripper},
+        "action": {"eef": flat, "gripper": gripper},
+        "relative_action": {"eef": bounds},
+    }
+    keys = {"modality_keys": ["eef", "gripper"]}
+    pose = {"rep": "RELATIVE", "type": "EEF", "format": "XYZ_ROT6D", "state_key": None}
+    other = {"rep": "ABSOLUTE", "type": "NON_EEF", "format": "DEFAULT", "state_key": None}
+    modality = {"state": keys, "action": keys | {"action_configs": [pose, other]}}
+    pack = PackInputs(action_horizon=4, valid_action_horizon=4, max_state_dim=12,
+                      max_action_dim=12, raw_stats=raw, modality_config=modality)  # fmt: skip
+    decode = ActionDecode(env_action_dim=10, raw_stats=raw, modality_config=modality,
+                          use_relative_action=True)  # fmt: skip
+    packed = pack({STATE: state, ACTION: actions})[ACTION]
+    found = decode({STATE: state, ACTION: packed[:, :3]})[ACTION]
+    np.testing.assert_allclose(found, actions, atol=1e-5)
+
+
 def test_poses_compose_as_rigid_motions():
-    turn = np.array([0, 1, 0, -1, 0, 0], np.float32)  # a quarter turn about z, as two rows
-    reference = np.concatenate([[1, 2, 3], turn])[None].astype(np.float32)
-    relative = np.concatenate([[1, 0, 0], turn])[None, None].astype(np.float32)
-    found = compose_poses(reference, relative)[0, 0]
-    np.testing.assert_allclose(found[:3], [1, 1, 3], atol=1e-6)
-    np.testing.assert_allclose(found[3:], [-1, 0, 0, 0, -1, 0], atol=1e-6)
+    turn = [0.0, 1.0, 0.0, -1.0, 0.0, 0.0]  # a quarter turn about z, as two rows
+    reference = torch.tensor([[1.0, 2.0, 3.0, *turn]])
+    relative = torch.tensor([[[1.0, 0.0, 0.0, *turn]]])
+    absolute = compose_poses(reference, relative)
+    np.testing.assert_allclose(absolute[0, 0], [1, 1, 3, -1, 0, 0, 0, -1, 0], atol=1e-6)
+    np.testing.assert_allclose(relative_poses(reference, absolute), relative, atol=1e-6)

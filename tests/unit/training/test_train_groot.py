@@ -112,6 +112,50 @@ def test_relative_actions_have_statistics_for_every_step(tmp_path: Path, monkeyp
     assert parts.postprocessor.needs == ("observation.state",)
 
 
+def write_poses(root: Path) -> Path:
+    """Write two episodes of 8 frames: a pose that moves along its own x axis, turned about z."""
+    names = [*"xyz", *(f"r{n}" for n in range(6)), "gripper.pos"]
+    vector = {"dtype": "float32", "shape": [10], "names": names}
+    picture = {"dtype": "image", "shape": [SIDE, SIDE, 3], "names": ["height", "width", "channels"]}
+    features = {"observation.state": vector, "action": vector, "observation.image": picture}
+    writer = DatasetWriter.create(root, fps=10, features=features)
+    turned = [0, 1, 0, -1, 0, 0]  # two rows of a quarter turn: its x axis is minus the world's y
+    for episode in range(2):
+        for step in range(8):
+            frame = {
+                "observation.state": np.array([5, -step, 0, *turned, 1], np.float32),
+                "action": np.array([5, -step - 1 - episode, 0, *turned, 0.5], np.float32),
+                "observation.image": np.full((SIDE, SIDE, 3), step, np.uint8),
+            }
+            writer.add_frame(frame, "push")
+        writer.end_episode()
+    writer.close()
+    return root
+
+
+def test_relative_poses_have_statistics_in_the_frame_of_the_state(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(groot_config, "NATIVE_HORIZON", 4)
+    seen = write_poses(tmp_path / "poses")
+    how = flags_of("groot", tmp_path) | {
+        "policy.use_relative_actions": "true", "policy.relative_exclude_joints": "[gripper]",
+        "steps": 1,
+    }  # fmt: skip
+    out_of_range = how | {"policy.relative_poses": "[2]"}
+    train(*words(seen, tmp_path / "run", SHORT, out_of_range), expect=2)
+    train(*words(seen, tmp_path / "run", SHORT, how | {"policy.relative_poses": "[0]"}))
+    folder = tmp_path / "run/checkpoints/000001/pretrained_model"
+    decode = json.loads((folder / "policy_postprocessor.json").read_text())["steps"][0]
+    relative = decode["config"]["raw_stats"]["relative_action"]
+    assert list(relative) == ["eef"]
+    straight = [0, 0, 1, 0, 0, 0, 1, 0]
+    assert np.allclose(relative["eef"]["min"], [[n, *straight] for n in (1, 2, 3, 4)])
+    assert np.allclose(relative["eef"]["max"], [[n, *straight] for n in (2, 3, 4, 5)])
+    kinds = decode["config"]["modality_config"]["action"]["action_configs"]
+    assert [kind["type"] for kind in kinds] == ["EEF", "NON_EEF"]
+
+
 def test_relative_actions_of_unnamed_joints_are_refused(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(groot_config, "NATIVE_HORIZON", 4)
     seen = write_seen(tmp_path / "seen", key="observation.image", side=SIDE)

@@ -17,7 +17,7 @@ from proctor.features import NormMode
 from proctor.fingerprint import LOCAL_PATH
 from proctor.policies.groot.embodiments import EXECUTED, LIBERO, NEW
 from proctor.policies.groot.from_base import make
-from proctor.policies.groot.input_checks import check_inputs
+from proctor.policies.groot.input_checks import check_inputs, check_poses
 from proctor.policies.groot.nvidia import NvidiaFolder, from_nvidia, read_folder
 from proctor.policies.lerobot import shared_fields as shared
 from proctor.policies.lerobot.config import CheckpointPlugin, run_flag
@@ -26,6 +26,7 @@ from proctor.policies.lerobot.image_size_free import ImageSizeFreeMixin
 from proctor.policies.lerobot.language_config import LanguageConfig
 from proctor.policies.lerobot.limits import MOST_STEPS, MOST_WIDTH, check_sizes
 from proctor.policies.lerobot.presets import (
+    RelativeChunks,
     SampleWindows,
     ScheduleSettings,
     TrainingPreset,
@@ -59,7 +60,7 @@ class GrootConfig(ImageSizeFreeMixin, ChunkMixin, RtcMixin, LanguageConfig):
 
     help_groups: ClassVar[Mapping[str, str]] = {
         "Observations and actions": "embodiment_tag action_decode_transform use_relative_actions "
-        "relative_exclude_joints",
+        "relative_exclude_joints relative_poses",
         "Inference": "num_inference_timesteps rtc_ramp_rate use_bf16 upstream_padding",
     }
 
@@ -155,6 +156,14 @@ class GrootConfig(ImageSizeFreeMixin, ChunkMixin, RtcMixin, LanguageConfig):
             "batch"
         ),
     )
+    relative_poses: list[int] = field(
+        default_factory=list,
+        metadata=run_flag(
+            "with use_relative_actions: dimensions of state and action at which an end-effector "
+            "pose starts (x, y, z, two rows of the rotation matrix), as [0]",
+            default_help="no poses",
+        ),
+    )
     action_feature_names: list[str] | None = field(
         default=None, metadata=run_flag("") | {"hidden": True}
     )
@@ -190,10 +199,12 @@ class GrootConfig(ImageSizeFreeMixin, ChunkMixin, RtcMixin, LanguageConfig):
         return min(self.n_action_steps, self.action_horizon, executed if known else MOST_STEPS)
 
     @property
-    def relative_horizon(self) -> int | None:
-        """Steps of relative statistics, unless the base model has statistics of its own."""
+    def relative_chunks(self) -> RelativeChunks | None:
+        """The relative actions, unless the base model has statistics of its own."""
         known = self.folder is not None and self.embodiment_tag in self.folder.embodiments
-        return NATIVE_HORIZON if self.use_relative_actions and not known else None
+        if known or not self.use_relative_actions:
+            return None
+        return RelativeChunks(NATIVE_HORIZON, tuple(sorted(self.relative_poses)))
 
     @property
     def transform(self) -> str | None:
@@ -242,6 +253,7 @@ class GrootConfig(ImageSizeFreeMixin, ChunkMixin, RtcMixin, LanguageConfig):
                 code="policy.unsupported-version",
             )
         check_inputs(self)
+        check_poses(self)
         self.check_chunk()
         self._validate_numbers()
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from proctor.errors import UsageError
 from proctor.features import ACTION, STATE, Array
-from proctor.policies.groot.poses import compose_poses
+from proctor.policies.blocks.poses import compose_poses
 from proctor.policies.groot.statistics import ActionGroup, action_groups, state_parts
 from proctor.policies.groot.steps import check_relative_groups, checked_stats
 from proctor.policies.lerobot.processors import Stats
@@ -129,11 +129,11 @@ class ActionDecode(ProcessorStep):
         for group in groups:
             values = _unnormalised(chunk[..., group.part], group)
             if group.relative:
-                reference = tensors[STATE].float().cpu().numpy()[:, states[group.state]]
+                reference = tensors[STATE].float().cpu()[:, states[group.state]]
                 values = (
-                    compose_poses(reference, values)
+                    compose_poses(reference, torch.from_numpy(values)).numpy()
                     if group.is_pose
-                    else values + reference[:, None]
+                    else values + reference.numpy()[:, None]
                 )
             decoded.append(values)
         whole = np.concatenate(decoded, -1)

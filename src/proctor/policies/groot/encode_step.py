@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -14,6 +15,9 @@ from proctor.policies.groot.steps import VIEW, check_range
 from proctor.policies.lerobot.limits import MOST_PIXELS
 from proctor.policies.lerobot.step import OURS, ProcessorStep, PromptInputs, Tensors
 from proctor.policies.lerobot.tokenizer import FOLDER, MOST_TOKENS, Tokenizers
+
+CROP = "groot.crop"
+"""Key of a training sample's crop position [B, 2], 0 to 1 from the top and from the left."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +49,21 @@ class VlmEncode(ProcessorStep):
         return len(self.prompt.prefix)
 
     def __call__(self, tensors: Tensors) -> Tensors:
-        """Resize and normalise the views."""
-        geometry = self.geometry
+        """Resize and normalise the views; all views of a sample have the same crop."""
+        geometry, position = self.geometry, tensors.get(CROP)
         views = {
-            key: self.patches(value if geometry is None else geometry(value))
+            key: self.patches(value if geometry is None else geometry(value, position))
             for key, value in tensors.items()
             if key.startswith(VIEW)
         }
-        return tensors | views
+        return {key: value for key, value in (tensors | views).items() if key != CROP}
+
+    @property
+    def training_draws(self) -> Mapping[str, int]:
+        """The position of the crop, which checkpoints with ``use_albumentations`` draw."""
+        geometry = self.geometry
+        random = self.use_albumentations and geometry is not None and geometry.crops
+        return {CROP: 2} if random else {}
 
     @property
     def geometry(self) -> ImageGeometry | None:

@@ -32,26 +32,48 @@ class ImageGeometry:
     keeps_aspect: bool = False
     """Whether the aspect ratio is kept and pixel areas are averaged."""
 
-    def __call__(self, images: Tensor) -> Tensor:
-        """Return resized and cropped images [B, 3, h, w] of images [B, 3, H, W], 0 to 255."""
+    @property
+    def crops(self) -> bool:
+        """Whether a part of the image is cropped away."""
+        return self.crop_fraction is not None and 0 < self.crop_fraction < 1
+
+    def __call__(self, images: Tensor, position: Tensor | None = None) -> Tensor:
+        """Return resized and cropped images [B, 3, h, w] of images [B, 3, H, W], 0 to 255.
+
+        ``position`` [B, 2] places each row's crop between top and bottom, left and right: 0 to 1.
+        None: the centre.
+        """
         if self.letter_box:
             images = pad_to_square(images)
         edge = self.shortest_edge or self.target[0]
         if self.keeps_aspect:
-            return resize_shortest(self._cropped(resize_shortest(images, edge)), edge)
-        images = self._cropped(resize_bicubic(images, (edge, edge)))
+            return resize_shortest(self._cropped(resize_shortest(images, edge), position), edge)
+        images = self._cropped(resize_bicubic(images, (edge, edge)), position)
         return resize_bicubic(images, self.target)
 
-    def _cropped(self, images: Tensor) -> Tensor:
-        """Return the centre of the images."""
-        share = self.crop_fraction
-        if share is None or not 0 < share < 1:
+    def _cropped(self, images: Tensor, position: Tensor | None) -> Tensor:
+        if not self.crops:
             return images
+        assert self.crop_fraction is not None, "crops says so"
         sides = images.shape[-2:]
         rounded = int if self.keeps_aspect else round
-        height, width = (max(1, int(rounded(side * share))) for side in sides)
-        top, left = (sides[0] - height) // 2, (sides[1] - width) // 2
+        height, width = (max(1, int(rounded(side * self.crop_fraction))) for side in sides)
+        spare = sides[0] - height, sides[1] - width
+        if position is not None:
+            corners = [position[:, axis].double() * spare[axis] for axis in range(2)]
+            return _windows(images, (height, width), torch.stack(corners).round().long())
+        top, left = spare[0] // 2, spare[1] // 2
         return images[..., top : top + height, left : left + width]
+
+
+def _windows(images: Tensor, size: tuple[int, int], corners: Tensor) -> Tensor:
+    """Return a window of each row of images [B, 3, H, W]; ``corners`` [2, B] are top and left."""
+    top, left = corners
+    down = top[:, None] + torch.arange(size[0], device=images.device)
+    across = left[:, None] + torch.arange(size[1], device=images.device)
+    row = torch.arange(len(images), device=images.device)[:, None, None]
+    found: Tensor = images[row, :, down[:, :, None], across[:, None]]  # [B, h, w, 3]
+    return found.permute(0, 3, 1, 2)
 
 
 def pad_to_square(images: Tensor) -> Tensor:

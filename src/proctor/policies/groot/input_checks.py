@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from proctor.errors import UsageError
+from proctor.policies.lerobot.presets import POSE_SIZE
 
 
 class InputFields(Protocol):
@@ -25,6 +26,32 @@ class InputFields(Protocol):
     @property
     def cameras(self) -> list[str]:
         """Keys of the images."""
+
+
+class PoseFields(InputFields, Protocol):
+    """Config fields of relative end-effector poses."""
+
+    use_relative_actions: bool
+    relative_poses: list[int]
+
+
+def check_poses(config: PoseFields) -> None:
+    """Refuse poses that overlap or do not fit into state and action.
+
+    Raises:
+        UsageError: naming the flag.
+    """
+    starts = sorted(config.relative_poses)
+    if starts and not config.use_relative_actions:
+        raise UsageError("relative_poses needs use_relative_actions=true", code="flag.conflict")
+    ends = [*starts[1:], min(config.state_dim or 0, config.action_dim)]
+    for start, end in zip(starts, ends, strict=False):
+        if start < 0 or start + POSE_SIZE > end:
+            raise UsageError(
+                f"relative_poses: {POSE_SIZE} numbers from {start} on do not fit before {end} "
+                f"(state {config.state_dim}, action {config.action_dim})",
+                code="policy.out-of-range",
+            )
 
 
 def check_inputs(config: InputFields) -> None:

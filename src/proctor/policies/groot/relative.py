@@ -1,7 +1,8 @@
 """Settings for learning actions relative to the state, from a dataset's statistics.
 
-Action dimensions whose names are excluded stay absolute, each as a group of its own. The others
-form groups called ``single_arm``. A relative group has statistics for each step of the chunk.
+Action dimensions whose names are excluded stay absolute, each as a group of its own. Poses of an
+end-effector are relative as transforms, in groups called ``eef``. The others form groups called
+``single_arm``. A relative group has statistics for each step of the chunk.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from proctor.errors import UsageError
 from proctor.features import ACTION, IMAGES, STATE
 from proctor.policies.groot.nvidia import ProcessorSettings
 from proctor.policies.groot.step_fields import StepFields
+from proctor.policies.lerobot.presets import POSE_SIZE
 from proctor.policies.lerobot.processors import Stats
 from proctor.policies.lerobot.relative_actions import RELATIVE_STATS
 
-_ARM = "single_arm"
+_ARM, _POSE = "single_arm", "eef"
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class _Group:
     name: str
     dimensions: list[int]
     relative: bool
+    is_pose: bool = False
 
 
 def relative_settings(
@@ -46,7 +49,9 @@ def relative_settings(
             "use_relative_actions needs a dataset that names the action's dimensions",
             code="policy.missing-action-names",
         )
-    groups = _groups(names[: config.action_dim], config.relative_exclude_joints)
+    groups = _groups(
+        names[: config.action_dim], config.relative_exclude_joints, config.relative_poses
+    )
     if not any(group.relative for group in groups):
         raise UsageError(
             "use_relative_actions: relative_exclude_joints excludes all action dimensions",
@@ -84,7 +89,7 @@ def relative_settings(
     )
 
 
-def _groups(names: list[str], excluded: list[str]) -> list[_Group]:
+def _groups(names: list[str], excluded: list[str], poses: list[int]) -> list[_Group]:
     parts = [part.lower() for part in excluded if part]
     groups: list[_Group] = []
     free: list[int] = []
@@ -97,7 +102,14 @@ def _groups(names: list[str], excluded: list[str]) -> list[_Group]:
             free.clear()
 
     for number, name in enumerate(names):
-        if any(part in name.lower() for part in parts):
+        if number in poses:
+            close()
+            name = _POSE if number == min(poses) else f"{_POSE}_{len(groups)}"
+            pose = list(range(number, number + POSE_SIZE))
+            groups.append(_Group(name, pose, relative=True, is_pose=True))
+        elif any(start < number < start + POSE_SIZE for start in poses):
+            continue
+        elif any(part in name.lower() for part in parts):
             close()
             groups.append(_Group(_short(name), [number], relative=False))
         else:
@@ -113,6 +125,8 @@ def _short(name: str) -> str:
 
 def _config(group: _Group) -> dict[str, Any]:
     rep = "RELATIVE" if group.relative else "ABSOLUTE"
+    if group.is_pose:
+        return {"rep": rep, "type": "EEF", "format": "XYZ_ROT6D", "state_key": None}
     return {"rep": rep, "type": "NON_EEF", "format": "DEFAULT", "state_key": None}
 
 

@@ -16,6 +16,7 @@ class StepFields(Protocol):
     max_action_dim: int
     embodiment_tag: str
     relative_exclude_joints: list[str]
+    relative_poses: list[int]
     action_feature_names: list[str] | None
     tokenizer_max_length: int
     device: str | None

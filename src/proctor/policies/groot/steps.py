@@ -12,6 +12,7 @@ from torch import Tensor
 
 from proctor.errors import UsageError
 from proctor.features import ACTION, IMAGE, IMAGES, STATE
+from proctor.policies.blocks.poses import relative_poses
 from proctor.policies.groot.embodiments import EMBODIMENTS, NEW
 from proctor.policies.groot.statistics import ActionGroup, action_groups, state_parts
 from proctor.policies.lerobot.limits import MOST_STEPS, MOST_WIDTH
@@ -156,14 +157,13 @@ class PackInputs(ProcessorStep):
             if any(group.relative for group in groups):
                 raise ValueError("relative action groups do not match the actions' size")
             return self._min_max(actions, ACTION)
-        if any(group.is_pose for group in groups):
-            raise ValueError("relative poses cannot be trained")
         return torch.cat([self._group(actions, group, state) for group in groups], -1)
 
     def _group(self, actions: Tensor, group: ActionGroup, state: Tensor | None) -> Tensor:
         x = actions[..., group.part]
         if group.relative and state is not None:
-            x = x - state[:, None, self._state_part(group)]
+            reference = state[:, self._state_part(group)]
+            x = relative_poses(reference, x) if group.is_pose else x - reference[:, None]
         low, high = (torch.from_numpy(part).to(x) for part in (group.low, group.high))
         if low.dim() == 2:
             low, high = low[: x.shape[1]], high[: x.shape[1]]

@@ -35,7 +35,7 @@ from proctor.policies.base import PolicyConfig, PolicyPlugin
 from proctor.policies.latency import check_config_latency
 from proctor.policies.lerobot.feature_json import decode_features, encode_features, version_tuple
 from proctor.policies.lerobot.limits import check_camera, check_sizes, check_vector
-from proctor.policies.lerobot.presets import SampleWindows, TrainingPreset
+from proctor.policies.lerobot.presets import RelativeChunks, SampleWindows, TrainingPreset
 
 if TYPE_CHECKING:
     from proctor.policies.lerobot.processors import UsualSteps
@@ -287,8 +287,8 @@ class CheckpointConfig(PolicyConfig):
         return before, (usual.unnormalize, usual.to_cpu)
 
     @property
-    def relative_horizon(self) -> int | None:
-        """Steps of a chunk for which a new policy needs statistics of relative actions."""
+    def relative_chunks(self) -> RelativeChunks | None:
+        """The relative actions whose statistics a new policy needs; None: it needs none."""
         return None
 
     def defines_processors(self, folder: Path) -> bool:

@@ -180,6 +180,19 @@ class SampleWindows:
     """Frames at the end of every episode that no sample starts at."""
 
 
+POSE_SIZE = 9
+"""Numbers of an end-effector pose: a position and two rows of the rotation matrix."""
+
+
+@dataclass(frozen=True)
+class RelativeChunks:
+    """Chunks of relative actions whose statistics a new policy needs, for each step."""
+
+    horizon: int
+    poses: tuple[int, ...] = ()
+    """Dimensions of state and action at which a pose of 9 numbers starts."""
+
+
 @dataclass(frozen=True)
 class TrainingPreset:
     """A policy's default optimiser and schedule."""

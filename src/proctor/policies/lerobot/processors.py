@@ -264,6 +264,11 @@ class Pipeline:
         return tuple(dict.fromkeys(key for step in self.steps for key in step.training_keys))
 
     @property
+    def training_draws(self) -> dict[str, int]:
+        """Keys of random numbers that its steps need in training: how many for each row."""
+        return {key: count for step in self.steps for key, count in step.training_draws.items()}
+
+    @property
     def files(self) -> dict[str, bytes]:
         """The files of its steps, by their path in a checkpoint."""
         return {name: held for step in self.steps for name, held in step.files().items()}

@@ -68,6 +68,11 @@ class ProcessorStep:
         """Further keys of a training sample that its prompt inputs depend on."""
         return ()
 
+    @property
+    def training_draws(self) -> Mapping[str, int]:
+        """Keys of random numbers that it needs in training: how many for each row, 0 to 1."""
+        return {}
+
     def __call__(self, tensors: Tensors) -> Tensors:
         """Return the tensors after this step; the argument is not changed."""
         return tensors
