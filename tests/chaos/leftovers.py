@@ -14,7 +14,7 @@ from proctor.system.locks import CLAIM_FILE, LOCK_FILE
 
 MARK = "PROCTOR_CHAOS"
 """An environment variable that every process of a trial inherits, orphans too."""
-_GRACE_S = 5.0
+_GRACE_S = 60.0
 
 
 def processes_of(mark: str) -> list[psutil.Process]:
@@ -31,7 +31,7 @@ def processes_of(mark: str) -> list[psutil.Process]:
 
 
 def orphans(mark: str, grace_s: float = _GRACE_S) -> list[str]:
-    """Return the processes that are alive after a few seconds, and kill them."""
+    """Return the processes that are alive after ``grace_s``, and kill them."""
     deadline = time.monotonic() + grace_s
     while (left := processes_of(mark)) and time.monotonic() < deadline:
         time.sleep(0.02)

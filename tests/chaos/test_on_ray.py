@@ -109,11 +109,11 @@ def test_ctrl_c_stops_a_local_cluster_without_leftovers(tmp_path: Path) -> None:
             time.sleep(0.2)
         below = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=120)
         assert process.returncode == 130
         assert "Traceback" not in said
         assert "proctor eval --resume" in said
-        _, alive = psutil.wait_procs(below, timeout=20)
+        _, alive = psutil.wait_procs(below, timeout=120)
         assert not alive
         assert not list(temporary.iterdir())
     finally:

@@ -30,38 +30,44 @@ class EndedProcess:
 
 
 @pytest.fixture
-def pool(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> tuple[ActorPool, list[str], threading.Event]:
+def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[ActorPool, list[str]]:
     notes: list[str] = []
-    stopping = threading.Event()
     config: Any = SimpleNamespace(rl=SimpleNamespace(actors=1))
     endpoint: Any = SimpleNamespace(position=lambda name: SimpleNamespace(stored=0))
-    made = ActorPool(config, endpoint, tmp_path / "logs", notes.append, stopping.is_set)
+    made = ActorPool(config, endpoint, tmp_path / "logs", notes.append)
     monkeypatch.setattr(ActorPool, "_started", lambda self, index: EndedProcess())
-    monkeypatch.setattr(actor_pool, "_SIGNAL_S", 0.3)
-    return made, notes, stopping
+    monkeypatch.setattr(actor_pool, "_SIGNAL_S", 0.01)
+    return made, notes
 
 
 def test_a_signal_to_the_whole_group_restarts_no_actor(
-    pool: tuple[ActorPool, list[str], threading.Event],
+    pool: tuple[ActorPool, list[str]],
 ) -> None:
-    made, notes, stopping = pool
+    made, notes = pool
+    asked: list[bool] = []
+    again = threading.Event()
+
+    def handles_the_signal_later() -> bool:
+        asked.append(True)
+        if len(asked) > 3:
+            again.set()  # a second look at the ended actor has begun
+        return len(asked) > 1
+
+    made._is_stopping = handles_the_signal_later
     made.start()
-    threading.Timer(0.35, stopping.set).start()  # this process handles the signal a little later
-    stopping.wait(2)
+    assert again.wait(60)
     made.stop()
     assert notes == []
     assert made.failure is None
 
 
 def test_an_actor_that_was_terminated_alone_is_restarted(
-    pool: tuple[ActorPool, list[str], threading.Event],
+    pool: tuple[ActorPool, list[str]],
 ) -> None:
-    made, notes, _ = pool
+    made, notes = pool
     failed = threading.Event()
     made.on_failure = failed.set
     made.start()
-    assert failed.wait(5)
+    assert failed.wait(60)
     made.stop()
     assert len(notes) == 2

@@ -227,7 +227,7 @@ def status(
     channel: grpc.Channel, method: str, frames: Iterator[bytes] | list[bytes], **options: Any
 ) -> Any:
     """Call a method; return the status's code."""
-    call = channel.stream_stream(protocol.call_path(method))(iter(frames), timeout=10, **options)
+    call = channel.stream_stream(protocol.call_path(method))(iter(frames), timeout=60, **options)
     try:
         list(call)
     except grpc.RpcError as error:
@@ -310,19 +310,19 @@ def test_unfinished_payloads_of_all_calls_share_a_limit() -> None:
 
     def unfinished() -> Iterator[bytes]:
         yield half
-        hold.wait(20)
+        hold.wait(120)
 
     with served(limits=limits) as (_, port), channel_to(port) as channel:
         send = channel.stream_unary(protocol.call_path(protocol.TRANSITIONS))
         held = [send.future(unfinished()) for _ in range(2)]
         codes = set()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while grpc.StatusCode.UNAVAILABLE not in codes and time.monotonic() < deadline:
             codes.add(status(channel, protocol.TRANSITIONS, [half]))
         assert grpc.StatusCode.UNAVAILABLE in codes
         hold.set()
         for call in held:
-            call.result(10)
+            call.result(60)
         assert status(channel, protocol.TRANSITIONS, [half]) is grpc.StatusCode.OK
 
 
@@ -331,7 +331,7 @@ def test_silent_calls_of_one_connection_leave_room_for_others(method: str) -> No
     hold = threading.Event()
 
     def say_nothing() -> Iterator[bytes]:
-        hold.wait(20)
+        hold.wait(120)
         yield from ()
 
     with served(max_clients=4) as (_, port), channel_to(port) as channel:
@@ -352,6 +352,6 @@ def test_bytes_that_are_not_grpc_leave_the_port_open() -> None:
     with served() as (_, port), channel_to(port) as channel:
         for start in (b"", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n"):
             for _ in range(5):
-                with socket.create_connection(("127.0.0.1", port), timeout=5) as line:
+                with socket.create_connection(("127.0.0.1", port), timeout=60) as line:
                     line.sendall(start + chance.randbytes(2000))
         assert status(channel, protocol.READY, [b""]) is grpc.StatusCode.OK
