@@ -22,9 +22,6 @@ class ObservationProcessing:
     add_current_to_observation: bool = field(
         default=False, metadata={"help": "append the motors' currents to the state"}
     )
-    add_ee_pose_to_observation: bool = field(
-        default=False, metadata={"help": "append the end effector's pose to the state"}
-    )
 
 
 @dataclass

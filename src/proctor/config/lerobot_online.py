@@ -56,12 +56,23 @@ _OWN: dict[str, LerobotFlag] = {
     "policy.concurrency": LerobotFlag(None, "actors are processes, as --rl.actors counts them"),
     "algorithm.policy_config": LerobotFlag(None, "it is --policy.*"),
     "processor.control_mode": LerobotFlag(None, "--intervention.source says who may take over"),
+    "processor.observation.add_ee_pose_to_observation": LerobotFlag(
+        None, "LeRobot computes the pose, but no policy input has it"
+    ),
     "processor.observation.display_cameras": LerobotFlag(
         (False,), "`proctor view` shows the training"
     ),
 }
 """By dotted name, or by the name of a whole section."""
-_NOTED = ("steps", "num_workers", "optimizer", "scheduler", "ema", "processor.control_mode")
+_NOTED = (
+    "steps",
+    "num_workers",
+    "optimizer",
+    "scheduler",
+    "ema",
+    "processor.control_mode",
+    "processor.observation.add_ee_pose_to_observation",
+)
 """Flags that users expect to have an effect. The others change nothing in LeRobot either."""
 _MAPS = (
     "rename_map",

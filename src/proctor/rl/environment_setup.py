@@ -68,11 +68,6 @@ def make_environment(config: OnlineTrainConfig, keys: Sequence[str]) -> Processe
         UsageError: the settings do not fit the environment.
         RobotError: a device does not answer.
     """
-    if config.processor.observation.add_ee_pose_to_observation:
-        raise UsageError(
-            "--processor.observation.add_ee_pose_to_observation is not supported yet; leave it out",
-            code="rl.unsupported",
-        )
     if config.env is not None:
         benchmark, task = _benchmark(config)
         judge = _load_judge(config)
