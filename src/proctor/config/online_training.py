@@ -68,7 +68,7 @@ class OnlineTrainConfig(Config):
 
     help_group: ClassVar[str] = "Training"
     help_groups: ClassVar[Mapping[str, str]] = {
-        "Learner and actors": "role learner api_key api_key_file",
+        "Learner and actors": "role learner api_key api_key_file tls_cert tls_key tls",
         "Run folder": "output_dir job_name resume",
         "Checkpoints": "save_checkpoint save_freq save_minutes keep_last",
         "Evaluation": "env_eval_freq",
@@ -117,6 +117,24 @@ class OnlineTrainConfig(Config):
     api_key_file: Path | None = field(
         default=None,
         metadata={"help": "file that contains the API key", "default_help": "no file"}
+        | PRESENTATION,
+    )
+    tls_cert: Path | None = field(
+        default=None,
+        metadata={"help": "TLS certificate file of --role=learner", "default_help": "no encryption"}
+        | PRESENTATION,
+    )
+    tls_key: Path | None = field(
+        default=None,
+        metadata={"help": "private key file of --tls_cert", "default_help": "no encryption"}
+        | PRESENTATION,
+    )
+    tls: bool = field(
+        default=False,
+        metadata={
+            "help": "--role=actor: connect with TLS; the learner's certificate must be trusted by "
+            "$SSL_CERT_FILE or gRPC's own list"
+        }
         | PRESENTATION,
     )
     dataset: DemonstrationSettings = field(default_factory=DemonstrationSettings)
@@ -188,6 +206,13 @@ class OnlineTrainConfig(Config):
     def evaluates_in_env(self) -> bool:
         """Whether checkpoints are evaluated in ``env``."""
         return self.env is not None and self.env_eval_freq > 0
+
+    @property
+    def tls_files(self) -> tuple[Path, Path] | None:
+        """Files of the learner's certificate and of its private key; None: no TLS."""
+        if self.tls_cert is None or self.tls_key is None:
+            return None
+        return self.tls_cert, self.tls_key
 
     def validate(self) -> None:
         """Refuse invalid values.
@@ -283,6 +308,18 @@ class OnlineTrainConfig(Config):
     def _validate_roles(self) -> None:
         if self.learner is not None:
             parse_address(self.learner)
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise UsageError("--tls_cert and --tls_key come together", code="flag.missing")
+        if self.tls_cert is not None and self.role is not Role.LEARNER:
+            raise UsageError(
+                "--tls_cert and --tls_key are for --role=learner; an actor has --tls=true",
+                code="flag.conflict",
+            )
+        if self.tls and self.role is not Role.ACTOR:
+            raise UsageError(
+                "--tls=true is for --role=actor; a learner has --tls_cert and --tls_key",
+                code="flag.conflict",
+            )
         if self.role is Role.ACTOR and self.resume:
             raise UsageError(
                 "--role=actor: the learner tells the actor where to continue; leave out --resume",

@@ -67,7 +67,7 @@ def run_remote_actor(config: OnlineTrainConfig, say: Callable[[str], None]) -> i
     from proctor.rl.learner_client import GrpcLearnerLink, LinkSettings
 
     policy = make_policy(config, environment_interface(config))
-    address = LearnerAddress(*learner_address(config, policy), config.api_key)
+    address = LearnerAddress(*learner_address(config, policy), config.api_key, config.tls)
     with StopRequests() as stop:
         link = GrpcLearnerLink(address, LinkSettings(folder=config.output_dir))
         say(f"{link.actor} is connected to {address}")

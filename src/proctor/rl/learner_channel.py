@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proctor.errors import ProtocolError, strip_control_codes
+from proctor.policies.remote.lerobot import channel_credentials
 from proctor.protocols import actor_learner as protocol
 from proctor.protocols.chunks import MAX_MESSAGE_BYTES, ChunkAssembler, encode_chunks
 from proctor.rl.links import ActorPosition
@@ -31,6 +32,8 @@ class LearnerAddress:
     host: str = "127.0.0.1"
     port: int = protocol.DEFAULT_PORT
     api_key: str | None = field(default=None, repr=False)
+    encrypted: bool = False
+    """Whether the learner has TLS; its certificate must be trusted (SSL_CERT_FILE)."""
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -54,7 +57,11 @@ class LearnerChannel:
             ("grpc.keepalive_time_ms", _KEEPALIVE_MS),  # finds a machine that is gone
             ("grpc.keepalive_timeout_ms", _KEEPALIVE_MS),
         ]
-        self._channel = grpc.insecure_channel(str(address), options)
+        self._channel = (
+            grpc.secure_channel(str(address), channel_credentials(), options)
+            if address.encrypted
+            else grpc.insecure_channel(str(address), options)
+        )
 
     def ready(self) -> ActorPosition:
         """Ask whether the learner is ready, and what it has stored of this actor.

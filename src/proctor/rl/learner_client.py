@@ -225,7 +225,7 @@ class GrpcLearnerLink:
                 if time.monotonic() + wait_s > deadline:
                     raise UsageError(
                         f"no learner answers at {self._address} ({error}): start it first, or "
-                        "check the address",
+                        "check the address and --tls",
                         code="rl.learner-unreachable",
                     ) from None
             except ProtocolError as error:

@@ -33,7 +33,7 @@ from proctor.rl.payloads import (
     decode_transitions,
     encode_weights,
 )
-from proctor.serving.grpc_bridge import hide_invalid_metadata
+from proctor.serving.grpc_bridge import hide_invalid_metadata, server_credentials
 from proctor.serving.limits import ServerLimits, cannot_listen
 from proctor.system.loopback import LOOPBACK, REFUSAL
 from proctor.system.optional import LOAD_ERRORS, import_failure
@@ -87,7 +87,8 @@ class LearnerService:
         """Start to listen on ``port``; 0 means any free port.
 
         Raises:
-            UsageError: the address is not loopback and there is no key, or the port is in use.
+            UsageError: the address is not loopback and there is no key, the port is in use, or the
+                TLS files are invalid.
         """
         if server.host not in LOOPBACK and server.api_key is None:
             raise UsageError(
@@ -126,8 +127,13 @@ class LearnerService:
     def _bind(self, port: int) -> int:
         limits = self._server_limits
         host = f"[{limits.host}]" if ":" in limits.host else limits.host
+        credentials = server_credentials(limits)
         try:
-            bound = self._server.add_insecure_port(f"{host}:{port}")
+            bound = (
+                self._server.add_insecure_port(f"{host}:{port}")
+                if credentials is None
+                else self._server.add_secure_port(f"{host}:{port}", credentials)
+            )
         except RuntimeError:
             bound = 0
         if not bound:

@@ -26,10 +26,12 @@ from proctor.rl.payloads import TransitionSpec
 from proctor.rl.policy_parts import TrainedPolicy, make_policy
 from proctor.rl.replay_storage import Admitted, ReplayStorage, StorageSettings
 from proctor.serving.limits import ServerLimits
+from proctor.system.loopback import LOOPBACK
 from proctor.training.checkpoints import PRETRAINED
 from proctor.training.rng import RngStreams
 
 _MOST_REMOTE_ACTORS = 16
+_NOT_ENCRYPTED = ", not encrypted (--tls_cert and --tls_key encrypt)"
 
 
 @dataclass(frozen=True)
@@ -94,21 +96,26 @@ class OnlineSetup:
 
         Raises:
             MissingExtra: gRPC is not installed.
-            UsageError: the port is in use, or another address than loopback has no API key.
+            UsageError: the port is in use, the TLS files are invalid, or another address than
+                loopback has no API key.
         """
         from proctor.rl.learner_service import LearnerService
 
         host, port = learner_address(self.config, self.policy)
         limits = ServerLimits(
-            host=host, api_key=self.config.api_key, max_clients=_MOST_REMOTE_ACTORS
+            host=host,
+            api_key=self.config.api_key,
+            tls=self.config.tls_files,
+            max_clients=_MOST_REMOTE_ACTORS,
         )
         spec = TransitionSpec(
             {key: _stored_shape(f) for key, f in self.policy.config.input_features.items()},
             self.interface.action.size,
         )
         service = LearnerService(endpoint, spec, limits, port)
+        plain = host not in LOOPBACK and limits.tls is None
         try:
-            yield f"{host}:{service.port}"
+            yield f"{host}:{service.port}" + (_NOT_ENCRYPTED if plain else "")
         finally:
             service.close()
 

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any, NoReturn
 
+from proctor.serving.limits import ServerLimits
 from proctor.system.optional import LOAD_ERRORS, import_failure
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # errors are printed by Proctor instead
@@ -26,6 +27,19 @@ Handler = Callable[[AsyncIterator[bytes], "GrpcCall"], Awaitable[bytes]]
 """Answers a call, given an iterator of its messages, read on demand, and the call itself."""
 _STOP_S = 0.2
 _LOG = "grpc._cython.cygrpc"
+
+
+def server_credentials(limits: ServerLimits) -> Any | None:
+    """Return the TLS credentials of a gRPC server; None without TLS.
+
+    Raises:
+        UsageError: the files are not a certificate and its key.
+    """
+    if limits.tls is None:
+        return None
+    limits.ssl_context()  # raises if the files are invalid
+    certificate, key = (file.read_bytes() for file in limits.tls)
+    return grpc.ssl_server_credentials([(key, certificate)])
 
 
 class _Aborted(Exception):

@@ -18,7 +18,7 @@ from proctor.protocols.msgpack_arrays import pack
 from proctor.protocols.preauth import PRE_AUTH
 from proctor.serving.calls import MOST_CALLS, ClientSilent, OpenCalls
 from proctor.serving.client_registry import ClientRegistry, RegisteredClient
-from proctor.serving.grpc_bridge import GrpcCall, GrpcServer, Handler
+from proctor.serving.grpc_bridge import GrpcCall, GrpcServer, Handler, server_credentials
 from proctor.serving.limits import OpenEndpoint, ServerLimits, cannot_listen
 from proctor.serving.service import PolicyService
 from proctor.system.loopback import REFUSAL
@@ -65,21 +65,13 @@ async def listen(service: PolicyService, port: int, limits: ServerLimits) -> Ope
         MOST_CALLS * limits.max_clients,
     )
     host = f"[{limits.host}]" if ":" in limits.host else limits.host
-    bound = server.bind(f"{host}:{port}", _credentials(limits))
+    bound = server.bind(f"{host}:{port}", server_credentials(limits))
     if not bound:
         raise cannot_listen(
             limits.host, port, "the port is in use, or the address does not belong to this machine"
         )
     server.start()
     return OpenEndpoint(bound, server.close)
-
-
-def _credentials(limits: ServerLimits) -> Any | None:
-    if limits.tls is None:
-        return None
-    limits.ssl_context()  # raises if the files are invalid
-    certificate, key = (file.read_bytes() for file in limits.tls)
-    return grpc.ssl_server_credentials([(key, certificate)])
 
 
 class _Service:

@@ -160,6 +160,8 @@ def test_a_wrong_value_is_refused_before_anything_starts(flag: str, value: str, 
         {"role": "learner", "rl.actors": "2"},
         {"env_eval_freq": "10", "save_checkpoint": "false"},
         {"robot.type": "so101_follower", "robot.port": "sim"},
+        {"role": "learner", "tls": "true"},
+        {"role": "actor", "tls_cert": "cert.pem", "tls_key": "key.pem"},
     ],
 )
 def test_flags_that_contradict_each_other_are_refused(flags: dict[str, str]) -> None:

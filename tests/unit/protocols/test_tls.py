@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from proctor.errors import PolicyError, UsageError
+from tests.certificates import write_certificate
 from tests.conftest import digests
 from tests.refusals import refuses
 from tests.unit.protocols.serving import served
@@ -19,20 +19,7 @@ pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no open
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> tuple[Path, Path]:
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
-    named = [
-        "-nodes",
-        "-days",
-        "1",
-        "-subj",
-        "/CN=localhost",
-        "-addext",
-        "subjectAltName=IP:127.0.0.1",
-    ]
-    files = ["-keyout", str(key), "-out", str(cert)]
-    subprocess.run([*made, *named, *files], check=True, capture_output=True)
-    return cert, key
+    return write_certificate(tmp_path)
 
 
 def encrypted(certificate: tuple[Path, Path], protocol: str) -> Any:

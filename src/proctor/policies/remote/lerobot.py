@@ -73,7 +73,7 @@ class _GrpcChannel:
         host = f"[{address.host}]" if ":" in address.host else address.host
         target = f"{host}:{address.port}"
         self._channel = (
-            grpc.secure_channel(target, _tls_credentials(), options)
+            grpc.secure_channel(target, channel_credentials(), options)
             if address.encrypted
             else grpc.insecure_channel(target, options)
         )
@@ -143,7 +143,7 @@ class _GrpcChannel:
         return ProtocolError(f"the server says: {details}", code="server.request-failed")
 
 
-def _tls_credentials() -> Any:
+def channel_credentials() -> Any:
     """Trust gRPC's own list of authorities, or that of SSL_CERT_FILE as Python's TLS does."""
     file = Path(os.environ.get("SSL_CERT_FILE", ""))
     return grpc.ssl_channel_credentials(file.read_bytes() if file.is_file() else None)
