@@ -27,7 +27,7 @@ proctor train-online --resume --output_dir=FOLDER
 _CHANGEABLE = (
     *("policy.online_steps", "policy.device", "log_freq", "save_checkpoint", "save_freq"),
     *("save_minutes", "keep_last", "env_eval_freq", "rl.actors", "learner", "role", "output_dir"),
-    *("resume", "config_path"),
+    *("api_key", "api_key_file", "tls_cert", "tls_key", "resume", "config_path"),
 )
 """Flags that a resumed training may change; also those of ``eval``, ``video`` and ``wandb``."""
 

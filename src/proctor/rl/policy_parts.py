@@ -23,6 +23,9 @@ from proctor.policies.lerobot.pretrained import PretrainedConfig, local_checkpoi
 from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
 from proctor.training.rng import RngStreams
 
+CHANGED_BY_RESUME = ("online_steps", "device")
+"""Fields of the policy that a resumed training may change."""
+
 
 @dataclass(frozen=True)
 class TrainedPolicy:
@@ -54,7 +57,11 @@ def make_policy(
     if checkpoint is None and isinstance(policy, PretrainedConfig):
         checkpoint = local_checkpoint(policy)
     if checkpoint is not None:
-        overrides = policy.overrides if isinstance(policy, PretrainedConfig) else {}
+        overrides = (
+            policy.overrides
+            if isinstance(policy, PretrainedConfig)
+            else {name: getattr(policy, name) for name in CHANGED_BY_RESUME}
+        )
         parts = read_checkpoint(checkpoint, overrides, interface, ConfigUse.TRAINING)
         if not isinstance(parts.config, GaussianActorConfig):
             raise UsageError(
