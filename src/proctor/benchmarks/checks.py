@@ -46,14 +46,22 @@ def check_benchmark(benchmark: Benchmark) -> None:
 def check_task_ids(benchmark: Benchmark, wanted: Collection[int] | None) -> None:
     """Refuse a benchmark that lists tasks which ``--env.task_ids`` does not select.
 
+    Clean counterparts of selected perturbed tasks are allowed: they have ids of another suite.
+
     Raises:
         PluginError: naming such a task and the function that selects tasks.
     """
-    ignored = [
-        task for task in benchmark.tasks() if wanted is not None and task.task_id not in wanted
-    ]
+    if wanted is None:
+        return
+    rest = [task for task in benchmark.tasks() if task.task_id not in wanted]
+    clean = {
+        task.perturbation.clean_key
+        for task in benchmark.tasks()
+        if task.task_id in wanted and task.perturbation is not None
+    }
+    ignored = [task for task in rest if task.key not in clean]
     if ignored:
-        given = ",".join(map(str, wanted or ()))
+        given = ",".join(map(str, wanted))
         raise plugin_error(
             benchmark.tasks,
             f"--env.task_ids=[{given}] is ignored by {type(benchmark).__name__}: its tasks have "

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from proctor.benchmarks.checks import check_task_ids
 from proctor.benchmarks.libero.camera_pose import CameraPose
 from proctor.benchmarks.libero.prompt import Prompt
 from proctor.benchmarks.libero_plus import benchmark as libero_plus
@@ -21,7 +22,7 @@ from proctor.benchmarks.libero_plus.selection import chosen_kinds, chosen_levels
 from proctor.benchmarks.libero_plus.tasks import Dimension, PlusTask, plus_tasks
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
-from proctor.errors import UsageError
+from proctor.errors import PluginError, UsageError
 from tests.refusals import refuses
 
 ROWS = [task for rows in plus_tasks().values() for task in rows]
@@ -171,6 +172,14 @@ def test_paired_adds_each_clean_task_once() -> None:
     plan = benchmark(**flags, paired=True)
     specs = [plan.spec(task, 0, 7) for task in paired]
     assert {(spec.seed, spec.init_state) for spec in specs} == {(7, 0)}
+
+
+def test_clean_tasks_have_other_ids_than_the_selected_perturbed_ones() -> None:
+    plan = benchmark(task="libero_goal", task_ids=[577], paired=True)
+    assert [task.key for task in plan.tasks()] == [("libero_goal", 7), ("libero_goal@robot", 577)]
+    check_task_ids(plan, [577])
+    with refuses(PluginError, "plugin.contract-violation"):
+        check_task_ids(plan, [7])
 
 
 def test_one_episode_a_task_is_the_default() -> None:
