@@ -30,6 +30,10 @@ _LIFT_M = 0.08
 _ROOFED = {"microwave"}
 """Containers with a roof: the expert lowers objects from above, so it cannot fill these."""
 _SPREAD_M = 0.095
+_HOME_M, _REACH_M = 0.45, 0.8
+"""Distance of the grip point from the robot's base, along the table: at first, and at most with the
+hand pointing down. Farther away the hand tilts, and the stretched arm may not come back."""
+_MARGIN_M = 0.015
 _ON = Relation.ON
 _ORDER = {
     Relation.TURN_ON: 0,
@@ -74,6 +78,7 @@ class LiberoExpert:
         return next(self._script)
 
     def _run(self, problem: Problem) -> Actions:
+        self._base = self._scene.hand.position - [_HOME_M, 0.0, 0.0]
         while True:
             for goal in sorted(problem.goals, key=lambda goal: _ORDER[goal.relation]):
                 yield from self._achieve(goal)
@@ -141,7 +146,7 @@ class LiberoExpert:
         surface = region.bounds[1][2]
         x, y = self._target(name, place)
         if relation is Relation.IN:
-            self._align(name, place)
+            self._align(name, long_side(region))
             rest = np.array([x, y, surface - 0.03])
         else:
             rest = np.array([x, y, surface + below + 0.003])
@@ -160,19 +165,33 @@ class LiberoExpert:
         if is_drawer(scene.problem, place):
             return Drawer(scene, place).opening[:2]
         sharing = [g.subject for g in scene.problem.goals if (g.relation, g.place) == (_ON, place)]
-        if name not in sharing:
-            return scene[place].centre[:2]
+        centre = scene[place].centre
+        if name not in sharing or len(sharing) == 1:
+            return centre[:2]
         aside = sharing.index(name) - (len(sharing) - 1) / 2
         across = long_side(scene[name])
         axis = UP[[1, 2, 0]] if across is None else np.cross(across, UP)
-        return np.asarray(scene[place].centre + aside * _SPREAD_M * axis)[:2]
+        ahead = (centre - self._base) * [1.0, 1.0, 0.0]
+        distance = np.linalg.norm(ahead)
+        if distance + abs(aside * _SPREAD_M * (axis @ ahead)) / distance > _REACH_M:
+            # Side by side as the robot sees them, and at the near edge of the place.
+            ahead /= distance
+            self._align(name, ahead)
+            self._hand.point_down(self._hand.aim[:, 0])
+            low, high = scene[place].bounds
+            room = float((high - low)[:2].min()) / 2 - _MARGIN_M
+            centre = centre - np.clip(distance - _REACH_M, 0.0, room) * ahead
+            axis = np.cross(UP, ahead)
+        return np.asarray(centre + aside * _SPREAD_M * axis)[:2]
 
-    def _align(self, name: str, place: str) -> None:
-        """Rotate the hand so that the held object fits into its place lengthwise."""
-        mine, its = long_side(self._scene[name]), long_side(self._scene[place])
-        if mine is None or its is None:
+    def _align(self, name: str, lengthwise: Array | None) -> None:
+        """Rotate the hand so that the held object's long side is along ``lengthwise``."""
+        mine = long_side(self._scene[name])
+        if mine is None or lengthwise is None:
             return
-        angle = np.arctan2(mine[0] * its[1] - mine[1] * its[0], mine[:2] @ its[:2])
+        angle = np.arctan2(
+            mine[0] * lengthwise[1] - mine[1] * lengthwise[0], mine[:2] @ lengthwise[:2]
+        )
         angle = (angle + np.pi / 2) % np.pi - np.pi / 2
         self._hand.aim = np.stack(
             [rotate_about_vertical(axis, angle) for axis in self._hand.aim.T], axis=1
