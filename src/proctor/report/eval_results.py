@@ -83,9 +83,15 @@ def write_eval_results(run: Run, task: HubTask, source: str | None = None) -> Pa
     """Write ``RUN/.eval_results/TASK.yaml`` and return its path.
 
     Raises:
-        UsageError: the run is empty or incomplete, or has no success rate.
+        UsageError: the run is empty or incomplete, or has no success rate of one kind of tasks.
         WriteFailed: the file cannot be written.
     """
+    if len({task.perturbation is None for task in run.tasks}) > 1:
+        raise UsageError(
+            "the run has clean and perturbed tasks, and its success rate counts both; publish a "
+            "run of one kind (without --perturb and --env.paired)",
+            code="run.without-rate",
+        )
     path = run.path / FOLDER / f"{task.task_id}.yaml"
     text = eval_results_text(card_of(run), task, source)
     try:

@@ -12,7 +12,7 @@ from proctor.commands.report import ReportCommand
 from proctor.errors import UsageError
 from proctor.types import Outcome
 from tests.refusals import refuses
-from tests.run_folders import episode, write_run
+from tests.run_folders import episode, perturbed_run, write_run
 
 DOCUMENTED = {"dataset", "value", "verifyToken", "date", "source", "evaluation_framework", "notes"}
 """The keys of "Evaluation Results" in the documentation of the Hub."""
@@ -42,6 +42,14 @@ def test_the_card_shows_the_same_text(folder: Path) -> None:
     assert main(["report", str(folder), TASK, "--card"]) == 0
     written = (folder / ".eval_results" / "reach.yaml").read_text()
     assert written.rstrip() in (folder / "card.md").read_text()
+
+
+def test_a_rate_of_clean_and_perturbed_episodes_is_no_result(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", *perturbed_run({("camera", 1): "ff"}, "ss"))
+    command = ReportCommand.parse("proctor report", [str(run), TASK])
+    assert command is not None
+    with refuses(UsageError, "run.without-rate"):
+        command.run()
 
 
 def test_an_incomplete_run_is_no_result(tmp_path: Path) -> None:
