@@ -19,6 +19,7 @@ NAMES = (
     "gpu_host",
     "datasets",
     "recording",
+    "warp_drawing",
     "robot_bus",
     "robot_faults",
     "robot_trials",

@@ -71,6 +71,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--size", type=int, default=192, help="image side, pixels")
     parser.add_argument("--shadow_map", type=int, default=1024)
+    parser.add_argument("--renderer", choices=("gl", "warp"), default="gl")
+    parser.add_argument("--renderer_python", help="interpreter of renderer warp")
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--loaders", type=int, default=12, help="data loader processes")
     parser.add_argument("--demos", type=int, default=50, help="demonstrations per task")
@@ -116,6 +118,15 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     return options
 
 
+def renderer_flags(options: argparse.Namespace) -> list[str]:
+    """Return the flags of the renderer; only GL has a shadow map."""
+    if options.renderer == "gl":
+        return [f"--env.shadow_map={options.shadow_map}"]
+    flags = ["--env.renderer=warp", f"--env.renderer_device={options.device}"]
+    python = options.renderer_python
+    return [*flags, f"--env.renderer_python={python}"] if python else flags
+
+
 class Work:
     """The stages and their times."""
 
@@ -126,7 +137,7 @@ class Work:
             "--env.type=metaworld",
             f"--env.observation_height={options.size}",
             f"--env.observation_width={options.size}",
-            f"--env.shadow_map={options.shadow_map}",
+            *renderer_flags(options),
             f"--eval.batch_size={options.workers}",
         ]
 

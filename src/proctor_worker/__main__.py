@@ -30,9 +30,15 @@ def _main() -> None:
         module = importlib.util.module_from_spec(found)
         sys.modules[name] = module
         found.loader.exec_module(module)
+    words = sys.argv[1:]
+    if words[0] == "draw":
+        from proctor_worker.drawing.server import serve_descriptors as serve
+
+        serve(words[1:])
+        return
     from proctor_worker.server import serve_descriptors
 
-    serve_descriptors(sys.argv[1:])
+    serve_descriptors(words)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 
 from proctor.config.command import CommandConfig, run_command
 
@@ -21,11 +22,12 @@ class DoctorCommand(CommandConfig):
 
     def run(self) -> int:
         """Print every finding as it is made and return the exit code."""
+        from proctor.benchmarks.mujoco.warp_doctor import warp_findings
         from proctor.evaluation.smoke_test import smoke_test_benchmarks
         from proctor.system.doctor import DoctorLevel, run_checks
 
         findings = []
-        for finding in run_checks(smoke_test_benchmarks):
+        for finding in chain(run_checks(smoke_test_benchmarks), warp_findings()):
             print(finding, flush=True)
             findings.append(finding)
         return EXIT_BROKEN if any(f.level is DoctorLevel.FAIL for f in findings) else 0

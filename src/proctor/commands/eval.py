@@ -143,10 +143,14 @@ def _headline(prepared: RolloutContext[EvalConfig], done: int) -> str:
 
 
 def _say_what_renders(prepared: RolloutContext[EvalConfig]) -> None:
-    """Print the chosen GL backend, where images are rendered and MUJOCO_GL is not set."""
+    """Print the drawing process, or the chosen GL backend where MUJOCO_GL is not set."""
+    from proctor.system.environment import RENDERER_VARIABLE
     from proctor.system.gl import describe_chosen_backend
     from proctor.system.gl_probe import RENDERING_OFF
 
+    drawn = prepared.environment.get(RENDERER_VARIABLE)
+    if drawn is not None:
+        print(f"rendering with {drawn}", file=sys.stderr)
     if prepared.environment.get("MUJOCO_GL", RENDERING_OFF[0]) not in RENDERING_OFF:
         choice = describe_chosen_backend()
         if choice is not None:

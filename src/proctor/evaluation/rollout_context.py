@@ -30,6 +30,7 @@ from proctor.fingerprint import (
 )
 from proctor.policies.base import Placement, Policy
 from proctor.runs.folder import RunFolder
+from proctor.system.environment import lasting_variables
 from proctor.system.platform_info import installed_versions
 from proctor.types import EpisodeSpec
 
@@ -117,7 +118,7 @@ class RolloutContext(Generic[Config]):
                 **self.policy.protocol(),
             },
             "digest": DIGEST,
-            "environment": self.environment,
+            "environment": lasting_variables(self.environment),
             "versions": self._versions(),
             "packages": self.packages,
             **({} if self.judge is None else {JUDGE: self.judge.protocol()}),

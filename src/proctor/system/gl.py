@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from proctor.errors import NoGraphics
+from proctor.system.environment import DRAWER_VARIABLE
 from proctor.system.gl_probe import RENDERING_OFF, GlProbe, probe_backends
 
 _CLEARLY_FASTER = 1.5
@@ -85,8 +86,8 @@ class _BeforeMujoco:
 
 
 def can_render() -> bool:
-    """Return whether this process may render, as set by ``gl_variables``."""
-    return requested_backend() not in RENDERING_OFF
+    """Return whether this process may render: with GL, or in the run's drawing process."""
+    return requested_backend() not in RENDERING_OFF or DRAWER_VARIABLE in os.environ
 
 
 def gl_candidates() -> tuple[str, ...]:

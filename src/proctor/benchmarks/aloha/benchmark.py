@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from proctor.benchmarks.base import SEED_RULE, BenchmarkPlugin, ListedTasks, RobotControl, Sim
+from proctor.benchmarks.mujoco.drawing_process import render_variables
 from proctor.benchmarks.mujoco.render_config import RenderedConfig
 from proctor.benchmarks.selection import TaskGroups, require_positive
 from proctor.errors import MissingExtra, UsageError
 from proctor.features import IMAGES, STATE, ActionSpec, Expert, Feature, FeatureKind
 from proctor.lerobot_flags import LerobotFlag
-from proctor.system.gl import gl_variables
 from proctor.types import MAX_REWARD, Score, Task
 
 TOP = IMAGES + "top"
@@ -115,7 +115,7 @@ class Aloha(ListedTasks):
         modules = ("gym_aloha", "dm_control", "mujoco")
         if any(importlib.util.find_spec(module) is None for module in modules):
             raise MissingExtra("gym-aloha", "aloha")
-        return gl_variables(needed=TOP in keys)
+        return render_variables(self._render_settings, needed=TOP in keys)
 
     def make_sim(self, task: Task) -> Sim:
         """Make the simulator of ``task``; the first image opens its GL context."""

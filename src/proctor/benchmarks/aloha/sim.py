@@ -11,7 +11,8 @@ from proctor.benchmarks.base import ROBOT, xyz
 from proctor.benchmarks.guarded_sim import proctor_code
 from proctor.benchmarks.mujoco.log import log_mujoco_warnings
 from proctor.benchmarks.mujoco.render_config import RenderSettings
-from proctor.benchmarks.mujoco.rendering import CameraRenderer, SceneEdit
+from proctor.benchmarks.mujoco.renderers import ImageRenderer, make_renderer
+from proctor.benchmarks.mujoco.rendering import SceneEdit
 from proctor.benchmarks.mujoco.world import world_state
 from proctor.features import IMAGES, STATE, Array, Observation
 from proctor.system.environment import temporary_environment
@@ -80,7 +81,7 @@ class AlohaSim:
             for side in ("left", "right")
         }
         self._render_settings = render_settings
-        self._renderer: CameraRenderer | None = None
+        self._renderer: ImageRenderer | None = None
         self.scene_edit: SceneEdit | None = None
 
     def reset(self, spec: EpisodeSpec) -> None:
@@ -132,5 +133,5 @@ class AlohaSim:
 
     def _render(self) -> Array:
         if self._renderer is None:
-            self._renderer = CameraRenderer(self._physics.model.ptr, self._render_settings)
+            self._renderer = make_renderer(self._physics.model.ptr, self._render_settings)
         return self._renderer.render(self._physics.data.ptr, "top", self.scene_edit)

@@ -126,8 +126,8 @@ def _start_python(
     assert launch.python is not None
     python = interpreter_path(launch.python)
     ours, theirs = socket.socketpair()
-    memory = _memory(launch.shared_bytes)
-    environment = {name: value for name, value in os.environ.items() if name not in _DROPPED}
+    memory = shared_memory(launch.shared_bytes) if launch.shared_bytes else -1
+    environment = foreign_environment()
     if launch.needs_proctor:
         environment["PROCTOR_WORKER_PACKAGES"] = str(PROCTOR_FOLDER)
     words = (theirs.fileno(), memory, launch.shared_bytes, guarded)
@@ -155,10 +155,13 @@ def _start_python(
     return process, Channel(reading, os.dup(reading), ring)
 
 
-def _memory(size: int) -> int:
-    """Return the descriptor of new shared memory; -1 for size 0."""
-    if not size:
-        return -1
+def foreign_environment() -> dict[str, str]:
+    """Return the environment variables for another interpreter."""
+    return {name: value for name, value in os.environ.items() if name not in _DROPPED}
+
+
+def shared_memory(size: int) -> int:
+    """Return the descriptor of new shared memory."""
     if sys.platform == "linux":
         memory = os.memfd_create("proctor-world", 0)
     else:

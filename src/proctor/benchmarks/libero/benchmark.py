@@ -25,6 +25,7 @@ from proctor.benchmarks.libero.tasks import (
     task_names,
 )
 from proctor.benchmarks.libero.versions import check_versions, version_warnings
+from proctor.benchmarks.mujoco.drawing_process import render_variables
 from proctor.benchmarks.mujoco.render_config import ObservationType, RenderedConfig
 from proctor.benchmarks.selection import (
     cameras_by_key,
@@ -46,7 +47,6 @@ from proctor.features import (
 )
 from proctor.fingerprint import NAME_LIST, PRESENTATION
 from proctor.lerobot_flags import LerobotFlag
-from proctor.system.gl import gl_variables
 from proctor.types import CLOSEST, SUBGOALS, EpisodeSpec, Score, Task
 
 if TYPE_CHECKING:
@@ -277,7 +277,8 @@ class Libero(ListedTasks):
             NoGraphics: ``keys`` has images, and no GL backend works.
         """
         check_versions()
-        variables = gl_variables(needed=any(key in self._camera_of for key in keys))
+        is_rendered = any(key in self._camera_of for key in keys)
+        variables = render_variables(self._render_settings, needed=is_rendered)
         try:
             self._find_assets(self._suites)
         except FileNotFoundError:

@@ -19,7 +19,8 @@ from proctor.benchmarks.libero.privileged_state import PrivilegedState
 from proctor.benchmarks.libero.problem import read_problem
 from proctor.benchmarks.libero.world import global_randomness, make_world
 from proctor.benchmarks.mujoco.render_config import RenderSettings
-from proctor.benchmarks.mujoco.rendering import CameraRenderer, SceneEdit, release_pages
+from proctor.benchmarks.mujoco.renderers import ImageRenderer, make_renderer
+from proctor.benchmarks.mujoco.rendering import SceneEdit, release_pages
 from proctor.benchmarks.mujoco.world import world_state
 from proctor.features import ENVIRONMENT_STATE, STATE, Array, Observation
 from proctor.system.gl import can_render
@@ -72,7 +73,7 @@ class LiberoSim:
         # adds a sampler for every drawer, door and knob with an initial state.
         self._env.object_property_initializers *= 2
         self._substep = 0
-        self._renderer: CameraRenderer | None = None
+        self._renderer: ImageRenderer | None = None
         # The first object of interest and the second, or the hand where there is one only.
         movable = [name for name in self._env.obj_of_interest if name in self._env.objects_dict]
         self._approach = [*movable, ""][:2] if movable else []
@@ -220,10 +221,11 @@ class LiberoSim:
     def _render(self, camera: str, *, mirrored: bool) -> Array:
         model = self._env.sim.model._model
         if self._renderer is None:
-            self._renderer = CameraRenderer(
+            self._renderer = make_renderer(
                 model, self._settings.render_settings, hidden_groups=(0,)
             )
-            release_pages(model.tex_data)  # GL has its own copy now; 190 MB
+            if not self._settings.render_settings.is_drawn:
+                release_pages(model.tex_data)  # GL has its own copy now; 190 MB
         with self._sensors.shown() as data:
             pixels = self._renderer.render(data, camera, self.scene_edit)
         # Mirrored, as in LIBERO's data; or upside down, as LIBERO renders.

@@ -17,6 +17,7 @@ from proctor.benchmarks.metaworld.sim import (
     MetaworldSim,
 )
 from proctor.benchmarks.metaworld.tasks import SPLITS, TASKS
+from proctor.benchmarks.mujoco.drawing_process import render_variables
 from proctor.benchmarks.mujoco.render_config import RenderedConfig
 from proctor.benchmarks.selection import (
     cameras_by_key,
@@ -41,7 +42,6 @@ from proctor.features import (
 )
 from proctor.fingerprint import NAME_LIST
 from proctor.lerobot_flags import LerobotFlag
-from proctor.system.gl import gl_variables
 from proctor.types import CLOSEST, Score, Task
 
 FPS = 80
@@ -139,7 +139,8 @@ class Metaworld(ListedTasks):
         """Check that Meta-World is installed and, if ``keys`` has images, that GL works."""
         if any(importlib.util.find_spec(module) is None for module in ("metaworld", "mujoco")):
             raise MissingExtra("Meta-World", "metaworld")
-        return gl_variables(needed=any(key in self._camera_of for key in keys))
+        is_rendered = any(key in self._camera_of for key in keys)
+        return render_variables(self._render_settings, needed=is_rendered)
 
     def make_sim(self, task: Task) -> Sim:
         """Make the simulator of ``task``; the first image opens its GL context."""

@@ -12,7 +12,8 @@ from proctor.benchmarks.base import ROBOT, xyz
 from proctor.benchmarks.guarded_sim import proctor_code
 from proctor.benchmarks.mujoco.log import log_mujoco_warnings
 from proctor.benchmarks.mujoco.render_config import RenderSettings
-from proctor.benchmarks.mujoco.rendering import CameraRenderer, SceneEdit
+from proctor.benchmarks.mujoco.renderers import ImageRenderer, make_renderer
+from proctor.benchmarks.mujoco.rendering import SceneEdit
 from proctor.benchmarks.mujoco.world import world_state
 from proctor.features import ENVIRONMENT_STATE, STATE, Array, Observation
 from proctor.types import CLOSEST, EpisodeSpec, StepResult, Task
@@ -34,7 +35,7 @@ class MetaworldSim:
         self._render_settings = render_settings
         self._camera_of = camera_of
         self._initial_state = _InitialState(self._env)
-        self._renderer: CameraRenderer | None = None
+        self._renderer: ImageRenderer | None = None
         self.scene_edit: SceneEdit | None = None
         # Stored, because another observation call would change the environment's frame stack.
         self._numbers = np.zeros(39)
@@ -90,7 +91,7 @@ class MetaworldSim:
 
     def _render(self, camera: str) -> Array:
         if self._renderer is None:
-            self._renderer = CameraRenderer(self._env.model, self._render_settings)
+            self._renderer = make_renderer(self._env.model, self._render_settings)
         pixels = self._renderer.render(self._env.data, camera, self.scene_edit)
         return _rotate_180(pixels) if camera in ROTATED_CAMERAS else pixels
 

@@ -10,17 +10,51 @@ from typing import ClassVar
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.benchmarks.selection import LARGEST_SIDE, require_positive
 from proctor.errors import UsageError
+from proctor.fingerprint import LOCAL_PATH, PRESENTATION
 
 _LARGEST_SHADOW_MAP = 16384
+_SAMPLES = {1: 1, 4: 2, 9: 3, 16: 4}
+"""Samples per pixel, and samples per axis."""
+
+
+class Renderer(Enum):
+    """What draws camera images."""
+
+    GL = "gl"
+    WARP = "warp"
+
+
+class RendererDevice(Enum):
+    """Device of the drawing process."""
+
+    CUDA = "cuda"
+    CPU = "cpu"
 
 
 @dataclass(frozen=True)
 class RenderSettings:
-    """Image size of all cameras, and side of the shadow map (None: the model's own)."""
+    """Image size of all cameras, side of the shadow map (None: the model's own), and renderer."""
 
     height: int
     width: int
     shadow_map: int | None = None
+    renderer: Renderer = Renderer.GL
+    device: RendererDevice = RendererDevice.CUDA
+    """Device of the drawing process; GL chooses its own."""
+    python: str | None = None
+    """Interpreter of the drawing process; None: the installed one."""
+    samples_per_axis: int = 1
+    """Samples of a pixel in each direction, in the drawing process."""
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether the drawing process draws the images."""
+        return self.renderer is Renderer.WARP
+
+    @property
+    def has_shadows(self) -> bool:
+        """Whether lights cast shadows."""
+        return self.shadow_map != 0
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -41,6 +75,7 @@ class RenderedConfig(BenchmarkConfig):
 
     help_groups: ClassVar[Mapping[str, str]] = {
         "Observations": "shadow_map",
+        "Renderer": "renderer renderer_device renderer_python samples_per_pixel",
     }
 
     obs_type: ObservationType | None = field(
@@ -64,6 +99,42 @@ class RenderedConfig(BenchmarkConfig):
         },
     )
 
+    renderer: Renderer | None = field(
+        default=None,
+        metadata={
+            "help": "gl: MuJoCo's own; warp: all workers' images in batches on a CUDA device",
+            "default_help": "gl",
+        },
+    )
+    renderer_device: RendererDevice | None = field(
+        default=None,
+        metadata={
+            "help": "device of renderer warp: cuda or cpu, which is slower than gl",
+            "default_help": "cuda",
+        },
+    )
+    renderer_python: str | None = field(
+        default=None,
+        metadata={
+            "help": "interpreter or virtual environment of renderer warp; it needs numpy, mujoco "
+            ">= 3.13, warp-lang and mujoco-warp",
+            "default_help": "installed by proctor benchmarks install warp",
+        }
+        | PRESENTATION
+        | LOCAL_PATH,
+    )
+    samples_per_pixel: int | None = field(
+        default=None,
+        metadata={
+            "help": "rays per pixel of renderer warp, averaged: 1, 4, 9 or 16",
+            "default_help": "1",
+        },
+    )
+
+    def __post_init__(self) -> None:
+        if self.renderer is Renderer.GL:
+            self.renderer = None  # the default: runs of both records are one protocol
+
     @property
     def state_is_offered(self) -> bool:
         """Whether policies get the robot's state."""
@@ -84,4 +155,39 @@ class RenderedConfig(BenchmarkConfig):
                 f"no shadows, not {side}",
                 code="flag.out-of-range",
             )
-        return RenderSettings(self.observation_height, self.observation_width, side)
+        size = (self.observation_height, self.observation_width)
+        if self.renderer is not Renderer.WARP:
+            self._refuse_unused_flags()
+            return RenderSettings(*size, side)
+        if self.python is not None or self.command is not None:
+            raise UsageError(
+                "--env.renderer=warp draws worlds of this interpreter; drop --env.python and "
+                "--env.command",
+                code="flag.conflict",
+            )
+        if side:
+            raise UsageError(
+                "--env.renderer=warp has no shadow map; drop --env.shadow_map, or set it to 0",
+                code="flag.conflict",
+            )
+        samples = 1 if self.samples_per_pixel is None else self.samples_per_pixel
+        if samples not in _SAMPLES:
+            raise UsageError(
+                f"--env.samples_per_pixel must be 1, 4, 9 or 16, not {samples}",
+                code="flag.out-of-range",
+            )
+        return RenderSettings(
+            *size,
+            side,
+            Renderer.WARP,
+            self.renderer_device or RendererDevice.CUDA,
+            self.renderer_python,
+            _SAMPLES[samples],
+        )
+
+    def _refuse_unused_flags(self) -> None:
+        for name in ("renderer_device", "renderer_python", "samples_per_pixel"):
+            if getattr(self, name) is not None:
+                raise UsageError(
+                    f"--env.{name} has no effect without --env.renderer=warp", code="flag.conflict"
+                )

@@ -1,0 +1,53 @@
+"""Draw saved requests in batches of several sizes and orders; print how many pictures differ.
+
+python warp_side.py REQUESTS.npz DEVICE    (needs proctor_worker, warp-lang and mujoco-warp)
+"""
+
+import json
+import sys
+
+import numpy as np
+import warp
+
+from proctor_worker.drawing.scene import DrawRequest, Quality
+from proctor_worker.drawing.warp_drawer import WarpDrawer
+
+warp.config.quiet = True
+saved = np.load(sys.argv[1])
+columns = [saved[name] for name in DrawRequest._fields[2:]]
+requests = [
+    DrawRequest("key", Quality(32, 32, 1, True), *rows) for rows in zip(*columns, strict=True)
+]
+assets = {name[6:]: saved[name] for name in saved.files if name.startswith("asset ")}
+
+
+def new_drawer() -> WarpDrawer:
+    drawer = WarpDrawer(sys.argv[2])
+    drawer.add_assets("key", assets)
+    return drawer
+
+
+drawer = new_drawer()
+alone = np.stack([drawer.draw([request])[0] for request in requests])
+
+
+def differing(order, batch, drawer=drawer) -> int:
+    """Return how many pictures are not those that were drawn alone."""
+    drawn = []
+    for begin in range(0, len(order), batch):
+        drawn += drawer.draw([requests[number] for number in order[begin : begin + batch]])
+    return sum(
+        not np.array_equal(image, alone[number]) for number, image in zip(order, drawn, strict=True)
+    )
+
+
+in_order = np.arange(len(requests))
+mixed = np.random.default_rng(0).permutation(len(requests))
+found = {
+    "7": differing(in_order, 7),
+    "64": differing(in_order, 64),
+    "permuted": differing(mixed, 64),
+    "other context": differing(in_order[::-1], 64, new_drawer()),  # made from the last world
+    "different": len({image.tobytes() for image in alone}),
+}
+print(json.dumps(found))

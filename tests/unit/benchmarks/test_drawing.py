@@ -1,0 +1,193 @@
+"""The drawing process's messages, with a drawer that needs no GPU and no MuJoCo."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from proctor.benchmarks.metaworld.benchmark import MetaworldConfig
+from proctor.benchmarks.mujoco.drawing_client import DrawingClient
+from proctor.benchmarks.mujoco.drawing_process import render_variables
+from proctor.benchmarks.mujoco.render_config import (
+    Renderer,
+    RendererDevice,
+    RenderSettings,
+)
+from proctor.errors import PluginError, UsageError
+from proctor.fingerprint import defining_fields
+from proctor.system.environment import DRAWER_VARIABLE, RENDERER_VARIABLE, lasting_variables
+from proctor_worker.drawing.scene import DrawRequest, Quality, request_frame, request_of_frame
+from proctor_worker.drawing.server import DrawingServer
+
+SIZE = Quality(height=96, width=64, samples=1, shadows=True)
+
+
+class FakeDrawer:
+    """Paints each picture in the colour of its first geom; fails for negative colours."""
+
+    def __init__(self) -> None:
+        self.assets: dict[str, dict[str, Any]] = {}
+
+    def add_assets(self, key: str, assets: dict[str, Any]) -> None:
+        self.assets[key] = assets
+
+    def has_assets(self, key: str) -> bool:
+        return key in self.assets
+
+    def draw(self, requests: list[DrawRequest]) -> list[np.ndarray]:
+        colours = [request.geom_floats[0, 15] for request in requests]
+        if min(colours) < 0:
+            raise ValueError("no such colour")
+        shape = (SIZE.height, SIZE.width, 3)
+        return [np.full(shape, colour, np.uint8) for colour in colours]
+
+
+def request(colour: float) -> DrawRequest:
+    geoms = np.zeros((1, 23), np.float32)
+    geoms[0, 15] = colour
+    lights = np.zeros((0, 2), np.int32), np.zeros((0, 20), np.float32)
+    return DrawRequest("a", SIZE, np.zeros((1, 8), np.int32), geoms, *lights, np.zeros(13, "f4"))
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[tuple[str, DrawingServer, FakeDrawer]]:
+    address, drawer = str(tmp_path / "s"), FakeDrawer()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen()
+        serving = DrawingServer(listener, drawer, {"op": "ready"})
+        threading.Thread(target=serving.serve, daemon=True).start()
+        yield address, serving, drawer
+
+
+def connect(address: str) -> DrawingClient:
+    return DrawingClient(address, SIZE.height * SIZE.width * 3)
+
+
+def image(client: DrawingClient, colour: float) -> np.ndarray:
+    reply, arrays = client.request(*request_frame(request(colour)))
+    assert reply["op"] == "image"
+    return arrays["image"]
+
+
+def test_a_request_survives_its_frame() -> None:
+    sent = request(7)
+    got = request_of_frame(*request_frame(sent))
+    assert got.quality == SIZE
+    assert got.structure() == sent.structure()
+    assert np.array_equal(got.geom_floats, sent.geom_floats)
+
+
+def test_assets_are_asked_for_once_and_pictures_come_through_shared_memory(server: Any) -> None:
+    address, _, drawer = server
+    client = connect(address)
+    assert client.request(*request_frame(request(1)))[0]["op"] == "unknown"
+    large = {"mesh_vert": np.arange(300_000, dtype=np.float32)}
+    assert client.request({"op": "assets", "assets": "a"}, large)[0]["op"] == "kept"
+    assert np.array_equal(drawer.assets["a"]["mesh_vert"], large["mesh_vert"])
+    for colour in range(20):  # more pictures than the shared memory holds
+        assert (image(client, colour) == colour).all()
+    client.close()
+
+
+def test_every_client_gets_its_own_picture(server: Any) -> None:
+    address, serving, drawer = server
+    drawer.add_assets("a", {})
+    got: dict[int, bool] = {}
+
+    def ask(colour: int) -> None:
+        client = connect(address)
+        got[colour] = all((image(client, colour) == colour).all() for _ in range(20))
+        client.close()
+
+    threads = [threading.Thread(target=ask, args=(colour,)) for colour in range(1, 6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert got == dict.fromkeys(range(1, 6), True)
+    assert sum(serving.batches) == 100
+
+
+def test_a_scene_that_cannot_be_drawn_ends_the_run_and_the_process_goes_on(server: Any) -> None:
+    address, _, drawer = server
+    drawer.add_assets("a", {})
+    client = connect(address)
+    with pytest.raises(PluginError) as failed:
+        image(client, -1)
+    assert failed.value.code == "render.failed"
+    assert (image(client, 3) == 3).all()
+
+
+def test_a_client_that_leaves_disturbs_no_other(server: Any) -> None:
+    address, _, drawer = server
+    drawer.add_assets("a", {})
+    stays, leaves = connect(address), connect(address)
+    leaves.close()
+    with socket.socket(socket.AF_UNIX) as silent:  # dies before it has sent its memory
+        silent.connect(address)
+    assert (image(stays, 9) == 9).all()
+
+
+def test_a_process_that_is_gone_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(PluginError) as lost:
+        connect(str(tmp_path / "none"))
+    assert lost.value.code == "render.process-ended"
+
+
+def test_gl_by_name_is_the_default_and_warp_is_another_protocol() -> None:
+    default, named = MetaworldConfig(), MetaworldConfig(renderer=Renderer.GL)
+    drawn = MetaworldConfig(renderer=Renderer.WARP, renderer_python="/any")
+    assert defining_fields(default) == defining_fields(named)
+    assert defining_fields(drawn)["renderer"] == "warp"
+    assert "renderer_python" not in defining_fields(drawn)
+    assert defining_fields(drawn) != defining_fields(default)
+
+
+def test_the_address_is_not_part_of_the_fingerprint_but_the_versions_are() -> None:
+    variables = {DRAWER_VARIABLE: "/a", RENDERER_VARIABLE: "warp on X", "MUJOCO_GL": "disable"}
+    assert lasting_variables(variables) == {
+        RENDERER_VARIABLE: "warp on X",
+        "MUJOCO_GL": "disable",
+    }
+
+
+@pytest.mark.parametrize(
+    ("flags", "code"),
+    [
+        ({"samples_per_pixel": 4}, "flag.conflict"),
+        ({"renderer_device": RendererDevice.CPU}, "flag.conflict"),
+        ({"renderer": Renderer.WARP, "samples_per_pixel": 2}, "flag.out-of-range"),
+        ({"renderer": Renderer.WARP, "shadow_map": 1024}, "flag.conflict"),
+        ({"renderer": Renderer.WARP, "python": "/any"}, "flag.conflict"),
+    ],
+)
+def test_flags_that_do_not_fit_are_refused(flags: dict[str, Any], code: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        MetaworldConfig(**flags).render_settings()
+    assert refused.value.code == code
+
+
+def test_warp_gets_samples_per_axis_and_its_shadows() -> None:
+    flags = {"renderer": Renderer.WARP, "samples_per_pixel": 4, "shadow_map": 0}
+    settings = MetaworldConfig(**flags).render_settings()
+    assert settings.samples_per_axis == 2
+    assert not settings.has_shadows
+
+
+def test_a_missing_interpreter_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    installed = RenderSettings(8, 8, renderer=Renderer.WARP)
+    elsewhere = RenderSettings(8, 8, renderer=Renderer.WARP, python=str(tmp_path / "none"))
+    for settings, code in ((installed, "render.not-installed"), (elsewhere, "env.no-interpreter")):
+        with pytest.raises(UsageError) as refused:
+            render_variables(settings, needed=True)
+        assert refused.value.code == code
