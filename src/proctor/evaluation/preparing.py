@@ -38,6 +38,7 @@ from proctor.policies.compatibility import (
 from proctor.policies.latency import check_latency
 from proctor.runs.folder import RunFolder, RunRecord
 from proctor.runs.paths import record_paths
+from proctor.system.environment import DRAWER_VARIABLE
 from proctor.system.package_files import package_hashes
 from proctor.system.platform_info import (
     git_commit,
@@ -70,6 +71,12 @@ def prepare_context(
     settings = context.settings()
     check_importable(settings)
     if config.cluster is not None:
+        if DRAWER_VARIABLE in context.environment:
+            raise UsageError(
+                "--env.renderer=warp draws on one machine; leave out --cluster, or use "
+                "--env.renderer=gl",
+                code="flag.conflict",
+            )
         return context  # every node checks its own memory
     workers = n_workers(settings, context.policy.spec, len(context.plan))
     _check_memory(settings, workers)
