@@ -87,7 +87,7 @@ class _ChangedLight(ActivePerturbation):
         for number in range(scene.nlight):
             light = scene.lights[number]
             for part in (light.ambient, light.diffuse, light.specular):
-                part[:] = np.clip(part * self._colour, 0, 1)
+                part[:] = part * self._colour  # above 1 too: OpenGL clamps the final colour only
             if not light.headlight:
                 light.pos[:] = centre + self._turn @ (light.pos - centre)
                 light.dir[:] = self._turn @ light.dir
@@ -96,7 +96,8 @@ class _ChangedLight(ActivePerturbation):
 class Texture(_SceneDimension):
     """Surfaces that cannot move (table, floor, walls) get other colours and textures.
 
-    Robot and movable objects keep theirs, so instructions such as "the red cube" stay true.
+    Robots and objects keep theirs, fixed bases and casings included, so instructions such as "the
+    red cube" stay true.
     """
 
     name = "texture"
@@ -118,14 +119,14 @@ class _ChangedSurfaces(ActivePerturbation):
         return self._edit
 
     def _edit(self, scene: Any, model: Any, camera: str) -> None:
-        """Recolour the geoms of fixed bodies."""
+        """Recolour the geoms of trees without joints."""
         import mujoco
 
         for number in range(scene.ngeom):
             shown = scene.geoms[number]
             if shown.objtype != mujoco.mjtObj.mjOBJ_GEOM:
                 continue
-            if _moves(model, model.geom_bodyid[shown.objid]):
+            if _has_moving_parts(model, model.geom_bodyid[shown.objid]):
                 continue
             colour, material = self._look(shown, model)
             shown.rgba[:3] = (1 - self._mixed) * shown.rgba[:3] + self._mixed * colour
@@ -149,10 +150,12 @@ class _ChangedSurfaces(ActivePerturbation):
         return self._looks[key]
 
 
-def _moves(model: Any, body: int) -> bool:
-    """Return whether a body has joints above it, or is placed as a mocap body."""
-    placed = model.body_mocapid[model.body_rootid[body]] >= 0
-    return bool(placed or model.body_weldid[body] != 0)
+def _has_moving_parts(model: Any, body: int) -> bool:
+    """Return whether the tree of a body has joints, or is placed as a mocap body."""
+    root = model.body_rootid[body]
+    return bool(
+        model.body_mocapid[root] >= 0 or (model.body_weldid[model.body_rootid == root] != 0).any()
+    )
 
 
 def _direction(rng: np.random.Generator) -> Array:
