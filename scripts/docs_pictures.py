@@ -33,7 +33,6 @@ from proctor.benchmarks.perturbations.benchmark import PerturbedBenchmark
 from proctor.benchmarks.perturbations.dimensions import dimensions_of
 from proctor.features import Array, FeatureKind
 from proctor.stats.sample_size import episodes_for_difference, pairs_for_difference
-from proctor.system.png import encode_png
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
@@ -172,13 +171,15 @@ def _height(n: float) -> float:
 
 def perturbations() -> None:
     """Render an episode's first image: a row for each dimension; clean, level 1, 2, 3."""
+    from PIL import Image
+
     from proctor.benchmarks.metaworld.benchmark import Metaworld, MetaworldConfig
 
     config = MetaworldConfig(
         task="button-press-v3", observation_height=144, observation_width=144, shadow_map=1024
     )
     sheet = perturbation_sheet(Metaworld(config), DIMENSIONS)
-    (IMAGES / "perturbations.png").write_bytes(encode_png(sheet, 9))
+    Image.fromarray(sheet).save(IMAGES / "perturbations.jpg", quality=80, optimize=True)
 
 
 def perturbation_sheet(benchmark: Benchmark, names: Sequence[str], seed: int = 1000) -> Array:
