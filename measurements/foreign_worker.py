@@ -1,10 +1,11 @@
 """Episodes and steps per second of simulators in another interpreter, against ordinary workers.
 
-    python -m measurements foreign_worker --python=PATH [--python=PATH ...]
+    python -m measurements foreign_worker --python=PATH [--python=PATH ...] [--workers=1,2]
 
 Each PATH is an interpreter, or a virtual environment, with numpy and gymnasium; Meta-World is
 measured in those that have it. Ordinary and foreign runs alternate, so that the load of the machine
-falls on both; the ratio is the median over the rounds.
+falls on both; the ratio is the median over the rounds. Steps per second are those of one worker,
+while as many run side by side as ``--workers`` says.
 """
 
 from __future__ import annotations
@@ -53,17 +54,17 @@ def has_module(python: str, module: str) -> bool:
     return subprocess.run(words, capture_output=True).returncode == 0  # noqa: S603  the user's own
 
 
-def measure(folder: Path, python: str, *, tiny: bool) -> None:
+def measure(folder: Path, python: str, workers: int, *, tiny: bool) -> None:
     """Run every case in this interpreter and in ``python``, in turns; print a row for each."""
     episodes, rounds = (2, 1) if tiny else (50, 3)
-    print(f"{python}")
+    print(f"{python}, {workers} worker{'s' * (workers > 1)}")
     for name, flags in CASES.items():
         if "Meta-World" in name and not has_module(python, "metaworld"):
             continue
         ratios, different, speeds = [], 0, []
         for number in range(rounds):
             run = folder / f"{abs(hash((python, name)))}-{number}"
-            common = (*flags, f"--eval.n_episodes={episodes}", "--eval.batch_size=1")
+            common = (*flags, f"--eval.n_episodes={episodes}", f"--eval.batch_size={workers}")
             _, here = evaluate(run.with_suffix(".here"), *common)
             _, there = evaluate(run.with_suffix(".there"), *common, f"--env.python={python}")
             digests = {row.key: row.digest for row in here}
@@ -82,12 +83,14 @@ def main(words: Sequence[str]) -> None:
     """Measure every interpreter that is given."""
     parser = make_parser("foreign_worker", __doc__)
     parser.add_argument("--python", action="append", default=[], metavar="PATH")
+    parser.add_argument("--workers", default="1,2", metavar="N,...", help="workers side by side")
     arguments = parser.parse_args(words)
     if not arguments.python:
         parser.error("give an interpreter: --python=PATH")
 
     def all_of_them(folder: Path) -> None:
         for number, python in enumerate(arguments.python):
-            measure(folder / str(number), python, tiny=arguments.tiny)
+            for workers in map(int, arguments.workers.split(",")):
+                measure(folder / f"{number}-{workers}", python, workers, tiny=arguments.tiny)
 
     run_parts((), {"interpreters": all_of_them})
