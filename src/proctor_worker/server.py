@@ -11,7 +11,7 @@ from typing import Any, Dict, Optional, Sequence, Tuple
 
 from proctor_worker import PROTOCOL
 from proctor_worker.guard import start_guard
-from proctor_worker.records import Refused
+from proctor_worker.records import EXPERT_ACTION, Refused
 
 RESULT = struct.Struct("<dbb")
 """A step's reward, success (-1: unknown) and end, at the start of a reply's payload."""
@@ -185,16 +185,27 @@ class _Server:
         """Execute actions; reply to each, until they are used up or the episode ends.
 
         After the actions from number ``observed`` on, ``keys`` are observed; after the numbers in
-        ``located``, coordinates are read.
+        ``located``, coordinates are read. ``expert_steps`` more steps follow: the action of each is
+        the expert's, as observed after the step before.
         """
-        sim, channel = self._sim, self._channel
+        import numpy
+
+        sim, channel, actions = self._sim, self._channel, arrays["actions"]
         keys, observed, located = header["keys"], header["observed"], header["located"]
-        for number, action in enumerate(arrays["actions"]):
+        total = len(actions) + header["expert_steps"]
+        until = total - 1 if header["expert_steps"] else total  # nothing acts on the last one
+        seen: Optional[Dict[str, Any]] = None
+        for number in range(total):
+            if number >= len(actions):
+                assert seen is not None
+                action = numpy.asarray(seen[EXPERT_ACTION], numpy.float32)
+            else:
+                action = actions[number]
             step = sim.step(action)
             success, terminated = step[1], bool(step[2])
             scores = step[3] if len(step) > 3 and step[3] is not None else {}
             positions = self._positions() if number in located else {}
-            seen = sim.observe(keys) if number >= observed and not terminated else None
+            seen = sim.observe(keys) if observed <= number < until and not terminated else None
             flag = -1 if success is None else int(bool(success))
             result = RESULT.pack(float(step[0]), flag, terminated)
             if scores or positions:

@@ -10,36 +10,50 @@ import time
 _LIMIT_S = 0.002
 """A wait that takes longer ends asleep."""
 _CORE_IS_SHARED_S = 50e-6
-"""If giving the core away takes longer than this, another process wants it."""
-_MOST_SKIPPED = 8
-"""After repeated failures, two to this power waits go to sleep at once."""
+"""If giving the core away takes longer than this, another process wanted it."""
+_CHECK_EVERY = 16
+"""Waits between two looks at how many processes want a core."""
+_SLEEP_NEXT = 64
+"""Waits that go to sleep at once, after one that could not or should not spin."""
 
 
 class SpinWait:
-    """Polls a descriptor for a short time. It stops as soon as another process wants the core."""
+    """Polls a descriptor for a short time, while no other process wants the core."""
 
     def __init__(self, descriptor: int) -> None:
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLIN)
-        self._failures = 0
-        self._skip = 0 if hasattr(os, "sched_yield") else -1
+        self._sleep_next = self._check_in = 0
 
     def wait(self) -> None:
         """Return when the descriptor is readable, or when the caller should sleep instead."""
-        if self._skip:
-            self._skip -= self._skip > 0
+        if self._sleep_next:
+            self._sleep_next -= 1
             return
         poll = self._poll.poll
         if poll(0):
             return
+        if not self._check_in:
+            self._check_in = _CHECK_EVERY
+            if not core_is_free():
+                self._sleep_next = _SLEEP_NEXT
+                self._check_in = 0
+                return
+        self._check_in -= 1
         start = now = time.perf_counter()
-        while True:
+        while not poll(0):
             os.sched_yield()
             before, now = now, time.perf_counter()
-            if poll(0):
-                self._failures = 0
-                return
             if now - before > _CORE_IS_SHARED_S or now - start > _LIMIT_S:
-                self._failures = min(self._failures + 1, _MOST_SKIPPED)
-                self._skip = 2**self._failures
+                self._sleep_next = _SLEEP_NEXT
                 return
+
+
+def core_is_free() -> bool:
+    """Whether the running processes of this machine, this one included, have a core each."""
+    try:
+        with open("/proc/loadavg", "rb") as file:  # noqa: PTH123
+            running = int(file.read().split()[3].partition(b"/")[0])
+        return running <= len(os.sched_getaffinity(0))
+    except (OSError, AttributeError, IndexError, ValueError):
+        return False  # not Linux

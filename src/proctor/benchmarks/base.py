@@ -121,6 +121,20 @@ class LocatedSim(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class ComingSteps:
+    """The next steps of an episode, and what is read after them."""
+
+    actions: Array  # [n, action size]
+    keys: tuple[str, ...]
+    """Observed after each step from number ``first_observed`` on, counted from 0."""
+    first_observed: int
+    located: tuple[int, ...]
+    """Steps after which the coordinates are read."""
+    expert_steps: int = 0
+    """Further steps. The action of each is the expert's, as observed after the step before."""
+
+
 @runtime_checkable
 class AnnouncedSim(Protocol):
     """An optional method of simulators: receive the actions of the next steps in advance.
@@ -128,14 +142,8 @@ class AnnouncedSim(Protocol):
     A simulator in another process executes them while this process works on the results.
     """
 
-    def announce(
-        self, actions: Array, keys: Sequence[str], first_observed: int, located: Sequence[int]
-    ) -> None:
-        """Announce that ``step`` will be called with each of ``actions``, until the episode ends.
-
-        After each action from number ``first_observed`` on ``keys`` are observed, and after the
-        numbers in ``located`` the coordinates are read. Nothing else is called in between.
-        """
+    def announce(self, coming: ComingSteps) -> None:
+        """Announce the next steps, until the episode ends. Nothing else is called in between."""
 
 
 @runtime_checkable

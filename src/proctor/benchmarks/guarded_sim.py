@@ -12,7 +12,7 @@ from enum import IntEnum
 from types import TracebackType
 from typing import NoReturn
 
-from proctor.benchmarks.base import AnnouncedSim, LocatedSim, Sim
+from proctor.benchmarks.base import AnnouncedSim, ComingSteps, LocatedSim, Sim
 from proctor.errors import PluginError, SimulatorFault
 from proctor.features import Array, Observation
 from proctor.system.user_code import plugin_error
@@ -83,12 +83,10 @@ class GuardedSim:
             _raise_marked(error)
         _phase[0] = _PROCTOR
 
-    def announce(
-        self, actions: Array, keys: Sequence[str], first_observed: int, located: Sequence[int]
-    ) -> None:
+    def announce(self, coming: ComingSteps) -> None:
         """Tell an ``AnnouncedSim`` about the next steps; other simulators need not know."""
         if self._announced is not None:
-            self._announced.announce(actions, keys, first_observed, located)
+            self._announced.announce(coming)
 
     def step(self, action: Array) -> StepResult:
         """Advance the world.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from proctor.benchmarks.base import AnnouncedSim, Sim
+from proctor.benchmarks.base import AnnouncedSim, ComingSteps, Sim
 from proctor.engine.state_sampler import StateSampler
 from proctor.errors import SimulatorFault, WorkerError
 from proctor.features import ActionSpec, Array, Feature, FeatureKind, Observation
@@ -221,6 +221,10 @@ class ObservedEpisode(Episode):
         super().__init__(sim, spec, action)
         self._window = window
         self._announced = sim if isinstance(sim, AnnouncedSim) else None
+        self._announced_until = 0
+        """Steps of this episode that the simulator knows already."""
+        self.follows_expert = False
+        """Whether every action is the expert's, as observed."""
         self._keys = tuple(window.arrays)
         self._image_keys = image_keys(window.features)
         self._beat = beat
@@ -249,9 +253,15 @@ class ObservedEpisode(Episode):
 
     def _announce(self, actions: Array, first_observed: int) -> None:
         """Tell the simulator what ``run`` will do, if it wants to know."""
-        if self._announced is not None:
-            located = self._sampler.due(self.steps, len(actions))
-            self._announced.announce(actions, self._keys, max(0, first_observed), located)
+        if self._announced is None or self._announced_until > self.steps:
+            return
+        left = self.spec.task.max_steps - self.steps - len(actions)
+        more = left if self.follows_expert else 0
+        self._announced_until = self.steps + len(actions) + more
+        located = self._sampler.due(self.steps, len(actions) + more)
+        self._announced.announce(
+            ComingSteps(actions, self._keys, max(0, first_observed), tuple(located), more)
+        )
 
     def final_images(self, features: Mapping[str, Feature]) -> dict[str, Array]:
         """Return the images of the current state, for a judge.

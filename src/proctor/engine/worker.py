@@ -151,6 +151,7 @@ class Worker:
         with blame_policy(policy, f"at the beginning of {episode.spec}"):
             state = policy.new_episode(episode.spec)
         observations = {key: array[None] for key, array in self._window.arrays.items()}
+        episode.follows_expert = policy.spec.follows_expert and not self._latency
         try:
             while not episode.ended:
                 batch = Batch([Query(episode.spec, episode.steps, state)], observations)

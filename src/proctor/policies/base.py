@@ -108,6 +108,9 @@ class PolicySpec:
     in_flight: int = 1
     """Concurrent calls of ``act``, each from its own thread. More than one suits policies that wait
     for a server; each call then has one query."""
+    follows_expert: bool = False
+    """Whether every action is that of the benchmark's expert, unchanged. A simulator in another
+    process then need not wait for each action."""
     notes: tuple[str, ...] = ()
     """Lines that are shown to the user once."""
     warnings: tuple[str, ...] = ()

@@ -66,6 +66,19 @@ def test_a_benchmark_of_ours_and_its_expert_run_there_too(run: Callable[..., Eva
     assert digests(there) == digests(here)
 
 
+def test_the_world_follows_its_own_expert_until_it_fails(
+    run: Callable[..., Evaluation], tmp_path: Path
+) -> None:
+    expert = {"policy__type": "expert", "env__episode_length": 30}
+    here = run(**expert)
+    kills = {"0/1/3": "kill", "0/2/1": "kill"}
+    there = run(**expert, **WORLD, env__faults=kills, env__once_in=str(tmp_path))
+    assert digests(there) == digests(here)
+    broken = run(**expert, **WORLD, env__faults={"0/1/3": "raise"})
+    diverged = {row.key: row for row in broken.rows}[BROKEN]
+    assert (diverged.outcome, diverged.steps, diverged.attempts) == (Outcome.DIVERGED, 3, 2)
+
+
 def test_a_command_that_shares_nothing_gives_the_same_episodes(
     run: Callable[..., Evaluation],
 ) -> None:

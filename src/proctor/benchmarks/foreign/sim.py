@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from proctor.benchmarks.base import ComingSteps
 from proctor.benchmarks.foreign.world_process import WorldProcess
 from proctor.features import Array, Observation
 from proctor.types import EpisodeSpec, StepResult, Task
+from proctor_worker.records import EXPERT_ACTION
 from proctor_worker.server import RESULT, unpack_numbers
 
 if TYPE_CHECKING:
@@ -24,35 +26,41 @@ class ForeignSim:
         self._located: bool = world.request("open", task=task_fields(task))[0]["located"]
         self._waiting: list[Array] = []
         """Announced actions whose replies have not been read, the next one last."""
+        self._expert_steps = 0
+        """Announced steps after those, whose actions the world computes."""
         self._observed: Observation = {}
         self._coordinates: dict[str, float] | None = None
 
     def reset(self, spec: EpisodeSpec) -> None:
         """Reset the world."""
-        self._waiting, self._observed, self._coordinates = [], {}, None
+        self._waiting, self._expert_steps = [], 0
+        self._observed, self._coordinates = {}, None
         fields = {"seed": spec.seed, "index": spec.index, "init_state": spec.init_state}
         self._world.request("reset", spec={**fields, "max_steps": spec.task.max_steps})
 
-    def announce(
-        self, actions: Array, keys: Sequence[str], first_observed: int, located: Sequence[int]
-    ) -> None:
-        """Send actions that ``step`` will be called with, and what will be read after them."""
+    def announce(self, coming: ComingSteps) -> None:
+        """Send the next steps to the world."""
         assert not self._waiting
-        self._waiting = list(actions[::-1])
-        what = (tuple(keys), first_observed, tuple(located))
-        run = {"op": "run", "keys": what[0], "observed": first_observed, "located": what[2]}
-        self._world.send(run, {"actions": actions}, key=what)
+        assert not self._expert_steps
+        self._waiting, self._expert_steps = list(coming.actions[::-1]), coming.expert_steps
+        key = (coming.keys, coming.first_observed, coming.located, coming.expert_steps)
+        run = dict(zip(("keys", "observed", "located", "expert_steps"), key, strict=True))
+        self._world.send({"op": "run", **run}, {"actions": coming.actions}, key=key)
 
     def step(self, action: Array) -> StepResult:
         """Advance the world by one action."""
-        if not self._waiting:
-            self.announce(np.asarray(action)[None], (), 1, ())
-        announced = self._waiting.pop()
-        assert announced.tobytes() == action.tobytes(), "an action differs from the announced one"
+        if not self._waiting and not self._expert_steps:
+            self.announce(ComingSteps(np.asarray(action)[None], (), 1, ()))
+        if self._waiting:
+            executed = self._waiting.pop()
+        else:
+            self._expert_steps -= 1
+            executed = np.asarray(self._observed[EXPERT_ACTION], np.float32)
+        assert executed.tobytes() == action.tobytes(), "an action differs from the announced one"
         fields, result, self._observed = self._world.receive()
         reward, success, terminated = RESULT.unpack_from(result)
         if terminated:
-            self._waiting = []
+            self._waiting, self._expert_steps = [], 0
         scores = self._coordinates = None
         if len(result) > RESULT.size:
             numbers = iter(unpack_numbers(result))
@@ -88,6 +96,7 @@ class ForeignSim:
     def _ask(self, op: str, **fields: Any) -> Any:
         """Send a request about the current state."""
         assert not self._waiting, f"{op} was not announced"
+        assert not self._expert_steps, f"{op} was not announced"
         return self._world.request(op, **fields)
 
 

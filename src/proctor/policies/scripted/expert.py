@@ -34,7 +34,9 @@ class ExpertPolicy(Policy):
             )
         for task in scripts.tasks:
             scripts.make(task)  # refuses a task without a script before the run starts
-        self.spec = PolicySpec("expert", scripts.inputs, placement=Placement.WORKER)
+        self.spec = PolicySpec(
+            "expert", scripts.inputs, placement=Placement.WORKER, follows_expert=True
+        )
         self._scripts = scripts
 
     def new_episode(self, spec: EpisodeSpec) -> Expert:
