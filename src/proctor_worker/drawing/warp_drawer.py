@@ -210,7 +210,7 @@ class _SceneContext:
         if self._stream is not None:
             warp.synchronize_stream(self._stream)
         height, width = self._quality.height, self._quality.width
-        pictures: "np.ndarray[Any, Any]" = self._rgb[:count].numpy()
+        pictures = np.array(self._rgb[:count].numpy())  # on a CPU ``numpy`` copies nothing
         return pictures.reshape(count, height, width, 3)
 
 
