@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from measurements.__main__ import NAMES
 
+from proctor.benchmarks.recipes.installation import find_interpreter
+
 ROOT = Path(__file__).resolve().parents[3]
 TINY = {
     "gpu_host": ["--tiny", "--workers=2"],
@@ -65,5 +67,7 @@ def test_a_tiny_run_of_every_measurement(name: str, tmp_path: Path) -> None:
         flags = [*flags, f"--output={tmp_path}"]
     if name == "ten_minutes":
         flags = [*flags, f"--work={tmp_path}"]
+    if name == "warp_drawing" and find_interpreter("warp") is None:
+        pytest.skip("run: proctor benchmarks install warp")
     done = measure(name, *flags)
     assert done.returncode == 0, done.stderr
