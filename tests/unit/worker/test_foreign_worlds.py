@@ -66,6 +66,15 @@ def test_a_benchmark_of_ours_and_its_expert_run_there_too(run: Callable[..., Eva
     assert digests(there) == digests(here)
 
 
+def test_a_benchmark_of_ours_needs_only_its_simulators_packages_there() -> None:
+    program = (
+        "import sys\n"
+        "for name in ('msgspec', 'av', 'torch', 'rich', 'psutil'): sys.modules[name] = None\n"
+        "import proctor.benchmarks.foreign.builtin_world, proctor.benchmarks.metaworld.benchmark\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_the_world_follows_its_own_expert_until_it_fails(
     run: Callable[..., Evaluation], tmp_path: Path
 ) -> None:

@@ -16,7 +16,6 @@ from typing import IO, Any
 from proctor.benchmarks.foreign.launch import WORKER_FOLDER, foreign_environment
 from proctor.benchmarks.mujoco.drawing_client import DrawingClient
 from proctor.benchmarks.mujoco.render_config import RendererDevice, RenderSettings
-from proctor.benchmarks.recipes.installation import find_interpreter
 from proctor.errors import PluginError, UsageError, summarize_traceback
 from proctor.system.environment import DRAWER_VARIABLE, RENDERER_VARIABLE
 from proctor.system.gl import gl_variables
@@ -109,6 +108,9 @@ def _interpreter(settings: RenderSettings) -> Path:
                 code="env.no-interpreter",
             )
         return path.absolute()
+    # here: simulators run in interpreters that lack what recipes are read with
+    from proctor.benchmarks.recipes.installation import find_interpreter
+
     found = find_interpreter(RECIPE)
     if found is None:
         raise UsageError(
