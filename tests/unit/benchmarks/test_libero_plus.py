@@ -11,6 +11,7 @@ import pytest
 
 from proctor.benchmarks.checks import check_task_ids
 from proctor.benchmarks.libero.camera_pose import CameraPose
+from proctor.benchmarks.libero.problem import Goal, Problem, Relation
 from proctor.benchmarks.libero.prompt import Prompt
 from proctor.benchmarks.libero_plus import benchmark as libero_plus
 from proctor.benchmarks.libero_plus.benchmark import LiberoPlus, LiberoPlusConfig
@@ -202,6 +203,15 @@ def test_wrong_selections_are_refused() -> None:
         benchmark(task="libero_90")
     with refuses(UsageError, "env.unknown-task"):
         benchmark(task="libero_goal", task_ids=[0], perturbation="noise")
+
+
+def test_a_task_without_an_expert_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = benchmark(task="libero_goal", task_ids=[402])
+    hard = Problem({}, {}, (Goal(Relation.OPEN, "microwave_1"),), open_at_first=frozenset())
+    monkeypatch.setattr(plan, "_problem", lambda task: hard)
+    with refuses(UsageError, "env.no-expert") as refused:
+        plan.expert(*plan.tasks())
+    assert len(str(refused.value)) < 300  # and not the ids of a thousand other tasks
 
 
 def test_tasks_whose_files_or_assets_are_missing_are_counted(

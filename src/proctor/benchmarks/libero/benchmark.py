@@ -302,16 +302,20 @@ class Libero(ListedTasks):
                 code="env.no-expert",
             )
         if not has_skills(self._problem(task)):
-            names = enumerate(self._task_names(task.suite))
-            others = (replace(task, task_id=task_id, name=name) for task_id, name in names)
-            can = [str(other.task_id) for other in others if has_skills(self._problem(other))]
             raise UsageError(
                 f"{self.name}'s expert cannot do {task.suite} task {task.task_id} "
-                f"({task.instruction}); "
-                f"it can do --env.task={task.suite} --env.task_ids=[{','.join(can)}]",
+                f"({task.instruction}); {self._expert_hint(task)}",
                 code="env.no-expert",
             )
         return LiberoExpert(self._problem(task))
+
+    def _expert_hint(self, task: Task) -> str:
+        """Return which tasks of the suite the expert can do."""
+        names = enumerate(self._task_names(task.suite))
+        others = (replace(task, task_id=task_id, name=name) for task_id, name in names)
+        can = [str(other.task_id) for other in others if has_skills(self._problem(other))]
+        flags = f"--env.task={task.suite} --env.task_ids=[{','.join(can)}]"
+        return f"it can do {flags}" if can else "it can do no task of this suite"
 
     @cached_property
     def _suites(self) -> list[str]:

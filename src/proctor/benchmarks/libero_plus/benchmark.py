@@ -242,13 +242,10 @@ class LiberoPlus(Libero):
         folder = _own_folder() / "init_files" / "libero_newobj" / plus.suite
         return read_state_file(folder / f"{plus.name}.pruned_init").reshape(1, -1)
 
-    def _task_names(self, suite: str) -> Sequence[str]:
-        base = suite.partition("@")[0]
-        return (
-            [task.name for task in plus_tasks()[base]]
-            if "@" in suite
-            else (super()._task_names(suite))
-        )
+    def _expert_hint(self, task: Task) -> str:
+        """Return the LIBERO task that the expert cannot do: hundreds of tasks perturb it."""
+        suite, name = _base_of(task)
+        return f"leave out the tasks that perturb {name} of {suite}: --env.task_ids"
 
     def _find_assets(self, suites: Sequence[str]) -> Path:
         published = self._published_assets
