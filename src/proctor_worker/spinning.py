@@ -9,7 +9,7 @@ import time
 
 _LIMIT_S = 0.002
 """A wait that takes longer ends asleep."""
-_CORE_IS_SHARED_S = 50e-6
+_CORE_IS_SHARED_S = 200e-6
 """If giving the core away takes longer than this, another process wanted it."""
 _CHECK_EVERY = 16
 """Waits between two looks at how many processes want a core."""
