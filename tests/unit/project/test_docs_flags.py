@@ -26,7 +26,7 @@ LINE = re.compile(
 FLAG = re.compile(r"(?<![\w-])--([a-z_][\w.-]*)")
 LEROBOTS = {"env.fps", "env.render_mode", "policy.push_to_hub"}
 """LeRobot flags that evaluations accept with a note; docs/tutorials/from_lerobot.md shows them."""
-OF_THE_PAGE = {"help", "policy.radius"}
+OF_THE_PAGE = {"help", "policy.radius", "policy.dataset"}
 """Flags that every command has, and flags of the example in docs/tutorials/own_policy.md."""
 
 
