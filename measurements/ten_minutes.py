@@ -114,7 +114,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     if options.tasks == "eight":
         options.tasks = EIGHT
     if not options.parts or "all" in options.parts:
-        options.parts = list(STAGES)
+        options.parts = [*STAGES, *(part for part in options.parts if part == PERTURB)]
     return options
 
 
