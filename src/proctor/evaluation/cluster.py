@@ -48,6 +48,7 @@ def make_executor(
             protocol=protocol(),
             folder=Path.cwd(),
             torch_threads=torch_hardware().get("torch_threads"),
+            judged_images=settings.judged_images,
         )
         on = policy.spec.device_type or ""
         return RayCluster(address, setup, config.policy, on_gpus=on.startswith("cuda"))

@@ -14,12 +14,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from proctor import plugins
 from proctor.callbacks.base import Callback
+from proctor.callbacks.judge import Judge
 from proctor.config.base import RunConfig
 from proctor.config.builder import build
 from proctor.engine.cluster_messages import (
@@ -35,8 +36,8 @@ from proctor.errors import ProctorError, UsageError
 from proctor.evaluation.executor import LocalExecutor
 from proctor.evaluation.plan import n_workers
 from proctor.evaluation.preparing import prepare_context
-from proctor.features import Array
-from proctor.fingerprint import changed_fields, describe_changes
+from proctor.features import Array, Feature
+from proctor.fingerprint import JUDGE, changed_fields, describe_changes
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import staged_episode_path, video_path
 from proctor.runs.records import RunProgress
@@ -64,6 +65,31 @@ class NodeSetup:
     """The head's working directory: relative paths start there, if this machine has it too."""
     torch_threads: int | None
     """Number of torch threads on the head, on which the rounding of results depends."""
+    judged_images: dict[str, Feature] = field(default_factory=dict)
+    """The images of an episode's last state that the head's judge needs."""
+
+    def judge(self) -> Judge | None:
+        """Return the head's judge without its network; None: there is none."""
+        if not self.judged_images:
+            return None
+        stated = self.protocol[JUDGE]
+        return Judge(_HeadClassifier(self.judged_images, stated), stated["threshold"])
+
+
+@dataclass(frozen=True)
+class _HeadClassifier:
+    """The classifier of the head's judge: a node only sends it images."""
+
+    features: dict[str, Feature]
+    stated: dict[str, Any]
+
+    def probabilities(self, images: Mapping[str, Array]) -> Array:
+        """Raise: the head judges."""
+        raise NotImplementedError("the head judges")
+
+    def protocol(self) -> dict[str, Any]:
+        """Return what defines a verdict, as the head states it."""
+        return self.stated
 
 
 class NodeClosed(Exception):
@@ -268,7 +294,7 @@ class Node:
         if setup.folder.is_dir():
             os.chdir(setup.folder)
         config = self._with_checkpoint(build(setup.config, setup.settings))
-        context = prepare_context(config, RunFolder(self._folder), range(1))
+        context = prepare_context(config, RunFolder(self._folder), range(1), setup.judge())
         torch = sys.modules.get("torch")  # not imported: no policy here uses it
         if torch is not None and setup.torch_threads is not None:
             torch.set_num_threads(setup.torch_threads)

@@ -78,15 +78,11 @@ def _load_judge(config: EvalConfig) -> Judge | None:
     """Return the judge of --eval.judge.
 
     Raises:
-        UsageError: it is no reward classifier with two classes, or cannot run on a cluster.
+        UsageError: it is no reward classifier with two classes.
     """
     path = config.eval.judge
     if path is None:
         return None
-    if config.cluster is not None:
-        raise UsageError(
-            "--eval.judge is not for --cluster; leave one of them out", code="flag.conflict"
-        )
     from proctor.policies.reward_classifier.predictor import load_predictor
 
     predictor = load_predictor(path)

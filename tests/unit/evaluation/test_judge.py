@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from proctor.callbacks.base import Callback
 from proctor.cli import main
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
+from proctor.engine.cluster_engine import ClusterEngine
+from proctor.engine.scheduler import Scheduler, SchedulerLimits
 from proctor.errors import SpecMismatch, UsageError
+from proctor.evaluation.node import NodeSetup
 from proctor.evaluation.run import prepare
 from proctor.features import IMAGE, Feature, FeatureKind
 from proctor.report.judge_agreement import judge_agreement
@@ -19,9 +23,10 @@ from proctor.report.page_data import page_data
 from proctor.report.protocol_differences import changed_protocol
 from proctor.report.run import load_run
 from proctor.runs.journal import EpisodeRecord, read_journal
-from proctor.types import Outcome
+from proctor.types import EpisodeKey, EpisodeResult, Outcome
 from tests.refusals import refuses
 from tests.run_folders import episode
+from tests.unit.evaluation.test_node import Threads
 
 torch = pytest.importorskip("torch", reason="a judge needs torch: pip install 'proctor[torch]'")
 from proctor.policies.lerobot.pipelines import default_pipelines  # noqa: E402
@@ -107,6 +112,36 @@ def test_the_threshold_decides(
     said = json.loads((folder / "eval_info.json").read_text())["proctor"]["judge"]
     assert said == agreement.to_json()
     assert page_data(load_run(folder))["judge"]["compared"] == len(rows)
+
+
+class Verdicts(Callback):
+    """Keeps the verdicts of episodes."""
+
+    def __init__(self) -> None:
+        self.probabilities: dict[EpisodeKey, float | None] = {}
+
+    def on_episode_end(self, result: EpisodeResult) -> None:
+        assert result.final_images is None
+        self.probabilities[result.spec.key] = result.judge_probability
+
+
+def test_the_head_of_a_cluster_judges_the_images_of_its_nodes(judge: Path, tmp_path: Path) -> None:
+    here = evaluate(tmp_path / "here", eval__judge=judge)
+    config = build(
+        EvalConfig, RUN | {"eval.judge": str(judge), "output_dir": str(tmp_path / "head")}
+    )
+    context = prepare(config)
+    assert context.judge is not None
+    setup = NodeSetup(
+        EvalConfig, config.as_dict(), context.protocol(), tmp_path, None, context.judge.features
+    )
+    engine, heard = ClusterEngine(Threads(setup), tmp_path), Verdicts()
+    engine.set_scheduler(Scheduler(context.plan, SchedulerLimits(max_batch=1)), {})
+    try:
+        engine.run([context.judge, heard])
+    finally:
+        engine.close()
+    assert heard.probabilities == {row.key: row.judge_probability for row in here}
 
 
 def test_agreement_has_an_interval_and_names_both_kinds_of_error() -> None:
