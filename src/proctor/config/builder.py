@@ -104,7 +104,7 @@ def _chosen(cls: type[Config], settings: Mapping[str, Any]) -> dict[str, Plugin 
 
 
 def _check_section_names(cls: type[Config], section: str, settings: Mapping[str, Any]) -> None:
-    """Refuse a misspelt name of a section whose type is missing, as ``--polcy.type``.
+    """Refuse a misspelt type of a section, as ``--polcy.type`` or ``--policy.typ``.
 
     Raises:
         UsageError: with the flag that was meant.
@@ -112,6 +112,11 @@ def _check_section_names(cls: type[Config], section: str, settings: Mapping[str,
     known = {flag.name.partition(".")[0] for flag in own_flags(cls)} | plugin_sections(cls).keys()
     for name in settings:
         given, dot, field = str(name).partition(".")
+        is_close = not field.endswith("type") and difflib.get_close_matches(field, ["type"])
+        if given == section and is_close:  # dtype is a flag of its own
+            raise UsageError(
+                f"unknown flag --{name}; did you mean --{section}.type?", code="flag.unknown"
+            )
         if given not in known and dot and difflib.get_close_matches(given, [section]):
             raise UsageError(
                 f"unknown flag --{name}; did you mean --{section}.{field}?", code="flag.unknown"

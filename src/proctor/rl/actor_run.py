@@ -69,7 +69,7 @@ def run_remote_actor(config: OnlineTrainConfig, say: Callable[[str], None]) -> i
     policy = make_policy(config, environment_interface(config))
     address = LearnerAddress(*learner_address(config, policy), config.api_key, config.tls)
     with StopRequests() as stop:
-        link = GrpcLearnerLink(address, LinkSettings(folder=config.output_dir))
+        link = GrpcLearnerLink(address, LinkSettings(folder=config.output_dir), say)
         say(f"{link.actor} is connected to {address}")
         index = zlib.crc32(link.actor.encode())  # its episodes differ from those of other actors
         ending = EndingLink(link, policy.config.online_steps)

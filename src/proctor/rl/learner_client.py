@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +28,8 @@ from proctor.rl.transitions import Transition
 _MAX_BATCH = 200
 """Transitions of one call: with two 128x128 cameras about 80 MB as float32."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 2.0
+_TOLD_AFTER_S = 2.0
+"""Seconds after which the actor says that the learner is lost."""
 _MAX_INTERACTIONS = 1000
 _JOIN_S = 5.0
 
@@ -67,8 +69,13 @@ class _Batch:
 class GrpcLearnerLink:
     """A LearnerLink over gRPC."""
 
-    def __init__(self, address: LearnerAddress, settings: LinkSettings | None = None) -> None:
-        """Connect to the learner.
+    def __init__(
+        self,
+        address: LearnerAddress,
+        settings: LinkSettings | None = None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Connect to the learner; ``say`` gets a line when the actor waits for it.
 
         Raises:
             UsageError: the learner does not answer, or refuses the key; or the folder is in use.
@@ -85,7 +92,7 @@ class GrpcLearnerLink:
                 code="rl.invalid-actor-name",
             )
         self.actor = name
-        self._address = address
+        self._address, self._say = address, say
         self._channel = LearnerChannel(address, name)
         self._state = threading.Condition()
         self._batches: deque[_Batch] = deque()
@@ -228,6 +235,9 @@ class GrpcLearnerLink:
                         "check the address and --tls",
                         code="rl.learner-unreachable",
                     ) from None
+                if wait_s == _FIRST_WAIT_S:
+                    limit = f"{self._settings.connect_s:g} s"
+                    self._say(f"waiting up to {limit} for the learner at {self._address}")
             except ProtocolError as error:
                 raise UsageError(str(error), code="rl.learner-refused") from None
             time.sleep(wait_s)
@@ -280,21 +290,38 @@ class GrpcLearnerLink:
             ConnectionLost: the learner was away for too long.
             ProtocolError: the learner refuses the call.
         """
-        lost_at, wait_s = None, _FIRST_WAIT_S
+        lost_at, wait_s, told = None, _FIRST_WAIT_S, False
         while True:
             try:
                 self._channel.send(method, payload, first, self._settings.call_s)
+                if told:
+                    self._say(f"connected to {self._address} again")
                 return
             except ChannelLost as error:
                 lost_at = lost_at or time.monotonic()
-                if time.monotonic() - lost_at > self._settings.give_up_s:
+                lost_s = time.monotonic() - lost_at
+                if lost_s > self._settings.give_up_s:
                     raise ConnectionLost(
                         f"the learner at {self._address} is lost: {error}"
                     ) from None
+            if not told and lost_s > _TOLD_AFTER_S:
+                self._say_lost()
+                told = True
             with self._state:
                 if self._state.wait_for(lambda: self._closing, wait_s):
                     raise _LinkClosed
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+
+    def _say_lost(self) -> None:
+        kept = (
+            ""
+            if self._settings.folder is None
+            else f"; transitions wait in {self._settings.folder}"
+        )
+        self._say(
+            f"the learner at {self._address} does not answer: trying for up to "
+            f"{self._settings.give_up_s:g} s{kept}"
+        )
 
     def _acknowledged(self, batch: _Batch) -> None:
         if self._folder is not None:

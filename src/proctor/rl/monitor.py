@@ -57,6 +57,8 @@ class OnlineMonitor:
         """Begin a session: count from the learner's state."""
         self._saved = learner.counters.environment_steps
         self._saved_updates = learner.algorithm.step
+        if learner.is_done:
+            self._text = "all environment steps are done; --policy.online_steps=N continues"
         self._resume_evaluations()
 
     def say(self, text: str) -> None:
@@ -70,7 +72,7 @@ class OnlineMonitor:
             self._began, self._first = time.monotonic(), step
         parts = [
             f"step {step:,}/{self._online_steps:,}",
-            f"{counters.episodes:,} episodes",
+            f"{counters.episodes:,} episode{'s' * (counters.episodes != 1)}",
             self._rate,
             self._time_left(step),
             self._losses,

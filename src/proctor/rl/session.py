@@ -169,6 +169,9 @@ class _Session:
                     time.sleep(_FAREWELL_S)
             learner.endpoint.close()
             return
+        if learner.is_done:
+            yield
+            return
         logs, stopping = self.folder.path / LOGS, lambda: self.stop.requested is not None
         pool = ActorPool(config, learner.endpoint, logs, monitor.say, stopping)
         pool.on_failure = self.stop.request

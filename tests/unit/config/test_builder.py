@@ -166,7 +166,12 @@ def test_a_setting_whose_name_is_no_text_is_unknown_in_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("misspelt", "meant"), [("polcy.type", "policy.type"), ("evn.type", "env.type")]
+    ("misspelt", "meant"),
+    [
+        ("polcy.type", "policy.type"),
+        ("evn.type", "env.type"),
+        ("policy.typ", "policy.type"),
+    ],
 )
 def test_a_misspelt_section_is_named_before_the_type_that_is_missing(
     misspelt: str, meant: str
