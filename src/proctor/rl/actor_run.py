@@ -68,21 +68,27 @@ def run_remote_actor(config: OnlineTrainConfig, say: Callable[[str], None]) -> i
 
     policy = make_policy(config, environment_interface(config))
     address = LearnerAddress(*learner_address(config, policy), config.api_key, config.tls)
-    with StopRequests() as stop:
-        link = GrpcLearnerLink(address, LinkSettings(folder=config.output_dir), say)
+    with StopRequests(why="") as stop:
+        stopped = lambda: stop.requested is not None  # noqa: E731
+        link = GrpcLearnerLink(address, LinkSettings(folder=config.output_dir), say, stopped)
         say(f"{link.actor} is connected to {address}")
         index = zlib.crc32(link.actor.encode())  # its episodes differ from those of other actors
         ending = EndingLink(link, policy.config.online_steps)
         try:
             with stop.deferring():
                 limit = policy.config.online_steps if link.is_lerobot else None
-                stopped = lambda: stop.requested is not None  # noqa: E731
                 run_actor(config, ending, index, policy, stopped, limit)
         except TrainingEnded:
             say("the training has ended")
             link.abandon()
+        except ConnectionLost:
+            if not stopped():
+                raise
         finally:
             link.close()
+            if link.pending and config.output_dir is not None:
+                kept = f"{link.pending:,} transitions wait in {config.output_dir}"
+                say(f"{kept}; the same command sends them to the learner")
     return 0 if stop.requested is None else exit_code_of(KeyboardInterrupt(stop.requested))
 
 

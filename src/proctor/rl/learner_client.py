@@ -28,6 +28,7 @@ from proctor.rl.transitions import Transition
 _MAX_BATCH = 200
 """Transitions of one call: with two 128x128 cameras about 80 MB as float32."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 2.0
+_POLL_S = 0.5
 _TOLD_AFTER_S = 2.0
 """Seconds after which the actor says that the learner is lost."""
 _MAX_INTERACTIONS = 1000
@@ -74,6 +75,7 @@ class GrpcLearnerLink:
         address: LearnerAddress,
         settings: LinkSettings | None = None,
         say: Callable[[str], None] = lambda _: None,
+        should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         """Connect to the learner; ``say`` gets a line when the actor waits for it.
 
@@ -92,7 +94,7 @@ class GrpcLearnerLink:
                 code="rl.invalid-actor-name",
             )
         self.actor = name
-        self._address, self._say = address, say
+        self._address, self._say, self._should_stop = address, say, should_stop
         self._channel = LearnerChannel(address, name)
         self._state = threading.Condition()
         self._batches: deque[_Batch] = deque()
@@ -116,6 +118,12 @@ class GrpcLearnerLink:
         """Whether the learner is LeRobot's."""
         return self._channel.is_lerobot
 
+    @property
+    def pending(self) -> int:
+        """Transitions that the learner has not acknowledged."""
+        with self._state:
+            return sum(batch.count for batch in self._batches)
+
     def begin(self, *, replay: bool) -> ActorPosition:
         """Return what the learner has stored of this actor; the actor continues there.
 
@@ -123,8 +131,12 @@ class GrpcLearnerLink:
             ConnectionLost: the learner is lost, or did not store the pending transitions in time.
         """
         if replay:
-            if not self.wait_acknowledged(self._settings.give_up_s):
-                raise ConnectionLost(f"the learner at {self._address} stores no transitions")
+            deadline = time.monotonic() + self._settings.give_up_s
+            while not self.wait_acknowledged(_POLL_S):
+                if self._should_stop():
+                    raise ConnectionLost("a signal stopped the actor")
+                if time.monotonic() > deadline:
+                    raise ConnectionLost(f"the learner at {self._address} stores no transitions")
             self._position = self._connect()
             self._sent = self._position.transitions
         return self._position
@@ -188,15 +200,14 @@ class GrpcLearnerLink:
                 self._settings.close_s,
             )
             self._closing = True
-            left = sum(batch.count for batch in self._batches)
             self._state.notify_all()
         self._channel.close()
         for thread in self._threads:
             thread.join(_JOIN_S)
         if self._folder is not None:
             self._folder.close()
-        elif left:
-            raise ConnectionLost(f"the learner did not acknowledge {left} transitions")
+        elif self.pending:
+            raise ConnectionLost(f"the learner did not acknowledge {self.pending} transitions")
 
     def _queue(self, transitions: Sequence[Transition]) -> None:
         payload = encode_transitions(transitions, for_lerobot=self.is_lerobot)

@@ -22,7 +22,7 @@ T = TypeVar("T")
 _SAME_REQUEST_S = 0.1
 """Signals within this time are one request: ``timeout`` signals a process and its process group,
 and systemd sends SIGTERM and SIGHUP together."""
-_STOPPING = "stopping after this step, to write a checkpoint; interrupt again to leave at once\n"
+_STOPPING = "stopping after this step{}; interrupt again to leave at once\n"
 
 
 class StopRequests(Interrupts):
@@ -32,8 +32,10 @@ class StopRequests(Interrupts):
     In a thread other than the main one it changes nothing, since Python allows no handlers there.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, why: str = ", to write a checkpoint") -> None:
+        """Prepare; ``why`` is part of the line that is printed after the first signal."""
         super().__init__()
+        self._announcement = _STOPPING.format(why).encode()
         self.requested: signal.Signals | None = None
         """The first signal."""
         self.repeated = False
@@ -57,7 +59,7 @@ class StopRequests(Interrupts):
             raise KeyboardInterrupt(self._asked_by)
         if self.is_announced:
             with contextlib.suppress(OSError):  # the terminal may be gone
-                os.write(2, _STOPPING.encode())  # print() is not reentrant
+                os.write(2, self._announcement)  # print() is not reentrant
 
     def request(self) -> None:
         """Ask the training to stop after the running step, as the first signal does."""
