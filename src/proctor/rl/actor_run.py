@@ -69,7 +69,10 @@ def run_remote_actor(config: OnlineTrainConfig, say: Callable[[str], None]) -> i
     policy = make_policy(config, environment_interface(config))
     address = LearnerAddress(*learner_address(config, policy), config.api_key, config.tls)
     with StopRequests(why="") as stop:
-        stopped = lambda: stop.requested is not None  # noqa: E731
+
+        def stopped() -> bool:
+            return stop.requested is not None
+
         link = GrpcLearnerLink(address, LinkSettings(folder=config.output_dir), say, stopped)
         say(f"{link.actor} is connected to {address}")
         index = zlib.crc32(link.actor.encode())  # its episodes differ from those of other actors

@@ -103,7 +103,8 @@ def kill_an_actor_of(process: subprocess.Popen[str]) -> bool:
 
 def test_killed_processes_and_signals_change_no_bit(whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "disturbed"
-    process = start(*FLAGS, f"--output_dir={folder}")
+    # Slow steps: kill and signal come before the end on any machine.
+    process = start(*FLAGS, "--env.step_ms=50", f"--output_dir={folder}")
     wait_until(lambda: has_checkpoint(folder))
     process.kill()
     process.communicate()
