@@ -22,7 +22,7 @@ SMALL_ACT = (
     *("--policy.n_encoder_layers=2", "--policy.chunk_size=10", "--policy.n_action_steps=5"),
     "--policy.normalization_mapping={ENV: MEAN_STD, STATE: MEAN_STD, ACTION: MEAN_STD}",
 )
-STEPS = 8000
+STEPS = 6000
 COSINE = (
     *("--optimizer.lr=5e-4", "--scheduler.type=cosine_decay_with_warmup"),
     *("--scheduler.num_warmup_steps=50", f"--scheduler.num_decay_steps={STEPS}"),

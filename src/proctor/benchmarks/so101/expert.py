@@ -24,12 +24,13 @@ from proctor.features import ENVIRONMENT_STATE, STATE, Array, Observation
 
 _TOOL_M = 0.0981274
 """From the hand's frame to the tool, along the hand."""
-_CENTRE_M = 0.0086
+_CENTRE_M = 0.0125
 """Where the cube's centre is when the fingers stand around it, from the hand's axis."""
 _HOVER_M, _GRASP_M, _CARRY_M = 0.065, 0.0145, 0.09
 """Heights of the tool: above the cube, around it, and on the way to the bin."""
 _CARRY_PITCH = np.radians(65.0)
-_OPEN, _CLOSED = 45.0, 5.0
+_OPEN, _CLOSED = 65.0, 5.0
+"""Gripper values; so wide that a policy may miss the cube's centre by 9 mm and still grasp it."""
 _HELD_BELOW = 22.0
 """Gripper value below which a cube between the fingers is held; its width stops them at 19."""
 _FAST, _SLOW, _GRIP = 2.5, 1.5, 4.0
