@@ -125,7 +125,10 @@ class Verdicts(Callback):
         self.probabilities[result.spec.key] = result.judge_probability
 
 
-def test_the_head_of_a_cluster_judges_the_images_of_its_nodes(judge: Path, tmp_path: Path) -> None:
+def test_the_head_of_a_cluster_judges_the_images_of_its_nodes(
+    judge: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # as the node does, in this process
     here = evaluate(tmp_path / "here", eval__judge=judge)
     config = build(
         EvalConfig, RUN | {"eval.judge": str(judge), "output_dir": str(tmp_path / "head")}
