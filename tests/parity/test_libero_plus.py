@@ -6,8 +6,7 @@ steps. LIBERO-plus draws noise from numpy's global generator; before each step i
 number that Proctor keys its noise by.
 
 Needs LIBERO-plus in a venv of its own, with LIBERO's assets linked into it: set
-PROCTOR_LIBERO_PLUS_PYTHON to that venv's python. docs/reference/benchmarks/libero_plus.md has the
-commands.
+PROCTOR_LIBERO_PLUS_PYTHON to that venv's python (`make test-libero-plus`).
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from proctor.benchmarks.libero_plus.benchmark import LiberoPlus, LiberoPlusConfi
 from proctor.benchmarks.libero_plus.noise import noise_key
 from proctor.benchmarks.libero_plus.selection import Kind, kind_of
 from proctor.benchmarks.libero_plus.tasks import LEVELS, PlusTask, plus_tasks
+from proctor.system.gl import find_gl_backend
 
 PYTHON = os.environ.get("PROCTOR_LIBERO_PLUS_PYTHON", "")
 pytestmark = [
@@ -95,7 +95,9 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("libero_plus")
     write_jobs(folder)
     side = Path(__file__).with_name("libero_plus_side.py")
-    subprocess.run([PYTHON, "-W", "ignore", str(side), str(folder)], check=True)
+    variables = {"MUJOCO_GL": find_gl_backend() or "disable"}
+    command = [PYTHON, "-W", "ignore", str(side), str(folder)]
+    subprocess.run(command, check=True, env=os.environ | variables)
     return folder
 
 
