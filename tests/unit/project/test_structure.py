@@ -16,6 +16,7 @@ from proctor import plugins
 ROOT = Path(__file__).parents[3]
 CALLED_BY_OTHERS = {
     "close_extras", "verify_request", "do_HEAD", "do_POST", "log_message", "get_obs",
+    "_get_coverage", "_handle_collision",
 }  # fmt: skip
 """Names that gymnasium, socketserver, http.server and gym_pusht call."""
 FACE = "proctor"
