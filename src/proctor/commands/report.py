@@ -81,13 +81,18 @@ class ReportCommand(CommandConfig):
     )
 
     def validate(self) -> None:
-        """Refuse a wrong task of the Hub, and a source of no result.
+        """Refuse a wrong task of the Hub, a source of no result, and a card for standard output.
 
         Raises:
             UsageError: naming the flag.
         """
         from proctor.report.eval_results import HubTask
 
+        if self.card == "-":
+            raise UsageError(
+                "--card=-: a card is two files, FILE.md and FILE.json; name a file",
+                code="flag.invalid-value",
+            )
         if self.eval_results is not None:
             HubTask.parse(self.eval_results)
         elif self.source is not None:

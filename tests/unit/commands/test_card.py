@@ -45,6 +45,11 @@ def card(run: Path) -> Path:
     return card_of(run)
 
 
+def test_a_card_is_not_written_to_standard_output(run: Path) -> None:
+    assert main(["report", str(run), "--card=-"]) == 2
+    assert not list(Path().glob("-*"))
+
+
 def test_a_card_has_rates_intervals_fingerprint_protocol_and_the_command(
     run: Path, card: Path
 ) -> None:
