@@ -132,8 +132,8 @@ class OnlineTrainConfig(Config):
     tls: bool = field(
         default=False,
         metadata={
-            "help": "--role=actor: connect with TLS; the learner's certificate must be trusted by "
-            "$SSL_CERT_FILE or gRPC's own list"
+            "help": "whether --role=actor connects with TLS; the learner's certificate must be "
+            "trusted by $SSL_CERT_FILE or gRPC's own list"
         }
         | PRESENTATION,
     )

@@ -319,6 +319,8 @@ def test_unfinished_payloads_of_all_calls_share_a_limit() -> None:
         deadline = time.monotonic() + 60
         while grpc.StatusCode.UNAVAILABLE not in codes and time.monotonic() < deadline:
             codes.add(status(channel, protocol.TRANSITIONS, [half]))
+            # One that arrived while the limit was reached by the others was refused itself.
+            held = [send.future(unfinished()) if call.done() else call for call in held]
         assert grpc.StatusCode.UNAVAILABLE in codes
         hold.set()
         for call in held:
