@@ -103,7 +103,7 @@ def _observations(result: RecordingResult, outcome: RecordingOutcome) -> list[st
     if changed:
         lines.append(f"limits changed {changed} targets; the wishes are in extra.wished_action")
     if saved.waited_s >= 0.001:
-        lines.append(f"the loop waited {saved.waited_s:.2f} s for the video encoder")
+        lines.append(f"the loop waited {saved.waited_s:.2f} s for the dataset's writer")
     lines += lost_replies(outcome.health)
     if saved.note is not None:
         lines.append(f"note: {saved.note}")
