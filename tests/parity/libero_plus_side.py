@@ -14,6 +14,7 @@ from os import environ
 from pathlib import Path
 
 import numpy as np
+from robosuite_side import keep_physics_of_renderers
 
 # LIBERO-plus was written for numpy 1; Proctor's own numpy gives the controller the same last bits.
 np.float_ = np.float64
@@ -32,24 +33,6 @@ def load_states(path, **_):
     with zipfile.ZipFile(path) as archive:
         name = next(name for name in archive.namelist() if name.endswith("data.pkl"))
         return pickle.loads(archive.read(name))
-
-
-def keep_physics_of_renderers():
-    """Let a new renderer leave the physics as they are.
-
-    robosuite's computes them once more, and the constraint solver then starts from another
-    solution: with a renderer, joints differ by 1e-14 from those without one.
-    """
-    from robosuite.utils.binding_utils import MjRenderContext
-
-    make = MjRenderContext.__init__
-
-    def init(self, sim, *args, **how):
-        sim.forward = lambda: None
-        make(self, sim, *args, **how)
-        del sim.forward
-
-    MjRenderContext.__init__ = init
 
 
 def import_benchmark():

@@ -19,6 +19,12 @@ from proctor.policies.runtime.network import Network, draw_noise
 from proctor.training.sampler import WHOLE_SHARE, ProcessShare
 
 
+def random_number(what: str, seed: int, step: int) -> int:
+    """Return 64 random bits as a function of the arguments."""
+    words = repr((what, seed, step)).encode()
+    return int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "little")
+
+
 @dataclass(frozen=True)
 class RngStreams:
     """All random number streams of a training; each process has its own share."""
@@ -89,5 +95,4 @@ class RngStreams:
         return torch.Generator().manual_seed(self._key(what, step))
 
     def _key(self, what: str, step: int) -> int:
-        words = repr((what, self.seed, step)).encode()
-        return int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "little") >> 1
+        return random_number(what, self.seed, step) >> 1

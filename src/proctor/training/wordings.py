@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
 from proctor.benchmarks.perturbations.training_wordings import training_wordings
+from proctor.training.rng import random_number
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,7 @@ class TaskWordings:
     def draw(self, instruction: str, sample: int) -> str:
         """Return the recorded instruction for half of the samples, else one of its wordings."""
         others = training_wordings(instruction)
-        key = repr(("wordings", self.seed, int(sample))).encode()
-        number = int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little")
+        number = random_number("wordings", self.seed, int(sample))
         if not others or number % 2 == 0:
             return instruction
         return others[number // 2 % len(others)]

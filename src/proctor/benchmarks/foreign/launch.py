@@ -104,8 +104,8 @@ def start(launch: Launch, stderr: IO[bytes] | None = None) -> StartedProcess:
     return StartedProcess(process, channel, life)
 
 
-def interpreter_path(python: str) -> Path:
-    """Return the interpreter of ``--env.python``: a file, or the folder of a virtual environment.
+def interpreter_path(python: str, flag: str = "--env.python") -> Path:
+    """Return the interpreter of ``flag``: a file, or the folder of a virtual environment.
 
     Raises:
         UsageError: there is none.
@@ -114,9 +114,9 @@ def interpreter_path(python: str) -> Path:
     if path.is_dir():
         path = path / "bin" / "python"
     if not path.is_file():
-        raise UsageError(f"--env.python={python}: {path} does not exist", code="env.no-interpreter")
+        raise UsageError(f"{flag}={python}: {path} does not exist", code="env.no-interpreter")
     if not os.access(path, os.X_OK):
-        raise UsageError(f"--env.python={python} is not executable", code="env.no-interpreter")
+        raise UsageError(f"{flag}={python} is not executable", code="env.no-interpreter")
     return path.absolute()
 
 

@@ -13,7 +13,11 @@ import weakref
 from pathlib import Path
 from typing import IO, Any
 
-from proctor.benchmarks.foreign.launch import WORKER_FOLDER, foreign_environment
+from proctor.benchmarks.foreign.launch import (
+    WORKER_FOLDER,
+    foreign_environment,
+    interpreter_path,
+)
 from proctor.benchmarks.mujoco.drawing_client import DrawingClient
 from proctor.benchmarks.mujoco.render_config import RendererDevice, RenderSettings
 from proctor.errors import PluginError, UsageError, summarize_traceback
@@ -100,14 +104,7 @@ def render_variables(settings: RenderSettings, *, needed: bool) -> dict[str, str
 
 def _interpreter(settings: RenderSettings) -> Path:
     if settings.python is not None:
-        path = Path(settings.python).expanduser()
-        path = path / "bin" / "python" if path.is_dir() else path
-        if not os.access(path, os.X_OK):
-            raise UsageError(
-                f"--env.renderer_python={settings.python}: {path} is no program",
-                code="env.no-interpreter",
-            )
-        return path.absolute()
+        return interpreter_path(settings.python, "--env.renderer_python")
     # here: simulators run in interpreters that lack what recipes are read with
     from proctor.benchmarks.recipes.installation import find_interpreter
 
