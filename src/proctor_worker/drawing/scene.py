@@ -61,12 +61,10 @@ class DrawRequest(NamedTuple):
     light_floats: "np.ndarray[Any, Any]"  # float32 [L, 20]
     camera: "np.ndarray[Any, Any]"  # float32 [13]
 
-    def structure(self) -> Tuple[Any, ...]:
-        """Return what must be equal for two pictures to be drawn in one launch."""
+    def view(self) -> Tuple[Any, ...]:
+        """Return size, lights and lens, which must be equal for pictures of one launch."""
         return (
-            self.assets,
             self.quality,
-            self.geom_ints[:, (TYPE, DATAID)].tobytes(),
             self.light_ints[:, DIRECTIONAL].tobytes(),
             self.light_floats[:, LIGHT_SHAPE].tobytes(),
             float(self.camera[FOVY]),

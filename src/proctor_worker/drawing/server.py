@@ -1,8 +1,8 @@
 """Serves drawing requests of all workers over one listening socket.
 
 A connection begins with the descriptor of shared memory for its pictures. Each client has at most
-one request under way. While a batch is drawn, the next requests wait in their sockets; all that
-wait are the next batch.
+one request under way. All requests that have arrived are the next batch. While a batch is drawn,
+the next one is received and begun.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import socket
 import struct
 import sys
 import traceback
-from typing import Any, Dict, List, Protocol, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Protocol, Sequence, Tuple
 
 from proctor_worker.channel import Channel
 from proctor_worker.distributions import interpreter_facts
@@ -27,6 +27,13 @@ DISTRIBUTIONS = ("mujoco", "mujoco-warp", "warp-lang")
 NO_GPU, NOT_INSTALLED = "render.no-gpu", "render.not-installed"
 
 
+class Drawing(Protocol):
+    """A batch that is being drawn."""
+
+    def images(self) -> Sequence[Any]:
+        """Wait; return the pictures, uint8 [H, W, 3] each."""
+
+
 class Drawer(Protocol):
     """What draws: ``WarpDrawer``, or a stand-in of tests."""
 
@@ -36,8 +43,8 @@ class Drawer(Protocol):
     def has_assets(self, key: str) -> bool:
         """Return whether requests with these assets can be drawn."""
 
-    def draw(self, requests: Sequence[DrawRequest]) -> Sequence[Any]:
-        """Return the pictures of ``requests``, uint8 [H, W, 3] each."""
+    def begin(self, requests: Sequence[DrawRequest]) -> Drawing:
+        """Begin to draw ``requests``."""
 
 
 class DrawingServer:
@@ -52,26 +59,39 @@ class DrawingServer:
 
     def serve(self) -> None:
         """Serve until the process is killed."""
+        under_way: Optional[_Batch] = None
         while True:
-            self.serve_batch()
+            begun = self._begin(self._receive_waiting(must_wait=under_way is None))
+            if under_way is not None:
+                under_way.reply()
+            under_way = begun
 
-    def serve_batch(self) -> None:
-        """Wait for requests, draw all that have arrived, and reply."""
+    def _receive_waiting(self, *, must_wait: bool) -> List[Tuple[Channel, DrawRequest]]:
+        """Return all requests that have arrived; wait for one if ``must_wait``."""
         waiting: List[Tuple[Channel, DrawRequest]] = []
-        timeout = None
+        timeout = None if must_wait else 0
         while True:
             ready = self._selector.select(timeout)
             if not ready:
-                break
-            timeout = 0  # take what has arrived, then draw
+                return waiting
+            timeout = 0
             for key, _ in ready:
                 if key.data is None:
                     self._accept()
                 else:
                     self._receive(key.fileobj, key.data, waiting)
-        if waiting:
-            self.batches = [*self.batches[-999:], len(waiting)]
-            self._reply(waiting)
+
+    def _begin(self, waiting: Sequence[Tuple[Channel, DrawRequest]]) -> Optional["_Batch"]:
+        """Begin to draw a batch, if there is one."""
+        if not waiting:
+            return None
+        self.batches = [*self.batches[-999:], len(waiting)]
+        channels = [channel for channel, _ in waiting]
+        try:
+            return _Batch(channels, self._drawer.begin([request for _, request in waiting]))
+        except Exception as error:  # noqa: BLE001  every client of the batch gets it
+            _reply_failed(channels, error)
+            return None
 
     def _accept(self) -> None:
         connection, _ = self._listener.accept()
@@ -105,17 +125,29 @@ class DrawingServer:
             self._selector.unregister(descriptor)
             channel.close()
 
-    def _reply(self, waiting: Sequence[Tuple[Channel, DrawRequest]]) -> None:
+
+class _Batch:
+    """Clients that wait for pictures which are being drawn."""
+
+    def __init__(self, channels: Sequence[Channel], drawing: Drawing) -> None:
+        self._channels, self._drawing = channels, drawing
+
+    def reply(self) -> None:
+        """Wait for the pictures and send them."""
         try:
-            images = self._drawer.draw([request for _, request in waiting])
+            images = self._drawing.images()
         except Exception as error:  # noqa: BLE001  every client of the batch gets it
-            sys.stderr.write(traceback.format_exc())
-            text = "%s: %s" % (type(error).__name__, str(error)[:1000])
-            for channel, _ in waiting:
-                _send(channel, {"op": "failed", "text": text}, {})
+            _reply_failed(self._channels, error)
             return
-        for (channel, _), image in zip(waiting, images):
+        for channel, image in zip(self._channels, images):
             _send(channel, {"op": "image"}, {"image": image})
+
+
+def _reply_failed(channels: Sequence[Channel], error: Exception) -> None:
+    sys.stderr.write(traceback.format_exc())
+    text = "%s: %s" % (type(error).__name__, str(error)[:1000])
+    for channel in channels:
+        _send(channel, {"op": "failed", "text": text}, {})
 
 
 def _send(channel: Channel, header: Dict[str, Any], arrays: Dict[str, Any]) -> None:
@@ -153,9 +185,9 @@ class _NoDrawer:
         """Return False."""
         return False
 
-    def draw(self, requests: Sequence[DrawRequest]) -> Sequence[Any]:
-        """Return nothing."""
-        return []
+    def begin(self, requests: Sequence[DrawRequest]) -> Drawing:
+        """Fail; no client asks."""
+        raise NotImplementedError
 
 
 def _warp_drawer(device: str) -> Tuple[Drawer, str]:

@@ -1,40 +1,45 @@
-"""Draws requests with mujoco-warp: one context per scene structure, made once and kept.
+"""Draws requests with mujoco-warp: all worlds of a batch in one launch, whatever their tasks.
 
-A context has room for several worlds; only the worlds of a batch are drawn. Poses, colours, lights
-and the camera are set for each world, so a pixel depends on its own world only.
+Scenes share a model of slots (``slots``) and one pool of meshes and textures (``asset_pool``).
+What differs between worlds is set for each world, so a pixel depends on its own world only. On a
+GPU a batch is one upload and one CUDA graph. While it is drawn, the next batch is prepared.
 """
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 if TYPE_CHECKING:
     import numpy as np
 else:
     from proctor_worker.lazy_numpy import np
 
-import mujoco
 import mujoco_warp
 import warp
 
 from proctor_worker.drawing import scene
-from proctor_worker.drawing.flat_model import RGB_ROLE, compile_flat_model, geom_sizes
-from proctor_worker.drawing.scene import DrawRequest, Quality
+from proctor_worker.drawing import scene_kernels as kernels
+from proctor_worker.drawing.asset_pool import NONE, AssetPool
+from proctor_worker.drawing.compiled_models import RGB_ROLE, compile_slots
+from proctor_worker.drawing.scene import DrawRequest
+from proctor_worker.drawing.slots import Slots, slot_counts, slot_kinds, slots_of_geoms
 
-WORLDS = 16
+WORLDS = 64
 """Worlds of one launch; a larger batch takes several launches."""
-_MOST_CONTEXTS = 128
+_MOST_CONTEXTS = 32
+_MOST_LOOKS = 4096
 _TEXTURE_ROLES = 10
 
 
-@warp.kernel  # type: ignore[untyped-decorator, unused-ignore]
-def _unpack_rgb(packed: warp.array2d(dtype=warp.uint32), rgb: warp.array2d(dtype=warp.uint8)):  # type: ignore
-    """Write the bytes of packed ARGB pixels as RGB triples."""
-    world, pixel = warp.tid()
-    value = packed[world, pixel]
-    mask = warp.uint32(255)
-    rgb[world, 3 * pixel + 0] = warp.uint8((value >> warp.uint32(16)) & mask)
-    rgb[world, 3 * pixel + 1] = warp.uint8((value >> warp.uint32(8)) & mask)
-    rgb[world, 3 * pixel + 2] = warp.uint8(value & mask)
+class _Looks(NamedTuple):
+    """What a scene's geoms look like, apart from the numbers that change from step to step."""
+
+    slots: Slots
+    taken: "np.ndarray[Any, Any]"
+    """The slot of each geom."""
+    rows: "np.ndarray[Any, Any]"
+    """The columns of all slots from ``MESH_NUMBER`` on, float32 [S, n]."""
+    sky: Tuple[int, int]
+    """Texture and width of the sky box."""
 
 
 class WarpDrawer:
@@ -42,62 +47,163 @@ class WarpDrawer:
 
     def __init__(self, device: str) -> None:
         self._device = warp.get_device(device)
-        self._assets: "OrderedDict[str, Mapping[str, Any]]" = OrderedDict()
+        self._pool = AssetPool()
+        self._looks: Dict[Tuple[Any, ...], _Looks] = {}
         self._contexts: "OrderedDict[Tuple[Any, ...], _SceneContext]" = OrderedDict()
 
     def add_assets(self, key: str, assets: Mapping[str, Any]) -> None:
         """Keep a model's meshes, textures and materials under ``key``."""
-        self._assets[key] = assets
-        _drop_oldest(self._assets)
+        self._pool.add(key, assets)
 
     def has_assets(self, key: str) -> bool:
         """Return whether requests with these assets can be drawn."""
-        return key in self._assets
+        return key in self._pool
 
     def draw(self, requests: Sequence[DrawRequest]) -> List["np.ndarray[Any, Any]"]:
         """Return the pictures of ``requests``, uint8 [H, W, 3] each, in their order."""
-        groups: Dict[Tuple[Any, ...], List[int]] = {}
-        for number, request in enumerate(requests):
-            groups.setdefault(request.structure(), []).append(number)
-        drawn: List[Any] = [None] * len(requests)
-        with warp.ScopedDevice(self._device):
-            while groups:
-                launched = []
-                for structure, numbers in list(groups.items()):
-                    now, later = numbers[:WORLDS], numbers[WORLDS:]
-                    groups[structure] = later
-                    if not later:
-                        del groups[structure]
-                    worlds = [requests[number] for number in now]
-                    context = self._context(structure, worlds[0])
-                    context.launch(worlds)
-                    launched.append((context, now))
-                for context, now in launched:  # after all launches: they overlap on a GPU
-                    for number, image in zip(now, context.images(len(now))):
-                        drawn[number] = image
-        return drawn
+        return [image.copy() for image in self.begin(requests).images()]
 
-    def _context(self, structure: Tuple[Any, ...], first: DrawRequest) -> "_SceneContext":
-        context = self._contexts.get(structure)
+    def begin(self, requests: Sequence[DrawRequest]) -> "Drawing":
+        """Begin to draw ``requests``; on a GPU this returns before it is done."""
+        with warp.ScopedDevice(self._device):
+            looks = [self._looks_of(request) for request in requests]
+            groups: Dict[Tuple[Any, ...], List[int]] = {}
+            for number, (request, look) in enumerate(zip(requests, looks)):
+                kind = (look.slots, look.sky[0] != NONE, *request.view())
+                groups.setdefault(kind, []).append(number)
+            parts = []
+            for kind, numbers in groups.items():
+                context = self._context(kind, requests[numbers[0]])
+                for first in range(0, len(numbers), WORLDS):
+                    now = numbers[first : first + WORLDS]
+                    worlds = [(requests[number], looks[number]) for number in now]
+                    parts.append((now, context, context.begin(worlds)))
+        return Drawing(len(requests), parts)
+
+    def _looks_of(self, request: DrawRequest) -> _Looks:
+        columns = request.geom_ints[:, (scene.TYPE, scene.DATAID, scene.MATID)]
+        key = (request.assets, columns.tobytes())
+        if key not in self._looks:
+            if len(self._looks) >= _MOST_LOOKS:
+                self._looks.clear()
+            self._looks[key] = self._make_looks(request)
+        return self._looks[key]
+
+    def _make_looks(self, request: DrawRequest) -> _Looks:
+        pool, model = self._pool, self._pool.model(request.assets)
+        kinds = request.geom_ints[:, scene.TYPE]
+        slots = slot_counts(kinds)
+        taken = slots_of_geoms(kinds, slots)
+        is_mesh = np.flatnonzero(kinds == scene.MESH)
+        meshes = request.geom_ints[is_mesh, scene.DATAID] // 2
+        pool.upload(model, np.unique(meshes).tolist())
+        rows = np.zeros((len(slot_kinds(slots)), kernels.SLOT_FLOATS), np.float32)
+        rows[:, kernels.MESH_NUMBER] = rows[:, kernels.TEXTURE] = NONE
+        rows[:, kernels.OFFSET_MAT : kernels.OFFSET_MAT + 9] = np.eye(3).ravel()
+        numbers = [pool.mesh_number(model, int(mesh)) for mesh in meshes]
+        of_meshes = taken[is_mesh]
+        rows[of_meshes, kernels.MESH_NUMBER] = numbers
+        rows[of_meshes, kernels.OFFSET_POS : kernels.OFFSET_POS + 3] = pool.offset_pos[numbers]
+        turns = pool.offset_mat[numbers].reshape(-1, 9)
+        rows[of_meshes, kernels.OFFSET_MAT : kernels.OFFSET_MAT + 9] = turns
+        _set_materials(rows, taken, request, model.assets, pool.texture_numbers(model))
+        sky = (NONE, 1)
+        if model.sky != NONE:
+            number = int(pool.texture_numbers(model)[model.sky])
+            sky = (number, pool.texture_width(number))
+        return _Looks(slots, taken, rows[:, scene.GEOM_FLOATS :].copy(), sky)
+
+    def _context(self, kind: Tuple[Any, ...], first: DrawRequest) -> "_SceneContext":
+        context = self._contexts.get(kind)
         if context is None:
-            context = _SceneContext(self._assets[first.assets], first, self._device)
-            self._contexts[structure] = context
-            _drop_oldest(self._contexts)
-        self._contexts.move_to_end(structure)
-        self._assets.move_to_end(first.assets)
+            context = _SceneContext(kind[0], first, self._device, has_sky=kind[1])
+            self._contexts[kind] = context
+            while len(self._contexts) > _MOST_CONTEXTS:
+                self._contexts.popitem(last=False)
+        self._contexts.move_to_end(kind)
+        context.adopt(self._pool)
         return context
 
 
-class _SceneContext:
-    """Device memory of one scene structure: meshes, textures, and ``WORLDS`` sets of poses."""
+def _set_materials(
+    rows: Any, taken: Any, request: DrawRequest, assets: Mapping[str, Any], textures: Any
+) -> None:
+    """Set the texture columns of the taken slots; a material of -1 is none."""
+    of_material = np.append(assets["mat_texid"][:, RGB_ROLE : RGB_ROLE + 1].ravel(), NONE)
+    repeats = np.concatenate([assets["mat_texrepeat"].reshape(-1, 2), np.ones((1, 2))])
+    uniform = np.append(assets["mat_texuniform"].ravel(), 0)
+    materials = request.geom_ints[:, scene.MATID]
+    rows[taken, kernels.TEXTURE] = textures[of_material[materials]]
+    rows[taken, kernels.REPEAT_X : kernels.REPEAT_Y + 1] = repeats[materials]
+    rows[taken, kernels.UNIFORM] = uniform[materials]
 
-    def __init__(self, assets: Mapping[str, Any], first: DrawRequest, device: Any) -> None:
-        flat = compile_flat_model(assets, first)
+
+class Drawing:
+    """A batch that is being drawn."""
+
+    def __init__(self, count: int, parts: Sequence[Tuple[List[int], Any, "_Lane"]]) -> None:
+        self._count, self._parts = count, parts
+
+    def images(self) -> List["np.ndarray[Any, Any]"]:
+        """Wait; return the pictures in order. They are valid until the next ``images``."""
+        drawn: List[Any] = [None] * self._count
+        for numbers, context, lane in self._parts:
+            for number, image in zip(numbers, context.finish(lane)):
+                drawn[number] = image
+        return drawn
+
+
+class _Lane:
+    """Input rows and pictures of one batch, on the host and on the device, and its graphs."""
+
+    def __init__(self, slots: int, lights: int, pixels: int, device: Any) -> None:
+        shapes = (
+            (WORLDS, slots, kernels.SLOT_FLOATS),
+            (WORLDS, lights, kernels.LIGHT_ROW_FLOATS),
+            (WORLDS, 1, kernels.CAMERA_FLOATS),
+        )
+        cuda = device.is_cuda
+        self.sent = [warp.zeros(shape, dtype=float, device="cpu", pinned=cuda) for shape in shapes]
+        self.geoms, self.lights, self.cameras = (array.numpy() for array in self.sent)
+        self.received = self.sent
+        self.rgb = warp.zeros((WORLDS, 3 * pixels), dtype=warp.uint8)
+        self.pictures = self.rgb
+        if cuda:
+            self.received = [warp.zeros(shape, dtype=float) for shape in shapes]
+            shape = (WORLDS, 3 * pixels)
+            self.pictures = warp.zeros(shape, dtype=warp.uint8, device="cpu", pinned=True)
+        self.looks: List[Any] = [None] * WORLDS
+        self.graphs: Dict[int, Any] = {}
+        self.count = 0
+        self.done = warp.Event(device) if cuda else None
+
+    def fill(self, worlds: Sequence[Tuple[DrawRequest, _Looks]]) -> None:
+        """Write the rows of a batch."""
+        self.count = len(worlds)
+        for number, (request, look) in enumerate(worlds):
+            slots = self.geoms[number]
+            if self.looks[number] is not look:
+                slots[:, : scene.GEOM_FLOATS] = 0.0  # empty slots: no size, no opacity
+                slots[:, scene.GEOM_FLOATS :] = look.rows
+                self.looks[number] = look
+            slots[look.taken, : scene.GEOM_FLOATS] = request.geom_floats
+            lights = self.lights[number]
+            lights[:, : scene.LIGHT_FLOATS] = request.light_floats
+            lights[:, kernels.CASTS] = request.light_ints[:, scene.CASTSHADOW]
+            camera = self.cameras[number, 0]
+            camera[: scene.FOVY] = request.camera[: scene.FOVY]
+            camera[kernels.SKY], camera[kernels.SKY_WIDTH] = look.sky
+
+
+class _SceneContext:
+    """Device memory of one shared model, for ``WORLDS`` worlds."""
+
+    def __init__(self, slots: Slots, first: DrawRequest, device: Any, *, has_sky: bool) -> None:
+        flat = compile_slots(slots, first, has_sky=has_sky)
         quality = first.quality
-        self._quality: Quality = quality
-        self._kinds = first.geom_ints[:, scene.TYPE]
-        self._look_up = _MaterialTable(assets)
-        self._offset_pos, self._offset_mat = _mesh_offsets(flat)
+        self._device, self._quality = device, quality
+        self._n_slots, self._n_lights = flat.ngeom, len(first.light_ints)
+        self._kinds = warp.array(slot_kinds(slots), dtype=int)
         self._model = mujoco_warp.put_model(flat)
         self._data = mujoco_warp.make_data(flat, nworld=WORLDS)
         self._target = mujoco_warp.create_render_context(
@@ -110,155 +216,127 @@ class _SceneContext:
             use_shadows=quality.shadows,
             shadow_light_fraction=0.0,
             samples_per_pixel=quality.samples,
-            render_skybox=True,
+            render_skybox=has_sky,
             use_fast_math=False,
         )
-        pixels = quality.height * quality.width
-        self._rgb = warp.zeros((WORLDS, 3 * pixels), dtype=warp.uint8)
-        self._looks: Optional[bytes] = None
-        self._per_world = self._allocate(len(first.geom_ints), len(first.light_ints))
+        self._allocate()
+        self._version = NONE
+        self._free: List[_Lane] = []
+        self._lanes: List[_Lane] = []
+        self._has_drawn = False
         self._stream = warp.Stream(device) if device.is_cuda else None
         warp.synchronize_device(device)
 
-    def _allocate(self, n_geoms: int, n_lights: int) -> Dict[str, Any]:
-        """Give the model arrays with a row for each world; return them by name."""
+    def _allocate(self) -> None:
+        """Give the model arrays with a row for each world."""
+        slots, lights = self._n_slots, self._n_lights
         shapes = {
-            "geom_size": (n_geoms, warp.vec3),
-            "geom_rgba": (n_geoms, warp.vec4),
-            "mat_texrepeat": (n_geoms, warp.vec2),
-            "mat_texuniform": (n_geoms, bool),
-            "mat_emission": (n_geoms, float),
-            "mat_specular": (n_geoms, float),
-            "mat_shininess": (n_geoms, float),
-            "light_castshadow": (n_lights, bool),
-            "light_ambient": (n_lights, warp.vec3),
-            "light_diffuse": (n_lights, warp.vec3),
-            "light_specular": (n_lights, warp.vec3),
+            "geom_size": ((slots,), warp.vec3),
+            "geom_rgba": ((slots,), warp.vec4),
+            "geom_dataid": ((slots,), int),
+            "mat_texid": ((slots, _TEXTURE_ROLES), int),
+            "mat_texrepeat": ((slots,), warp.vec2),
+            "mat_texuniform": ((slots,), bool),
+            "mat_emission": ((slots,), float),
+            "mat_specular": ((slots,), float),
+            "mat_shininess": ((slots,), float),
+            "light_castshadow": ((lights,), bool),
+            "light_ambient": ((lights,), warp.vec3),
+            "light_diffuse": ((lights,), warp.vec3),
+            "light_specular": ((lights,), warp.vec3),
         }
-        made = {
-            name: warp.zeros((WORLDS, count), dtype=kind) for name, (count, kind) in shapes.items()
-        }
-        made["mat_texid"] = warp.zeros((WORLDS, n_geoms, _TEXTURE_ROLES), dtype=int)
-        for name, array in made.items():
-            setattr(self._model, name, array)
-        return made
+        for name, (shape, kind) in shapes.items():
+            setattr(self._model, name, warp.zeros((WORLDS, *shape), dtype=kind))
+        self._target.skybox_tex_id = warp.zeros(WORLDS, dtype=int)
+        self._target.skybox_face_width = warp.ones(WORLDS, dtype=int)
 
-    def launch(self, worlds: Sequence[DrawRequest]) -> None:
-        """Begin to draw at most ``WORLDS`` requests; on a GPU this returns before it is done."""
+    def adopt(self, pool: AssetPool) -> None:
+        """Draw with the pool's meshes and textures."""
+        if self._version == pool.version:
+            return
+        warp.synchronize_device(self._device)  # a batch under way uses the old arrays
+        for name, array in pool.device_arrays().items():
+            setattr(self._target if hasattr(self._target, name) else self._model, name, array)
+        for lane in self._lanes:
+            lane.graphs.clear()
+        self._version = pool.version
+
+    def begin(self, worlds: Sequence[Tuple[DrawRequest, _Looks]]) -> _Lane:
+        """Begin to draw at most ``WORLDS`` worlds."""
+        lane = self._free.pop() if self._free else self._new_lane()
+        lane.fill(worlds)
         if self._stream is None:
-            self._launch(worlds)
-            return
+            self._enqueue(lane)
+            return lane
         with warp.ScopedStream(self._stream):
-            self._launch(worlds)
+            if not self._has_drawn:  # kernels are compiled and loaded outside of a capture
+                self._enqueue(lane)
+                self._has_drawn = True
+            if lane.count not in lane.graphs:
+                with warp.ScopedCapture(stream=self._stream, force_module_load=False) as capture:
+                    self._enqueue(lane)
+                lane.graphs[lane.count] = capture.graph
+            warp.capture_launch(lane.graphs[lane.count], stream=self._stream)
+            self._stream.record_event(lane.done)
+        return lane
 
-    def _launch(self, worlds: Sequence[DrawRequest]) -> None:
-        count = len(worlds)
-        geoms = np.stack([world.geom_floats for world in worlds])
-        lights = np.stack([world.light_floats for world in worlds])
-        cameras = np.stack([world.camera for world in worlds])
-        self._set_looks(worlds, geoms, lights)
-        turn = geoms[..., scene.MAT].reshape(count, -1, 3, 3)
-        data = self._data
-        data.nworld = count
-        moved = geoms[..., scene.POS] + np.einsum("wgij,gj->wgi", turn, self._offset_pos)
-        _set_rows(data.geom_xpos, moved)
-        _set_rows(data.geom_xmat, turn @ self._offset_mat)
-        _set_rows(data.light_xpos, lights[..., scene.LIGHT_POS])
-        _set_rows(data.light_xdir, lights[..., scene.LIGHT_DIR])
-        _set_rows(data.cam_xpos, cameras[:, None, scene.CAMERA_POS])
-        _set_rows(data.cam_xmat, cameras[:, None, scene.CAMERA_MAT].reshape(count, 1, 3, 3))
-        mujoco_warp.refit_bvh(self._model, data, self._target)
-        mujoco_warp.render(self._model, data, self._target)
-        pixels = self._rgb.shape[1] // 3
-        inputs = [self._target.rgb_data]
-        warp.launch(_unpack_rgb, dim=(count, pixels), inputs=inputs, outputs=[self._rgb])
+    def _new_lane(self) -> _Lane:
+        pixels = self._quality.height * self._quality.width
+        lane = _Lane(self._n_slots, self._n_lights, pixels, self._device)
+        self._lanes.append(lane)
+        warp.synchronize_device(self._device)
+        return lane
 
-    def _set_looks(self, worlds: Sequence[DrawRequest], geoms: Any, lights: Any) -> None:
-        """Set sizes, colours, materials and light colours, if they differ from the last batch's."""
-        matids = np.stack([world.geom_ints[:, scene.MATID] for world in worlds])
-        shadows = np.stack([world.light_ints[:, scene.CASTSHADOW] for world in worlds])
-        looks = b"".join(
-            part.tobytes()
-            for part in (
-                *(matids, shadows, geoms[..., scene.SIZE]),
-                *(geoms[..., scene.RGBA.start :], lights[..., scene.AMBIENT.start :]),
-            )
-        )
-        if looks == self._looks:
-            return
-        textures, repeats, uniform = self._look_up.textures(matids)
-        colours = (scene.AMBIENT, scene.DIFFUSE, scene.LIGHT_SPECULAR)
-        names = ("light_ambient", "light_diffuse", "light_specular")
-        values = {
-            "geom_size": geom_sizes(self._kinds, geoms[..., scene.SIZE]),
-            "geom_rgba": geoms[..., scene.RGBA],
-            "mat_texid": textures,
-            "mat_texrepeat": repeats,
-            "mat_texuniform": uniform,
-            "mat_emission": geoms[..., scene.EMISSION],
-            "mat_specular": geoms[..., scene.SPECULAR],
-            "mat_shininess": geoms[..., scene.SHININESS],
-            "light_castshadow": shadows.astype(bool),
-            **{name: lights[..., part] for name, part in zip(names, colours)},
-        }
-        for name, value in values.items():
-            _set_rows(self._per_world[name], value)
-        self._looks = looks
+    def finish(self, lane: _Lane) -> "np.ndarray[Any, Any]":
+        """Wait for a batch; return its pictures, uint8 [count, H, W, 3]."""
+        if lane.done is not None:
+            warp.synchronize_event(lane.done)
+        self._free.append(lane)
+        shape = (lane.count, self._quality.height, self._quality.width, 3)
+        pictures: "np.ndarray[Any, Any]" = lane.pictures.numpy()
+        return pictures[: lane.count].reshape(shape)
 
-    def images(self, count: int) -> "np.ndarray[Any, Any]":
-        """Wait for the launch; return its pictures, uint8 [count, H, W, 3]."""
+    def _enqueue(self, lane: _Lane) -> None:
+        """Upload, draw and download one batch."""
+        count, model, data, target = lane.count, self._model, self._data, self._target
         if self._stream is not None:
-            warp.synchronize_stream(self._stream)
-        height, width = self._quality.height, self._quality.width
-        pictures = np.array(self._rgb[:count].numpy())  # on a CPU ``numpy`` copies nothing
-        return pictures.reshape(count, height, width, 3)
-
-
-class _MaterialTable:
-    """The textures of a model's materials, by material number; -1 is a geom without material."""
-
-    def __init__(self, assets: Mapping[str, Any]) -> None:
-        none = -np.ones((1, _TEXTURE_ROLES), np.int32)
-        only_rgb = -np.ones((len(assets["mat_texid"]), _TEXTURE_ROLES), np.int32)
-        only_rgb[:, RGB_ROLE] = assets["mat_texid"][:, RGB_ROLE]
-        self._texture = np.concatenate([only_rgb, none])  # the last row is number -1
-        self._repeat = np.concatenate(
-            [assets["mat_texrepeat"].reshape(-1, 2), np.ones((1, 2), np.float32)]
+            for received, sent in zip(lane.received, lane.sent):
+                warp.copy(received, sent, count=count * sent.shape[1] * sent.shape[2])
+        data.nworld = count
+        geoms, lights, cameras = lane.received
+        warp.launch(
+            kernels.place_geoms,
+            dim=(count, self._n_slots),
+            inputs=[geoms, self._kinds],
+            outputs=[
+                *(data.geom_xpos, data.geom_xmat, model.geom_size, model.geom_rgba),
+                *(model.geom_dataid, model.mat_texid, model.mat_texrepeat, model.mat_texuniform),
+                *(model.mat_emission, model.mat_specular, model.mat_shininess),
+            ],
         )
-        self._uniform = np.concatenate([assets["mat_texuniform"].ravel(), [0]]).astype(bool)
-
-    def textures(self, materials: Any) -> Tuple[Any, Any, Any]:
-        """Return texture numbers [..., 10], repeats [..., 2] and uniform flags of materials."""
-        return self._texture[materials], self._repeat[materials], self._uniform[materials]
-
-
-def _mesh_offsets(flat: Any) -> Tuple[Any, Any]:
-    """Return the pose of each geom's compiled frame in its own frame: [G, 3] and [G, 3, 3].
-
-    The compiler moves a mesh to its centre and principal axes.
-    """
-    position = np.zeros((flat.ngeom, 3), np.float32)
-    turn = np.tile(np.eye(3, dtype=np.float32), (flat.ngeom, 1, 1))
-    matrix = np.zeros(9)
-    for geom in np.flatnonzero(flat.geom_type == scene.MESH):
-        mesh = flat.geom_dataid[geom]
-        position[geom] = flat.mesh_pos[mesh]
-        mujoco.mju_quat2Mat(matrix, flat.mesh_quat[mesh])
-        turn[geom] = matrix.reshape(3, 3)
-    return position, turn
-
-
-def _set_rows(array: Any, values: Any) -> None:
-    """Copy ``values`` to the first rows of a device array."""
-    if values.size:
-        rows = array[: len(values)]
-        rows.assign(np.ascontiguousarray(values, dtype=_numpy_type(values)))
-
-
-def _numpy_type(values: Any) -> Any:
-    return np.float32 if values.dtype.kind == "f" else values.dtype
-
-
-def _drop_oldest(kept: "OrderedDict[Any, Any]") -> None:
-    while len(kept) > _MOST_CONTEXTS:
-        kept.popitem(last=False)
+        warp.launch(
+            kernels.place_lights,
+            dim=(count, self._n_lights),
+            inputs=[lights],
+            outputs=[
+                *(data.light_xpos, data.light_xdir, model.light_ambient, model.light_diffuse),
+                *(model.light_specular, model.light_castshadow),
+            ],
+        )
+        warp.launch(
+            kernels.place_camera,
+            dim=count,
+            inputs=[cameras],
+            outputs=[
+                *(data.cam_xpos, data.cam_xmat),
+                *(target.skybox_tex_id, target.skybox_face_width),
+            ],
+        )
+        mujoco_warp.refit_bvh(model, data, target)
+        mujoco_warp.render(model, data, target)
+        pixels = lane.rgb.shape[1] // 3
+        warp.launch(
+            kernels.unpack_rgb, dim=(count, pixels), inputs=[target.rgb_data], outputs=[lane.rgb]
+        )
+        if self._stream is not None:
+            warp.copy(lane.pictures, lane.rgb, count=count * lane.rgb.shape[1])

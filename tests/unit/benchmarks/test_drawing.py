@@ -22,14 +22,25 @@ from proctor.benchmarks.mujoco.render_config import (
 from proctor.errors import PluginError, UsageError
 from proctor.fingerprint import defining_fields
 from proctor.system.environment import DRAWER_VARIABLE, RENDERER_VARIABLE, lasting_variables
-from proctor_worker.drawing.scene import DrawRequest, Quality, request_frame, request_of_frame
+from proctor_worker.drawing.scene import (
+    BOX,
+    MESH,
+    SPHERE,
+    DrawRequest,
+    Quality,
+    request_frame,
+    request_of_frame,
+)
 from proctor_worker.drawing.server import DrawingServer
+from proctor_worker.drawing.slots import slot_counts, slot_kinds, slots_of_geoms
 
 SIZE = Quality(height=96, width=64, samples=1, shadows=True)
+IMPOSSIBLE, FAILS_LATER = -1.0, -2.0
+"""Colours that cannot be drawn: it fails at once, or while it is drawn."""
 
 
 class FakeDrawer:
-    """Paints each picture in the colour of its first geom; fails for negative colours."""
+    """Paints each picture in the colour of its first geom."""
 
     def __init__(self) -> None:
         self.assets: dict[str, dict[str, Any]] = {}
@@ -40,12 +51,22 @@ class FakeDrawer:
     def has_assets(self, key: str) -> bool:
         return key in self.assets
 
-    def draw(self, requests: list[DrawRequest]) -> list[np.ndarray]:
-        colours = [request.geom_floats[0, 15] for request in requests]
-        if min(colours) < 0:
+    def begin(self, requests: list[DrawRequest]) -> FakeDrawing:
+        colours = [float(request.geom_floats[0, 15]) for request in requests]
+        if IMPOSSIBLE in colours:
             raise ValueError("no such colour")
+        return FakeDrawing(colours)
+
+
+class FakeDrawing:
+    def __init__(self, colours: list[float]) -> None:
+        self.colours = colours
+
+    def images(self) -> list[np.ndarray]:
+        if FAILS_LATER in self.colours:
+            raise ValueError("the device is gone")
         shape = (SIZE.height, SIZE.width, 3)
-        return [np.full(shape, colour, np.uint8) for colour in colours]
+        return [np.full(shape, colour, np.uint8) for colour in self.colours]
 
 
 def request(colour: float) -> DrawRequest:
@@ -80,8 +101,21 @@ def test_a_request_survives_its_frame() -> None:
     sent = request(7)
     got = request_of_frame(*request_frame(sent))
     assert got.quality == SIZE
-    assert got.structure() == sent.structure()
+    assert got.view() == sent.view()
     assert np.array_equal(got.geom_floats, sent.geom_floats)
+
+
+def test_the_geoms_of_a_scene_take_the_first_slots_of_their_types() -> None:
+    kinds = np.array([BOX, SPHERE, BOX, MESH])
+    slots = slot_counts(kinds)
+    assert [slot_kinds(slots)[slot] for slot in slots_of_geoms(kinds, slots)] == list(kinds)
+    assert slots_of_geoms(kinds, slots)[2] == slots_of_geoms(kinds, slots)[0] + 1
+
+
+def test_scenes_share_slots_until_one_has_more_geoms_of_a_type() -> None:
+    few, many = np.array([BOX, MESH]), np.array([SPHERE] * 10 + [MESH] * 20)
+    assert slot_counts(few) == slot_counts(many)
+    assert slot_counts(np.full(33, MESH))[MESH] == 64
 
 
 def test_assets_are_asked_for_once_and_pictures_come_through_shared_memory(server: Any) -> None:
@@ -115,12 +149,15 @@ def test_every_client_gets_its_own_picture(server: Any) -> None:
     assert sum(serving.batches) == 100
 
 
-def test_a_scene_that_cannot_be_drawn_ends_the_run_and_the_process_goes_on(server: Any) -> None:
+@pytest.mark.parametrize("colour", [IMPOSSIBLE, FAILS_LATER])
+def test_a_scene_that_cannot_be_drawn_ends_the_run_and_the_process_goes_on(
+    server: Any, colour: float
+) -> None:
     address, _, drawer = server
     drawer.add_assets("a", {})
     client = connect(address)
     with pytest.raises(PluginError) as failed:
-        image(client, -1)
+        image(client, colour)
     assert failed.value.code == "render.failed"
     assert (image(client, 3) == 3).all()
 
