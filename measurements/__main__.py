@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import compileall
 import importlib
+import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,6 +54,17 @@ def summary(name: str) -> str:
     return text.partition("\n")[0]
 
 
+def compile_package() -> None:
+    """Compile Proctor's modules, as pip does when it installs them.
+
+    With PYTHONDONTWRITEBYTECODE every process of a checkout would compile them again: 0.3 s of CPU
+    time for each command.
+    """
+    package = importlib.util.find_spec("proctor")
+    for folder in () if package is None else package.submodule_search_locations or ():
+        compileall.compile_dir(folder, quiet=2)
+
+
 def main(words: Sequence[str]) -> int:
     """Run the measurement named by the first argument, with the other arguments as its flags."""
     name, *flags = words or ["--help"]
@@ -65,6 +78,7 @@ def main(words: Sequence[str]) -> int:
     if name not in NAMES:
         print(f"no measurement {name!r} (choose from: {', '.join(NAMES)})", file=sys.stderr)
         return 2
+    compile_package()
     module = module_of(name)
     importlib.import_module(".".join(("measurements", *module.parts))).main(flags)
     return 0
