@@ -101,6 +101,12 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--last_lr", type=float, default=2e-4, help="learning rate of finish: 4e-4 has diverged"
     )
+    parser.add_argument(
+        "--clip", type=float, default=1.0, help="maximum gradient norm of train-on and finish"
+    )
+    parser.add_argument(
+        "--warm_up", type=int, default=1000, help="warm-up steps of train-on and finish"
+    )
     parser.add_argument("--episodes", type=int, default=25, help="evaluation episodes per task")
     parser.add_argument("--every", type=int, default=10, help="actions executed per inference call")
     parser.add_argument("--perturb", default="all", help="dimensions of the stage perturb")
@@ -218,8 +224,7 @@ class Work:
 
     def finish(self) -> None:
         """Continue on all datasets at a lower rate."""
-        start = f"--policy.path={self.policy('second')}"
-        self.learn("third", "all", self.options.last, start, self.options.last_lr)
+        self.learn_on("second", "third", "all", self.options.last, self.options.last_lr)
 
     def kept_in(self, name: str, episodes: int, seed: int) -> list[str]:
         """Return the flags of a recording."""
@@ -233,21 +238,32 @@ class Work:
 
     def train(self) -> None:
         """Train from random weights."""
-        self.learn("first", "demos", self.options.steps, "--policy.type=language_act")
+        steps, lr = self.options.steps, self.options.lr
+        self.learn("first", "demos", steps, lr, "--policy.type=language_act")
 
     def train_on(self) -> None:
         """Continue from the averaged weights of the first training."""
-        self.learn("second", "both", self.options.more, f"--policy.path={self.policy('first')}")
+        self.learn_on("first", "second", "both", self.options.more, self.options.lr)
 
-    def learn(
-        self, name: str, dataset: str, steps: int, policy: str, lr: float | None = None
-    ) -> None:
-        """Train, at the rate --lr unless another is given."""
+    def learn_on(self, before: str, name: str, dataset: str, steps: int, lr: float) -> None:
+        """Train from averaged weights. The optimiser's moments start empty: warm up, and clip."""
+        self.learn(
+            name,
+            dataset,
+            steps,
+            lr,
+            f"--policy.path={self.policy(before)}",
+            f"--scheduler.num_warmup_steps={min(self.options.warm_up, steps // 5)}",
+            f"--optimizer.grad_clip_norm={self.options.clip}",
+        )
+
+    def learn(self, name: str, dataset: str, steps: int, lr: float, *flags: str) -> None:
+        """Train; ``flags`` name the policy."""
         options = self.options
         paraphrases = str(options.paraphrases).lower()
         self.proctor(
             "train",
-            policy,
+            *flags,
             f"--policy.device={options.device}",
             f"--dataset.root={self.folder / dataset}",
             f"--dataset.balance_tasks={str(not options.by_frames).lower()}",
@@ -260,7 +276,7 @@ class Work:
             f"--log_freq={max(1, steps // 20)}",
             f"--num_workers={options.loaders}",
             "--ema.enable=true",
-            f"--optimizer.lr={options.lr if lr is None else lr}",
+            f"--optimizer.lr={lr}",
             f"--output_dir={self.folder / name}",
             *(["--accelerator.mixed_precision=bf16"] if options.device == "cuda" else []),
             *shlex.split(options.further),
