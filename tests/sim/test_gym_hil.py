@@ -128,6 +128,7 @@ def test_the_boxes_have_no_expert() -> None:
         {"episode_length": 0},
         {"observation_width": 0},
         {"gripper_penalty": 0.1},
+        {"shadow_map": 100},
     ],
 )
 def test_bad_flags_are_refused(change: dict[str, Any]) -> None:

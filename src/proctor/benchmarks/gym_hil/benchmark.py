@@ -25,7 +25,7 @@ from proctor.benchmarks.gym_hil.tasks import (
     SUITE,
     TASKS,
 )
-from proctor.benchmarks.mujoco.render_config import RenderSettings
+from proctor.benchmarks.mujoco.render_config import RenderSettings, require_shadow_map
 from proctor.benchmarks.selection import (
     LARGEST_SIDE,
     TaskGroups,
@@ -89,6 +89,13 @@ class GymHilConfig(BenchmarkConfig):
     observation_width: int = field(
         default=128, metadata={"help": "width of camera images in pixels"}
     )
+    shadow_map: int | None = field(
+        default=None,
+        metadata={
+            "help": "side of MuJoCo's shadow map in texels, as 4096 or 1024; 0: no shadows",
+            "default_help": "the model's, 4096",
+        },
+    )
     episode_length: int = field(
         default=100, metadata={"help": "maximum simulator steps per episode"}
     )
@@ -128,6 +135,7 @@ class GymHil(ListedTasks):
     def __init__(self, config: GymHilConfig) -> None:
         for name in ("observation_height", "observation_width"):
             require_positive(name, getattr(config, name), LARGEST_SIDE)
+        require_shadow_map(config.shadow_map)
         require_positive("episode_length", config.episode_length)
         if not -1e6 <= config.gripper_penalty <= 0:
             raise UsageError(
@@ -135,7 +143,9 @@ class GymHil(ListedTasks):
                 code="flag.out-of-range",
             )
         self._config = config
-        self._render_settings = RenderSettings(config.observation_height, config.observation_width)
+        self._render_settings = RenderSettings(
+            config.observation_height, config.observation_width, config.shadow_map
+        )
         self._tasks = _GROUPS.select(config.task, config.task_ids, config.episode_length)
 
     def features(self) -> dict[str, Feature]:

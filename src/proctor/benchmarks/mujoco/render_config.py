@@ -149,12 +149,7 @@ class RenderedConfig(BenchmarkConfig):
         require_positive("observation_height", self.observation_height, LARGEST_SIDE)
         require_positive("observation_width", self.observation_width, LARGEST_SIDE)
         side = self.shadow_map
-        if side is not None and (side < 0 or side > _LARGEST_SHADOW_MAP or side & (side - 1)):
-            raise UsageError(
-                f"--env.shadow_map must be a power of two up to {_LARGEST_SHADOW_MAP}, or 0 for "
-                f"no shadows, not {side}",
-                code="flag.out-of-range",
-            )
+        require_shadow_map(side)
         size = (self.observation_height, self.observation_width)
         if self.renderer is not Renderer.WARP:
             self._refuse_unused_flags()
@@ -191,3 +186,17 @@ class RenderedConfig(BenchmarkConfig):
                 raise UsageError(
                     f"--env.{name} has no effect without --env.renderer=warp", code="flag.conflict"
                 )
+
+
+def require_shadow_map(side: int | None) -> None:
+    """Check the side of a shadow map.
+
+    Raises:
+        UsageError: it is not a power of two.
+    """
+    if side is not None and (side < 0 or side > _LARGEST_SHADOW_MAP or side & (side - 1)):
+        raise UsageError(
+            f"--env.shadow_map must be a power of two up to {_LARGEST_SHADOW_MAP}, or 0 for "
+            f"no shadows, not {side}",
+            code="flag.out-of-range",
+        )
