@@ -132,7 +132,7 @@ class ReplayBuffer:
         """Return the batch that ``draws`` chooses."""
         schema, device = self.schema, self.settings.device
         assert schema is not None
-        rows = draws.rows.to(self.settings.storage_device)
+        rows = draws.rows.to(self.settings.storage_device, non_blocking=True)
         now = self._tables.numbers.rows.index_select(0, rows).to(device)
         after = self._tables.next_numbers(rows).to(device)
         images, next_images = self._gather_images(rows, draws.shifts)
@@ -230,7 +230,10 @@ class _OwnNext:
     def __init__(self, numbers: Table, images: dict[str, Table]) -> None:
         self.numbers, self.images = numbers, images
         n = len(numbers.rows)
-        self._slot_of = torch.full((n,), -1, dtype=torch.int64, device=numbers.rows.device)
+        self._slots = [-1] * n
+        """The slot of each row, or -1."""
+        self._slot_of = torch.tensor(self._slots, device=numbers.rows.device)
+        """The same for sampling; a GPU's copy is never read back, which would wait for it."""
         self._free: list[int] = []
         self._n_slots = 0
         self._newest: tuple[int, PackedObservation] | None = None
@@ -240,13 +243,14 @@ class _OwnNext:
         self._release(row)  # the transition that this row held is gone
         if self._newest is not None:
             newest, expected = self._newest
-            is_following = newest != row and (newest + 1) % len(self._slot_of) == row
+            is_following = newest != row and (newest + 1) % len(self._slots) == row
             if is_following and expected.equals(observation):
                 self._release(newest)
         slot = self._new_slot()
         self.numbers.write(slot, packed.next.numbers)
         for key, table in self.images.items():
             table.write(slot, packed.next.images[key])
+        self._slots[row] = slot
         self._slot_of[row] = slot
         self._newest = row, packed.next
 
@@ -266,10 +270,10 @@ class _OwnNext:
         return self._n_slots - 1
 
     def _release(self, row: int) -> None:
-        slot = int(self._slot_of[row])
+        slot = self._slots[row]
         if slot >= 0:
             self._free.append(slot)
-            self._slot_of[row] = -1
+            self._slots[row] = self._slot_of[row] = -1
 
 
 def _image_tables(schema: TransitionSchema, settings: ReplaySettings) -> dict[str, Table]:

@@ -33,8 +33,8 @@ def shift_images(images: torch.Tensor, shifts: Shifts) -> torch.Tensor:
     if images.device.type == "cpu" and not is_small:  # 8 times as fast as a gather there
         return _shift_by_copies(images, shifts)
     n, _, height, width = images.shape
-    rows = _source(shifts.top.to(images.device), height)
-    columns = _source(shifts.left.to(images.device), width)
+    rows = _source(shifts.top.to(images.device, non_blocking=True), height)
+    columns = _source(shifts.left.to(images.device, non_blocking=True), width)
     pick = torch.arange(n, device=images.device)[:, None, None]
     return images.permute(0, 2, 3, 1)[pick, rows[:, :, None], columns[:, None, :]].permute(
         0, 3, 1, 2

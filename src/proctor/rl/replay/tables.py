@@ -32,7 +32,8 @@ class Table:
 
     def write(self, row: int, value: np.ndarray) -> None:
         """Store ``value`` in a row."""
-        self.rows[row] = torch.from_numpy(np.ascontiguousarray(value))
+        # The GPU is not waited for: CUDA copies pageable memory before it returns.
+        self.rows[row].copy_(torch.from_numpy(np.ascontiguousarray(value)), non_blocking=True)
 
 
 class MappedTable(Table):
