@@ -1,13 +1,16 @@
 """Online learning beside behaviour cloning: gym_hil's pick with a random cube, sparse reward.
 
     python -m measurements online_gym_hil [--seeds=3] [--demonstrations=20] [--steps=3000]
-    python -m measurements online_gym_hil --images --device=cuda --demonstrations=5 --steps=20000
+    python -m measurements online_gym_hil --images --device=cuda --simulators=2 --processes=3
+        --demonstrations=3 --intervene-every=2 --steps=12000 --limit-s=280 --out=pixels.jsonl
 
 Each seed records its own scripted demonstrations, clones them with the policy's network, and trains
 the same network online from scratch: SAC with half of each batch from the demonstrations and a
-cloning term, in lockstep in one process. All are evaluated without noise on the same cubes, other
-than those of training. With ``--intervene-every=N`` the expert takes over in each N-th episode. Its
-steps become demonstrations too, and a second clone learns from all of them.
+cloning term, with one update per environment step. All are evaluated without noise on the same
+cubes, other than those of training. With ``--intervene-every=N`` the expert takes over in each N-th
+episode. Its steps become demonstrations too, and a second clone learns from all of them. Images
+are shifted at random for all three (DrQ). With ``--simulators=N`` each seed has N simulators in
+processes of their own, which simulate while the network learns.
 """
 
 from __future__ import annotations
@@ -16,36 +19,38 @@ import argparse
 import json
 import os
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch.nn import functional
 
+from measurements.gym_hil_players import EpisodeStart, Played, make_players
 from proctor.benchmarks.gym_hil.benchmark import GymHil, GymHilConfig, ObsType
-from proctor.config.online_sections import (
-    CriticNetworkSettings,
-    InterventionSettings,
-    InterventionSource,
-    SacSettings,
-)
-from proctor.features import ACTION, Array, FeatureKind
+from proctor.config.online_sections import CriticNetworkSettings, SacSettings
+from proctor.features import ACTION, Array, FeatureKind, Observation
 from proctor.policies.gaussian_actor.config import (
     IMAGENET_MEAN,
     IMAGENET_STD,
     GaussianActorConfig,
 )
-from proctor.policies.gaussian_actor.network import GaussianActorNetwork
+from proctor.policies.gaussian_actor.network import (
+    DROPOUT,
+    NOISE,
+    GaussianActorNetwork,
+    ObservationEncoder,
+)
 from proctor.policies.lerobot.pipelines import default_pipelines
 from proctor.policies.lerobot.processors import Stats
 from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
-from proctor.rl.actor_policy import ActorPolicy
 from proctor.rl.algorithms.sac import Sac
 from proctor.rl.environments import SimOnlineEnv
-from proctor.rl.interventions import ExpertIntervention
 from proctor.rl.replay.buffer import ReplayBuffer, ReplaySettings
 from proctor.rl.replay.mixer import OnlineOfflineMixer
 from proctor.rl.transitions import Transition, TransitionBatch
@@ -57,6 +62,9 @@ _FIRST_DEMONSTRATION, _FIRST_EPISODE, _FIRST_TEST = 10**6, 2 * 10**6, 3 * 10**6
 _LOW, _HIGH = np.array([0.25, -0.2, 0.0]), np.array([0.55, 0.2, 0.2])
 """Workspace of hand and cube in metres: the last three numbers of either state."""
 _CONTINUOUS, _GRIPPER_COMMANDS = 3, 3
+_REPORT_S = 15.0
+_RECENT = 30
+"""Episodes without the expert whose success is reported."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +79,12 @@ class Settings:
     warm_up: int = 0
     """Updates on the demonstrations before the first step."""
     images: bool = False
+    size: int = 128
+    """Side of the images."""
+    shadow_map: int = 0
+    """Side of the shadow map of images; gym_hil's own is 4096."""
+    simulators: int = 0
+    """Processes that simulate for one seed; 0: one simulator in the seed's process."""
     device: str = "cpu"
     width: int = 64
     latent: int = 64
@@ -92,8 +106,8 @@ class Settings:
     """Longest online learning; it then ends before ``steps``."""
     episode_length: int = 60
     tests: int = 150
-    every: int = 0
-    """Steps between evaluations; 0: at the end only."""
+    out: str = ""
+    """File to which progress and results are appended, as lines of JSON."""
 
 
 @dataclass(frozen=True)
@@ -113,61 +127,59 @@ class SeedResult:
 
 
 class Case:
-    """Environment, demonstrations and networks of one seed."""
+    """Simulators, demonstrations and networks of one seed."""
 
     def __init__(self, settings: Settings, seed: int) -> None:
         self.settings, self.seed = settings, seed
         self.device = torch.device(settings.device)
         torch.set_num_threads(1)
         kind = ObsType.PIXELS_AGENT_POS if settings.images else ObsType.STATE
-        config = GymHilConfig(obs_type=kind, episode_length=settings.episode_length)
+        config = GymHilConfig(
+            obs_type=kind,
+            observation_height=settings.size,
+            observation_width=settings.size,
+            shadow_map=settings.shadow_map,
+            episode_length=settings.episode_length,
+        )
         benchmark = GymHil(config)
-        self.env = SimOnlineEnv(benchmark, benchmark.tasks()[0])
+        env = SimOnlineEnv(benchmark, benchmark.tasks()[0])
+        self.features, self.action_size = env.features, env.action.size
+        self.players = make_players(config, settings.simulators)
         self.demonstrations = self._demonstrate()
         self.statistics = self._statistics()
+
+    def close(self) -> None:
+        """Close the simulators."""
+        for player in self.players:
+            player.close()
 
     def _demonstrate(self) -> list[Transition]:
         """Return the transitions of successful scripted demonstrations."""
         kept: list[Transition] = []
-        noise = np.random.default_rng(self.seed)
         number = n_kept = 0
         while n_kept < self.settings.demonstrations:
-            episode = self._demonstration(_FIRST_DEMONSTRATION + 1000 * self.seed + number, noise)
+            episode = self._demonstration(_FIRST_DEMONSTRATION + 1000 * self.seed + number)
             number += 1
             if episode[-1].reward > 0:
                 kept += episode
                 n_kept += 1
         return kept
 
-    def _demonstration(self, seed: int, noise: np.random.Generator) -> list[Transition]:
-        observation, expert = self.env.reset(seed), self.env.expert()
-        low, high = self.env.action.bounds
-        episode: list[Transition] = []
-        while True:
-            action = expert(self.env.privileged())
-            action[:_CONTINUOUS] += self.settings.noise * noise.standard_normal(_CONTINUOUS)
-            made = self.step(observation, np.clip(action, low, high))
-            episode.append(made)
-            observation = dict(made.next_observation)
-            if made.done or made.truncated:
-                return episode
-
-    def step(self, observation: dict[str, Array], action: Array) -> Transition:
-        """Execute one action."""
-        step = self.env.step(action)
-        return Transition(
-            observation,
-            np.asarray(action, np.float32),
-            step.reward,
-            step.observation,
-            step.terminated,
-            step.truncated,
-        )
+    def _demonstration(self, seed: int) -> list[Transition]:
+        player = self.players[0]
+        player.begin(EpisodeStart(seed, expert_from=0, noise=self.settings.noise))
+        before, episode = player.receive(), []
+        while not before.ended:
+            player.step(None)
+            after = player.receive()
+            episode.append(transition(before, after))
+            before = after
+        return episode
 
     def _statistics(self) -> Stats:
         """Return the range of the demonstrations' states, a little wider, and of actions."""
         stats: Stats = {}
-        for key, feature in self.env.features.items():
+        for key, feature in self.features.items():
             if feature.kind is FeatureKind.VISUAL:
                 mean, std = (
                     torch.tensor(v).reshape(3, 1, 1) for v in (IMAGENET_MEAN, IMAGENET_STD)
@@ -198,7 +210,7 @@ class Case:
             actor_network_kwargs=hidden,
             discrete_critic_network_kwargs=hidden,
         )
-        config = config.with_features(self.env.features, self.env.action.size)
+        config = config.with_features(self.features, self.action_size)
         config.validate()
         network = GaussianActorNetwork(config).to(self.device)
         before, after = default_pipelines(config, self.statistics, self.statistics)
@@ -216,16 +228,71 @@ class Case:
 
     def evaluate(self, parts: LoadedCheckpoint) -> list[bool]:
         """Return whether the policy without noise solves each test episode."""
-        policy = ActorPolicy(parts, self.device)
-        return [self._solves(policy, _FIRST_TEST + n) for n in range(self.settings.tests)]
+        policy = BatchedPolicy(parts, self.device)
+        waiting = deque(range(self.settings.tests))
+        solved = [False] * self.settings.tests
+        playing: dict[int, tuple[int, Played]] = {}
+        """Player -> its test and where it stands."""
+        while waiting or playing:
+            begun = {}
+            for number, player in enumerate(self.players):
+                if number not in playing and waiting:
+                    begun[number] = waiting.popleft()
+                    player.begin(EpisodeStart(_FIRST_TEST + begun[number]))
+            for number, test in begun.items():
+                playing[number] = test, self.players[number].receive()
+            actions = policy.act([played.observation for _, played in playing.values()], None)
+            for number, action in zip(playing, actions, strict=True):
+                self.players[number].step(action)
+            for number, (test, _) in list(playing.items()):
+                played = self.players[number].receive()
+                playing[number] = test, played
+                if played.ended:
+                    solved[test] = played.success
+                    del playing[number]
+        return solved
 
-    def _solves(self, policy: ActorPolicy, seed: int) -> bool:
-        observation = self.env.reset(seed)
-        while True:
-            step = self.env.step(policy.decide(observation, None).action)
-            observation = step.observation
-            if step.terminated or step.truncated:
-                return bool(step.info.success)
+
+def transition(before: Played, after: Played) -> Transition:
+    """Return the step between two observations."""
+    assert after.action is not None
+    return Transition(
+        before.observation,
+        after.action,
+        after.reward,
+        after.observation,
+        after.terminated,
+        after.truncated,
+    )
+
+
+class BatchedPolicy:
+    """Chooses the actions of several simulators in one pass of the network."""
+
+    def __init__(self, parts: LoadedCheckpoint, device: torch.device) -> None:
+        assert isinstance(parts.network, GaussianActorNetwork)
+        self._network, self._device = parts.network, device
+        self._keys = tuple(parts.config.input_features)
+        self._preprocess = parts.preprocessor.on(device)
+        self._postprocess = parts.postprocessor.on(torch.device("cpu"))
+
+    def act(
+        self, observations: Sequence[Observation], generator: torch.Generator | None
+    ) -> list[Array]:
+        """Return actions with noise of ``generator``; None: the Gaussian's mode."""
+        inputs = {}
+        for key in self._keys:
+            rows = torch.from_numpy(np.stack([one[key] for one in observations]))
+            rows = rows.to(self._device, non_blocking=True)
+            inputs[key] = rows.float() / 255 if rows.dtype == torch.uint8 else rows
+        draws = {}
+        if generator is not None:
+            noise = torch.randn(len(observations), _CONTINUOUS, generator=generator)
+            draws[NOISE] = noise.to(self._device, non_blocking=True)
+        with torch.inference_mode():
+            chosen = self._network.chunk(self._preprocess(inputs), draws)[:, 0].cpu()
+            motion = self._postprocess({ACTION: chosen[:, :_CONTINUOUS]})[ACTION]
+        return list(torch.cat([motion, chosen[:, _CONTINUOUS:]], 1).numpy())
 
 
 def clone(case: Case, rows: Sequence[Transition]) -> LoadedCheckpoint:
@@ -237,18 +304,32 @@ def clone(case: Case, rows: Sequence[Transition]) -> LoadedCheckpoint:
     preprocess = parts.preprocessor.on(case.device)
     buffer = case.buffer(rows, len(rows))
     generator = torch.Generator().manual_seed(case.seed)
+    encoder = network.encoder_actor
     optimizer = torch.optim.Adam(network.parameters(), lr=settings.rate)
     for _ in range(settings.clone_updates):
         batch = buffer.sample(settings.batch, generator)
         inputs = preprocess(batch.observation)
-        mean = network.actor.moments(network.encoder_actor(inputs)).mean.tanh()
+        masks = [dropout_masks(encoder, len(batch.action), case.device) for _ in range(2)]
+        mean = network.actor.moments(encoder(inputs, None, masks[0])).mean.tanh()
         loss = functional.mse_loss(mean, batch.action[:, :_CONTINUOUS])
         command = batch.action[:, -1].round().long()
-        loss = loss + functional.cross_entropy(network.discrete_critic(inputs), command)
+        values = network.discrete_critic(inputs, None, masks[1])
+        loss = loss + functional.cross_entropy(values, command)
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         optimizer.step()
     return parts
+
+
+def dropout_masks(
+    encoder: ObservationEncoder, rows: int, device: torch.device
+) -> dict[str, torch.Tensor] | None:
+    """Return masks of the image embeddings, as online learning has them; None without images."""
+    if not encoder.cameras:
+        return None
+    shape = len(encoder.cameras), rows, encoder.embedding_dim
+    keep = torch.empty(shape, device=device).bernoulli_(1 - DROPOUT).div_(1 - DROPOUT)
+    return dict(zip(encoder.cameras, keep, strict=True))
 
 
 @dataclass
@@ -260,7 +341,11 @@ class Learner:
     algorithm: Sac
     online: ReplayBuffer
     offline: ReplayBuffer
-    interventions: list[Transition]
+    interventions: list[Transition] = field(default_factory=list)
+    episodes: int = 0
+    """Episodes begun."""
+    recent: deque[bool] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    """Success of the newest episodes that the policy ended."""
 
     @classmethod
     def make(cls, case: Case) -> Learner:
@@ -287,57 +372,73 @@ class Learner:
         )
         longest = settings.steps + settings.episode_length
         offline = case.buffer(case.demonstrations, len(case.demonstrations) + longest)
-        return cls(case, parts, algorithm, case.buffer([], longest), offline, [])
+        return cls(case, parts, algorithm, case.buffer([], longest), offline)
 
     def run(self) -> None:
         """Warm up on the demonstrations, then play and learn."""
-        settings, case = self.case.settings, self.case
+        settings, players = self.case.settings, self.case.players
+        began = time.perf_counter()
         warm = self._batches(OnlineOfflineMixer(self.offline, self.offline, settings.batch))
         for _ in range(settings.warm_up):
             self.algorithm.update(warm)
         batches = self._batches(OnlineOfflineMixer(self.online, self.offline, settings.batch))
-        rule = InterventionSettings(
-            InterventionSource.EXPERT,
-            every=settings.intervene_every,
-            after=settings.intervene_after,
-        )
-        expert = ExpertIntervention(case.env, rule)
-        policy = ActorPolicy(self.parts, case.device)
-        noise = torch.Generator().manual_seed(case.seed)
-        began, episode, due = time.perf_counter(), 0, settings.every
+        policy = BatchedPolicy(self.parts, self.case.device)
+        noise = torch.Generator().manual_seed(self.case.seed)
+        for player in players:
+            player.begin(self._next_episode())
+        playing = [player.receive() for player in players]
+        reported = time.perf_counter()
         while len(self.online) < settings.steps:
-            if time.perf_counter() - began > settings.limit_s:
+            now = time.perf_counter()
+            if now - began > settings.limit_s:
                 return
-            self._play(episode, policy, expert, noise, batches)
-            episode += 1
-            if settings.every and len(self.online) >= due:
-                due = len(self.online) + settings.every
-                report(case.seed, case.evaluate(self.parts), steps=len(self.online))
+            if now - reported > _REPORT_S:
+                reported = now
+                self._report(now - began)
+            actions = policy.act([one.observation for one in playing], noise)
+            for player, action in zip(players, actions, strict=True):
+                player.step(action)
+            if len(self.online) > 1:
+                for _ in players:
+                    self.algorithm.update(batches)
+            playing = self._receive(playing)
 
-    def _play(
-        self,
-        episode: int,
-        policy: ActorPolicy,
-        expert: ExpertIntervention,
-        noise: torch.Generator,
-        batches: Iterator[TransitionBatch],
-    ) -> None:
-        """Play one episode, with an update after every step."""
-        observation = self.case.env.reset(_FIRST_EPISODE + 10_000 * self.case.seed + episode)
-        expert.begin(episode)
-        for step in range(self.case.settings.episode_length):
-            action = policy.decide(observation, noise).action
-            taken_over = expert.signal(step, None).action
-            made = self.case.step(observation, action if taken_over is None else taken_over)
+    def _next_episode(self) -> EpisodeStart:
+        settings, number = self.case.settings, self.episodes
+        self.episodes += 1
+        is_helped = settings.intervene_every and self.episodes % settings.intervene_every == 0
+        seed = _FIRST_EPISODE + 10_000 * self.case.seed + number
+        return EpisodeStart(seed, settings.intervene_after if is_helped else None)
+
+    def _receive(self, before: Sequence[Played]) -> list[Played]:
+        """Store the steps of all players; return where they stand, in new episodes if ended."""
+        players = self.case.players
+        after = [player.receive() for player in players]
+        for old, new in zip(before, after, strict=True):
+            made = transition(old, new)
             self.online.add(made)
-            if taken_over is not None:
+            if new.by_expert:
                 self.offline.add(made)
                 self.interventions.append(made)
-            observation = dict(made.next_observation)
-            if len(self.online) > 1:
-                self.algorithm.update(batches)
-            if made.done or made.truncated:
-                return
+            elif new.ended:
+                self.recent.append(new.success)
+        ended = [number for number, one in enumerate(after) if one.ended]
+        for number in ended:
+            players[number].begin(self._next_episode())
+        for number in ended:
+            after[number] = players[number].receive()
+        return after
+
+    def _report(self, passed_s: float) -> None:
+        report(
+            self.case.settings,
+            self.case.seed,
+            learning_s=passed_s,
+            steps=len(self.online),
+            episodes=self.episodes,
+            expert_steps=len(self.interventions),
+            recent_success=sum(self.recent) / max(1, len(self.recent)),
+        )
 
     def _batches(self, mixer: OnlineOfflineMixer) -> Iterator[TransitionBatch]:
         """Yield normalised batches."""
@@ -350,36 +451,52 @@ class Learner:
             yield batch
 
 
-def report(seed: int, outcomes: Sequence[bool] = (), **numbers: float) -> None:
+def report(settings: Settings, seed: int, outcomes: Sequence[bool] = (), **numbers: float) -> None:
     """Print the progress of a seed; ``outcomes`` are those of the test episodes, in order."""
-    line: dict[str, object] = {"seed": seed, **{k: round(v, 1) for k, v in numbers.items()}}
+    line: dict[str, object] = {"seed": seed, **{k: round(v, 2) for k, v in numbers.items()}}
     if outcomes:
         line["success"] = round(sum(outcomes) / len(outcomes), 3)
         line["outcomes"] = "".join("01"[one] for one in outcomes)
     print(json.dumps(line), flush=True)
+    append(settings.out, line)
+
+
+def append(path: str, line: dict[str, Any]) -> None:
+    """Append a line of JSON; what was measured before a run is killed is then kept."""
+    if path:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
 
 
 def run_seed(settings: Settings, seed: int) -> SeedResult:
     """Clone and learn online from the same demonstrations."""
     began = time.perf_counter()
     case = Case(settings, seed)
-    report(seed, demonstrated_s=time.perf_counter() - began, transitions=len(case.demonstrations))
+    report(
+        settings,
+        seed,
+        demonstrated_s=time.perf_counter() - began,
+        transitions=len(case.demonstrations),
+    )
     cpu = time.process_time()
     cloned = clone(case, case.demonstrations)
     clone_cpu_s = time.process_time() - cpu
     of_cloned = case.evaluate(cloned)
-    report(seed, of_cloned, cloned_s=time.perf_counter() - began)
+    report(settings, seed, of_cloned, cloned_s=time.perf_counter() - began)
     wall, cpu = time.perf_counter(), time.process_time()
     learner = Learner.make(case)
     learner.run()
     wall_s, cpu_s = time.perf_counter() - wall, time.process_time() - cpu
     of_online = case.evaluate(learner.parts)
-    report(seed, of_online, online_s=time.perf_counter() - began, steps=len(learner.online))
+    report(
+        settings, seed, of_online, online_s=time.perf_counter() - began, steps=len(learner.online)
+    )
     of_all = []
     if learner.interventions:
         all_rows = [*case.demonstrations, *learner.interventions]
         of_all = case.evaluate(clone(case, all_rows))
-    case.env.close()
+        report(settings, seed, of_all, cloned_all_s=time.perf_counter() - began)
+    case.close()
     result = SeedResult(
         seed,
         of_cloned,
@@ -441,21 +558,21 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--out", type=Path, help="write the results as JSON")
     flags = vars(parser.parse_args(words))
     seeds = range(flags["first_seed"], flags["first_seed"] + flags["seeds"])
     settings = Settings(**{name: flags[name] for name in vars(defaults)})
     print(json.dumps(vars(settings)), flush=True)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):  # of the processes: one core each
         os.environ.setdefault(name, "1")
-    with get_context("spawn").Pool(flags["processes"]) as pool:
-        results = pool.starmap(run_seed, [(settings, seed) for seed in seeds], chunksize=1)
+    results: list[SeedResult] = []
+    with ProcessPoolExecutor(flags["processes"], get_context("spawn")) as pool:
+        for done in as_completed([pool.submit(run_seed, settings, seed) for seed in seeds]):
+            results.append(done.result())
+            append(settings.out, {"result": vars(results[-1])})
     counts = comparison(results)
     print(f"cloned: {rate_text([one for r in results for one in r.cloned])}")
     print(f"online: {rate_text([one for r in results for one in r.online])}")
     if helped := [one for r in results for one in r.cloned_all]:
         print(f"cloned with interventions: {rate_text(helped)}")
     print(f"online - cloned: {counts.difference:+.1%}, {counts}, p = {p_value(counts):.2g}")
-    if flags["out"] is not None:
-        flags["out"].write_text(json.dumps([vars(one) for one in results]))
     return 0
