@@ -46,9 +46,11 @@ def run(words: list[str]) -> int:
     for note in config.notes:
         print(f"note: {note}", file=sys.stderr)
     if config.role is Role.ACTOR:
+        from rich.console import Console
+
         from proctor.rl.actor_run import run_remote_actor  # imports torch
 
-        return run_remote_actor(config, lambda text: print(text, file=sys.stderr))
+        return run_remote_actor(config, Console(stderr=True))
     from proctor.rl.session import run_online_session  # imports torch
 
     interrupt = run_online_session(config, settings, resumed, _printed_session()).interrupt

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING
 
 import torch
+from rich.console import Console
 
 from proctor.config.online_training import OnlineTrainConfig
 from proctor.errors import ConnectionLost, exit_code_of
 from proctor.rl.actor import Actor, ActorSettings
 from proctor.rl.actor_policy import ActorPolicy
+from proctor.rl.actor_progress import ActorProgress
 from proctor.rl.environment_setup import (
     environment_interface,
     make_environment,
     make_intervention,
 )
-from proctor.rl.links import ActorWeights, LearnerLink
+from proctor.rl.links import ActorWeights, InteractionMessage, LearnerLink
 from proctor.rl.policy_parts import TrainedPolicy, make_policy
 from proctor.rl.setup import learner_address
 from proctor.training.stopping import StopRequests
+
+if TYPE_CHECKING:
+    from proctor.rl.learner_client import GrpcLearnerLink
 
 
 def run_actor(
@@ -57,8 +64,10 @@ def run_actor(
         env.close()
 
 
-def run_remote_actor(config: OnlineTrainConfig, say: Callable[[str], None]) -> int:
+def run_remote_actor(config: OnlineTrainConfig, console: Console) -> int:
     """Run an actor that is connected to a learner by gRPC; return the exit code.
+
+    ``console`` shows its progress.
 
     Raises:
         ProctorError: the learner cannot be reached, or the settings do not fit.
@@ -68,19 +77,21 @@ def run_remote_actor(config: OnlineTrainConfig, say: Callable[[str], None]) -> i
 
     policy = make_policy(config, environment_interface(config))
     address = LearnerAddress(*learner_address(config, policy), config.api_key, config.tls)
-    with StopRequests(why="") as stop:
+    progress = ActorProgress(console)
+    with closing(progress), StopRequests(why="") as stop:
 
         def stopped() -> bool:
             return stop.requested is not None
 
+        say = progress.say
         link = GrpcLearnerLink(address, LinkSettings(folder=config.output_dir), say, stopped)
         say(f"{link.actor} is connected to {address}")
         index = zlib.crc32(link.actor.encode())  # its episodes differ from those of other actors
-        ending = EndingLink(link, policy.config.online_steps)
+        remote = _RemoteLink(link, progress)
         try:
             with stop.deferring():
                 limit = policy.config.online_steps if link.is_lerobot else None
-                run_actor(config, ending, index, policy, stopped, limit)
+                run_actor(config, remote, index, policy, stopped, limit)
         except TrainingEnded:
             say("the training has ended")
             link.abandon()
@@ -99,14 +110,18 @@ class TrainingEnded(ConnectionLost):
     """The learner has spent its environment steps."""
 
 
-class EndingLink:
-    """A link that ends the actor when the learner has trained on all environment steps."""
+class _RemoteLink:
+    """A link that shows the actor's progress, and ends the actor with the training."""
 
-    def __init__(self, link: LearnerLink, online_steps: int) -> None:
-        self._link, self._online_steps = link, online_steps
+    def __init__(self, link: GrpcLearnerLink, progress: ActorProgress) -> None:
+        self._link, self._progress = link, progress
         self.begin, self.send = link.begin, link.send
         self.wait_acknowledged, self.close = link.wait_acknowledged, link.close
-        self.send_interaction = link.send_interaction
+
+    def send_interaction(self, message: InteractionMessage) -> None:
+        """Send the summary of an episode, and show it."""
+        self._link.send_interaction(message)
+        self._progress.on_episode(message, self._link.pending)
 
     def newest_weights(self) -> ActorWeights | None:
         """Return the newest weights, or None if they were returned before.
@@ -115,6 +130,6 @@ class EndingLink:
             TrainingEnded: these are the last ones.
         """
         weights = self._link.newest_weights()
-        if weights is not None and (weights.version or 0) >= self._online_steps:
+        if weights is not None and weights.is_last:
             raise TrainingEnded("the training has ended")
         return weights

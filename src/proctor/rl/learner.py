@@ -122,7 +122,7 @@ class Learner:
         while not self.is_done and stop.requested is None:
             turn(observer)
         if self.is_done:
-            self._publish()  # its version tells actors of other machines that the training ended
+            self._publish()  # tells actors of other machines that the training has ended
         if self.algorithm.step > 0:
             self._report(observer)
 
@@ -211,7 +211,7 @@ class Learner:
             name: {key: tensor.numpy() for key, tensor in tensors.items()}
             for name, tensors in self.algorithm.actor_state().items()
         }
-        return ActorWeights(modules, self.counters.environment_steps)
+        return ActorWeights(modules, self.counters.environment_steps, is_last=self.is_done)
 
 
 def _is_finite(transition: Transition) -> bool:

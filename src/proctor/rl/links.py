@@ -36,6 +36,8 @@ class ActorWeights:
     """LeRobot's payload: ``policy`` and, with a gripper critic, ``discrete_critic``."""
     version: int | None = None
     """The learner's count of updates; None from LeRobot's learner, which does not send it."""
+    is_last: bool = False
+    """Whether the learner's environment steps are spent: the training has ended."""
 
 
 @dataclass(frozen=True)

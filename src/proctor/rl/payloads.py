@@ -194,10 +194,10 @@ def _number_or_none(value: Any) -> float | None:
 
 
 def encode_weights(weights: ActorWeights, *, for_lerobot: bool) -> bytes:
-    """Encode weights; Proctor's actors also get the version."""
+    """Encode weights; Proctor's actors also get the version, and whether they are the last."""
     tree: dict[str, Any] = {name: dict(module) for name, module in weights.modules.items()}
     if not for_lerobot and weights.version is not None:
-        tree[_OWN] = {"version": weights.version}
+        tree[_OWN] = {"version": weights.version, "is_last": int(weights.is_last)}
     return save_archive(tree)
 
 
@@ -209,7 +209,8 @@ def decode_weights(payload: bytes) -> ActorWeights:
     """
     tree = load_archive(payload)
     own = tree.pop(_OWN, None) if isinstance(tree, dict) else None
-    version = own.get("version") if isinstance(own, dict) else None
+    about = own if isinstance(own, dict) else {}
+    version, is_last = about.get("version"), about.get("is_last")
     modules = tree if isinstance(tree, dict) else {}
     arrays: Iterable[Any] = (
         value
@@ -218,7 +219,9 @@ def decode_weights(payload: bytes) -> ActorWeights:
     )
     if not modules or not all(isinstance(array, np.ndarray) for array in arrays):
         raise bad_frame("the payload holds no weights", payload, code="protocol.wrong-type")
-    return ActorWeights(modules, version if type(version) is int else None)
+    return ActorWeights(
+        modules, version if type(version) is int else None, type(is_last) is int and is_last == 1
+    )
 
 
 def encode_interaction(message: InteractionMessage) -> bytes:
