@@ -142,14 +142,14 @@ def _flags(command: str, rest: Sequence[str]) -> Iterator[tuple[str, object]]:
 
 def _values(command: str, rest: Sequence[str], name: str) -> list[str]:
     """Return the values that a flag can have, if they can be listed."""
-    from proctor import plugins
     from proctor.commands.all_flags import CONFIGS, command_configs
     from proctor.config.base import plugin_sections
+    from proctor.config.builder import known_types
 
     for cls in command_configs(command) if command in CONFIGS else ():
         for section, marked in plugin_sections(cls).items():
             if name == f"{section}.type":
-                return plugins.known_plugins(marked.kind, cls.use)
+                return known_types(cls, marked)
     for kind in (kind for known, kind in _flags(command, rest) if known == name):
         if kind is bool:
             return ["true", "false"]

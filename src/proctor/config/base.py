@@ -41,13 +41,19 @@ class PluginSection:
     """The type of a section that has a ``path`` and no ``type``."""
     optional: bool = False
     """Whether the section may be absent; the field is then None."""
+    only: tuple[str, ...] = ()
+    """The types that the command takes; empty: all of ``kind``."""
 
 
 def plugin_section(
-    kind: str, *, type_of_path: str | None = None, optional: bool = False
+    kind: str,
+    *,
+    type_of_path: str | None = None,
+    optional: bool = False,
+    only: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """Return the metadata of a field whose flags are defined by a plug-in."""
-    return {_SECTION: PluginSection(kind, type_of_path, optional)}
+    return {_SECTION: PluginSection(kind, type_of_path, optional, only)}
 
 
 def plugin_sections(cls: type[Any]) -> dict[str, PluginSection]:

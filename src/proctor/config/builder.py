@@ -72,6 +72,11 @@ def find_plugin(kind: str, name: str) -> Plugin:
     return found
 
 
+def known_types(cls: type[Config], section: PluginSection) -> list[str]:
+    """List the types that a command takes in a section."""
+    return list(section.only) or plugins.known_plugins(section.kind, cls.use)
+
+
 def own_flags(cls: type[Config]) -> list[Flag]:
     """List the flags of a config class that do not depend on plug-ins."""
     return flags_of(cls, sections=dict.fromkeys(plugin_sections(cls)), use=cls.use)
@@ -94,7 +99,7 @@ def _chosen(cls: type[Config], settings: Mapping[str, Any]) -> dict[str, Plugin 
             given = _type_of(name, section, settings)
             if not given:
                 _check_section_names(cls, name, settings)
-                names = ", ".join(plugins.known_plugins(section.kind, cls.use))
+                names = ", ".join(known_types(cls, section))
                 path = "" if section.type_of_path is None else f", or --{name}.path=CHECKPOINT"
                 raise UsageError(
                     f"--{name}.type is missing (choose from: {names}){path}", code="flag.missing"

@@ -14,6 +14,7 @@ from proctor.config.builder import (
     aliased_flags,
     find_plugin,
     get_setting,
+    known_types,
     own_flags,
     plugin_flags,
 )
@@ -108,7 +109,7 @@ def _topics(cls: type[Config]) -> dict[str, str]:
     """Return the words that may follow ``--help``, with what they print."""
     found = {"WORD ...": "search in flags and their texts", "all": "every flag"}
     for section, marked in plugin_sections(cls).items():
-        names = ", ".join(plugins.known_plugins(marked.kind, cls.use))
+        names = ", ".join(known_types(cls, marked))
         found[f"{section} NAME"] = f"flags of {names}"
     own = [*own_flags(cls), *cls.more_flags()]
     parts = dict.fromkeys(f.name.partition(".")[0] for f in own if "." in f.name)
@@ -150,10 +151,10 @@ def _first_flags(cls: type[Config], chosen: Mapping[str, str]) -> list[Flag]:
 
 
 def _type_flag(cls: type[Config], section: str) -> Flag:
-    kind = plugin_sections(cls)[section].kind
-    names = ", ".join(plugins.known_plugins(kind, cls.use))
-    text = f"one of {names}, or package.module:NAME"
-    return Flag(f"{section}.type", str, VARIES, text, group=_TITLES[kind])
+    marked = plugin_sections(cls)[section]
+    names = ", ".join(known_types(cls, marked))
+    text = names if marked.only else f"one of {names}, or package.module:NAME"
+    return Flag(f"{section}.type", str, VARIES, text, group=_TITLES[marked.kind])
 
 
 def _flags_of_any(cls: type[Config], section: str, base: type[Any]) -> Iterator[Flag]:
@@ -214,9 +215,7 @@ def _all_plugins(cls: type[Config]) -> dict[str, list[str]]:
     """
     return {
         _TITLES[marked.kind]: [
-            name
-            for name in plugins.known_plugins(marked.kind, cls.use)
-            if name != marked.type_of_path
+            name for name in known_types(cls, marked) if name != marked.type_of_path
         ]
         for marked in plugin_sections(cls).values()
     }
@@ -237,7 +236,7 @@ def all_flags(cls: type[Config], given: Mapping[str, str]) -> list[OwnedFlag]:
     chosen = dict(_chosen_plugins(cls, given))
     for section, marked in plugin_sections(cls).items():
         title = _TITLES[marked.kind]
-        known = dict.fromkeys([*plugins.known_plugins(marked.kind, cls.use), marked.type_of_path])
+        known = dict.fromkeys([*known_types(cls, marked), marked.type_of_path])
         names = [chosen[section]] if section in chosen else [name for name in known if name]
         found += [
             OwnedFlag(flag, f"{title}: {flag.group}", name)

@@ -82,7 +82,9 @@ class OnlineTrainConfig(Config):
         "learner wandb.enable"
     )
 
-    policy: PolicyConfig = field(metadata=plugin_section("policies", type_of_path="pretrained"))
+    policy: PolicyConfig = field(
+        metadata=plugin_section("policies", type_of_path="pretrained", only=("gaussian_actor",))
+    )
     env: BenchmarkConfig | None = field(
         default=None, metadata=plugin_section("benchmarks", optional=True)
     )

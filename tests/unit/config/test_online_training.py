@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from proctor.config.builder import build
+from proctor.config.base import plugin_sections
+from proctor.config.builder import build, known_types
 from proctor.config.lerobot_online import build_online
 from proctor.config.online_sections import Fix, InterventionSource, Role
 from proctor.config.online_training import OnlineTrainConfig, parse_address
@@ -171,3 +172,8 @@ def test_flags_that_contradict_each_other_are_refused(flags: dict[str, str]) -> 
 def test_addresses_have_a_host_and_a_port() -> None:
     assert parse_address("robot.local:50051") == ("robot.local", 50051)
     assert parse_address("[::1]:0") == ("::1", 0)
+
+
+def test_only_policies_that_learn_online_are_listed() -> None:
+    section = plugin_sections(OnlineTrainConfig)["policy"]
+    assert known_types(OnlineTrainConfig, section) == ["gaussian_actor"]
