@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 from proctor.benchmarks.base import (
     SEED_RULE,
@@ -25,7 +25,7 @@ from proctor.benchmarks.gym_hil.tasks import (
     SUITE,
     TASKS,
 )
-from proctor.benchmarks.mujoco.render_config import RenderSettings, require_shadow_map
+from proctor.benchmarks.mujoco.render_config import SHADOW_MAP, RenderSettings, require_shadow_map
 from proctor.benchmarks.selection import (
     LARGEST_SIDE,
     TaskGroups,
@@ -67,6 +67,8 @@ _GROUPS = TaskGroups(
 class GymHilConfig(BenchmarkConfig):
     """Flags of gym_hil."""
 
+    help_groups: ClassVar[Mapping[str, str]] = {"Observations": "shadow_map"}
+
     type: str = field(
         default="gym_hil", metadata={"help": "benchmark: a built-in name or package.module:NAME"}
     )
@@ -89,13 +91,7 @@ class GymHilConfig(BenchmarkConfig):
     observation_width: int = field(
         default=128, metadata={"help": "width of camera images in pixels"}
     )
-    shadow_map: int | None = field(
-        default=None,
-        metadata={
-            "help": "side of MuJoCo's shadow map in texels, as 4096 or 1024; 0: no shadows",
-            "default_help": "the model's, 4096",
-        },
-    )
+    shadow_map: int | None = field(default=None, metadata=SHADOW_MAP)
     episode_length: int = field(
         default=100, metadata={"help": "maximum simulator steps per episode"}
     )

@@ -16,6 +16,12 @@ _LARGEST_SHADOW_MAP = 16384
 _SAMPLES = {1: 1, 4: 2, 9: 3, 16: 4}
 """Samples per pixel, and samples per axis."""
 
+SHADOW_MAP = {
+    "help": "side of MuJoCo's shadow map in texels, as 4096 or 1024; 0: no shadows",
+    "default_help": "the model's, with which published policies were trained",
+}
+"""Metadata of the flag ``shadow_map``."""
+
 
 class Renderer(Enum):
     """What draws camera images."""
@@ -91,13 +97,7 @@ class RenderedConfig(BenchmarkConfig):
     observation_width: int = field(
         default=480, metadata={"help": "width of camera images in pixels"}
     )
-    shadow_map: int | None = field(
-        default=None,
-        metadata={
-            "help": "side of MuJoCo's shadow map in texels, as 4096 or 1024; 0: no shadows",
-            "default_help": "the model's, with which published policies were trained",
-        },
-    )
+    shadow_map: int | None = field(default=None, metadata=SHADOW_MAP)
 
     renderer: Renderer | None = field(
         default=None,
