@@ -140,7 +140,7 @@ class _Batch:
             _reply_failed(self._channels, error)
             return
         for channel, image in zip(self._channels, images):
-            _send(channel, {"op": "image"}, {"image": image})
+            _send(channel, {"op": "image"}, {"image": image}, key="image")
 
 
 def _reply_failed(channels: Sequence[Channel], error: Exception) -> None:
@@ -150,10 +150,12 @@ def _reply_failed(channels: Sequence[Channel], error: Exception) -> None:
         _send(channel, {"op": "failed", "text": text}, {})
 
 
-def _send(channel: Channel, header: Dict[str, Any], arrays: Dict[str, Any]) -> None:
+def _send(
+    channel: Channel, header: Dict[str, Any], arrays: Dict[str, Any], key: Optional[str] = None
+) -> None:
     """Send a reply; a client that is gone is noticed by the next ``select``."""
     with contextlib.suppress(ChannelClosed):
-        channel.send(header, arrays)
+        channel.send(header, arrays, key=key)
 
 
 def serve_descriptors(words: Sequence[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Hashable
 from typing import Any
 
 from proctor.benchmarks.foreign.launch import shared_bytes, shared_memory
@@ -37,15 +38,17 @@ class DrawingClient:
         self.hello = self._receive()[0]
 
     def request(
-        self, header: dict[str, Any], arrays: dict[str, Array]
+        self, header: dict[str, Any], arrays: dict[str, Array], key: Hashable = None
     ) -> tuple[dict[str, Any], dict[str, Array]]:
         """Send a request and return header and arrays of the reply.
+
+        ``key``, if given, determines the header, which is then encoded once.
 
         Raises:
             PluginError: the drawing process has ended, or cannot draw this scene.
         """
         try:
-            self._requests.send(header, arrays)
+            self._requests.send(header, arrays, key=key)
         except ChannelClosed as error:
             raise _lost(str(error)) from None
         return self._receive()

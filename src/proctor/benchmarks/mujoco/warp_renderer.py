@@ -35,7 +35,7 @@ class WarpRenderer:
         """Return the image of ``camera`` in ``data``, uint8 [H, W, 3], after ``edit``."""
         request = self._scene.read(data, camera, edit, self._key, self._quality)
         header, arrays = request_frame(request)
-        reply, images = self._client.request(header, arrays)
+        reply, images = self._client.request(header, arrays, key=self._key)
         if reply["op"] == "unknown":  # the first picture of this model, or long ago
             assets = model_assets(self._model)
             self._client.request({"op": "assets", "assets": self._key}, assets)
