@@ -117,14 +117,21 @@ def world(asked: argparse.Namespace, size: int) -> list[str]:
 
 
 def frames(asked: argparse.Namespace, folder: Path) -> None:
-    """Print images per second of an evaluation that looks at every step."""
+    """Print images per second of an evaluation that looks at every step.
+
+    Each renderer first runs once at the first size: kernels are compiled and kept.
+    """
+    warm: set[str] = set()
     for size in map(int, asked.sizes.split(",")):
         looking = ["--policy.type=random", f"--policy.inputs={IMAGE}"]
         count = [f"--eval.n_episodes={asked.episodes}"]
         rates: dict[str, float] = {}
         for name, flags in renderers(asked).items():
             run = folder / f"frames-{size}-{name.replace(' ', '-')}"
-            evaluate(run / "warm", *world(asked, size), *looking, "--eval.n_episodes=1", *flags)
+            if name not in warm:
+                warm.add(name)
+                few = "--eval.n_episodes=1"
+                evaluate(run / "warm", *world(asked, size), *looking, few, *flags)
             _, rows = evaluate(run / "run", *world(asked, size), *looking, *count, *flags)
             seconds = max(row.end_time for row in rows) - min(row.start_time for row in rows)
             rates[name] = total(rows, "renders") / seconds
