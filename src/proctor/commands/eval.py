@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from proctor.commands.arguments import parse_flags
 from proctor.commands.notices import print_notices
 from proctor.errors import SimulatorUnavailable, exit_code_of, strip_control_codes
+from proctor.system.collection import collection_paused
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -98,7 +99,8 @@ def _evaluate_and_show(
     from proctor.report.tables import table_console
     from proctor.stats.anytime import monitored_rates
 
-    prepared = prepare(build(EvalConfig, settings))
+    with collection_paused():
+        prepared = prepare(build(EvalConfig, settings))
     if name is not None:
         print(strip_control_codes(f"{name}:"), file=sys.stderr)
     unseen = [start_notices(prepared)]

@@ -10,6 +10,7 @@ from proctor.commands.all_flags import command_configs
 from proctor.commands.arguments import choose_config, parse_flags
 from proctor.commands.notices import print_notices
 from proctor.errors import SimulatorUnavailable, UsageError, exit_code_of, strip_control_codes
+from proctor.system.collection import collection_paused
 from proctor.system.files import display_path
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ def _record_and_show(config: RecordConfig, settings: dict[str, Any], interrupts:
     from proctor.evaluation.recording import RecordingInterrupted, prepare, run_recording
     from proctor.report.tables import table_console
 
-    prepared, shown = prepare(config)
+    with collection_paused():
+        prepared, shown = prepare(config)
     n_tasks = len(prepared.benchmark.tasks())
     wanted = config.record.n_episodes * n_tasks
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from proctor.errors import UsageError
 from proctor.fingerprint import ConfigUse
+from proctor.system.collection import resume_collection
 from proctor.system.optional import LOAD_ERRORS, import_failure
 
 try:
@@ -67,6 +68,8 @@ from proctor.policies.lerobot.trained_fps import trained_fps
 from proctor.policies.lerobot.weights import SkipWeightInit, load_weights, split_legacy
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint
 from proctor.policies.runtime.network import Network
+
+resume_collection()  # now: a frozen network would never be freed
 
 NEWEST_LEROBOT = "0.6"
 FOLLOWED = "the processors are used, as in LeRobot"
