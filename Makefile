@@ -10,8 +10,10 @@ STAMP := $(VENV)/.installed
 DOCS := $(VENV)/.docs
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 TESTS = $(BIN)/python -m pytest --dist worksteal -n
+# Without compiled modules every process of a test compiles the package again.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo tutorial robot-demo test test-fast check test-all test-heavy test-sim test-vla test-ray test-gpu test-browser test-docs test-container test-extras chaos soak fuzz bench bench-scaling bench-peers test-peers test-libero-pro test-libero-plus dist docs docs-outputs docs-pictures format clean
+.PHONY: demo tutorial robot-demo test test-fast check check-style check-types check-vulnerabilities test-all test-heavy test-sim test-vla test-ray test-gpu test-browser test-docs test-container test-extras chaos soak fuzz bench bench-scaling bench-peers test-peers test-libero-pro test-libero-plus dist docs docs-outputs docs-pictures format clean
 
 demo: $(BASE) graphics
 	@$(BIN)/python scripts/demo.py
@@ -94,11 +96,19 @@ chaos: $(STAMP)
 soak: $(STAMP)
 	$(BIN)/python -m pytest -s -k five_thousand tests/sim/test_soak.py
 
+# The audit waits for the network, so the checks run side by side.
 check: $(STAMP)
+	@$(MAKE) --no-print-directory --jobs=3 check-types check-vulnerabilities check-style
+
+check-style: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --num-workers 2 || $(BIN)/mypy  # on a busy machine its workers start too late
 	$(BIN)/lint-imports --no-cache
+
+check-types: $(STAMP)
+	$(BIN)/mypy --num-workers 2 || $(BIN)/mypy  # on a busy machine its workers start too late
+
+check-vulnerabilities: $(STAMP)
 	$(BIN)/python scripts/vulnerable_pins.py
 
 # Hostile input: 100,000 cases of every kind, in this process, without simulators.
