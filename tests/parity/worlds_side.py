@@ -3,7 +3,8 @@
 ``python worlds_side.py WORLD OBS_TYPE TASK...`` prints one JSON line for each task. The folder of
 ``proctor_worker`` must be on PYTHONPATH. Needs no pytest and nothing else of Proctor.
 
-The world plays another episode first, so its reset is never a new environment's.
+The world plays another episode first, so its reset is never a new environment's. The package
+renders only in the steps whose images are compared, because rendering takes most of the time.
 """
 
 import importlib
@@ -12,6 +13,7 @@ import logging
 import sys
 import time
 import warnings
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 
@@ -32,11 +34,12 @@ class PlainRobosuite:
     def __init__(self, task, config, sim):
         import robosuite
         from robosuite.controllers import load_composite_controller_config
+        from robosuite.utils.binding_utils import MjSim
 
         from proctor_worker.worlds.robosuite import TASKS
 
         row = TASKS[task["name"]]
-        self.robots = row.robots
+        self.robots, self.renderer = row.robots, MjSim
         self.env = robosuite.make(
             task["name"],
             robots=["Panda"] * row.robots,
@@ -79,12 +82,13 @@ class PlainOgbench:
 
     def __init__(self, task, config, sim):
         import gymnasium
+        import mujoco
         import ogbench.manipspace  # noqa: F401
         from ogbench.manipspace.envs.manipspace_env import ManipSpaceEnv
 
         space = gymnasium.spaces.Box(-np.ones(5), np.ones(5), (5,), np.float32)
         ManipSpaceEnv.action_space = property(lambda self: space)
-        self.space, self.task = space, task
+        self.space, self.task, self.renderer = space, task, mujoco.Renderer
         visual = config["obs_type"] == "pixels"
         self.env = gymnasium.make(("visual-" if visual else "") + task["suite"] + "-v0")
 
@@ -110,9 +114,11 @@ class PlainSo101Nexus:
     """The package's environment class with its own config, reset and step."""
 
     def __init__(self, task, config, sim):
+        import mujoco
+
         from proctor_worker.worlds.so101_nexus import TASKS, env_config
 
-        row = TASKS[task["name"]]
+        row, self.renderer = TASKS[task["name"]], mujoco.Renderer
         module = importlib.import_module("so101_nexus.mujoco." + row.module)
         original = getattr(module, row.name)
         self.env = original(config=env_config(original, config))
@@ -136,6 +142,15 @@ class PlainSo101Nexus:
 
 
 PLAIN = {"robosuite": PlainRobosuite, "ogbench": PlainOgbench, "so101_nexus": PlainSo101Nexus}
+
+
+@contextmanager
+def without_rendering(plain, image):
+    """Let the package's cameras return ``image``."""
+    render = plain.renderer.render
+    plain.renderer.render = lambda *_, **__: image
+    yield
+    plain.renderer.render = render
 
 
 def compare(world, task, config):
@@ -174,12 +189,16 @@ def compare(world, task, config):
             counts["different"].append(f"qpos at step {step}")
 
     look(0, True)
-    for number, chosen in enumerate(actions):
+    blank = next((np.zeros_like(plain.observe(key)) for key in keys if "images" in key), None)
+    for number, chosen in enumerate(actions, start=1):
+        images = number % EVERY == 0
         ours = sim.step(chosen)
-        if (ours[0], ours[1]) != plain.step(chosen):
-            counts["different"].append(f"reward or success at step {number + 1}")
+        with nullcontext() if images else without_rendering(plain, blank):
+            theirs = plain.step(chosen)
+        if (ours[0], ours[1]) != theirs:
+            counts["different"].append(f"reward or success at step {number}")
         counts["steps"] += 1
-        look(number + 1, (number + 1) % EVERY == 0)
+        look(number, images)
     times = {"reset_s": round(ours_s, 4), "plain_reset_s": round(plain_s, 3)}
     shapes = {key: list(sim.observe([key])[key].shape) for key in keys}
     wrong = [k for k in keys if shapes[k] != list(description["features"][k]["shape"])]
