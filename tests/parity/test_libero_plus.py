@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -88,22 +87,19 @@ def job_of(task: PlusTask) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    kept = os.environ.get("PROCTOR_LIBERO_PLUS_PLAYED")  # of an earlier test run, to save minutes
-    if kept:
-        return Path(kept)
+def theirs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Play the selected tasks in LIBERO-plus."""
     folder = tmp_path_factory.mktemp("libero_plus")
-    write_jobs(folder)
+    items = [item for item in request.session.items if isinstance(item, pytest.Function)]
+    selected = [item.callspec.params for item in items if item.path == request.path]
+    jobs = [job_of(CASES[params["kind"], params["level"]]) for params in selected]
+    np.save(folder / "actions.npy", actions())
+    (folder / "jobs.json").write_text(json.dumps(jobs))
     side = Path(__file__).with_name("libero_plus_side.py")
     variables = {"MUJOCO_GL": find_gl_backend() or "disable"}
     command = [PYTHON, "-W", "ignore", str(side), str(folder)]
     subprocess.run(command, check=True, env=os.environ | variables)
     return folder
-
-
-def write_jobs(folder: Path) -> None:
-    np.save(folder / "actions.npy", actions())
-    (folder / "jobs.json").write_text(json.dumps([job_of(task) for task in CASES.values()]))
 
 
 def play_ours(task: PlusTask) -> tuple[str, dict[str, Any]]:
@@ -151,7 +147,3 @@ def test_given_actions_give_libero_plus_own_episode(theirs: Path, kind: Kind, le
         for name, values in ours.items():
             theirs_now = expected[name].astype(values.dtype)
             np.testing.assert_array_equal(values, theirs_now, err_msg=f"{task.name}: {name}")
-
-
-if __name__ == "__main__":  # writes the jobs for a run of the other side by hand
-    write_jobs(Path(sys.argv[1]))
