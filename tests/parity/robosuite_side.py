@@ -1,4 +1,4 @@
-"""What both LIBERO packages' sides of a parity test change in robosuite; it runs in their venvs."""
+"""What the packages' sides of the parity tests change in robosuite; it runs in their venvs."""
 
 
 def keep_physics_of_renderers():

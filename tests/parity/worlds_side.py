@@ -35,9 +35,11 @@ class PlainRobosuite:
         import robosuite
         from robosuite.controllers import load_composite_controller_config
         from robosuite.utils.binding_utils import MjSim
+        from robosuite_side import keep_physics_of_renderers
 
         from proctor_worker.worlds.robosuite import TASKS
 
+        keep_physics_of_renderers()
         row = TASKS[task["name"]]
         self.robots, self.renderer = row.robots, MjSim
         self.env = robosuite.make(

@@ -32,6 +32,8 @@ _FILM_SHAPE = [480, 640, 3]
 _JOINTS = ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")
 _LOW = (-1.91986, -1.7453293, -1.69, -1.65806, -2.7438474, -0.17453)
 _HIGH = (1.91986, 1.7453293, 1.69, 1.65806, 2.7438474, 1.7453291)
+_NEW_SCENE = (None, None)
+"""Positions of the wrist camera at the last two observations, before there are any."""
 
 
 class _Row(NamedTuple):
@@ -185,6 +187,7 @@ class NexusSim:
     def reset(self, spec: Dict[str, Any]) -> None:
         """Restore the compiled model, then reset with the spec's seed."""
         self._compiled.restore()
+        self._env.wrist_positions = _NEW_SCENE
         self._state, _ = self._env.reset(seed=spec["seed"])
 
     def step(self, action: Any) -> Step:
@@ -263,6 +266,7 @@ def make_env(name: str, config: Dict[str, Any]) -> Any:
     members = {
         "_make_renderer": _make_waiting(original._make_renderer),
         "_get_obs": _numbers_only,
+        "wrist_positions": _NEW_SCENE,
         "render_camera": _render_camera,
     }
     lazy = type(original.__name__, (original,), members)
@@ -298,6 +302,8 @@ def _make_waiting(original: Any) -> Any:
 
 def _numbers_only(env: Any) -> Any:
     """Return the flat state; so101-nexus would render its cameras too."""
+    _, last = env.wrist_positions
+    env.wrist_positions = (last, env.data.cam_xpos[env._wrist_cam_id].copy())
     state = env._compute_obs_components()
     if env.config.obs_mode == "visual":
         env._privileged_state = state
@@ -305,9 +311,20 @@ def _numbers_only(env: Any) -> Any:
 
 
 def _render_camera(env: Any, camera: str) -> Any:
-    """Return the current image of a camera, as so101-nexus's observation has it."""
+    """Return the current image of a camera, as so101-nexus's observation has it.
+
+    MuJoCo centres an infinite floor on the camera of the scene's previous update, in steps of a
+    grid. so101-nexus updates its scenes at every observation, so that is the camera's position one
+    observation ago, and the origin in a new scene. Rounding then differs in single pixels.
+    """
     wrist = camera == "wrist"
     renderer = env._wrist_renderer if wrist else env._overhead_obs_renderer
-    renderer.update_scene(env.data, camera=env._wrist_cam_id if wrist else env._overhead_obs_cam)
+    view = env._wrist_cam_id if wrist else env._overhead_obs_cam
+    renderer.update_scene(env.data, camera=view)
+    before, _ = env.wrist_positions
+    if wrist or before is None:
+        for eye in renderer.scene.camera:
+            eye.pos = np.zeros(3) if before is None else before
+    renderer.update_scene(env.data, camera=view)
     renderer.disable_depth_rendering()
     return renderer.render()
