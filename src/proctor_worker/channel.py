@@ -1,6 +1,7 @@
 """One end of the connection between Proctor and a world's process."""
 
 import os
+import select
 from typing import TYPE_CHECKING, Any, Dict, Hashable, List, Mapping, Optional, Tuple, Union
 
 from proctor_worker.frames import (
@@ -33,11 +34,20 @@ class Channel:
     def __init__(self, reading: int, writing: int, ring: Optional[SharedRing] = None) -> None:
         self._reading, self._writing = reading, writing
         self._ring = ring
+        self._poll = select.poll()
+        self._poll.register(reading, select.POLLIN)
         self._spin = SpinWait(reading)
         self._data: Union[bytes, bytearray] = b""
         self._at = 0
         """Where in ``_data`` the next frame begins."""
         self._headers: Dict[Hashable, bytes] = {}
+        self._held: List[bytes] = []
+        """Parts of frames that are sent together with the next one."""
+
+    @property
+    def ring(self) -> Optional[SharedRing]:
+        """The shared memory, if there is any."""
+        return self._ring
 
     def send(
         self,
@@ -45,8 +55,11 @@ class Channel:
         arrays: Optional[Mapping[str, Any]] = None,
         prefix: bytes = b"",
         key: Hashable = None,
+        hold: bool = False,
     ) -> None:
         """Send a frame. ``key``, if given, determines ``fields``: the header is encoded once.
+
+        ``hold``: send it together with the next frame that is not held.
 
         Raises:
             ChannelClosed: the other side is gone.
@@ -60,13 +73,24 @@ class Channel:
                     self._headers.clear()
                 self._headers[key, layout] = header
         size = len(prefix) + sum(map(len, parts))
-        frame = b"".join((HEAD.pack(MAGIC, len(header), size), header, prefix, *parts))
+        self._held += (HEAD.pack(MAGIC, len(header), size), header, prefix, *parts)
+        if hold:
+            return
+        frame = b"".join(self._held)
+        self._held.clear()
         try:
             sent = os.write(self._writing, frame)
             while sent < len(frame):
                 sent += os.write(self._writing, memoryview(frame)[sent:])
         except OSError as error:
             raise ChannelClosed(str(error)) from error
+
+    def is_ready(self, timeout_s: float) -> bool:
+        """Wait until bytes have arrived or the other side is gone; False after ``timeout_s``."""
+        if len(self._data) > self._at:
+            return True
+        self._spin.wait()
+        return bool(self._poll.poll(timeout_s * 1000))
 
     def _place(self, arrays: Mapping[str, Any]) -> Tuple[Layout, List[bytes]]:
         """Return the header's entries for ``arrays``, and their parts of the payload."""

@@ -6,6 +6,7 @@ import signal
 import struct
 import sys
 import threading
+import time
 import traceback
 from typing import Any, Dict, Optional, Sequence, Tuple
 
@@ -16,6 +17,8 @@ from proctor_worker.records import EXPERT_ACTION, Refused
 RESULT = struct.Struct("<dbb")
 """A step's reward, success (-1: unknown) and end, at the start of a reply's payload."""
 _LONGEST_TRACEBACK = 20_000
+_HOLD_S = 0.01
+"""Results of steps are held back for this time, so that one message has those of many steps."""
 
 
 def pack_numbers(numbers: Sequence[Any]) -> bytes:
@@ -23,9 +26,9 @@ def pack_numbers(numbers: Sequence[Any]) -> bytes:
     return struct.pack("<%dd" % len(numbers), *numbers)
 
 
-def unpack_numbers(reply: bytes) -> Tuple[float, ...]:
-    """Return the numbers after a step's ``RESULT``."""
-    return struct.unpack_from("<%dd" % ((len(reply) - RESULT.size) // 8), reply, RESULT.size)
+def unpack_numbers(reply: bytes, start: int = RESULT.size) -> Tuple[float, ...]:
+    """Return the numbers from byte ``start`` on, by default those after a step's ``RESULT``."""
+    return struct.unpack_from("<%dd" % ((len(reply) - start) // 8), reply, start)
 
 
 def serve_descriptors(words: Sequence[str]) -> None:
@@ -112,6 +115,10 @@ class _Server:
         self._channel = channel
         self._world: Any = None
         self._sim: Any = None
+        self._located = False
+        """Whether the simulator has coordinates."""
+        self._steps_left = 0
+        """Steps until the limit ends the episode."""
         self._handlers = {
             "make": self._make,
             "describe": self._describe,
@@ -172,21 +179,33 @@ class _Server:
         self._close_sim()
         seed_global_rng(SEED_BEFORE_RESET)
         self._sim = self._world.open(header["task"])
-        self._channel.send({"op": "opened", "located": hasattr(self._sim, "coordinates")})
+        self._located = hasattr(self._sim, "coordinates")
+        self._channel.send({"op": "opened", "located": self._located})
 
     def _reset(self, header: Dict[str, Any], arrays: Dict[str, Any]) -> None:
         from proctor_worker.rng import seed_global_rng
 
-        seed_global_rng(header["spec"]["seed"])
-        self._sim.reset(header["spec"])
-        self._channel.send({"op": "done"})
+        spec = header["spec"]
+        seed_global_rng(spec["seed"])
+        self._sim.reset(spec)
+        self._steps_left = spec["max_steps"]
+        state = {"physics": self._sim.physics()}
+        positions = self._positions() if self._located else {}
+        if header["keys"]:
+            state.update(self._sim.observe(header["keys"]))
+        fields = {"op": "reset", "coordinates": tuple(positions)}
+        numbers = pack_numbers(list(positions.values()))
+        self._channel.send(fields, state, numbers, key=("reset", fields["coordinates"]))
 
     def _run(self, header: Dict[str, Any], arrays: Dict[str, Any]) -> None:
         """Execute actions; reply to each, until they are used up or the episode ends.
 
         After the actions from number ``observed`` on, ``keys`` are observed; after the numbers in
         ``located``, coordinates are read. ``expert_steps`` more steps follow: the action of each is
-        the expert's, as observed after the step before.
+        the expert's, as observed after the step before. The reply to an episode's last step has the
+        physics state.
+
+        Replies are sent together, if the other side sees in shared memory how far the steps are.
         """
         import numpy
 
@@ -194,25 +213,37 @@ class _Server:
         keys, observed, located = header["keys"], header["observed"], header["located"]
         total = len(actions) + header["expert_steps"]
         until = total - 1 if header["expert_steps"] else total  # nothing acts on the last one
-        seen: Optional[Dict[str, Any]] = None
+        begun = None if channel.ring is None else channel.ring.steps_begun
+        sent_at = time.perf_counter()
+        seen: Dict[str, Any] = {}
         for number in range(total):
             if number >= len(actions):
-                assert seen is not None
                 action = numpy.asarray(seen[EXPERT_ACTION], numpy.float32)
             else:
                 action = actions[number]
+            if begun is not None:
+                begun[0] += 1
             step = sim.step(action)
+            self._steps_left -= 1
             success, terminated = step[1], bool(step[2])
+            ended = terminated or self._steps_left <= 0
             scores = step[3] if len(step) > 3 and step[3] is not None else {}
-            positions = self._positions() if number in located else {}
-            seen = sim.observe(keys) if observed <= number < until and not terminated else None
+            positions = self._positions() if number in located or (ended and self._located) else {}
+            if ended:
+                seen = {"physics": sim.physics()}
+            else:
+                seen = sim.observe(keys) if observed <= number < until else {}
             flag = -1 if success is None else int(bool(success))
             result = RESULT.pack(float(step[0]), flag, terminated)
             if scores or positions:
                 result += pack_numbers([*scores.values(), *positions.values()])
             named = (tuple(scores), tuple(positions))
             fields = {"op": "stepped", "scores": named[0], "coordinates": named[1]}
-            channel.send(fields, seen, result, key=named)
+            last = ended or number == total - 1
+            hold = not last and begun is not None and time.perf_counter() - sent_at < _HOLD_S
+            channel.send(fields, seen, result, key=named, hold=hold)
+            if not hold:
+                sent_at = time.perf_counter()
             if terminated:
                 break
 

@@ -12,8 +12,10 @@ else:
 
 SHARED_FROM = 2**14
 """Bytes from which an array goes through shared memory."""
-_COUNTER = 8
-"""Bytes at the start of the shared memory: how many bytes the reader has consumed, uint64."""
+_COUNTERS = 2
+"""Numbers at the start of the shared memory, uint64: how many bytes the reader has consumed, and
+how many steps the writer has begun."""
+_HEAD = 8 * _COUNTERS
 
 
 class SharedRing:
@@ -26,7 +28,9 @@ class SharedRing:
     def __init__(self, descriptor: int, size: int) -> None:
         self._memory = mmap.mmap(descriptor, size)
         self._consumed = np.frombuffer(self._memory, np.uint64, 1)
-        self._bytes = np.frombuffer(self._memory, np.uint8, size - _COUNTER, _COUNTER)
+        self.steps_begun = np.frombuffer(self._memory, np.uint64, 1, 8)
+        """Steps that the writer has begun, [1]: known to the reader also after a crash."""
+        self._bytes = np.frombuffer(self._memory, np.uint8, size - _HEAD, _HEAD)
         self._written = 0
 
     def put(self, array: "np.ndarray[Any, Any]") -> Optional[int]:

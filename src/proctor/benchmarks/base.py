@@ -131,16 +131,22 @@ class ComingSteps:
     first_observed: int
     located: tuple[int, ...]
     """Steps after which the coordinates are read."""
+    count: Callable[[int], None]
+    """Adds to the number of steps that have begun. ``step`` is called after its step is counted; a
+    simulator that is ahead counts the difference while the caller waits for it."""
     expert_steps: int = 0
     """Further steps. The action of each is the expert's, as observed after the step before."""
 
 
 @runtime_checkable
 class AnnouncedSim(Protocol):
-    """An optional method of simulators: receive the actions of the next steps in advance.
+    """Optional methods of simulators: know in advance what is asked.
 
-    A simulator in another process executes them while this process works on the results.
+    A simulator in another process executes and observes it in one go.
     """
+
+    def announce_reset(self, keys: Sequence[str]) -> None:
+        """Announce that ``keys`` are observed after the next reset."""
 
     def announce(self, coming: ComingSteps) -> None:
         """Announce the next steps, until the episode ends. Nothing else is called in between."""

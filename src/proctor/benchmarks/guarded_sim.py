@@ -83,6 +83,11 @@ class GuardedSim:
             _raise_marked(error)
         _phase[0] = _PROCTOR
 
+    def announce_reset(self, keys: Sequence[str]) -> None:
+        """Tell an ``AnnouncedSim`` what is observed after the reset."""
+        if self._announced is not None:
+            self._announced.announce_reset(keys)
+
     def announce(self, coming: ComingSteps) -> None:
         """Tell an ``AnnouncedSim`` about the next steps; other simulators need not know."""
         if self._announced is not None:

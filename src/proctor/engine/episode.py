@@ -216,7 +216,7 @@ class ObservedEpisode(Episode):
         spec: EpisodeSpec,
         action: ActionSpec,
         window: Window,
-        beat: Callable[[], None],
+        beat: Callable[[int], None],
     ) -> None:
         super().__init__(sim, spec, action)
         self._window = window
@@ -231,6 +231,8 @@ class ObservedEpisode(Episode):
 
     def begin(self) -> None:
         """Reset the simulator and observe the initial state."""
+        if self._announced is not None:
+            self._announced.announce_reset(self._keys)
         self.reset()
         self._observe(first=True)
 
@@ -244,7 +246,7 @@ class ObservedEpisode(Episode):
         first_observed = len(chunk) - self._window.n_obs_steps if len(chunk) < left else len(chunk)
         self._announce(chunk[:left], first_observed)
         for executed, action in enumerate(chunk[:left], start=1):
-            self._beat()  # before the step: a step that kills this process counts too
+            self._beat(1)  # before the step: a step that kills this process counts too
             self.step(action)
             if self.ended:
                 break
@@ -260,7 +262,9 @@ class ObservedEpisode(Episode):
         self._announced_until = self.steps + len(actions) + more
         located = self._sampler.due(self.steps, len(actions) + more)
         self._announced.announce(
-            ComingSteps(actions, self._keys, max(0, first_observed), tuple(located), more)
+            ComingSteps(
+                actions, self._keys, max(0, first_observed), tuple(located), self._beat, more
+            )
         )
 
     def final_images(self, features: Mapping[str, Feature]) -> dict[str, Array]:

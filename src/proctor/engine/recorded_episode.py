@@ -38,7 +38,7 @@ class RecordedEpisode(ObservedEpisode):
         spec: EpisodeSpec,
         action: ActionSpec,
         window: Window,
-        beat: Callable[[], None],
+        beat: Callable[[int], None],
         episode_recording: EpisodeRecording,
     ) -> None:
         super().__init__(sim, spec, action, window, beat)

@@ -175,8 +175,9 @@ class Worker:
         """Return the episode's result up to the simulator's failure."""
         return None if self._episode is None else self._episode.diverged(self._slot)
 
-    def _beat(self) -> None:
-        self._beats[self._slot] += 1
+    def _beat(self, steps: int) -> None:
+        """Count steps that have begun; a negative number takes them back."""
+        self._beats[self._slot] = int(self._beats[self._slot]) + steps
 
 
 def _trim_memory() -> None:

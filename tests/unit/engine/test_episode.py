@@ -41,7 +41,7 @@ def make_episode(
     arrays = {key: np.zeros((n_obs_steps, *f.shape), f.dtype) for key, f in features.items()}
     window = Window(arrays, features, n_obs_steps)
     episode = ObservedEpisode(
-        sim, benchmark.spec(task, 0, 1), benchmark.action, window, lambda: None
+        sim, benchmark.spec(task, 0, 1), benchmark.action, window, lambda _: None
     )
     episode.begin()
     return episode, sim, window
@@ -164,7 +164,7 @@ def test_steps_to_success_end_with_the_first_one_where_the_world_goes_on() -> No
     rows = []
     for sim in (GoesOn(config, task), FakeSim(config, task)):
         spec = benchmark.spec(task, len(rows), 1)
-        episode = ObservedEpisode(sim, spec, benchmark.action, Window({}, {}, 1), lambda: None)
+        episode = ObservedEpisode(sim, spec, benchmark.action, Window({}, {}, 1), lambda _: None)
         episode.begin()
         episode.run(chunk(9))
         rows.append(make_record(episode.result(0)))

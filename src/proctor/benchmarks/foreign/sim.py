@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from proctor.benchmarks.base import ComingSteps
-from proctor.benchmarks.foreign.world_process import WorldProcess
+from proctor.benchmarks.foreign.world_process import Reply, WorldProcess
 from proctor.features import Array, Observation
 from proctor.types import EpisodeSpec, StepResult, Task
 from proctor_worker.records import EXPERT_ACTION
@@ -19,30 +19,41 @@ else:
 
 
 class ForeignSim:
-    """Passes every call on. Announced actions are executed while this side works on replies."""
+    """Passes every call on. Announced steps are one request, and so is a reset."""
 
     def __init__(self, world: WorldProcess, task: Task) -> None:
         self._world = world
         self._located: bool = world.request("open", task=task_fields(task))[0]["located"]
+        self._first_keys: tuple[str, ...] = ()
+        """Observed after the next reset."""
         self._waiting: list[Array] = []
         """Announced actions whose replies have not been read, the next one last."""
         self._expert_steps = 0
         """Announced steps after those, whose actions the world computes."""
+        self._progress = StepProgress(world)
         self._observed: Observation = {}
+        self._physics: Array | None = None
         self._coordinates: dict[str, float] | None = None
+
+    def announce_reset(self, keys: Sequence[str]) -> None:
+        """Observe ``keys`` after the next reset."""
+        self._first_keys = tuple(keys)
 
     def reset(self, spec: EpisodeSpec) -> None:
         """Reset the world."""
         self._waiting, self._expert_steps = [], 0
-        self._observed, self._coordinates = {}, None
         fields = {"seed": spec.seed, "index": spec.index, "init_state": spec.init_state}
-        self._world.request("reset", spec={**fields, "max_steps": spec.task.max_steps})
+        named = {**fields, "max_steps": spec.task.max_steps}
+        keys, self._first_keys = self._first_keys, ()
+        fields, numbers, seen = self._world.request("reset", spec=named, keys=keys)
+        self._update(fields["coordinates"], unpack_numbers(numbers, 0), seen)
 
     def announce(self, coming: ComingSteps) -> None:
         """Send the next steps to the world."""
         assert not self._waiting
         assert not self._expert_steps
         self._waiting, self._expert_steps = list(coming.actions[::-1]), coming.expert_steps
+        self._progress.count = coming.count
         key = (coming.keys, coming.first_observed, coming.located, coming.expert_steps)
         run = dict(zip(("keys", "observed", "located", "expert_steps"), key, strict=True))
         self._world.send({"op": "run", **run}, {"actions": coming.actions}, key=key)
@@ -50,23 +61,31 @@ class ForeignSim:
     def step(self, action: Array) -> StepResult:
         """Advance the world by one action."""
         if not self._waiting and not self._expert_steps:
-            self.announce(ComingSteps(np.asarray(action)[None], (), 1, ()))
+            self.announce(ComingSteps(np.asarray(action)[None], (), 1, (), _not_counted))
         if self._waiting:
             executed = self._waiting.pop()
         else:
             self._expert_steps -= 1
             executed = np.asarray(self._observed[EXPERT_ACTION], np.float32)
         assert executed.tobytes() == action.tobytes(), "an action differs from the announced one"
-        fields, result, self._observed = self._world.receive()
+        fields, result, seen = self._progress.receive()
         reward, success, terminated = RESULT.unpack_from(result)
         if terminated:
             self._waiting, self._expert_steps = [], 0
-        scores = self._coordinates = None
-        if len(result) > RESULT.size:
-            numbers = iter(unpack_numbers(result))
-            scores = dict(zip(fields["scores"], numbers, strict=False)) or None
-            self._coordinates = dict(zip(fields["coordinates"], numbers, strict=False)) or None
+        scores = None
+        numbers = unpack_numbers(result) if len(result) > RESULT.size else ()
+        if fields["scores"]:
+            scores = dict(zip(fields["scores"], numbers, strict=False))
+        self._update(fields["coordinates"], numbers[len(fields["scores"]) :], seen)
         return StepResult(reward, None if success < 0 else bool(success), bool(terminated), scores)
+
+    def _update(
+        self, names: Sequence[str], numbers: Sequence[float], seen: dict[str, Array]
+    ) -> None:
+        """Store what the reply to a reset or a step has of the new state."""
+        self._physics = seen.pop("physics", None)
+        self._observed = seen
+        self._coordinates = dict(zip(names, numbers, strict=True)) if names else None
 
     def observe(self, keys: Sequence[str]) -> Observation:
         """Return the current observation for ``keys``."""
@@ -77,8 +96,9 @@ class ForeignSim:
 
     def physics(self) -> Array:
         """Return the physics state."""
-        world: Array = self._ask("physics")[2]["physics"]
-        return world
+        if self._physics is None:
+            self._physics = self._ask("physics")[2]["physics"]
+        return self._physics
 
     def coordinates(self) -> Mapping[str, float]:
         """Return named positions; empty if the world has none."""
@@ -98,6 +118,41 @@ class ForeignSim:
         assert not self._waiting, f"{op} was not announced"
         assert not self._expert_steps, f"{op} was not announced"
         return self._world.request(op, **fields)
+
+
+class StepProgress:
+    """Counts the steps that a world has begun, while its replies to them are on their way.
+
+    The engine reads the count if a world hangs or dies: it tells which step was the last one.
+    """
+
+    def __init__(self, world: WorldProcess) -> None:
+        self.count: Callable[[int], None] = _not_counted
+        """Adds to the engine's number of steps, which has the step that is waited for."""
+        self._world = world
+        self._answered = world.steps_begun
+        self._ahead = 0
+
+    def receive(self) -> Reply:
+        """Return the reply to the next step."""
+        try:
+            return self._world.receive(self._update)
+        finally:
+            if not self._world.is_closed:  # else the last count stays
+                self._answered += 1
+                self._set(0)
+
+    def _update(self) -> None:
+        self._set(max(0, self._world.steps_begun - self._answered - 1))
+
+    def _set(self, ahead: int) -> None:
+        if ahead != self._ahead:
+            self.count(ahead - self._ahead)
+            self._ahead = ahead
+
+
+def _not_counted(steps: int) -> None:
+    """Stand in for the engine's count."""
 
 
 def task_fields(task: Task) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import threading
 import weakref
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import cache
 from typing import IO, Any, NoReturn
 
@@ -30,6 +30,7 @@ _MOST_BEFORE_HELLO = 2**20
 _END_S = 5.0
 _PROCTOR_NEEDS = (3, 11)
 _LIMIT_S = 300
+_WAIT_S = 0.1
 _SHELL_SIGNALS = 128
 """Shells, docker and ssh report a program that was killed by signal N as exit code 128 + N."""
 
@@ -100,11 +101,24 @@ class WorldProcess:
         with contextlib.suppress(ChannelClosed):
             self._started.channel.send(fields, arrays, key=key)
 
-    def receive(self) -> Reply:
-        """Return the next reply."""
+    @property
+    def steps_begun(self) -> int:
+        """Steps that the world has begun; 0 without shared memory."""
+        ring = self._started.channel.ring
+        return 0 if ring is None else int(ring.steps_begun[0])
+
+    def receive(self, while_waiting: Callable[[], None] = lambda: None) -> Reply:
+        """Return the next reply.
+
+        ``while_waiting`` is called from time to time, and before the process's end is reported.
+        """
+        channel = self._started.channel
         try:
-            reply = self._started.channel.receive()
+            while not channel.is_ready(_WAIT_S):
+                while_waiting()
+            reply = channel.receive()
         except ChannelClosed:
+            while_waiting()
             self._die()
         except FrameError as error:
             with proctor_code():
