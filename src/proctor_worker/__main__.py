@@ -1,4 +1,4 @@
-"""Start the server of a world: ``python .../proctor_worker/__main__.py``.
+"""Start the server of a world, or a function: ``python .../__main__.py MODULE:FUNCTION ARGUMENT``.
 
 It runs as a file, because the folder that holds this package may hold packages of the interpreter
 that started it. Only the packages that are named on the command line become importable.
@@ -16,6 +16,7 @@ def _main() -> None:
         sys.exit(3)
     if sys.path and os.path.realpath(sys.path[0] or os.curdir) == os.path.realpath(HERE):
         del sys.path[0]
+    import importlib
     import importlib.util
 
     for folder in [HERE, *filter(None, os.environ.pop("PROCTOR_WORKER_PACKAGES", "").split(":"))]:
@@ -31,6 +32,10 @@ def _main() -> None:
         sys.modules[name] = module
         found.loader.exec_module(module)
     words = sys.argv[1:]
+    place, _, function = words[0].partition(":")
+    if function:  # of a package that was named above
+        getattr(importlib.import_module(place), function)(*words[1:])
+        return
     if words[0] == "draw":
         from proctor_worker.drawing.server import serve_descriptors as serve
 

@@ -5,12 +5,16 @@ any time. The guard waits for the end of a pipe that only the worker holds open.
 """
 
 import os
+import select
 import signal
 import sys
 
 
 def start_guard(life: int) -> None:
-    """Fork the guard of this process's group; ``life`` is the reading end of the worker's pipe."""
+    """Fork the guard of this process's group.
+
+    ``life`` is the reading end of the worker's pipe, or a descriptor of the worker process itself.
+    """
     group = os.getpgid(0)
     if os.fork():
         os.close(life)
@@ -21,7 +25,9 @@ def start_guard(life: int) -> None:
         os.dup2(life, 3)
         os.closerange(4, 256)
         os.closerange(0, 3)
-        os.read(3, 1)
+        poll = select.poll()
+        poll.register(3, select.POLLIN)
+        poll.poll()
         os.killpg(group, signal.SIGKILL)
     finally:
         os._exit(0)

@@ -198,7 +198,7 @@ class Benchmark(Protocol):
 
     It is made from its config alone, cheaply and without a simulator, and again in every worker.
     ``warnings``, ``notes``, ``judged``, ``scores``, ``robot_control``, ``editable_scenes``,
-    ``lacking`` and ``sim_task`` have defaults: ``BenchmarkDefaults``.
+    ``worker_python``, ``lacking`` and ``sim_task`` have defaults: ``BenchmarkDefaults``.
     """
 
     name: str
@@ -225,6 +225,8 @@ class Benchmark(Protocol):
     """How actions move the robot; None: perturbations of actions and states are refused."""
     editable_scenes: bool
     """Whether its simulators are ``EditableSim``: MuJoCo worlds that Proctor renders."""
+    worker_python: str | None
+    """Path of the interpreter that worker processes run in; None: Proctor's own."""
 
     def tasks(self) -> list[Task]:
         """List the configured tasks. Creates no simulator and no GL context."""
@@ -272,6 +274,7 @@ class BenchmarkDefaults:
     scores: tuple[Score, ...] = ()
     robot_control: RobotControl | None = None
     editable_scenes: bool = False
+    worker_python: str | None = None
 
     def sim_task(self, task: Task) -> Task:
         """Return ``task``: every task has simulators of its own."""

@@ -113,8 +113,20 @@ class WorkerEnd:
         Raises:
             EOFError: the engine has closed the channel.
         """
+        return pickle.loads(self.recv_bytes())  # noqa: S301  from the process that started us
+
+    def recv_bytes(self) -> bytes:
+        """Wait for the next message and return it pickled.
+
+        Raises:
+            EOFError: the engine has closed the channel.
+        """
         (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
-        return pickle.loads(self._read(length))  # noqa: S301  from the process that started us
+        return bytes(self._read(length))
+
+    def fileno(self) -> int:
+        """Return the file descriptor."""
+        return self._line.fileno()
 
     def _read(self, size: int) -> bytearray:
         content = bytearray(size)

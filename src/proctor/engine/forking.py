@@ -21,7 +21,13 @@ def start_fork_server(preload: tuple[str, ...], environment: dict[str, str]) -> 
     Returns at once; the imports go on in parallel.
     """
     multiprocessing.get_context("forkserver").set_forkserver_preload(
-        ["proctor.engine.fork_server", "proctor.engine.worker", *preload]
+        [
+            "proctor.engine.fork_server",
+            "proctor.engine.worker",
+            "proctor.engine.recorded_episode",
+            "proctor.engine.video_sim",
+            *preload,
+        ]
     )
     ensure_fork_server(environment)
 

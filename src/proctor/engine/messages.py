@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from proctor.callbacks.staged_episodes import RecordingOptions
-from proctor.callbacks.video import VideoOptions
 from proctor.features import Array
 from proctor.types import EpisodeResult, EpisodeSpec
+
+if TYPE_CHECKING:  # need more packages than another interpreter's worker has
+    from proctor.callbacks.staged_episodes import RecordingOptions
+    from proctor.callbacks.video import VideoOptions
 
 
 @dataclass(frozen=True)

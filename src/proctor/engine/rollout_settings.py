@@ -29,6 +29,8 @@ class RolloutSettings:
     """Makes the policy of a worker; None: the policy runs in the engine's process."""
     policy_protocol: dict[str, Any] | None = None
     """The protocol that the policy of a worker must report: that of the run's record."""
+    worker_python: str | None = None
+    """Interpreter that worker processes run in; None: this one."""
     environment: dict[str, str] = field(default_factory=dict)
     """Environment variables of worker processes."""
     log_file: Path | None = None

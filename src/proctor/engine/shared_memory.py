@@ -52,6 +52,10 @@ class ObservationBuffer:
         """Copy the windows of ``slots`` into batch arrays [B, n_obs_steps, ...]."""
         return {key: array[slots] for key, array in self.observations.items()}
 
+    def fileno(self) -> int:
+        """Return the descriptor of the memory."""
+        return self._fd
+
     def close(self) -> None:
         """Release the memory; it is unmapped when the last array that views it is gone."""
         self.observations.clear()

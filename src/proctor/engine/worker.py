@@ -11,7 +11,9 @@ import ctypes
 import faulthandler
 import gc
 import os
+import pickle
 import signal
+import socket
 import sys
 import threading
 import time
@@ -21,12 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from proctor.benchmarks.base import Benchmark, Sim, interface_of
+from proctor.benchmarks.foreign.local_sim import run_worlds_here
 from proctor.benchmarks.guarded_sim import GuardedSim, share_phase
 from proctor.engine.action_queue import ActionQueue
 from proctor.engine.channel import WorkerEnd
 from proctor.engine.chunks import blame_policy, checked_chunks
 from proctor.engine.episode import ObservedEpisode, Window
-from proctor.engine.expert_labeler import ExpertLabeler
 from proctor.engine.failures import failure_report, format_traceback
 from proctor.engine.messages import (
     EpisodeEnded,
@@ -41,10 +43,9 @@ from proctor.engine.messages import (
     StartEpisode,
     WorkerReady,
 )
-from proctor.engine.recorded_episode import EpisodeRecording, RecordedEpisode
 from proctor.engine.rollout_settings import RolloutSettings
 from proctor.engine.shared_memory import ObservationBuffer
-from proctor.engine.video_sim import VideoSim
+from proctor.engine.worker_exec import WorkerState, move_to, read_state
 from proctor.errors import PluginError, PolicyError, RunFolderError, truncate_text
 from proctor.fingerprint import changed_fields, describe_changes, json_round_trip
 from proctor.policies.base import Batch, Policy, Query
@@ -52,6 +53,7 @@ from proctor.system import clock
 from proctor.system.global_rng import SEED_BEFORE_RESET, seed_global_rng
 from proctor.system.user_code import check_contract
 from proctor.types import EpisodeResult, Task
+from proctor_worker.guard import start_guard
 
 
 class Worker:
@@ -128,13 +130,21 @@ class Worker:
         return GuardedSim(sim)  # innermost: wrappers around it are Proctor's code
 
     def _new_episode(self, sim: Sim, order: StartEpisode) -> ObservedEpisode:
-        """Return the episode as the order asks for it: with video, with recording, or plain."""
+        """Return the episode as the order asks for it: with video, with recording, or plain.
+
+        Videos and recordings need packages that other interpreters may lack: imported here.
+        """
         if order.camera is not None:
+            from proctor.engine.video_sim import VideoSim
+
             sim = VideoSim(sim, order.camera)
         parts = (sim, order.spec, self._benchmark.action, self._window, self._beat)
         recording = order.recording
         if recording is None:
             return ObservedEpisode(*parts)
+        from proctor.engine.expert_labeler import ExpertLabeler
+        from proctor.engine.recorded_episode import EpisodeRecording, RecordedEpisode
+
         labeler = None
         if recording.expert_labeling is not None:
             labeler = ExpertLabeler(self._benchmark, order.spec, recording.expert_labeling)
@@ -216,15 +226,61 @@ def worker_main(
     _detach_from_terminal(settings.log_file)
     exit_with_parent()
     os.environ.update(settings.environment)
+    if settings.worker_python is not None:
+        move_to(settings.worker_python, orders, settings, buffer, slot)
+    _serve(orders, settings, buffer, slot, None)
+
+
+def resume_worker(descriptor: str) -> None:
+    """Run a worker that has moved to this interpreter; its state is in the file ``descriptor``."""
+    state = read_state(int(descriptor))
+    faulthandler.enable()
+    if state.parent is not None:
+        _exit_at_end_of(state.parent)
+    if state.is_home:
+        sys.path[:] = state.home_path
+    else:
+        run_worlds_here()
+        sys.path.append(str(Path.cwd()))  # last: user code named by the flags
+        os.setpgid(0, 0)
+        start_guard(os.pidfd_open(os.getpid()))
+    try:
+        settings: RolloutSettings = pickle.loads(state.settings)  # noqa: S301  from the engine
+    except ImportError:
+        if state.is_home:
+            raise
+        state.move_home()
+    orders = WorkerEnd(socket.socket(fileno=state.orders))
+    window = (settings.features, settings.n_obs_steps)
+    buffer = ObservationBuffer(state.n_slots, *window, fd=state.memory)
+    _serve(orders, settings, buffer, state.slot, state)
+
+
+def _serve(
+    orders: WorkerEnd,
+    settings: RolloutSettings,
+    buffer: ObservationBuffer,
+    slot: int,
+    state: WorkerState | None,
+) -> None:
+    """Execute orders; those that this interpreter cannot execute move the worker home."""
     share_phase(buffer.phases[slot : slot + 1])
     clock.use_offset(settings.clock_offset)
     gc.freeze()  # imported modules stay: exclude them from collection
     worker: Worker | None = None
     try:
         worker = Worker(settings, buffer, slot)
-        orders.send(WorkerReady())
+        pending = None if state is None else state.order
+        if pending is None:
+            orders.send(WorkerReady())
         while True:
-            orders.send(worker.handle(orders.recv()))
+            received, pending = pending or orders.recv_bytes(), None
+            order = _read_order(received, is_home=state is None or state.is_home)
+            if order is None:
+                assert state is not None
+                worker.close_sim()
+                state.move_home(received)
+            orders.send(worker.handle(order))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the parent closed the channel
     except BaseException as error:  # noqa: BLE001  reported to the engine
@@ -233,6 +289,18 @@ def worker_main(
     finally:
         # Skip the interpreter's shutdown: GL drivers may hang there, and nothing is left to save.
         os._exit(0)
+
+
+def _read_order(received: bytes, *, is_home: bool) -> Order | None:
+    """Return the order; None if it needs Proctor's own interpreter and this is another one."""
+    try:
+        order: Order = pickle.loads(received)  # noqa: S301  from the process that started us
+    except ImportError:
+        if is_home:
+            raise
+        return None
+    films = isinstance(order, StartEpisode) and (order.camera or order.recording) is not None
+    return None if films and not is_home else order
 
 
 def _detach_from_terminal(log_file: Path | None) -> None:
@@ -258,14 +326,18 @@ def exit_with_parent() -> None:
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
     parent = parent_process()
-    if parent is None:
-        return
+    if parent is not None:
+        _exit_at_end_of(parent.sentinel)
 
-    def wait_and_exit(sentinel: Any) -> None:
+
+def _exit_at_end_of(sentinel: Any) -> None:
+    """Start a thread that ends this process when ``sentinel`` becomes readable."""
+
+    def wait_and_exit() -> None:
         connection.wait([sentinel])
         os._exit(1)
 
-    threading.Thread(target=wait_and_exit, args=(parent.sentinel,), daemon=True).start()
+    threading.Thread(target=wait_and_exit, daemon=True).start()
 
 
 def _close_fork_server_pipe() -> None:

@@ -75,6 +75,7 @@ class RolloutContext(Generic[Config]):
             action=self.benchmark.action,
             make_policy=make_policy,
             policy_protocol=protocol,
+            worker_python=self.benchmark.worker_python,
             environment=self.environment,
             log_file=self.folder.path.absolute() / "workers.log",
             flags=self.config.eval,

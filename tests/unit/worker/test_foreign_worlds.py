@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from proctor.benchmarks.foreign import benchmark
 from proctor.benchmarks.foreign.launch import command_words
 from proctor.cli import main
 from proctor.errors import UsageError
@@ -71,10 +72,20 @@ def test_a_benchmark_of_ours_needs_only_its_simulators_packages_there() -> None:
         "import sys\n"
         "for name in ('msgspec', 'av', 'torch', 'rich', 'psutil'): sys.modules[name] = None\n"
         "import proctor.benchmarks.foreign.builtin_world, proctor.benchmarks.metaworld.benchmark\n"
+        "import proctor.benchmarks.gym.elsewhere, proctor.engine.worker\n"
+        "import proctor.policies.scripted.expert\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+@pytest.fixture(params=[False, True], ids=["worker moves", "worker stays"])
+def stays(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run workers in the world's interpreter, or at home as for a Python that is too old."""
+    if request.param:
+        monkeypatch.setattr(benchmark, "OUR_PYTHON", (99, 0))
+
+
+@pytest.mark.usefixtures("stays")
 def test_the_world_follows_its_own_expert_until_it_fails(
     run: Callable[..., Evaluation], tmp_path: Path
 ) -> None:
@@ -96,6 +107,16 @@ def test_a_command_that_shares_nothing_gives_the_same_episodes(
     assert digests(there) == digests(run(**IMAGES))
 
 
+def test_a_worker_returns_to_our_interpreter_for_videos(
+    run: Callable[..., Evaluation], tmp_path: Path
+) -> None:
+    folder = tmp_path / "filmed"
+    there = run(**WORLD, video__episodes=1, output_dir=str(folder))
+    assert digests(there) == digests(run())
+    assert len(list(folder.glob("videos/**/*.mp4"))) == 1
+
+
+@pytest.mark.usefixtures("stays")
 @pytest.mark.parametrize("fault", ["raise", "segfault", "exit", "hang"])
 def test_a_fault_that_recurs_is_the_policys(run: Callable[..., Evaluation], fault: str) -> None:
     evaluation = run(
@@ -112,6 +133,7 @@ def test_a_fault_that_recurs_is_the_policys(run: Callable[..., Evaluation], faul
         assert "point.py" in broken.error
 
 
+@pytest.mark.usefixtures("stays")
 def test_after_a_kill_the_episode_is_tried_again_with_the_same_bits(
     run: Callable[..., Evaluation], tmp_path: Path
 ) -> None:

@@ -21,6 +21,7 @@ from proctor.benchmarks.base import (
 from proctor.benchmarks.foreign.benchmark import (
     ForeignWorlds,
     computed_elsewhere,
+    worker_python,
     world_config,
 )
 from proctor.benchmarks.foreign.launch import Launch
@@ -79,7 +80,7 @@ class RelocatedBenchmark(BenchmarkDefaults):
         self.warnings, self.notes = here.warnings, here.notes
         self.judged, self.scores = here.judged, here.scores
         self.robot_control = here.robot_control
-        self.robot_control = here.robot_control
+        self.worker_python = worker_python(launch, interpreter)
         self.expert_inputs: tuple[str, ...] = (EXPERT_ACTION,) if here.expert_inputs else ()
         self._worlds = ForeignWorlds(launch, self.features())
 

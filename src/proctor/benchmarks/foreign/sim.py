@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from proctor.benchmarks.base import ComingSteps
+from proctor.benchmarks.foreign.task_fields import spec_fields, task_fields
 from proctor.benchmarks.foreign.world_process import Reply, WorldProcess
 from proctor.features import Array, Observation
 from proctor.types import EpisodeSpec, StepResult, Task
@@ -42,10 +43,8 @@ class ForeignSim:
     def reset(self, spec: EpisodeSpec) -> None:
         """Reset the world."""
         self._waiting, self._expert_steps = [], 0
-        fields = {"seed": spec.seed, "index": spec.index, "init_state": spec.init_state}
-        named = {**fields, "max_steps": spec.task.max_steps}
         keys, self._first_keys = self._first_keys, ()
-        fields, numbers, seen = self._world.request("reset", spec=named, keys=keys)
+        fields, numbers, seen = self._world.request("reset", spec=spec_fields(spec), keys=keys)
         self._update(fields["coordinates"], unpack_numbers(numbers, 0), seen)
 
     def announce(self, coming: ComingSteps) -> None:
@@ -153,15 +152,3 @@ class StepProgress:
 
 def _not_counted(steps: int) -> None:
     """Stand in for the engine's count."""
-
-
-def task_fields(task: Task) -> dict[str, Any]:
-    """Return a task as the JSON record that worlds receive."""
-    return {
-        "suite": task.suite,
-        "task_id": task.task_id,
-        "name": task.name,
-        "instruction": task.instruction,
-        "max_steps": task.max_steps,
-        "fps": task.fps,
-    }

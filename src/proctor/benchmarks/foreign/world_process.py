@@ -28,7 +28,8 @@ from proctor_worker.frames import ChannelClosed, FrameError
 _MACHINES = {"MemoryError": MemoryError, "OSError": OSError, "ImportError": ImportError}
 _MOST_BEFORE_HELLO = 2**20
 _END_S = 5.0
-_PROCTOR_NEEDS = (3, 11)
+OUR_PYTHON = (3, 11)
+"""Oldest Python that Proctor itself runs in."""
 _LIMIT_S = 300
 _WAIT_S = 0.1
 _SHELL_SIGNALS = 128
@@ -69,7 +70,7 @@ class WorldProcess:
                 code="env.interpreter-failed",
             )
         version: str = hello["python"]
-        if launch.needs_proctor and _minor(version) < _PROCTOR_NEEDS:
+        if launch.needs_proctor and minor_version(version) < OUR_PYTHON:
             self.close()
             raise UsageError(
                 f"{launch.flag} is Python {version}: Proctor's own benchmarks need 3.11; older "
@@ -195,7 +196,8 @@ class WorldProcess:
         raise OSError(died) if -code in (signal.SIGKILL, signal.SIGTERM) else RuntimeError(died)
 
 
-def _minor(version: str) -> tuple[int, int]:
+def minor_version(version: str) -> tuple[int, int]:
+    """Return the first two numbers of a version."""
     major, minor = version.split(".")[:2]
     return int(major), int(minor)
 

@@ -42,6 +42,7 @@ class PerturbedBenchmark:
         self.scores = benchmark.scores
         self.robot_control: RobotControl | None = benchmark.robot_control
         self.editable_scenes: bool = benchmark.editable_scenes
+        self.worker_python: str | None = benchmark.worker_python
 
     def tasks(self) -> list[Task]:
         """List every clean task, followed by its variants."""

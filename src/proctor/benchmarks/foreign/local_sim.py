@@ -1,0 +1,93 @@
+"""A world in this process: a worker that runs in the world's own interpreter needs no other one."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from proctor.benchmarks.foreign.launch import Launch
+from proctor.benchmarks.foreign.task_fields import spec_fields, task_fields
+from proctor.benchmarks.guarded_sim import proctor_code
+from proctor.errors import PluginError, SimulatorFault, WorkerError
+from proctor.features import Array, Observation
+from proctor.types import EpisodeSpec, StepResult, Task
+from proctor_worker.records import Refused, World
+from proctor_worker.server import adapter_code
+
+Returned = TypeVar("Returned")
+_here = False
+
+
+def run_worlds_here() -> None:
+    """Open worlds in this process from now on: it runs in their interpreter."""
+    global _here
+    _here = True
+
+
+def worlds_run_here() -> bool:
+    """Return whether this process opens worlds itself."""
+    return _here
+
+
+def make_world(launch: Launch) -> World:
+    """Import the world's module and make the world."""
+    module, _, function = launch.world.partition(":")
+    make = getattr(importlib.import_module(module), function)
+    world: World = _call(launch, make, launch.config)
+    return world
+
+
+class LocalSim:
+    """A simulator of a world in this process, with errors as those of a world in another one."""
+
+    def __init__(self, launch: Launch, world: World, task: Task) -> None:
+        self._launch = launch
+        self._sim: Any = _call(launch, world.open, task_fields(task))
+        if hasattr(self._sim, "coordinates"):
+            self.coordinates: Callable[[], Mapping[str, float]] = self._sim.coordinates
+
+    def reset(self, spec: EpisodeSpec) -> None:
+        """Reset the world."""
+        _call(self._launch, self._sim.reset, spec_fields(spec))
+
+    def step(self, action: Array) -> StepResult:
+        """Advance the world by one action."""
+        step = _call(self._launch, self._sim.step, action)
+        scores = dict(step[3]) if len(step) > 3 and step[3] else None
+        success = None if step[1] is None else bool(step[1])
+        return StepResult(float(step[0]), success, bool(step[2]), scores)
+
+    def observe(self, keys: Sequence[str]) -> Observation:
+        """Return the current observation for ``keys``."""
+        return _call(self._launch, self._sim.observe, keys)
+
+    def physics(self) -> Array:
+        """Return the physics state."""
+        return _call(self._launch, self._sim.physics)
+
+    def close(self) -> None:
+        """Close the simulator."""
+        self._sim.close()
+
+
+def _call(launch: Launch, method: Callable[..., Returned], *arguments: Any) -> Returned:
+    """Call a world's method.
+
+    Raises:
+        PluginError: the world refused.
+        WorkerError: an error of the world's adapter.
+        SimulatorFault: any other error, as its cause.
+    """
+    adapter_code.active = False
+    try:
+        return method(*arguments)
+    except PluginError:
+        raise
+    except Refused as error:
+        raise PluginError(f"{launch.flag}: {error}", code=error.code) from error
+    except Exception as error:
+        with proctor_code():
+            if adapter_code.active:
+                raise WorkerError(f"{type(error).__name__}: {error}") from error
+            raise SimulatorFault(f"{type(error).__name__} in the simulator") from error
