@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,7 @@ NO_UNIT = {"policy.timestep_sampling_s", "width"}
 """LeRobot's names that end like a unit: this one is a number between 0 and 1."""
 
 
+@cache
 def flags() -> dict[str, Flag]:
     """Return every flag by a label: command, plug-in and name."""
     found: dict[str, Flag] = {}
@@ -52,16 +54,13 @@ def flags() -> dict[str, Flag]:
     return found
 
 
-FLAGS = flags()
-
-
 def broken(is_broken: dict[str, str]) -> dict[str, str]:
     return {label: said for label, said in is_broken.items() if said}
 
 
 def test_all_commands_and_plug_ins_are_covered() -> None:
-    labels = "\n".join(FLAGS)
-    assert len(FLAGS) > 1000
+    labels = "\n".join(flags())
+    assert len(flags()) > 1000
     for part in ("eval libero", "train pi05", "serve remote", "data edit", "compare", "data push"):
         assert f"{part} " in labels
 
@@ -81,11 +80,11 @@ def test_every_flag_has_a_text_of_one_style_and_length() -> None:
             return f"states a default in its text, not as default_help: {text}"
         return f"is a riddle: {text}" if RIDDLES.search(text) else ""
 
-    assert broken({label: fault(flag) for label, flag in FLAGS.items()}) == {}
+    assert broken({label: fault(flag) for label, flag in flags().items()}) == {}
 
 
 def test_every_flag_has_a_heading() -> None:
-    of_plugins = {k: f for k, f in FLAGS.items() if k.split()[0] in CONFIGS}
+    of_plugins = {k: f for k, f in flags().items() if k.split()[0] in CONFIGS}
     assert [label for label, flag in of_plugins.items() if not flag.group] == []
 
 
@@ -97,7 +96,7 @@ def test_numbers_name_their_unit() -> None:
                 return "" if re.search(unit, flag.help) else f"lacks its unit: {flag.help}"
         return ""
 
-    assert broken({label: fault(flag) for label, flag in FLAGS.items()}) == {}
+    assert broken({label: fault(flag) for label, flag in flags().items()}) == {}
 
 
 def test_the_printed_default_is_typed_back_to_the_default() -> None:
@@ -114,13 +113,13 @@ def test_the_printed_default_is_typed_back_to_the_default() -> None:
         (word,) = shlex.split(text) or [""]
         return "" if parse_value(flag, word) == flag.default else f"prints {printed}"
 
-    assert broken({label: fault(flag) for label, flag in FLAGS.items()}) == {}
+    assert broken({label: fault(flag) for label, flag in flags().items()}) == {}
 
 
 def test_a_default_without_a_value_says_what_it_means() -> None:
     unsaid = [
         label
-        for label, flag in FLAGS.items()
+        for label, flag in flags().items()
         if flag.default in (None, "", [], {}) and not flag.default_help
     ]
     assert unsaid == []

@@ -52,9 +52,8 @@ def test_a_command_that_crashes_ends_the_script() -> None:
 
 
 def test_a_command_is_interrupted_where_the_page_says_so() -> None:
-    page = (
-        "```console\n$ trap 'echo stopped; exit 130' INT; sleep 9 & wait  # Ctrl-C after 1 s\n```\n"
-    )
+    trap = "trap 'kill $!; echo stopped; exit 130' INT"
+    page = f"```console\n$ {trap}; sleep 60 & wait  # Ctrl-C after 1 s\n```\n"
     assert "\nstopped\n" in docs_outputs.with_outputs(page)
 
 

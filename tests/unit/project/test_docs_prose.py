@@ -61,7 +61,8 @@ def checked_pages() -> list[Path]:
 
 def other_pages() -> list[Path]:
     """Return the pages of reference and explanation: they may be long, their sentences not."""
-    return [page for page in site_pages() if page not in checked_pages() and page != APPENDIX]
+    others = {*checked_pages(), APPENDIX}
+    return [page for page in site_pages() if page not in others]
 
 
 @pytest.mark.parametrize(

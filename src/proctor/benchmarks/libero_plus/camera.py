@@ -7,12 +7,15 @@ task: the main camera of an unperturbed view is up to 0.05 mm from LIBERO's.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.spatial.transform import Rotation
 
 from proctor.benchmarks.libero.camera_pose import CameraPose
 from proctor.features import Array
+
+if TYPE_CHECKING:
+    from scipy.spatial.transform import Rotation
 
 _PIVOT = np.array([0.0, 0.0, 0.8])
 _DIGITS = 4
@@ -55,15 +58,21 @@ def moved_camera(pose: CameraPose, view: View) -> CameraPose:
 
 
 def _about_y(degrees: int) -> Rotation:
+    from scipy.spatial.transform import Rotation
+
     return Rotation.from_rotvec(np.radians(-degrees) * np.array([0.0, 1.0, 0.0]))
 
 
 def _about_z(degrees: int) -> Rotation:
+    from scipy.spatial.transform import Rotation
+
     return Rotation.from_euler("z", degrees, degrees=True)
 
 
 def _turned(rotation: Rotation, quaternion: Array) -> Array:
     """Return the rounded product of ``rotation`` and a quaternion w x y z, which is normalised."""
+    from scipy.spatial.transform import Rotation
+
     w, x, y, z = quaternion
     product = (rotation * Rotation.from_quat([x, y, z, w])).as_quat()
     return _rounded(product[[3, 0, 1, 2]])
