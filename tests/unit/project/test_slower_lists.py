@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import re
 from functools import cache
 from pathlib import Path
 
@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parents[3]
 @cache
 def functions_of(file: str) -> frozenset[str]:
     path = ROOT / file
-    tree = ast.parse(path.read_text(encoding="utf-8")) if path.is_file() else ast.Module([], [])
-    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    source = path.read_text(encoding="utf-8") if path.is_file() else ""
+    return frozenset(re.findall(r"^ *(?:async )?def (\w+)\(", source, re.MULTILINE))
 
 
 @pytest.mark.parametrize("marker", LISTED)
