@@ -7,6 +7,7 @@ LeRobot's spelling of flags and error messages that name the flag.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -84,6 +85,10 @@ class Flag:
         return self.optional_value or self.inner is bool
 
 
+_type_hints = functools.cache(typing.get_type_hints)
+"""Types by field; cached, because every annotation is compiled for it."""
+
+
 def flags_of(
     cls: type[Any],
     prefix: str = "",
@@ -102,10 +107,10 @@ def flags_of(
 
 
 def _fields_of(
-    cls: type[Any], sections: Sections, use: ConfigUse
+    cls: type, sections: Sections, use: ConfigUse
 ) -> Iterator[tuple[dataclasses.Field[Any], type[Any]]]:
     """Yield every field that is a flag, with its type."""
-    hints = typing.get_type_hints(cls)
+    hints = _type_hints(cls)
     for field in dataclasses.fields(cls):
         kind = sections.get(field.name, hints[field.name])
         if kind is not None and is_flag(field.metadata, use) and ARGUMENT not in field.metadata:
