@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -13,6 +15,8 @@ from proctor.features import Array
 
 _MIN_FPS = 8
 _CODEC = Codec("libx264", g=None, crf=23, preset="veryfast")
+_MOST_WAITING = 4
+"""Images that may wait for the encoder."""
 
 
 def require_encoder() -> None:
@@ -87,26 +91,48 @@ def side_by_side(images: list[Array]) -> Array:
 
 
 class VideoFile:
-    """An H.264 video for browsers. Its final name appears only once it is complete."""
+    """An H.264 video for browsers. Its final name appears only once it is complete.
+
+    A thread encodes while the simulator draws the next image: encoding takes as long as drawing.
+    """
 
     def __init__(self, path: Path, options: VideoOptions, task_fps: int) -> None:
         self._path, self._options = path, options
         self._frame_rate = options.frame_rate(task_fps)
         self._encoder: VideoEncoder | None = None
+        self._thread = ThreadPoolExecutor(1)
+        self._waiting: deque[Future[None]] = deque()
 
     def add(self, image: Array) -> None:
-        """Encode one image, uint8 [H, W, 3]; all images of a video have the same size."""
-        if self._encoder is None:
-            height, width = self._options.frame_size(*image.shape[:2])
-            self._encoder = VideoEncoder(self._path, _CODEC, self._frame_rate, height, width)
-        self._encoder.add(image)
+        """Encode a copy of one image, uint8 [H, W, 3]; all images have the same size.
+
+        Raises:
+            OSError: the disk is full; also for an earlier image.
+        """
+        while len(self._waiting) >= _MOST_WAITING:
+            self._waiting.popleft().result()
+        self._waiting.append(self._thread.submit(self._encode, image.copy()))
 
     def finish(self) -> None:
-        """Complete the file and give it its final name."""
+        """Complete the file and give it its final name.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        while self._waiting:
+            self._waiting.popleft().result()
+        self._thread.shutdown()
         assert self._encoder is not None, "a video has at least the episode's first image"
         self._encoder.finish()
 
     def abandon(self) -> None:
         """Remove the incomplete file."""
+        self._thread.shutdown(cancel_futures=True)
         if self._encoder is not None:
             self._encoder.abandon()
+
+    def _encode(self, image: Array) -> None:
+        if self._encoder is None:
+            height, width = self._options.frame_size(*image.shape[:2])
+            self._encoder = VideoEncoder(self._path, _CODEC, self._frame_rate, height, width)
+        self._encoder.add(image)

@@ -171,6 +171,26 @@ def test_frames_match_the_policys_images_at_eight_or_more_per_second(
     assert default_frame_interval(task_fps, policy_image_interval) == expected
 
 
+def test_a_video_keeps_images_whose_buffer_is_used_again(tmp_path: Path) -> None:
+    video = VideoFile(tmp_path / "v.mp4", VideoOptions(tmp_path, ("image",)), 10)
+    buffer = np.zeros((32, 32, 3), np.uint8)
+    for step in range(20):
+        buffer[:] = 10 * step
+        video.add(buffer)
+    video.finish()
+    shown = [int(frame.mean()) for frame in frames(tmp_path / "v.mp4")]
+    np.testing.assert_allclose(shown, [10 * step for step in range(20)], atol=3)
+
+
+def test_an_error_of_the_encoder_is_raised(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    video = VideoFile(tmp_path / "file" / "v.mp4", VideoOptions(tmp_path, ("image",)), 10)
+    video.add(np.zeros((32, 32, 3), np.uint8))
+    with pytest.raises(FileExistsError):
+        video.finish()
+    video.abandon()
+
+
 def test_several_cameras_are_shown_side_by_side() -> None:
     left, right = np.full((4, 6, 3), 1, np.uint8), np.full((2, 3, 3), 2, np.uint8)
     joined = side_by_side([left, right])
