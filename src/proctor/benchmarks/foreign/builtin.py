@@ -24,7 +24,9 @@ from proctor.benchmarks.foreign.benchmark import (
     worker_python,
     world_config,
 )
+from proctor.benchmarks.foreign.expert_sim import ExpertSim
 from proctor.benchmarks.foreign.launch import Launch
+from proctor.benchmarks.foreign.local_sim import worlds_run_here
 from proctor.benchmarks.foreign.world_process import one_shot
 from proctor.errors import UsageError
 from proctor.features import Expert, Feature, FeatureKind
@@ -111,7 +113,7 @@ class RelocatedBenchmark(BenchmarkDefaults):
 
     def make_sim(self, task: Task) -> Sim:
         """Make the simulator of ``task``, in the other interpreter."""
-        return self._worlds.open(task)
+        return ExpertSim(self._here, task) if worlds_run_here() else self._worlds.open(task)
 
     def expert(self, task: Task) -> Expert:
         """Return the expert of ``task``, which the other interpreter computes."""

@@ -14,10 +14,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, NoReturn
 
-from proctor.benchmarks.base import BenchmarkPlugin, LocatedSim
+from proctor.benchmarks.base import Benchmark, BenchmarkPlugin, LocatedSim
+from proctor.benchmarks.foreign.expert_sim import ExpertSim
 from proctor.benchmarks.guarded_sim import GuardedSim
 from proctor.errors import SimulatorFault, UsageError
-from proctor.features import Expert
 from proctor.fingerprint import to_json
 from proctor.types import EpisodeSpec, Task
 from proctor_worker.records import EXPERT_ACTION, Refused, Step
@@ -60,18 +60,15 @@ class BuiltinWorld:
 class BuiltinSim:
     """A simulator of the benchmark; an error of an adapter is marked as such."""
 
-    def __init__(self, benchmark: Any, task: Task) -> None:
-        self._benchmark = benchmark
+    def __init__(self, benchmark: Benchmark, task: Task) -> None:
         self._task = task
-        sim = benchmark.make_sim(task)
+        sim = ExpertSim(benchmark, task)
         self._sim = GuardedSim(sim)
-        self._expert: Expert | None = None
         if isinstance(sim, LocatedSim):
             self.coordinates = self._sim.coordinates
 
     def reset(self, spec: dict[str, Any]) -> None:
         """Reset the world."""
-        self._expert = None
         episode = EpisodeSpec(self._task, spec["index"], spec["seed"], spec["init_state"])
         try:
             self._sim.reset(episode)
@@ -88,14 +85,10 @@ class BuiltinSim:
 
     def observe(self, keys: Sequence[str]) -> dict[str, Any]:
         """Observe ``keys``; the expert's action is computed here."""
-        asked = [key for key in keys if key != EXPERT_ACTION]
         try:
-            seen = dict(self._sim.observe(asked)) if asked else {}
-            if EXPERT_ACTION in keys:
-                seen[EXPERT_ACTION] = self._expert_action()
+            return self._sim.observe(keys)
         except Exception as error:  # noqa: BLE001  raised again
             _raise_original(error)
-        return seen
 
     def physics(self) -> Any:
         """Return the physics state."""
@@ -107,11 +100,6 @@ class BuiltinSim:
     def close(self) -> None:
         """Close the simulator."""
         self._sim.close()
-
-    def _expert_action(self) -> Any:
-        if self._expert is None:
-            self._expert = self._benchmark.expert(self._task)
-        return self._expert(self._sim.observe(self._benchmark.expert_inputs))
 
 
 def _raise_original(error: Exception) -> NoReturn:
