@@ -52,6 +52,12 @@ ALLOWED = {
     ("training/state.py", "pickle"): "the error that torch raises for anything but tensors",
     ("training/state.py", "torch.load"): "weights_only: tensors and numbers, LeRobot's own format",
     ("engine/channel.py", "pickle"): "between us and our own workers, by unnamed sockets",
+    ("engine/worker.py", "pickle"): "orders and settings of the engine, by the same sockets",
+    ("engine/worker_exec.py", "pickle"): "a worker's own state, in a file without a name",
+    (
+        "benchmarks/foreign/local_sim.py",
+        "importlib.import_module",
+    ): "a world's module, named by our own code",
     ("benchmarks/gym/probe.py", "pickle"): "question and answer of our own child, in a new folder",
     ("benchmarks/gym/env_inspection.py", "pickle"): "the other side of that",
     (
