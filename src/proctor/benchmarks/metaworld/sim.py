@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -165,8 +166,9 @@ def _make_env(task: Task) -> Any:
     env.set_task(MetaworldTask(env_name=task.name, data=pickle.dumps(goal)))
     env._freeze_rand_vec = False
     env.seeded_rand_vec = True
-    # Meta-World refuses to step past this limit; the caller has the horizon.
-    env.max_path_length = max(env.max_path_length, task.max_steps)
+    # Meta-World refuses to step past this limit. The caller has the horizon, and may drive the
+    # robot to another pose before the first step.
+    env.max_path_length = sys.maxsize
     for camera, position in MOVED_CAMERAS.items():
         env.model.camera(camera).pos[:] = position
     return env
