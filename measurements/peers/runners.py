@@ -172,10 +172,12 @@ def peer_versions(peer: Peer) -> str:
 
 
 def _versions(python: Path, distributions: Sequence[str]) -> str:
+    """Return the versions of installed packages; a group of cases needs only some of them."""
     asked = (
-        "import sys; from importlib.metadata import version; "
-        f"print(*(f'{{name}} {{version(name)}}' for name in {list(distributions)!r}), "
-        "'Python', sys.version.split()[0])"
+        "import sys; from importlib.metadata import distributions; "
+        "found = {d.metadata['Name']: d.version for d in distributions()}; "
+        f"print(*(f'{{name}} {{found[name]}}' for name in {list(distributions)!r} "
+        "if name in found), 'Python', sys.version.split()[0])"
     )
     done = subprocess.run([python, "-c", asked], capture_output=True, text=True, check=True)  # noqa: S603  our own command
     return done.stdout.strip()
