@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from proctor.commands.arguments import parse_flags
 from proctor.errors import UsageError, exit_code_of
+from proctor.system.collection import collection_paused
 from proctor.system.files import display_path
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def run(words: list[str]) -> int:
         return 0
     settings, resumed = settings_from(given)
     config = build(TrainConfig, drop_lerobot_settings(settings))
-    from proctor.training.session import run_session  # imports torch
+    with collection_paused():
+        from proctor.training.session import run_session  # imports torch
 
     interrupt = run_session(config, settings, resumed, _printed_session()).interrupt
     return 0 if interrupt is None else exit_code_of(interrupt)
