@@ -1,7 +1,6 @@
 """Inspection of gymnasium environments: spaces, horizon, images, success."""
 
 import contextlib
-import csv
 import importlib.util
 import sys
 import time
@@ -261,39 +260,24 @@ def _distributions(env: Any) -> Tuple[str, ...]:
     of_modules = _distributions_of_modules()
     package = type(env.unwrapped).__module__.partition(".")[0]
     engines = [name for name in _ENGINES if name in sys.modules]
-    found = [
-        name
-        for module in (package, *engines)
-        for name in sorted({one.metadata["Name"] for one in of_modules.get(module, ())})
-    ]
+    found = [name for module in (package, *engines) for name in sorted(of_modules.get(module, []))]
     library = "gymnasium" if importlib.util.find_spec("gymnasium") else "gym"
     return tuple(dict.fromkeys([*found, library, "numpy"]))
 
 
-_known: Dict[str, List[metadata.Distribution]] = {}
+_known: Dict[str, Set[str]] = {}
 """Distributions by module; found once, since it reads a file of every installed package."""
 
 
-def _distributions_of_modules() -> Dict[str, List[metadata.Distribution]]:
+def _distributions_of_modules() -> Dict[str, Set[str]]:
     """Return the distributions that provide each top-level module."""
     if not _known:
         for distribution in metadata.distributions():
-            for module in _modules(distribution):
-                _known.setdefault(module, []).append(distribution)
+            name = distribution.metadata["Name"]  # parses a file
+            listed = set((distribution.read_text("top_level.txt") or "").split())
+            for file in distribution.files or () if not listed else ():
+                if file.suffix == ".py":
+                    listed.add(file.parts[0] if len(file.parts) > 1 else file.stem)
+            for module in listed:
+                _known.setdefault(module, set()).add(name)
     return _known
-
-
-def _modules(distribution: metadata.Distribution) -> Set[str]:
-    """Return the top-level modules of a distribution.
-
-    ``distribution.files`` makes an object of every file, which takes seconds where torch is.
-    """
-    listed = (distribution.read_text("top_level.txt") or "").split()
-    if listed:
-        return set(listed)
-    record = distribution.read_text("RECORD")
-    rows = (
-        csv.reader(record.splitlines()) if record else ([str(f)] for f in distribution.files or ())
-    )
-    files = [row[0] for row in rows if row and row[0].endswith(".py")]
-    return {file.partition("/")[0] if "/" in file else file[: -len(".py")] for file in files}
