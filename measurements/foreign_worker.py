@@ -1,6 +1,6 @@
 """Episodes and steps per second of simulators in another interpreter, against ordinary workers.
 
-    python -m measurements foreign_worker --python=PATH [--python=PATH ...] [--workers=1,2]
+    python -m measurements foreign_worker --python=PATH [...] [--workers=1,2] [--case=TEXT]
 
 Each PATH is an interpreter, or a virtual environment, with numpy and gymnasium; Meta-World is
 measured in those that have it. Ordinary and foreign runs alternate, so that the load of the machine
@@ -54,11 +54,13 @@ def has_module(python: str, module: str) -> bool:
     return subprocess.run(words, capture_output=True).returncode == 0  # noqa: S603  the user's own
 
 
-def measure(folder: Path, python: str, workers: int, *, tiny: bool) -> None:
-    """Run every case in this interpreter and in ``python``, in turns; print a row for each."""
+def measure(folder: Path, python: str, workers: int, case: str, *, tiny: bool) -> None:
+    """Run the cases with ``case`` in their name, here and in ``python`` in turns; print rows."""
     rounds = 1 if tiny else 3
     print(f"{python}, {workers} worker{'s' * (workers > 1)}")
     for name, flags in CASES.items():
+        if case not in name:
+            continue
         if "Meta-World" in name and not has_module(python, "metaworld"):
             continue
         episodes = 2 if tiny else 200 if "CartPole" in name else 50  # CartPole's are short
@@ -87,6 +89,7 @@ def main(words: Sequence[str]) -> None:
     parser = make_parser("foreign_worker", __doc__)
     parser.add_argument("--python", action="append", default=[], metavar="PATH")
     parser.add_argument("--workers", default="1,2", metavar="N,...", help="workers side by side")
+    parser.add_argument("--case", default="", metavar="TEXT", help="only cases with this in them")
     arguments = parser.parse_args(words)
     if not arguments.python:
         parser.error("give an interpreter: --python=PATH")
@@ -94,6 +97,7 @@ def main(words: Sequence[str]) -> None:
     def all_of_them(folder: Path) -> None:
         for number, python in enumerate(arguments.python):
             for workers in map(int, arguments.workers.split(",")):
-                measure(folder / f"{number}-{workers}", python, workers, tiny=arguments.tiny)
+                place = folder / f"{number}-{workers}"
+                measure(place, python, workers, arguments.case, tiny=arguments.tiny)
 
     run_parts((), {"interpreters": all_of_them})
