@@ -63,6 +63,14 @@ def test_visible_sites_and_moved_bodies_are_geoms_of_the_scene() -> None:
     assert seen.geom_ints[plane, columns.MATID] == 0
 
 
+def test_a_site_that_is_hidden_by_a_negative_alpha_stays_hidden() -> None:
+    model = model_of()
+    model.site("goal").rgba[3] = -0.5
+    seen = read(model)
+    site = list(seen.geom_ints[:, columns.TYPE]).index(columns.SPHERE)
+    assert seen.geom_floats[site, columns.RGBA][3] == 0
+
+
 def test_the_camera_is_the_models() -> None:
     camera = read(model_of()).camera
     assert camera[columns.CAMERA_POS] == pytest.approx((0, -1, 1), abs=1e-6)

@@ -76,12 +76,15 @@ class AbstractScene:
                 "draw; use --env.renderer=gl",
                 code="render.unsupported",
             )
+        floats = self._floats[: scene.ngeom].copy()
+        alpha = floats[:, columns.RGBA.stop - 1]
+        np.maximum(alpha, 0.0, out=alpha)  # robosuite hides sites by a negative one
         lights = [scene.lights[number] for number in range(scene.nlight)]
         return DrawRequest(
             assets=assets,
             quality=quality,
             geom_ints=ints,
-            geom_floats=self._floats[: scene.ngeom].copy(),
+            geom_floats=floats,
             light_ints=np.array(
                 [(light.directional, light.castshadow) for light in lights], np.int32
             ).reshape(-1, 2),
