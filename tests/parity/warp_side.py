@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import warp
 
+from proctor_worker.drawing import asset_pool
 from proctor_worker.drawing.scene import DrawRequest, Quality
 from proctor_worker.drawing.warp_drawer import WarpDrawer
 
@@ -50,4 +51,6 @@ found = {
     "other context": differing(in_order[::-1], 64, new_drawer()),  # made from the last world
     "different": len({image.tobytes() for image in alone}),
 }
+asset_pool._MOST_BYTES = 0  # every batch uploads its assets again
+found["without room"] = differing(in_order, 16, new_drawer())
 print(json.dumps(found))

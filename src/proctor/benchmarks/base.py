@@ -140,7 +140,7 @@ class ComingSteps:
 
 @runtime_checkable
 class AnnouncedSim(Protocol):
-    """Optional methods of simulators: know in advance what is asked.
+    """Optional methods of simulators: the worker announces resets and steps before they come.
 
     A simulator in another process executes and observes it in one go.
     """

@@ -1,4 +1,4 @@
-"""Meshes and textures on the device, each once, whatever the number of models that have them."""
+"""Meshes and textures on the device. Models share them: each is uploaded once."""
 
 import hashlib
 from collections import OrderedDict
@@ -32,14 +32,11 @@ class AssetPool:
 
     def __init__(self) -> None:
         self._models: "OrderedDict[str, _ModelAssets]" = OrderedDict()
-        self.generation = 0
-        """Grows when numbers of meshes and textures become invalid."""
         self.version = 0
         """Grows when the arrays on the device are others."""
         self._begin()
 
     def _begin(self) -> None:
-        self.generation += 1
         self._meshes: Dict[bytes, int] = {}
         self._textures: Dict[bytes, int] = {}
         self._texture_bytes = 0
@@ -50,11 +47,16 @@ class AssetPool:
         self.offset_pos = np.zeros((0, 3), np.float32)
         self.offset_mat = np.zeros((0, 3, 3), np.float32)
 
-    def trim(self) -> None:
-        """Begin anew if the textures take too much memory. Nothing may be under way."""
-        if self._texture_bytes > _MOST_BYTES:
-            warp.synchronize()
-            self._begin()
+    def trim(self) -> bool:
+        """Free everything on the device if it is too much; return whether it was.
+
+        Numbers of meshes and textures are then invalid.
+        """
+        if self._texture_bytes <= _MOST_BYTES:
+            return False
+        warp.synchronize()  # a batch under way uses them
+        self._begin()
+        return True
 
     def add(self, key: str, assets: Mapping[str, Any]) -> None:
         """Keep a model's assets under ``key``."""

@@ -17,8 +17,6 @@ from proctor_worker.drawing import scene
 from proctor_worker.drawing.scene import DrawRequest
 from proctor_worker.drawing.slots import Slots, slot_kinds
 
-RGB_ROLE = 1
-"""Column of ``mat_texid`` that has a material's colour texture (``mjTEXROLE_RGB``)."""
 UNCOLOURED = (0.5, 0.5, 0.5, 1.0)
 """A geom of this colour gets its material's colour, so every material has it too."""
 _NEAR_M, _FAR_M = 0.01, 1000.0

@@ -16,12 +16,13 @@ SKY, SKY_WIDTH = scene.FOVY, scene.FOVY + 1
 CAMERA_FLOATS = scene.FOVY + 2
 
 _POS, _MAT, _RGBA = scene.POS.start, scene.MAT.start, scene.RGBA.start
-_LONG_KINDS = (scene.CAPSULE, scene.CYLINDER)
-_CAPSULE, _CYLINDER = _LONG_KINDS
+_CAPSULE, _CYLINDER = scene.CAPSULE, scene.CYLINDER
 _EMISSION, _SPECULAR, _SHININESS = scene.EMISSION, scene.SPECULAR, scene.SHININESS
 _LIGHT_DIR, _AMBIENT = scene.LIGHT_DIR.start, scene.AMBIENT.start
 _DIFFUSE, _LIGHT_SPECULAR = scene.DIFFUSE.start, scene.LIGHT_SPECULAR.start
-_RGB_ROLE = 1
+
+RGB_ROLE = 1
+"""Column of ``mat_texid`` that has a material's colour texture (``mjTEXROLE_RGB``)."""
 
 
 @warp.func  # type: ignore[untyped-decorator, unused-ignore]
@@ -79,7 +80,7 @@ def place_geoms(
         rows[world, slot, _RGBA + 3],
     )
     geom_dataid[world, slot] = int(rows[world, slot, MESH_NUMBER])
-    mat_texid[world, slot, _RGB_ROLE] = int(rows[world, slot, TEXTURE])
+    mat_texid[world, slot, RGB_ROLE] = int(rows[world, slot, TEXTURE])
     mat_texrepeat[world, slot] = warp.vec2(rows[world, slot, REPEAT_X], rows[world, slot, REPEAT_Y])
     mat_texuniform[world, slot] = rows[world, slot, UNIFORM] != 0.0
     mat_emission[world, slot] = rows[world, slot, _EMISSION]

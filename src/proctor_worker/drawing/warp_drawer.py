@@ -1,4 +1,4 @@
-"""Draws requests with mujoco-warp: all worlds of a batch in one launch, whatever their tasks.
+"""Draws requests with mujoco-warp: one launch draws all worlds of a batch, of any tasks.
 
 Scenes share a model of slots (``slots``) and one pool of meshes and textures (``asset_pool``).
 What differs between worlds is set for each world, so a pixel depends on its own world only. On a
@@ -19,7 +19,7 @@ import warp
 from proctor_worker.drawing import scene
 from proctor_worker.drawing import scene_kernels as kernels
 from proctor_worker.drawing.asset_pool import NONE, AssetPool
-from proctor_worker.drawing.compiled_models import RGB_ROLE, compile_slots
+from proctor_worker.drawing.compiled_models import compile_slots
 from proctor_worker.drawing.scene import DrawRequest
 from proctor_worker.drawing.slots import Slots, slot_counts, slot_kinds, slots_of_geoms
 
@@ -66,6 +66,8 @@ class WarpDrawer:
     def begin(self, requests: Sequence[DrawRequest]) -> "Drawing":
         """Begin to draw ``requests``; on a GPU this returns before it is done."""
         with warp.ScopedDevice(self._device):
+            if self._pool.trim():
+                self._looks.clear()
             looks = [self._looks_of(request) for request in requests]
             groups: Dict[Tuple[Any, ...], List[int]] = {}
             for number, (request, look) in enumerate(zip(requests, looks)):
@@ -106,10 +108,11 @@ class WarpDrawer:
         rows[of_meshes, kernels.OFFSET_POS : kernels.OFFSET_POS + 3] = pool.offset_pos[numbers]
         turns = pool.offset_mat[numbers].reshape(-1, 9)
         rows[of_meshes, kernels.OFFSET_MAT : kernels.OFFSET_MAT + 9] = turns
-        _set_materials(rows, taken, request, model.assets, pool.texture_numbers(model))
+        textures = pool.texture_numbers(model)
+        _set_materials(rows, taken, request, model.assets, textures)
         sky = (NONE, 1)
         if model.sky != NONE:
-            number = int(pool.texture_numbers(model)[model.sky])
+            number = int(textures[model.sky])
             sky = (number, pool.texture_width(number))
         return _Looks(slots, taken, rows[:, scene.GEOM_FLOATS :].copy(), sky)
 
@@ -129,7 +132,7 @@ def _set_materials(
     rows: Any, taken: Any, request: DrawRequest, assets: Mapping[str, Any], textures: Any
 ) -> None:
     """Set the texture columns of the taken slots; a material of -1 is none."""
-    of_material = np.append(assets["mat_texid"][:, RGB_ROLE : RGB_ROLE + 1].ravel(), NONE)
+    of_material = np.append(assets["mat_texid"][:, kernels.RGB_ROLE], NONE)
     repeats = np.concatenate([assets["mat_texrepeat"].reshape(-1, 2), np.ones((1, 2))])
     uniform = np.append(assets["mat_texuniform"].ravel(), 0)
     materials = request.geom_ints[:, scene.MATID]
