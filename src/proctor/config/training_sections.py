@@ -175,6 +175,12 @@ class CompileSettings:
         },
     )
 
+    @property
+    def records_cuda_graphs(self) -> bool:
+        """Whether torch.compile records CUDA graphs itself."""
+        modes = ("reduce-overhead", "max-autotune")
+        return self.enabled and self.backend == "inductor" and self.mode in modes
+
     def validate(self) -> None:
         """Refuse backends and modes that torch lacks.
 

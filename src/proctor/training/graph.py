@@ -4,6 +4,9 @@ A step of a small network launches a thousand kernels of a few microseconds, and
 Python between them. A recorded graph launches them at once: the same kernels on the same numbers,
 with noise drawn from (seed, step). Clipping, optimiser and EMA need few kernels and stay outside;
 they are launched while the graph is still running.
+
+torch.compile works inside: the steps before recording compile, and the graph records the compiled
+kernels.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ Compute = Callable[[Batch, Batch], LossAndParts]
 
 _FLAG = "--accelerator.cuda_graph"
 _WARM_UP = 3
-"""Steps before recording, in which libraries select kernels and allocate memory."""
+"""Steps before recording: torch.compile compiles, libraries select kernels and allocate memory."""
 
 
 def uses_cuda_graph(
@@ -37,6 +40,7 @@ def uses_cuda_graph(
     Raises:
         UsageError: the flag requires a graph, and it is not possible.
     """
+    compiling = config.accelerator.compile
     reasons = {
         "the device is not CUDA": device.type != "cuda",
         f"{type(network).__name__} does not support CUDA graphs": (
@@ -45,7 +49,9 @@ def uses_cuda_graph(
         "several processes train together": not distributed.is_single_process,
         "gradients are accumulated": config.accumulation > 1,
         "image augmentation is enabled": config.dataset.image_transforms.enable,
-        "the network is compiled": config.accelerator.compile.enabled,
+        f"--accelerator.compile.mode={compiling.mode} records CUDA graphs of its own": (
+            compiling.records_cuda_graphs
+        ),
     }
     requested = config.accelerator.cuda_graph
     obstacle = next((reason for reason, holds in reasons.items() if holds), None)

@@ -17,8 +17,10 @@ from proctor.policies.runtime.compiled import (
     compile_parts,
     require_compiler,
     summarize_compiler_errors,
+    uncompiled,
 )
 from proctor.policies.runtime.network import Network
+from proctor.training.data import n_rows
 from proctor.training.distributed import DistributedContext
 from proctor.training.sharding import shard
 
@@ -34,12 +36,17 @@ class Learner:
         config: TrainConfig,
         distributed: DistributedContext,
         device: torch.device,
+        batch_size: int,
     ) -> None:
         """Compile the loss and shard the weights, as the settings say.
+
+        Only batches of ``batch_size`` are compiled: a second compilation for the last, smaller
+        batch of an epoch would cost more than it saves.
 
         Raises:
             UsageError: this torch does not support it.
         """
+        self._network, self._batch_size = network, batch_size
         self._loss: nn.Module = _Loss(network)
         how = config.accelerator.compile
         self._compiled = how.enabled
@@ -56,14 +63,23 @@ class Learner:
     def __call__(
         self, inputs: dict[str, Tensor], draws: dict[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss of this process's samples, and the parts of the loss.
+        """Return the loss of this process's samples, and the parts of the loss."""
+        training = self._network.training
+        compiled = self._compiled and training and n_rows(inputs) == self._batch_size
+        loss = self._loss if training or self.sharded else self._network.loss
+        with nullcontext() if compiled or not self._compiled else uncompiled():
+            found: tuple[Tensor, dict[str, Tensor]] = loss(inputs, draws)
+        return found
+
+    def compiler_errors(self) -> AbstractContextManager[None]:
+        """Return the context of forward and backward pass, in which torch.compile may fail.
 
         Raises:
             TrainingError: torch.compile cannot compile the network.
         """
-        with summarize_compiler_errors(_FLAG, TrainingError) if self._compiled else nullcontext():
-            found: tuple[Tensor, dict[str, Tensor]] = self._loss(inputs, draws)
-        return found
+        if not self._compiled:
+            return nullcontext()
+        return summarize_compiler_errors(_FLAG, TrainingError)
 
     @contextmanager
     def _synchronised(self, synchronised: bool) -> Iterator[None]:

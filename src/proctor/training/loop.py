@@ -90,7 +90,9 @@ class Trainer:
             UsageError: the checkpoint does not belong to this training.
         """
         config, network = setup.config, setup.parts.network
-        learner = Learner(network, config, setup.distributed, setup.device)  # shards the weights
+        learner = Learner(  # shards the weights
+            network, config, setup.distributed, setup.device, setup.order.largest_batch
+        )
         groups = param_groups(setup.optimization, network)
         optimizer = make_optimizer(setup.optimization, groups, fused=setup.device.type in _FUSED)
         scheduler = make_scheduler(setup.optimization, optimizer, config.steps)
@@ -254,18 +256,18 @@ class Trainer:
 
     def forward_backward(self, batch: Batch, draws: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss of a batch and its parts; accumulate the gradients."""
-        loss, parts = self.loss(batch, draws)
-        (loss / self.setup.config.accumulation).backward()  # type: ignore[no-untyped-call]
+        with self.learner.compiler_errors():
+            loss, parts = self.loss(batch, draws)
+            (loss / self.setup.config.accumulation).backward()  # type: ignore[no-untyped-call]
         return loss, parts
 
     def loss(self, batch: Batch, draws: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss of a batch of the dataset, and its parts."""
-        setup, network = self.setup, self.setup.parts.network
+        setup = self.setup
         inputs = self.preprocess({key: to_float_image(value) for key, value in batch.items()})
         precision = setup.config.accelerator.mixed_precision
         with torch.autocast(setup.device.type, torch.bfloat16, enabled=precision is Precision.BF16):
-            distributed = network.training or self.learner.sharded
-            return self.learner(inputs, draws) if distributed else network.loss(inputs, draws)
+            return self.learner(inputs, draws)
 
     def draw_noise(self, network: Network, step: int, rows: int) -> Batch:
         """Return the noise for the loss of a step, on the device."""

@@ -62,6 +62,12 @@ class BatchOrder:
         return self.batch_size * self.share.world_size
 
     @property
+    def largest_batch(self) -> int:
+        """Frames of a process's largest batch: fewer than ``batch_size`` in a tiny dataset."""
+        is_filled = self.share.world_size > 1
+        return self.batch_size if is_filled else min(self.batch_size, self.frames_per_epoch)
+
+    @property
     def batches_per_epoch(self) -> int:
         """Batches of an epoch; the last may be smaller."""
         return math.ceil(self.frames_per_epoch / self.step_size)

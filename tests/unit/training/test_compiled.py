@@ -13,6 +13,10 @@ torch = pytest.importorskip("torch")
 
 from proctor.cli import main  # noqa: E402
 from proctor.config.lerobot_training import drop_lerobot_settings  # noqa: E402
+from proctor.config.training_sections import CompileSettings  # noqa: E402
+from proctor.errors import UsageError  # noqa: E402
+from proctor.training.distributed import SINGLE_PROCESS  # noqa: E402
+from proctor.training.graph import uses_cuda_graph  # noqa: E402
 
 FEW = {"steps": 2, "save_freq": 1, "log_freq": 1, "policy.dropout": 0.0, "policy.use_vae": "false"}
 FAST = {"accelerator.compile.enabled": "true", "accelerator.compile.backend": "eager"}
@@ -39,6 +43,38 @@ def check_compiled(numbers, tmp_path, how: dict) -> None:
 
 def test_a_traced_network_learns_what_the_plain_one_does(numbers, tmp_path):
     check_compiled(numbers, tmp_path, FAST)
+
+
+@pytest.mark.parametrize("regional", ["true", "false"])
+def test_smaller_batches_and_validation_are_not_compiled_again(numbers, tmp_path, regional):
+    from torch._dynamo.utils import counters
+
+    torch._dynamo.reset()
+    counters.clear()
+    whole = {"accelerator.compile.regional": regional, "batch_size": 7}  # of 24 frames
+    held_out = {"dataset.eval_split": 0.3, "eval_steps": 2, "steps": 4}
+    given = words(numbers, tmp_path / "run", SMALL_ACT, RUN, FEW, FAST, whole, held_out)
+    assert main(["train", *given]) == 0
+    assert counters["stats"]["unique_graphs"] == (2 if regional == "true" else 1)
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_recorded"), [("default", True), ("max-autotune", False), (None, True)]
+)
+def test_a_cuda_graph_records_compiled_steps_unless_torch_records_its_own(mode, is_recorded):
+    from proctor.config.training import TrainConfig
+    from proctor.policies.act.config import ActConfig
+
+    config = TrainConfig(policy=ActConfig())
+    config.accelerator.compile = CompileSettings(enabled=True, mode=mode)
+    network = type("Recordable", (), {"loss_supports_cuda_graph": True})()
+    given = config, network, torch.device("cuda"), SINGLE_PROCESS
+    assert uses_cuda_graph(*given) is is_recorded
+    config.accelerator.cuda_graph = True
+    if not is_recorded:
+        with pytest.raises(UsageError) as refused:
+            uses_cuda_graph(*given)
+        assert refused.value.code == "flag.conflict"
 
 
 @pytest.mark.slow

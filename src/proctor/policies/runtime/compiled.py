@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import nn
@@ -28,6 +28,17 @@ def compile_parts(
     """Compile each module at its first call, and again for every new input shape."""
     for module in parts:
         module.compile(backend=backend, mode=mode, dynamic=False)
+
+
+def uncompiled() -> AbstractContextManager[None]:
+    """Return a context in which compiled modules run uncompiled.
+
+    torch before 2.6 has no such setting; it compiles again for new shapes.
+    """
+    if not hasattr(torch.compiler, "set_stance"):
+        return nullcontext()
+    eager: AbstractContextManager[None] = torch.compiler.set_stance("force_eager")
+    return eager
 
 
 def require_compiler(flag: str, device: torch.device) -> None:
