@@ -16,11 +16,14 @@ the time of each. Demonstrations have other seeds than the final evaluation.
 A second round of corrections is for the tasks that the policy fails most often. Name its stages:
 
     quick     a short evaluation, on seeds of its own, that measures every task
-    again     corrections by the newest policy of the --weakest tasks of that evaluation
+    again     corrections by the newest policy of the --weakest tasks of that evaluation: those that
+              cost the mean of the four groups most
     finish    more optimiser steps on all datasets, at --last_lr
 
-Another stage is not one of "all". It needs a trained policy in WORK:
+Two other stages are not part of "all". They need a trained policy in WORK:
 
+    choose    short evaluations with each number of --choices as actions executed per inference
+              call, on seeds of its own; examine and perturb use the best
     perturb   the same evaluation with --perturb: clean episodes, and each dimension at 3 levels
 
 ``--paraphrases`` trains on several wordings of each instruction. `perturb --perturb=language`
@@ -36,7 +39,7 @@ import shlex
 import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from measurements.command import PROCTOR, machine, make_parser
@@ -50,23 +53,25 @@ EIGHT = (
     "stick-push-v3,disassemble-v3"
 )
 RECORDED_FROM, CORRECTED_FROM, EXAMINED_FROM = 200_000, 300_000, 1000
-MEASURED_FROM, CORRECTED_AGAIN_FROM = 400_000, 500_000
+MEASURED_FROM, CORRECTED_AGAIN_FROM, CHOSEN_FROM = 400_000, 500_000, 600_000
 CROP_FLAGS = "--policy.random_shift=6 --policy.crop=[46,60,128,128]"
 """Crop images of 192x192 to the table with the objects of Meta-World's tasks."""
+CHOSEN = "chosen.json"
 TINY = {
     "tasks": "reach-v3", "size": 64, "shadow_map": 64, "workers": 2, "loaders": 0, "demos": 1,
     "corrected": 1, "steps": 3, "more": 3, "batch": 2, "episodes": 1, "horizon": 10,
-    "weakest": 1, "corrected_again": 1, "last": 3, "measured": 1, "device": "cpu",
+    "weakest": 1, "corrected_again": 1, "last": 3, "measured": 1, "choices": "5,10",
+    "device": "cpu",
     "further": "--policy.dim_model=32 --policy.dim_feedforward=32 --policy.n_heads=2",
 }  # fmt: skip
 STAGES = ("record", "train", "correct", "train-on", "examine")
 SECOND_ROUND = ("quick", "again", "finish")
-PERTURB = "perturb"
+CHOOSE, PERTURB = "choose", "perturb"
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Parse the flags."""
-    parser = make_parser("ten_minutes", __doc__, ("all", *STAGES, *SECOND_ROUND, PERTURB))
+    parser = make_parser("ten_minutes", __doc__, ("all", *STAGES, *SECOND_ROUND, CHOOSE, PERTURB))
     parser.add_argument("--tasks", default="eight", help="eight, or what --env.task takes")
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--size", type=int, default=192, help="image side, pixels")
@@ -89,7 +94,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--weakest", type=int, default=12, help="tasks of the stage again")
     parser.add_argument(
-        "--measured", type=int, default=5, help="episodes per task of the stage quick"
+        "--measured", type=int, default=5, help="episodes per task of the stages quick and choose"
     )
     parser.add_argument(
         "--corrected_again", type=int, default=24, help="episodes per task of the stage again"
@@ -109,6 +114,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--episodes", type=int, default=25, help="evaluation episodes per task")
     parser.add_argument("--every", type=int, default=10, help="actions executed per inference call")
+    parser.add_argument("--choices", default="5,10", help="values of --every that choose tries")
     parser.add_argument("--perturb", default="all", help="dimensions of the stage perturb")
     parser.add_argument("--videos", type=int, default=1, help="videos per perturbed task")
     parser.add_argument("--horizon", type=int, default=500, help="maximum steps of an evaluation")
@@ -120,7 +126,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     if options.tasks == "eight":
         options.tasks = EIGHT
     if not options.parts or "all" in options.parts:
-        options.parts = [*STAGES, *(part for part in options.parts if part == PERTURB)]
+        options.parts = [*STAGES, *(part for part in options.parts if part in (CHOOSE, PERTURB))]
     return options
 
 
@@ -159,6 +165,7 @@ class Work:
             "again": self.again,
             "finish": self.finish,
             "examine": self.examine,
+            CHOOSE: self.choose,
             PERTURB: self.perturb,
         }[stage]()
         times = self.times() | {stage: round(time.perf_counter() - start, 1)}
@@ -210,8 +217,25 @@ class Work:
 
     def quick(self) -> None:
         """Measure every task with few episodes, on seeds that nothing else uses."""
-        self.evaluate("quick", self.options.measured, MEASURED_FROM, "--video.episodes=0")
+        measured, every = self.options.measured, self.options.every
+        self.evaluate("quick", measured, MEASURED_FROM, every, "--video.episodes=0")
         print_groups(self.folder / "quick")
+
+    def choose(self) -> None:
+        """Find the best number of actions per inference call, on seeds that nothing else uses."""
+        rates = {}
+        for every in map(int, self.options.choices.split(",")):
+            name = f"choose-{every}"
+            self.evaluate(name, self.options.measured, CHOSEN_FROM, every, "--video.episodes=0")
+            rates[every] = print_groups(self.folder / name)
+        best = max(rates, key=lambda every: rates[every])
+        print(f"== actions per inference call: {best}", flush=True)
+        (self.folder / CHOSEN).write_text(json.dumps(best))
+
+    def chosen_every(self) -> int:
+        """Return the number of actions per inference call that ``choose`` found, or --every."""
+        path = self.folder / CHOSEN
+        return int(json.loads(path.read_text()) if path.exists() else self.options.every)
 
     def again(self) -> None:
         """Record corrections of the weakest tasks of the stage quick."""
@@ -293,7 +317,8 @@ class Work:
 
     def examine(self) -> None:
         """Evaluate the last policy on unseen seeds."""
-        self.evaluate("examined", self.options.episodes, EXAMINED_FROM, "--video.episodes=0")
+        episodes, every = self.options.episodes, self.chosen_every()
+        self.evaluate("examined", episodes, EXAMINED_FROM, every, "--video.episodes=0")
         print_groups(self.folder / "examined")
 
     def perturb(self) -> None:
@@ -302,18 +327,19 @@ class Work:
             "perturbed",
             self.options.episodes,
             EXAMINED_FROM,
+            self.chosen_every(),
             f"--perturb={self.options.perturb}",
             f"--video.episodes={self.options.videos}",
         )
 
-    def evaluate(self, name: str, episodes: int, seed: int, *flags: str) -> None:
+    def evaluate(self, name: str, episodes: int, seed: int, every: int, *flags: str) -> None:
         """Evaluate the last policy from ``seed`` on, into the run folder ``name``."""
         options = self.options
         self.proctor(
             "eval",
             f"--policy.path={self.policy(self.newest())}",
             f"--policy.device={options.device}",
-            f"--policy.n_action_steps={options.every}",
+            f"--policy.n_action_steps={every}",
             *self.world,
             f"--env.task={options.tasks}",
             f"--env.episode_length={options.horizon}",
@@ -330,33 +356,57 @@ class Work:
 
 
 def weakest_tasks(run: Path, n: int) -> list[str]:
-    """Return the ``n`` tasks of a run with the lowest success rate; ties in the plan's order."""
-    found: dict[str, list[bool]] = defaultdict(list)
+    """Return the ``n`` tasks of a run that cost the mean of the groups most, in that order.
+
+    A failure in a group of five tasks costs the mean more than one in a group of 28.
+    """
+    lost = {
+        task: (1 - solved / played) / len(tasks)
+        for tasks in tallies(run).values()
+        for task, (solved, played) in tasks.items()
+    }
+    return sorted(lost, key=lambda task: -lost[task])[:n]
+
+
+def tallies(run: Path) -> dict[str, dict[str, list[int]]]:
+    """Return successes and episodes of each task, by Meta-World's groups; in the plan's order."""
+    group_of = {row.name: row.split for row in TASKS}
+    counts: dict[str, dict[str, list[int]]] = {
+        name: defaultdict(lambda: [0, 0]) for name in ("easy", "medium", "hard", "very_hard")
+    }
     for row in sorted(read_journal(run).rows, key=lambda row: (row.task_id, row.episode_index)):
-        found[row.task].append(row.outcome is Outcome.SUCCESS)
-    return sorted(found, key=lambda task: sum(found[task]) / len(found[task]))[:n]
-
-
-def print_groups(run: Path) -> None:
-    """Print the rate of each of Meta-World's groups, their mean, and the weakest tasks."""
-    split = {row.name: row.split for row in TASKS}
-    counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    of_task: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for row in read_journal(run).rows:
         if not row.outcome.counts:
             raise SystemExit(f"{row.key} did not end: {row.outcome}")
-        for tally in (counts[split[row.task]], of_task[row.task], counts["all"]):
-            tally[0] += row.outcome is Outcome.SUCCESS
-            tally[1] += 1
-    groups = [name for name in ("easy", "medium", "hard", "very_hard") if name in counts]
-    for name in (*groups, "all"):
-        print(f"{name:<10} {rate_text(counts[name][0], counts[name][1])}")
-    rates = [counts[name][0] / counts[name][1] for name in groups]
-    spread = math.sqrt(sum(p * (1 - p) / counts[g][1] for p, g in zip(rates, groups, strict=True)))
-    mean, half = sum(rates) / len(rates), 1.96 * spread / len(rates)
-    print(f"mean of {len(groups)} groups {100 * mean:.1f}% +- {100 * half:.1f} (normal, 95%)")
+        tally = counts[group_of[row.task]][row.task]
+        tally[0] += row.outcome is Outcome.SUCCESS
+        tally[1] += 1
+    return {name: tasks for name, tasks in counts.items() if tasks}
+
+
+def print_groups(run: Path) -> float:
+    """Print the rate of each of Meta-World's groups, their mean, and the weakest tasks.
+
+    Returns:
+        The mean of the groups, from 0 to 1.
+    """
+    by_group = tallies(run)
+    sums = {name: _sums(tasks.values()) for name, tasks in by_group.items()}
+    for name, (solved, played) in (*sums.items(), ("all", _sums(sums.values()))):
+        print(f"{name:<10} {rate_text(solved, played)}")
+    rates = {name: solved / played for name, (solved, played) in sums.items()}
+    spread = math.sqrt(sum(p * (1 - p) / sums[name][1] for name, p in rates.items()))
+    mean, half = sum(rates.values()) / len(rates), 1.96 * spread / len(rates)
+    print(f"mean of {len(rates)} groups {100 * mean:.1f}% +- {100 * half:.1f} (normal, 95%)")
+    of_task = {task: tally for tasks in by_group.values() for task, tally in tasks.items()}
     weakest = sorted(of_task, key=lambda name: of_task[name][0] / of_task[name][1])[:15]
     print("weakest:", ", ".join(f"{n} {of_task[n][0]}/{of_task[n][1]}" for n in weakest))
+    return mean
+
+
+def _sums(counted: Iterable[Sequence[int]]) -> tuple[int, int]:
+    """Return the sums of successes and of episodes."""
+    solved, played = zip(*counted, strict=True)
+    return sum(solved), sum(played)
 
 
 def main(words: Sequence[str]) -> None:

@@ -21,7 +21,8 @@ TINY = {
     "peers": ["--tiny", "--ours"],
     "loading": ["--tiny", "--batches=1", "--shards=2"],
     "ten_minutes": [
-        *("record", "train", "correct", "train-on", "quick", "again", "finish", "examine"),
+        *("record", "train", "correct", "train-on", "quick", "again", "finish"),
+        *("choose", "examine"),
         *("--paraphrases", "--tiny"),
     ],
 }
