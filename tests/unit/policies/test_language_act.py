@@ -16,7 +16,13 @@ from proctor.errors import UsageError
 from proctor.fingerprint import ConfigUse
 from proctor.policies.base import Query
 from proctor.policies.language_act.config import LanguageActConfig
-from proctor.policies.language_act.network import JITTER, SHIFT, WORD_DROP, shift_images
+from proctor.policies.language_act.network import (
+    JITTER,
+    SHIFT,
+    WORD_DROP,
+    bucket_weights,
+    shift_images,
+)
 from proctor.policies.language_act.text_encoding import piece_weights, word_pieces
 from proctor.policies.lerobot.config import decode_config, encode_config
 from proctor.policies.runtime.network import draw_noise
@@ -191,6 +197,29 @@ def test_only_a_training_disturbs_what_is_seen_and_heard():
         assert network.loss(batch, one)[0] == network.loss(batch, other)[0]
         network.train()
         assert network.loss(batch, one)[0] != network.loss(batch, other)[0]
+
+
+def test_a_training_computes_the_same_sentence_and_gradient_by_a_matrix_product():
+    network = make_parts(small_language_act()).network.train()
+    texts = ("push the puck", "open the drawer, slowly", "a a aa", "")
+    words = torch.stack([torch.from_numpy(word_pieces(text)) for text in texts])
+    weight = network.word_embed.weight
+    product, lookup = bucket_weights(words) @ weight, network.mean_of_words(words)
+    torch.testing.assert_close(product, lookup)
+    expected, found = (
+        torch.autograd.grad((value * value.detach()).sum(), weight)[0]
+        for value in (lookup, product)
+    )
+    torch.testing.assert_close(found, expected)
+    assert not found[0].any()  # padding
+
+
+def test_cropping_while_shifting_gives_the_same_bits_as_cropping_afterwards():
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand(3, 3, 9, 7, generator=generator)
+    by = torch.rand(3, 2, generator=generator)
+    afterwards = shift_images(images, by, most=4)[..., 2:7, 1:6]
+    assert torch.equal(shift_images(images, by, most=4, crop=[2, 1, 5, 5]), afterwards)
 
 
 def test_pictures_are_moved_each_by_its_own_draw_and_their_border_is_drawn_out():

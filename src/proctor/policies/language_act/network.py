@@ -11,6 +11,9 @@ format, the fastest on GPUs. docs/measurements.md compares it with normalisation
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
@@ -19,7 +22,7 @@ from proctor.features import STATE
 from proctor.policies.act.network import Act
 from proctor.policies.blocks.resnet import BLOCKS, OUT_CHANNELS
 from proctor.policies.language_act.config import WORDS, LanguageActConfig
-from proctor.policies.language_act.text_encoding import BUCKETS
+from proctor.policies.language_act.text_encoding import BUCKETS, MOST_PIECES
 from proctor.policies.runtime.network import NoiseSpec
 
 SENTENCE = "sentence"
@@ -59,13 +62,22 @@ class LanguageAct(Act):
 
     def encode_sentence(self, words: Tensor) -> Tensor:
         """Return the sentence embedding [B, D] of word pieces [B, words, pieces]."""
+        if self.training:
+            with torch.autocast(words.device.type, enabled=False):
+                mean = bucket_weights(words) @ self.word_embed.weight
+        else:
+            mean = self.mean_of_words(words)
+        sentence: Tensor = self.sentence(mean)
+        return sentence
+
+    def mean_of_words(self, words: Tensor) -> Tensor:
+        """Return the mean [B, D] over words of the mean over a word's pieces."""
         is_piece = (words != 0)[..., None]
         pieces = self.word_embed(words)
         each = (pieces * is_piece).sum(2) / is_piece.sum(2).clamp(min=1)
         is_word = is_piece.any(2)
-        mean = (each * is_word).sum(1) / is_word.sum(1).clamp(min=1)
-        sentence: Tensor = self.sentence(mean)
-        return sentence
+        mean: Tensor = (each * is_word).sum(1) / is_word.sum(1).clamp(min=1)
+        return mean
 
     def vectors(self, inputs: dict[str, Tensor], z: Tensor) -> list[Tensor]:
         """Return ACT's input tokens and the sentence embedding."""
@@ -74,7 +86,7 @@ class LanguageAct(Act):
     def encode_camera(self, inputs: dict[str, Tensor], camera: str) -> Tensor:
         """Return a camera's feature map, conditioned on the sentence."""
         images = inputs[camera]
-        if self.config.crop is not None:
+        if self.config.crop is not None and list(images.shape[-2:]) != self.config.crop[2:]:
             top, left, height, width = self.config.crop
             images = images[..., top : top + height, left : left + width]
         features: Tensor = self.backbone(images, inputs[SENTENCE])
@@ -87,10 +99,11 @@ class LanguageAct(Act):
         return super().loss(self.augment(batch, draws) if self.training else batch, draws)
 
     def augment(self, batch: dict[str, Tensor], draws: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return an augmented batch: shifted images, noisy states, dropped words."""
+        """Return an augmented batch: shifted and cropped images, noisy states, dropped words."""
         config, out = self.config, dict(batch)
         for number, camera in enumerate(config.cameras):
-            out[camera] = shift_images(batch[camera], draws[SHIFT][:, number], config.random_shift)
+            by = draws[SHIFT][:, number]
+            out[camera] = shift_images(batch[camera], by, config.random_shift, config.crop)
         if config.state_dim is not None:
             out[STATE] = batch[STATE] + config.state_noise * draws[JITTER]
         kept = draws[WORD_DROP] >= config.word_dropout
@@ -152,14 +165,37 @@ class FilmBlock(nn.Module):
         return out
 
 
-def shift_images(images: Tensor, uniforms: Tensor, most: int) -> Tensor:
+def bucket_weights(words: Tensor) -> Tensor:
+    """Return the weight [B, BUCKETS] of each piece in the mean over words; padding weighs 0.
+
+    A matrix product with the embeddings has a cheap gradient: that of a lookup of all pieces sorts
+    them in every step. The sums are of integers, so that their order does not matter.
+    """
+    is_piece = words != 0
+    n_pieces = is_piece.sum(2, keepdim=True)
+    n_words = (n_pieces != 0).sum(1)
+    each = is_piece * (_ONE // n_pieces.clamp(min=1))
+    sums = each.new_zeros(len(words), BUCKETS).scatter_add_(1, words.flatten(1), each.flatten(1))
+    return sums / (_ONE * n_words.clamp(min=1))
+
+
+_ONE = math.lcm(*range(1, MOST_PIECES + 1))
+"""The weight of a word, in units of which every share of its pieces is an integer."""
+
+
+def shift_images(
+    images: Tensor, uniforms: Tensor, most: int, crop: Sequence[int] | None = None
+) -> Tensor:
     """Shift each image of [B, 3, H, W] by up to ``most`` pixels; border pixels are repeated.
 
-    ``uniforms`` [B, 2] in [0, 1] give the vertical and the horizontal shift.
+    ``uniforms`` [B, 2] in [0, 1] give the vertical and the horizontal shift. ``crop`` is [top,
+    left, height, width] of the shifted images; other pixels are not read.
     """
-    rows, height, width = len(images), images.shape[-2], images.shape[-1]
+    height, width = images.shape[-2:]
+    top, left, out_height, out_width = crop or (0, 0, height, width)
+    device = images.device
     by = (uniforms * (2 * most + 1)).long() - most
-    y = (torch.arange(height, device=images.device) + by[:, :1]).clamp(0, height - 1)
-    x = (torch.arange(width, device=images.device) + by[:, 1:]).clamp(0, width - 1)
-    row = torch.arange(rows, device=images.device)[:, None, None]
+    y = (torch.arange(top, top + out_height, device=device) + by[:, :1]).clamp(0, height - 1)
+    x = (torch.arange(left, left + out_width, device=device) + by[:, 1:]).clamp(0, width - 1)
+    row = torch.arange(len(images), device=device)[:, None, None]
     return images.permute(0, 2, 3, 1)[row, y[:, :, None], x[:, None, :]].permute(0, 3, 1, 2)
