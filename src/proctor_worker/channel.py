@@ -49,6 +49,11 @@ class Channel:
         """The shared memory, if there is any."""
         return self._ring
 
+    @property
+    def has_bytes(self) -> bool:
+        """Whether bytes of the next frame have been read already."""
+        return len(self._data) > self._at
+
     def send(
         self,
         fields: Mapping[str, Any],
@@ -87,7 +92,7 @@ class Channel:
 
     def is_ready(self, timeout_s: float) -> bool:
         """Wait until bytes have arrived or the other side is gone; False after ``timeout_s``."""
-        if len(self._data) > self._at:
+        if self.has_bytes:
             return True
         self._spin.wait()
         return bool(self._poll.poll(timeout_s * 1000))

@@ -20,7 +20,7 @@ from measurements.warp_drawing import benchmark_of, difference, image_of
 from proctor.benchmarks.metaworld.sim import MetaworldSim
 from proctor.benchmarks.mujoco.abstract_scene import AbstractScene, model_assets
 from proctor.benchmarks.recipes.installation import find_interpreter
-from proctor_worker.drawing.scene import DrawRequest, Quality
+from proctor_worker.drawing.scene import Quality
 
 pytest.importorskip("metaworld")
 pytestmark = [pytest.mark.slow, pytest.mark.sim, pytest.mark.timeout(3600)]
@@ -58,18 +58,18 @@ def test_a_pixel_depends_on_its_own_world_only(asked: argparse.Namespace, tmp_pa
     assert isinstance(sim, MetaworldSim)
     sim.reset(benchmark.spec(task, 0, 1000))
     assets = model_assets(sim._env.model)
-    scene = AbstractScene(sim._env.model, hidden_groups=())
+    scene = AbstractScene(sim._env.model, (), "key", Quality(32, 32, 1, True))
     requests = []
     for _ in range(64):
         sim.step(np.array([0.5, 0.5, -0.3, 1.0]))
-        requests.append(scene.read(sim._env.data, "corner2", None, "key", Quality(32, 32, 1, True)))
+        requests.append(scene.read(sim._env.data, "corner2", None))
     sim.close()
-    columns = {
-        name: np.stack([getattr(request, name) for request in requests])
-        for name in DrawRequest._fields[2:]
-    }
+    (layout,) = {request.layout for request in requests}
+    numbers = [np.frombuffer(request.numbers, np.float32) for request in requests]
+    fixed = {"geoms": layout.geoms, "lights": layout.lights, "fovy": layout.fovy}
     saved = tmp_path / "requests.npz"
-    np.savez(saved, **columns, **{f"asset {name}": array for name, array in assets.items()})
+    named = {f"asset {name}": array for name, array in assets.items()}
+    np.savez(saved, numbers=np.stack(numbers), **fixed, **named)
     source = Path(sys.modules["proctor"].__file__ or "").parents[1]
     words = [asked.python, str(Path(__file__).parent / "warp_side.py"), str(saved), DEVICE]
     variables = os.environ | {"PYTHONPATH": str(source)}
@@ -77,5 +77,6 @@ def test_a_pixel_depends_on_its_own_world_only(asked: argparse.Namespace, tmp_pa
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found == {
-        "7": 0, "64": 0, "permuted": 0, "other context": 0, "without room": 0, "different": 64,
+        "7": 0, "64": 0, "permuted": 0, "other context": 0, "rotated": 0, "without room": 0,
+        "different": 64,
     }  # fmt: skip

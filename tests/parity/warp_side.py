@@ -10,15 +10,14 @@ import numpy as np
 import warp
 
 from proctor_worker.drawing import asset_pool
-from proctor_worker.drawing.scene import DrawRequest, Quality
+from proctor_worker.drawing.scene import DrawRequest, Quality, SceneLayout
 from proctor_worker.drawing.warp_drawer import WarpDrawer
 
 warp.config.quiet = True
 saved = np.load(sys.argv[1])
-columns = [saved[name] for name in DrawRequest._fields[2:]]
-requests = [
-    DrawRequest("key", Quality(32, 32, 1, True), *rows) for rows in zip(*columns, strict=True)
-]
+fixed = (saved["geoms"].tobytes(), saved["lights"].tobytes(), float(saved["fovy"]))
+layout = SceneLayout("key", Quality(32, 32, 1, True), *fixed)
+requests = [DrawRequest(layout, numbers.tobytes()) for numbers in saved["numbers"]]
 assets = {name[6:]: saved[name] for name in saved.files if name.startswith("asset ")}
 
 
@@ -32,10 +31,15 @@ drawer = new_drawer()
 alone = np.stack([drawer.draw([request])[0] for request in requests])
 
 
-def differing(order, batch, drawer=drawer) -> int:
-    """Return how many pictures are not those that were drawn alone."""
+def differing(order, batch, drawer=drawer, other=None) -> int:
+    """Return how many pictures are not those that were drawn alone.
+
+    ``other`` is a layout that is added before each batch.
+    """
     drawn = []
     for begin in range(0, len(order), batch):
+        if other is not None:
+            drawer.add_layout(other._replace(fovy=30.0 + begin))
         drawn += drawer.draw([requests[number] for number in order[begin : begin + batch]])
     return sum(
         not np.array_equal(image, alone[number]) for number, image in zip(order, drawn, strict=True)
@@ -51,6 +55,8 @@ found = {
     "other context": differing(in_order[::-1], 64, new_drawer()),  # made from the last world
     "different": len({image.tobytes() for image in alone}),
 }
-asset_pool._MOST_BYTES = 0  # every batch uploads its assets again
-found["without room"] = differing(in_order, 16, new_drawer())
+turned = DrawRequest(layout._replace(rotated=True), requests[0].numbers)
+found["rotated"] = int(not np.array_equal(drawer.draw([turned])[0], alone[0][::-1, ::-1]))
+asset_pool._MOST_BYTES = 0  # a new layout frees the assets of all others
+found["without room"] = differing(in_order, 16, new_drawer(), layout)
 print(json.dumps(found))

@@ -27,6 +27,7 @@ from proctor.evaluation.video_replay import (
 from proctor.runs.disk_errors import ignoring_later_disk_errors
 from proctor.runs.journal import EpisodeRecord, videos_in
 from proctor.runs.videos import remove_unfinished
+from proctor.system.environment import DRAWER_VARIABLE
 from proctor.types import EpisodeSpec
 
 MakeVideoCallbacks = Callable[[int], list[Callback]]
@@ -59,6 +60,16 @@ class Session:
         with contextlib.ExitStack() as closing:
             closing.callback(self._tidy_up)
             closing.callback(self._executor.close)
+            closing.callback(self._log_drawing)
+
+    def _log_drawing(self) -> None:
+        """Log where the drawing process of ``--env.renderer=warp`` has spent its time."""
+        address = self._settings.environment.get(DRAWER_VARIABLE)
+        if address is not None:
+            from proctor.benchmarks.mujoco.drawing_process import describe_drawing
+
+            with contextlib.suppress(OSError), (self._folder / "workers.log").open("a") as log:
+                log.write(f"{describe_drawing(address)}\n")
 
     def _tidy_up(self) -> None:
         remove_unfinished(self._folder)

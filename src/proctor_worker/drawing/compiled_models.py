@@ -14,7 +14,7 @@ else:
 import mujoco
 
 from proctor_worker.drawing import scene
-from proctor_worker.drawing.scene import DrawRequest
+from proctor_worker.drawing.scene import SceneLayout
 from proctor_worker.drawing.slots import Slots, slot_kinds
 
 UNCOLOURED = (0.5, 0.5, 0.5, 1.0)
@@ -40,14 +40,14 @@ def compile_assets(meshes: Sequence[Part], textures: Sequence[Part]) -> Any:
     return spec.compile()
 
 
-def compile_slots(slots: Slots, request: DrawRequest, *, has_sky: bool) -> Any:
-    """Return an ``MjModel`` with ``slots``, a material for each, and the request's lights.
+def compile_slots(slots: Slots, layout: SceneLayout, *, has_sky: bool) -> Any:
+    """Return an ``MjModel`` with ``slots``, a material for each, and the layout's lights.
 
     The slots lie in a row, so a tree of bounding boxes has neighbours next to each other. In a
     scene too, geoms that follow one another are mostly parts of one thing.
     """
     spec = mujoco.MjSpec()
-    spec.visual.headlight.active = 0  # it is one of the request's lights
+    spec.visual.headlight.active = 0  # it is one of the layout's lights
     spec.visual.map.znear, spec.visual.map.zfar = _NEAR_M, _FAR_M
     spec.stat.extent, spec.stat.center = 1.0, [0.0, 0.0, 0.0]
     if has_sky:
@@ -71,9 +71,9 @@ def compile_slots(slots: Slots, request: DrawRequest, *, has_sky: bool) -> Any:
             group=0,
             **of_kind,
         )
-    for ints, floats in zip(request.light_ints, request.light_floats):
-        _add_light(spec, ints, floats)
-    spec.worldbody.add_camera(fovy=float(request.camera[scene.FOVY]))
+    for light in layout.lights:
+        _add_light(spec, light)
+    spec.worldbody.add_camera(fovy=layout.fovy)
     return spec.compile()
 
 
@@ -123,13 +123,11 @@ def _add_mesh(spec: Any, name: str, assets: Mapping[str, Any], number: int) -> N
         mesh.usertexcoord, mesh.userfacetexcoord = parts["texcoord"], parts["facetexcoord"]
 
 
-def _add_light(spec: Any, ints: Any, floats: Any) -> None:
-    kinds, directional = mujoco.mjtLightType, bool(ints[scene.DIRECTIONAL])
+def _add_light(spec: Any, light: Any) -> None:
+    kinds, directional = mujoco.mjtLightType, bool(light[scene.DIRECTIONAL])
     spec.worldbody.add_light(
-        pos=floats[scene.LIGHT_POS],
-        dir=floats[scene.LIGHT_DIR],
         type=kinds.mjLIGHT_DIRECTIONAL if directional else kinds.mjLIGHT_SPOT,
-        attenuation=(1, 0, 0) if directional else floats[scene.ATTENUATION],
-        cutoff=float(floats[scene.CUTOFF]),
-        exponent=float(floats[scene.EXPONENT]),
+        attenuation=(1, 0, 0) if directional else light[scene.ATTENUATION],
+        cutoff=float(light[scene.CUTOFF]),
+        exponent=float(light[scene.EXPONENT]),
     )

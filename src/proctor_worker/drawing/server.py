@@ -1,34 +1,50 @@
 """Serves drawing requests of all workers over one listening socket.
 
-A connection begins with the descriptor of shared memory for its pictures. Each client has at most
-one request under way. All requests that have arrived are the next batch. While a batch is drawn,
-the next one is received and begun.
+A connection begins with the descriptor of shared memory, in which its client owns places for
+pictures. While a batch is drawn, requests are received; they are the next batch. It begins when
+the device is free, and then the pictures of the batch before it are sent.
 """
 
 import contextlib
+import mmap
 import os
 import selectors
 import socket
 import struct
 import sys
+import time
 import traceback
-from typing import Any, Dict, List, Optional, Protocol, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from proctor_worker.channel import Channel
 from proctor_worker.distributions import interpreter_facts
-from proctor_worker.drawing.scene import DrawRequest, request_of_frame
+from proctor_worker.drawing import statistics
+from proctor_worker.drawing.scene import DRAW, DRAWN_AT, SceneLayout, layout_of_frame
+from proctor_worker.drawing.statistics import ServerStatistics
 from proctor_worker.frames import ChannelClosed, FrameError
 from proctor_worker.guard import start_guard
-from proctor_worker.shared_ring import SharedRing
 
-MEMORY_HEAD = struct.Struct("<Q")
-"""Size of the shared memory, sent with its descriptor."""
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    from proctor_worker.lazy_numpy import np
+
+MEMORY_HEAD = struct.Struct("<QQ")
+"""Size of the shared memory and of a place in it, sent with its descriptor."""
 DISTRIBUTIONS = ("mujoco", "mujoco-warp", "warp-lang")
 NO_GPU, NOT_INSTALLED = "render.no-gpu", "render.not-installed"
+_PAUSE_S = 30e-6
+"""Pause between two looks at sockets and device while a batch is drawn."""
+
+World = Tuple[int, bytes]
+"""Number of a layout, and a request's numbers."""
 
 
 class Drawing(Protocol):
     """A batch that is being drawn."""
+
+    def is_done(self) -> bool:
+        """Return whether ``images`` need not wait."""
 
     def images(self) -> Sequence[Any]:
         """Wait; return the pictures, uint8 [H, W, 3] each."""
@@ -41,10 +57,22 @@ class Drawer(Protocol):
         """Keep a model's meshes, textures and materials under ``key``."""
 
     def has_assets(self, key: str) -> bool:
-        """Return whether requests with these assets can be drawn."""
+        """Return whether layouts with these assets can be added."""
 
-    def begin(self, requests: Sequence[DrawRequest]) -> Drawing:
-        """Begin to draw ``requests``."""
+    def add_layout(self, layout: SceneLayout) -> int:
+        """Prepare to draw scenes of this layout; return its number.
+
+        It may make other numbers unknown.
+        """
+
+    def has_layout(self, number: int) -> bool:
+        """Return whether scenes of the layout ``number`` can be drawn."""
+
+    def begin(self, worlds: Sequence[World]) -> Drawing:
+        """Begin to draw ``worlds``."""
+
+    def statistics(self) -> Dict[str, Any]:
+        """Return what it has prepared, for the log."""
 
 
 class DrawingServer:
@@ -54,44 +82,55 @@ class DrawingServer:
         self._listener, self._drawer, self._hello = listener, drawer, hello
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ, None)
-        self.batches: List[int] = []
-        """Sizes of the last batches."""
+        self._waiting: List[_Request] = []
+        self.statistics = ServerStatistics()
 
     def serve(self) -> None:
         """Serve until the process is killed."""
         under_way: Optional[_Batch] = None
+        enter = self.statistics.enter
         while True:
-            begun = self._begin(self._receive_waiting(must_wait=under_way is None))
-            if under_way is not None:
-                under_way.reply()
-            under_way = begun
-
-    def _receive_waiting(self, *, must_wait: bool) -> List[Tuple[Channel, DrawRequest]]:
-        """Return all requests that have arrived; wait for one if ``must_wait``."""
-        waiting: List[Tuple[Channel, DrawRequest]] = []
-        timeout = None if must_wait else 0
-        while True:
-            ready = self._selector.select(timeout)
-            if not ready:
-                return waiting
-            timeout = 0
+            enter(statistics.WAITING if under_way is None else statistics.DRAWING)
+            ready = self._selector.select(None if under_way is None else 0)
+            enter(statistics.RECEIVING)
             for key, _ in ready:
                 if key.data is None:
                     self._accept()
                 else:
-                    self._receive(key.fileobj, key.data, waiting)
+                    self._receive(key.fileobj, key.data)
+            done = None
+            if under_way is not None and under_way.is_done():
+                done, under_way = under_way, None
+            if under_way is None and self._waiting:
+                enter(statistics.BEGINNING)
+                under_way = self._begin()
+                if done is None and under_way is not None and under_way.is_done():  # on a CPU
+                    done, under_way = under_way, None
+            if done is not None:
+                enter(statistics.REPLYING)
+                done.reply()
+            elif not ready and under_way is not None:
+                enter(statistics.DRAWING)
+                time.sleep(_PAUSE_S)
 
-    def _begin(self, waiting: Sequence[Tuple[Channel, DrawRequest]]) -> Optional["_Batch"]:
-        """Begin to draw a batch, if there is one."""
-        if not waiting:
+    def _begin(self) -> Optional["_Batch"]:
+        """Begin to draw the waiting requests."""
+        waiting, self._waiting = self._waiting, []
+        batch = []
+        for request in waiting:
+            if self._drawer.has_layout(request.layout):
+                batch.append(request)
+            else:
+                _send(request.client, "unknown", request.place)
+        if not batch:
             return None
-        self.batches = [*self.batches[-999:], len(waiting)]
-        channels = [channel for channel, _ in waiting]
+        self.statistics.count(len(batch))
         try:
-            return _Batch(channels, self._drawer.begin([request for _, request in waiting]))
+            drawing = self._drawer.begin([(request.layout, request.numbers) for request in batch])
         except Exception as error:  # noqa: BLE001  every client of the batch gets it
-            _reply_failed(channels, error)
+            _reply_failed(batch, error)
             return None
+        return _Batch(batch, drawing)
 
     def _accept(self) -> None:
         connection, _ = self._listener.accept()
@@ -99,63 +138,111 @@ class DrawingServer:
             head, descriptors, _, _ = socket.recv_fds(  # type: ignore[attr-defined, unused-ignore]
                 connection, MEMORY_HEAD.size, 1
             )
-            (size,) = MEMORY_HEAD.unpack(head)
-            ring = SharedRing(descriptors[0], size)
+            size, place_bytes = MEMORY_HEAD.unpack(head)
+            memory = mmap.mmap(descriptors[0], size)
+            places = np.frombuffer(memory, np.uint8).reshape(-1, place_bytes)
             os.close(descriptors[0])
             reading = connection.detach()
-            channel = Channel(reading, os.dup(reading), ring)
+            channel = Channel(reading, os.dup(reading))
             channel.send(self._hello)
-        except (OSError, struct.error, IndexError, ChannelClosed):
+        except (OSError, struct.error, IndexError, ValueError, ChannelClosed):
             connection.close()  # a client that died while it connected
             return
-        self._selector.register(reading, selectors.EVENT_READ, channel)
+        self._selector.register(reading, selectors.EVENT_READ, _Client(channel, places))
 
-    def _receive(self, descriptor: Any, channel: Channel, waiting: List[Any]) -> None:
-        """Take one frame of a client; a draw request joins ``waiting``."""
+    def _receive(self, descriptor: Any, client: "_Client") -> None:
+        """Take the frames that a client has sent."""
         try:
-            header, _, arrays = channel.receive()
-            if header["op"] == "assets":
+            while True:
+                self._receive_one(client)
+                if not client.channel.has_bytes:
+                    return
+        except (ChannelClosed, FrameError, struct.error):
+            self._selector.unregister(descriptor)
+            client.channel.close()
+            self._waiting = [request for request in self._waiting if request.client is not client]
+
+    def _receive_one(self, client: "_Client") -> None:
+        """Take one frame; a draw request joins those that wait."""
+        channel = client.channel
+        header, prefix, arrays = channel.receive()
+        operation = header["op"]
+        if operation == "draw":
+            layout, place = DRAW.unpack_from(prefix)
+            if place >= len(client.places):
+                raise FrameError("a picture outside of the shared memory")
+            self._waiting.append(_Request(client, layout, place, prefix[DRAW.size :]))
+            return
+        before = self.statistics.enter(statistics.PREPARING)
+        try:
+            if operation == "assets":
                 self._drawer.add_assets(header["assets"], arrays)
                 channel.send({"op": "kept"})
+            elif operation == "statistics":
+                channel.send({"op": operation, **self._statistics()})
             elif self._drawer.has_assets(header["assets"]):
-                waiting.append((channel, request_of_frame(header, arrays)))
+                number = self._drawer.add_layout(layout_of_frame(header, arrays))
+                channel.send({"op": "scene", "number": number})
             else:
-                channel.send({"op": "unknown"})
+                channel.send({"op": "without-assets"})
         except (ChannelClosed, FrameError):
-            self._selector.unregister(descriptor)
-            channel.close()
+            raise
+        except Exception as error:  # noqa: BLE001  the client gets it
+            sys.stderr.write(traceback.format_exc())
+            channel.send({"op": "failed", "text": _text(error)})
+        self.statistics.enter(before)
+
+    def _statistics(self) -> Dict[str, Any]:
+        return {**self.statistics.as_dict(), "drawer": self._drawer.statistics()}
+
+
+class _Client(NamedTuple):
+    channel: Channel
+    places: Any
+    """Memory for pictures, uint8 [places, bytes]."""
+
+
+class _Request(NamedTuple):
+    client: _Client
+    layout: int
+    place: int
+    numbers: bytes
 
 
 class _Batch:
-    """Clients that wait for pictures which are being drawn."""
+    """Requests whose pictures are being drawn."""
 
-    def __init__(self, channels: Sequence[Channel], drawing: Drawing) -> None:
-        self._channels, self._drawing = channels, drawing
+    def __init__(self, requests: Sequence[_Request], drawing: Drawing) -> None:
+        self._requests, self._drawing = requests, drawing
+        self.is_done = drawing.is_done
 
     def reply(self) -> None:
         """Wait for the pictures and send them."""
         try:
             images = self._drawing.images()
         except Exception as error:  # noqa: BLE001  every client of the batch gets it
-            _reply_failed(self._channels, error)
+            _reply_failed(self._requests, error)
             return
-        for channel, image in zip(self._channels, images):
-            _send(channel, {"op": "image"}, {"image": image}, key="image")
+        for request, image in zip(self._requests, images):
+            request.client.places[request.place, : image.size] = image.reshape(-1)
+            _send(request.client, "image", request.place)
 
 
-def _reply_failed(channels: Sequence[Channel], error: Exception) -> None:
+def _reply_failed(requests: Sequence[_Request], error: Exception) -> None:
     sys.stderr.write(traceback.format_exc())
-    text = "%s: %s" % (type(error).__name__, str(error)[:1000])
-    for channel in channels:
-        _send(channel, {"op": "failed", "text": text}, {})
+    for request in requests:
+        _send(request.client, "failed", request.place, text=_text(error))
 
 
-def _send(
-    channel: Channel, header: Dict[str, Any], arrays: Dict[str, Any], key: Optional[str] = None
-) -> None:
+def _text(error: Exception) -> str:
+    return "%s: %s" % (type(error).__name__, str(error)[:1000])
+
+
+def _send(client: _Client, operation: str, place: int, **fields: Any) -> None:
     """Send a reply; a client that is gone is noticed by the next ``select``."""
+    key = None if fields else operation
     with contextlib.suppress(ChannelClosed):
-        channel.send(header, arrays, key=key)
+        client.channel.send({"op": operation, **fields}, prefix=DRAWN_AT.pack(place), key=key)
 
 
 def serve_descriptors(words: Sequence[str]) -> None:
@@ -187,9 +274,21 @@ class _NoDrawer:
         """Return False."""
         return False
 
-    def begin(self, requests: Sequence[DrawRequest]) -> Drawing:
-        """Fail; no client asks."""
+    def add_layout(self, layout: SceneLayout) -> int:
+        """Fail; no client has assets."""
         raise NotImplementedError
+
+    def has_layout(self, number: int) -> bool:
+        """Return False."""
+        return False
+
+    def begin(self, worlds: Sequence[World]) -> Drawing:
+        """Fail; no client has a layout."""
+        raise NotImplementedError
+
+    def statistics(self) -> Dict[str, Any]:
+        """Return nothing."""
+        return {}
 
 
 def _warp_drawer(device: str) -> Tuple[Drawer, str]:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from proctor.benchmarks.metaworld.benchmark import MetaworldConfig
-from proctor.benchmarks.mujoco.drawing_client import DrawingClient
+from proctor.benchmarks.mujoco.drawing_client import PLACES, DrawingClient
 from proctor.benchmarks.mujoco.drawing_process import render_variables
 from proctor.benchmarks.mujoco.render_config import (
     Renderer,
@@ -26,10 +26,10 @@ from proctor_worker.drawing.scene import (
     BOX,
     MESH,
     SPHERE,
-    DrawRequest,
     Quality,
-    request_frame,
-    request_of_frame,
+    SceneLayout,
+    layout_frame,
+    layout_of_frame,
 )
 from proctor_worker.drawing.server import DrawingServer
 from proctor_worker.drawing.slots import slot_counts, slot_kinds, slots_of_geoms
@@ -40,10 +40,12 @@ IMPOSSIBLE, FAILS_LATER = -1.0, -2.0
 
 
 class FakeDrawer:
-    """Paints each picture in the colour of its first geom."""
+    """Paints each picture in the colour that is the only number of its request."""
 
     def __init__(self) -> None:
         self.assets: dict[str, dict[str, Any]] = {}
+        self.layouts: set[int] = set()
+        self.added = 0
 
     def add_assets(self, key: str, assets: dict[str, Any]) -> None:
         self.assets[key] = assets
@@ -51,8 +53,19 @@ class FakeDrawer:
     def has_assets(self, key: str) -> bool:
         return key in self.assets
 
-    def begin(self, requests: list[DrawRequest]) -> FakeDrawing:
-        colours = [float(request.geom_floats[0, 15]) for request in requests]
+    def add_layout(self, layout: SceneLayout) -> int:
+        self.added += 1
+        self.layouts.add(self.added)
+        return self.added
+
+    def has_layout(self, number: int) -> bool:
+        return number in self.layouts
+
+    def statistics(self) -> dict[str, Any]:
+        return {"layouts": self.added}
+
+    def begin(self, worlds: list[tuple[int, bytes]]) -> FakeDrawing:
+        colours = [float(np.frombuffer(numbers, np.float32)[0]) for _, numbers in worlds]
         if IMPOSSIBLE in colours:
             raise ValueError("no such colour")
         return FakeDrawing(colours)
@@ -60,7 +73,11 @@ class FakeDrawer:
 
 class FakeDrawing:
     def __init__(self, colours: list[float]) -> None:
-        self.colours = colours
+        self.colours, self.asked = colours, 0
+
+    def is_done(self) -> bool:
+        self.asked += 1
+        return self.asked > 2
 
     def images(self) -> list[np.ndarray]:
         if FAILS_LATER in self.colours:
@@ -69,11 +86,7 @@ class FakeDrawing:
         return [np.full(shape, colour, np.uint8) for colour in self.colours]
 
 
-def request(colour: float) -> DrawRequest:
-    geoms = np.zeros((1, 23), np.float32)
-    geoms[0, 15] = colour
-    lights = np.zeros((0, 2), np.int32), np.zeros((0, 20), np.float32)
-    return DrawRequest("a", SIZE, np.zeros((1, 8), np.int32), geoms, *lights, np.zeros(13, "f4"))
+LAYOUT = SceneLayout("a", SIZE, np.zeros((1, 3), np.int32).tobytes(), bytes(28), 45.0)
 
 
 @pytest.fixture
@@ -91,18 +104,17 @@ def connect(address: str) -> DrawingClient:
     return DrawingClient(address, SIZE.height * SIZE.width * 3)
 
 
-def image(client: DrawingClient, colour: float) -> np.ndarray:
-    reply, arrays = client.request(*request_frame(request(colour)))
-    assert reply["op"] == "image"
-    return arrays["image"]
+def image(client: DrawingClient, colour: float, layout: int = 1) -> np.ndarray:
+    pending = client.draw(layout, np.float32(colour).tobytes())
+    client.wait(pending)
+    assert pending.pixels is not None
+    return pending.pixels
 
 
-def test_a_request_survives_its_frame() -> None:
-    sent = request(7)
-    got = request_of_frame(*request_frame(sent))
-    assert got.quality == SIZE
-    assert got.view() == sent.view()
-    assert np.array_equal(got.geom_floats, sent.geom_floats)
+def test_a_layout_survives_its_frame() -> None:
+    got = layout_of_frame(*layout_frame(LAYOUT))
+    assert got == LAYOUT
+    assert got.view == LAYOUT.view
 
 
 def test_the_geoms_of_a_scene_take_the_first_slots_of_their_types() -> None:
@@ -118,21 +130,46 @@ def test_scenes_share_slots_until_one_has_more_geoms_of_a_type() -> None:
     assert slot_counts(np.full(33, MESH))[MESH] == 64
 
 
-def test_assets_are_asked_for_once_and_pictures_come_through_shared_memory(server: Any) -> None:
+def test_a_scene_needs_its_assets_and_pictures_come_through_shared_memory(server: Any) -> None:
     address, _, drawer = server
     client = connect(address)
-    assert client.request(*request_frame(request(1)))[0]["op"] == "unknown"
+    assert client.request(*layout_frame(LAYOUT))["op"] == "without-assets"
     large = {"mesh_vert": np.arange(300_000, dtype=np.float32)}
-    assert client.request({"op": "assets", "assets": "a"}, large)[0]["op"] == "kept"
+    assert client.request({"op": "assets", "assets": "a"}, large)["op"] == "kept"
     assert np.array_equal(drawer.assets["a"]["mesh_vert"], large["mesh_vert"])
+    number = client.request(*layout_frame(LAYOUT))["number"]
     for colour in range(20):  # more pictures than the shared memory holds
-        assert (image(client, colour) == colour).all()
+        assert (image(client, colour, number) == colour).all()
+    client.close()
+
+
+def test_pictures_may_be_asked_for_ahead(server: Any) -> None:
+    address, _, drawer = server
+    drawer.layouts.add(1)
+    client = connect(address)
+    ahead = [client.draw(1, np.float32(colour).tobytes()) for colour in range(3 * PLACES)]
+    assert client.request({"op": "statistics"})["drawer"] == {"layouts": 0}
+    for colour, pending in reversed(list(enumerate(ahead))):
+        client.wait(pending)
+        assert pending.pixels is not None
+        assert (pending.pixels == colour).all()
+    client.close()
+
+
+def test_a_layout_that_is_forgotten_is_unknown(server: Any) -> None:
+    address, _, drawer = server
+    drawer.layouts.add(1)
+    client = connect(address)
+    pending = client.draw(2, bytes(4))
+    client.wait(pending)
+    assert pending.operation == "unknown"
+    assert (image(client, 5) == 5).all()
     client.close()
 
 
 def test_every_client_gets_its_own_picture(server: Any) -> None:
     address, serving, drawer = server
-    drawer.add_assets("a", {})
+    drawer.layouts.add(1)
     got: dict[int, bool] = {}
 
     def ask(colour: int) -> None:
@@ -146,7 +183,9 @@ def test_every_client_gets_its_own_picture(server: Any) -> None:
     for thread in threads:
         thread.join(120)
     assert got == dict.fromkeys(range(1, 6), True)
-    assert sum(serving.batches) == 100
+    counted = serving.statistics.as_dict()
+    assert counted["images"] == 100
+    assert counted["batches"] <= 100
 
 
 @pytest.mark.parametrize("colour", [IMPOSSIBLE, FAILS_LATER])
@@ -154,7 +193,7 @@ def test_a_scene_that_cannot_be_drawn_ends_the_run_and_the_process_goes_on(
     server: Any, colour: float
 ) -> None:
     address, _, drawer = server
-    drawer.add_assets("a", {})
+    drawer.layouts.add(1)
     client = connect(address)
     with pytest.raises(PluginError) as failed:
         image(client, colour)
@@ -164,7 +203,7 @@ def test_a_scene_that_cannot_be_drawn_ends_the_run_and_the_process_goes_on(
 
 def test_a_client_that_leaves_disturbs_no_other(server: Any) -> None:
     address, _, drawer = server
-    drawer.add_assets("a", {})
+    drawer.layouts.add(1)
     stays, leaves = connect(address), connect(address)
     leaves.close()
     with socket.socket(socket.AF_UNIX) as silent:  # dies before it has sent its memory

@@ -93,19 +93,8 @@ class MetaworldSim:
     def _render(self, camera: str) -> Array:
         if self._renderer is None:
             self._renderer = make_renderer(self._env.model, self._render_settings)
-        pixels = self._renderer.render(self._env.data, camera, self.scene_edit)
-        return _rotate_180(pixels) if camera in ROTATED_CAMERAS else pixels
-
-
-def _rotate_180(image: Array) -> Array:
-    """Return ``image`` rotated by 180 degrees.
-
-    Channel by channel: numpy takes 8 times as long to copy RGB triples backwards.
-    """
-    rotated = np.empty_like(image)
-    for channel in range(image.shape[-1]):
-        rotated[..., channel] = image[::-1, ::-1, channel]
-    return rotated
+        rotated = camera in ROTATED_CAMERAS
+        return self._renderer.render(self._env.data, camera, self.scene_edit, rotated=rotated)
 
 
 class _InitialState:

@@ -1,25 +1,28 @@
-"""A MuJoCo world as the drawing process gets it: visible geoms, lights and a camera, as arrays.
+"""A MuJoCo world as the drawing process gets it: visible geoms, lights and a camera.
 
 They come from MuJoCo's abstract scene, the list of shapes that GL would draw. It needs no GL.
 """
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
+import struct
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from proctor.benchmarks.mujoco.rendering import SceneEdit
+from proctor.benchmarks.mujoco.scene_views import SceneViews
 from proctor.errors import PluginError
 from proctor.features import Array
 from proctor_worker.drawing import scene as columns
-from proctor_worker.drawing.scene import ASSETS, DrawRequest, Quality
+from proctor_worker.drawing.scene import ASSETS, DrawRequest, Quality, SceneLayout
 
 _MOST_GEOMS = 10_000
 _SYMMETRIC = 1e-6
+_LAYOUT_COLUMNS = [SceneViews.TYPE, SceneViews.DATAID, SceneViews.MATID]
+_CAMERA = struct.Struct(f"<{columns.CAMERA_FLOATS}f")
 
 
 def model_assets(model: Any) -> dict[str, Array]:
@@ -37,114 +40,98 @@ def assets_key(assets: dict[str, Array]) -> str:
 
 
 class AbstractScene:
-    """The abstract scene of one model, read into arrays."""
+    """The abstract scene of one model, read into requests."""
 
-    def __init__(self, model: Any, hidden_groups: Sequence[int]) -> None:
+    def __init__(
+        self, model: Any, hidden_groups: Sequence[int], assets: str, quality: Quality
+    ) -> None:
         import mujoco
 
-        self._mujoco, self._model = mujoco, model
+        self._model = model
+        self._assets, self._quality = assets, quality
         self._scene = mujoco.MjvScene(model, maxgeom=_MOST_GEOMS)
         self._option = mujoco.MjvOption()
         self._option.geomgroup[list(hidden_groups)] = 0
         self._camera = mujoco.MjvCamera()
         self._camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
-        self._ints, self._floats = _geom_views(self._scene)
-        self._is_checked = False
+        self._update = mujoco.mjv_updateScene
+        self._everything = mujoco.mjtCatBit.mjCAT_ALL.value
+        self._views = SceneViews(self._scene)
+        self._camera_ids: dict[str, int] = {}
+        self._layouts: dict[tuple[str, bool], tuple[tuple[Any, ...], SceneLayout]] = {}
+        """The last layout of each camera, and what it was made of."""
 
     def read(
-        self, data: Any, camera: str, edit: SceneEdit | None, assets: str, quality: Quality
+        self, data: Any, camera: str, edit: SceneEdit | None, *, rotated: bool = False
     ) -> DrawRequest:
         """Return the request for the picture of ``camera`` in ``data``, after ``edit``.
 
         Raises:
             PluginError: the scene has shapes that warp does not draw.
         """
-        scene, mujoco = self._scene, self._mujoco
-        self._camera.fixedcamid = self._model.camera(camera).id
-        everything = mujoco.mjtCatBit.mjCAT_ALL.value
-        mujoco.mjv_updateScene(
-            self._model, data, self._option, None, self._camera, everything, scene
-        )
+        scene, views = self._scene, self._views
+        if camera not in self._camera_ids:
+            self._camera_ids[camera] = self._model.camera(camera).id
+        self._camera.fixedcamid = self._camera_ids[camera]
+        self._update(self._model, data, self._option, None, self._camera, self._everything, scene)
         if edit is not None:
             edit(scene, self._model, camera)
-        if not self._is_checked:
-            self._check_views()
-        ints = self._ints[: scene.ngeom].copy()
-        if not np.isin(ints[:, columns.TYPE], columns.DRAWN).all() or scene.nskin or scene.nflex:
-            raise PluginError(
-                "this scene has height fields, skins or deformable bodies, which warp does not "
-                "draw; use --env.renderer=gl",
-                code="render.unsupported",
-            )
-        floats = self._floats[: scene.ngeom].copy()
-        alpha = floats[:, columns.RGBA.stop - 1]
+        n_geoms, n_lights = scene.ngeom, scene.nlight
+        left, right = views.eyes.tolist()
+        made_of = (
+            views.geom_ints[:n_geoms].tobytes(),
+            views.light_constants(n_lights),
+            tuple(left[SceneViews.FRUSTUM]),
+        )
+        known, layout = self._layouts.get((camera, rotated), (None, None))
+        if known != made_of or layout is None:
+            layout = self._make_layout(rotated=rotated)
+            self._layouts[camera, rotated] = made_of, layout
+        geoms = views.geom_floats[:n_geoms].copy()
+        alpha = geoms[:, columns.RGBA.stop - 1]
         np.maximum(alpha, 0.0, out=alpha)  # robosuite hides sites by a negative one
+        parts = (_camera(left, right), views.light_numbers(n_lights), geoms.tobytes())
+        return DrawRequest(layout, b"".join(parts))
+
+    def _make_layout(self, *, rotated: bool) -> SceneLayout:
+        scene, views = self._scene, self._views
+        views.check()
+        geoms = views.geom_ints[: scene.ngeom, _LAYOUT_COLUMNS]
+        if not np.isin(geoms[:, 0], columns.DRAWN).all() or scene.nskin or scene.nflex:
+            raise _unsupported("this scene has height fields, skins or deformable bodies")
+        eye = scene.camera[0]
+        if abs(eye.frustum_center) > _SYMMETRIC or eye.frustum_top != -eye.frustum_bottom:
+            raise _unsupported("this camera's frustum is not symmetric")
+        fovy = np.degrees(2 * np.arctan(eye.frustum_top / eye.frustum_near))
         lights = [scene.lights[number] for number in range(scene.nlight)]
-        return DrawRequest(
-            assets=assets,
-            quality=quality,
-            geom_ints=ints,
-            geom_floats=floats,
-            light_ints=np.array(
-                [(light.directional, light.castshadow) for light in lights], np.int32
-            ).reshape(-1, 2),
-            light_floats=np.array([_light(light) for light in lights], np.float32).reshape(
-                -1, columns.LIGHT_FLOATS
-            ),
-            camera=_camera(scene.camera),
+        constants = [
+            (light.directional, light.castshadow, *light.attenuation, light.cutoff, light.exponent)
+            for light in lights
+        ]
+        return SceneLayout(
+            assets=self._assets,
+            quality=self._quality,
+            geom_bytes=geoms.astype(np.int32).tobytes(),
+            light_bytes=np.array(constants, np.float32).tobytes(),
+            # Rounded: it is compiled into a context, and must not differ in the last bits.
+            fovy=float(np.float32(np.round(fovy, 4))),
+            rotated=rotated,
         )
 
-    def _check_views(self) -> None:
-        """Compare the views with MuJoCo's own attributes, once."""
-        for number in range(self._scene.ngeom):
-            geom, ints = self._scene.geoms[number], self._ints[number]
-            known = (geom.type, geom.dataid, geom.matid)
-            assert tuple(ints[[columns.TYPE, columns.DATAID, columns.MATID]]) == known
-            assert self._floats[number, columns.SHININESS] == geom.shininess
-        self._is_checked = True
 
-
-def _geom_views(scene: Any) -> tuple[Array, Array]:
-    """Return live views of the scene's geoms: int32 [most, 8] and float32 [most, 23].
-
-    Reading the geoms one attribute at a time takes 30 times as long as ``mjv_updateScene``.
-    """
-    first, second = scene.geoms[0], scene.geoms[1]
-    stride = second.size.ctypes.data - first.size.ctypes.data
-    ints_bytes = 4 * columns.GEOM_INTS  # the integers lie before the sizes in ``mjvGeom``
-    begin = first.size.ctypes.data - ints_bytes
-    memory = (ctypes.c_byte * (stride * _MOST_GEOMS)).from_address(begin)
-    ints = np.ndarray(
-        (_MOST_GEOMS, columns.GEOM_INTS), np.int32, buffer=memory, strides=(stride, 4)
+def _unsupported(what: str) -> PluginError:
+    return PluginError(
+        f"{what}, which warp does not draw; use --env.renderer=gl", code="render.unsupported"
     )
-    floats = np.ndarray(
-        (_MOST_GEOMS, columns.GEOM_FLOATS),
-        np.float32,
-        buffer=memory,
-        offset=ints_bytes,
-        strides=(stride, 4),
+
+
+def _camera(left: list[float], right: list[float]) -> bytes:
+    """Return position and rotation of the camera between both eyes, float32 [12]."""
+    x, y, z = ((left[i] + right[i]) / 2 for i in range(3))
+    forward_x, forward_y, forward_z, up_x, up_y, up_z = left[3:9]
+    return _CAMERA.pack(
+        *(x, y, z),
+        *(forward_y * up_z - forward_z * up_y, up_x, -forward_x),
+        *(forward_z * up_x - forward_x * up_z, up_y, -forward_y),
+        *(forward_x * up_y - forward_y * up_x, up_z, -forward_z),
     )
-    return ints, floats
-
-
-def _light(light: Any) -> list[float]:
-    vectors = (light.pos, light.dir, light.ambient, light.diffuse, light.specular)
-    numbers = [float(number) for vector in vectors for number in vector]
-    return [*numbers, *map(float, light.attenuation), light.cutoff, light.exponent]
-
-
-def _camera(eyes: Any) -> Array:
-    """Return position, rotation and field of view of the camera between both eyes."""
-    left, right = eyes[0], eyes[1]
-    if abs(left.frustum_center) > _SYMMETRIC or left.frustum_top != -left.frustum_bottom:
-        raise PluginError(
-            "this camera's frustum is not symmetric, which is not drawn with warp; use "
-            "--env.renderer=gl",
-            code="render.unsupported",
-        )
-    forward, up = np.array(left.forward, np.float64), np.array(left.up, np.float64)
-    turn = np.stack([np.cross(forward, up), up, -forward], axis=1)
-    fovy = np.degrees(2 * np.arctan(left.frustum_top / left.frustum_near))
-    middle = (np.asarray(left.pos, np.float64) + right.pos) / 2
-    # Rounded: it is compiled into a context, and must not differ in the last bits.
-    return np.concatenate([middle, turn.ravel(), [np.round(fovy, 4)]]).astype(np.float32)

@@ -102,6 +102,22 @@ def render_variables(settings: RenderSettings, *, needed: bool) -> dict[str, str
     }
 
 
+def describe_drawing(address: str) -> str:
+    """Return where the drawing process at ``address`` has spent its time."""
+    try:
+        client = DrawingClient(address, image_bytes=1)
+        counted = client.request({"op": "statistics"})
+        client.close()
+    except PluginError as error:
+        return str(error)
+    spent = ", ".join(f"{part} {seconds:.1f}" for part, seconds in counted["seconds"].items())
+    prepared = ", ".join(f"{name} {count}" for name, count in counted["drawer"].items())
+    return (
+        f"drawing process: {counted['images']} images in {counted['batches']} batches; "
+        f"seconds: {spent}; {prepared}"
+    )
+
+
 def _interpreter(settings: RenderSettings) -> Path:
     if settings.python is not None:
         return interpreter_path(settings.python, "--env.renderer_python")

@@ -14,8 +14,13 @@ from proctor.features import Array
 class ImageRenderer(Protocol):
     """Renders images of one MuJoCo world at one size."""
 
-    def render(self, data: Any, camera: str, edit: SceneEdit | None = None) -> Array:
-        """Return the image of ``camera`` in ``data``, uint8 [H, W, 3], after ``edit``."""
+    def render(
+        self, data: Any, camera: str, edit: SceneEdit | None = None, *, rotated: bool = False
+    ) -> Array:
+        """Return the image of ``camera`` in ``data``, uint8 [H, W, 3], after ``edit``.
+
+        ``rotated``: by 180 degrees.
+        """
 
     def close(self) -> None:
         """Free what it holds."""

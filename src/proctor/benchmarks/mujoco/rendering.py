@@ -8,6 +8,8 @@ import mmap
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
+import numpy as np
+
 from proctor.benchmarks.mujoco.render_config import RenderSettings
 from proctor.features import Array
 from proctor.system.gl import process_backend
@@ -44,17 +46,33 @@ class CameraRenderer:
         self._option = mujoco.MjvOption()
         self._option.geomgroup[list(hidden_groups)] = 0
 
-    def render(self, data: Any, camera: str, edit: SceneEdit | None = None) -> Array:
-        """Return the image of ``camera`` in ``data``, uint8 [H, W, 3], after ``edit``."""
+    def render(
+        self, data: Any, camera: str, edit: SceneEdit | None = None, *, rotated: bool = False
+    ) -> Array:
+        """Return the image of ``camera`` in ``data``, uint8 [H, W, 3], after ``edit``.
+
+        ``rotated``: by 180 degrees.
+        """
         self._renderer.update_scene(data, camera, self._option)
         if edit is not None:
             edit(self._renderer.scene, self._model, camera)
         pixels: Array = self._renderer.render()
-        return pixels
+        return _rotate_180(pixels) if rotated else pixels
 
     def close(self) -> None:
         """Free the GL context."""
         self._renderer.close()
+
+
+def _rotate_180(image: Array) -> Array:
+    """Return ``image`` rotated by 180 degrees.
+
+    Channel by channel: numpy takes 8 times as long to copy RGB triples backwards.
+    """
+    rotated = np.empty_like(image)
+    for channel in range(image.shape[-1]):
+        rotated[..., channel] = image[::-1, ::-1, channel]
+    return rotated
 
 
 def release_pages(array: Array) -> None:

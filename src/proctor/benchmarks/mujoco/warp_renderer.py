@@ -13,7 +13,7 @@ from proctor.benchmarks.mujoco.render_config import RenderSettings
 from proctor.benchmarks.mujoco.rendering import SceneEdit
 from proctor.features import Array
 from proctor.system.environment import DRAWER_VARIABLE
-from proctor_worker.drawing.scene import Quality, request_frame
+from proctor_worker.drawing.scene import DrawRequest, Quality, SceneLayout, layout_frame
 
 
 class WarpRenderer:
@@ -22,25 +22,44 @@ class WarpRenderer:
     def __init__(
         self, model: Any, settings: RenderSettings, hidden_groups: Sequence[int] = ()
     ) -> None:
-        self._model = model
+        self._model, self._shape = model, settings.shape
         self._key = assets_key(model_assets(model))
-        self._quality = Quality(
+        quality = Quality(
             settings.height, settings.width, settings.samples_per_axis, settings.has_shadows
         )
-        self._scene = AbstractScene(model, hidden_groups)
+        self._scene = AbstractScene(model, hidden_groups, self._key, quality)
         address = os.environ.get(DRAWER_VARIABLE) or drawing_process(settings).address
         self._client = DrawingClient(address, settings.height * settings.width * 3)
+        self._layouts: dict[SceneLayout, int] = {}
 
-    def render(self, data: Any, camera: str, edit: SceneEdit | None = None) -> Array:
+    def render(
+        self, data: Any, camera: str, edit: SceneEdit | None = None, *, rotated: bool = False
+    ) -> Array:
         """Return the image of ``camera`` in ``data``, uint8 [H, W, 3], after ``edit``."""
-        request = self._scene.read(data, camera, edit, self._key, self._quality)
-        header, arrays = request_frame(request)
-        reply, images = self._client.request(header, arrays, key=self._key)
-        if reply["op"] == "unknown":  # the first picture of this model, or long ago
-            assets = model_assets(self._model)
-            self._client.request({"op": "assets", "assets": self._key}, assets)
-            reply, images = self._client.request(header, arrays)
-        return images["image"]
+        request = self._scene.read(data, camera, edit, rotated=rotated)
+        return self._draw(request)
+
+    def _draw(self, request: DrawRequest) -> Array:
+        """Return the picture; a layout that the drawing process has forgotten is sent again."""
+        while True:
+            pending = self._client.draw(self._number(request.layout), request.numbers)
+            self._client.wait(pending)
+            if pending.pixels is not None:
+                return pending.pixels.reshape(self._shape)
+            self._layouts.pop(request.layout, None)
+
+    def _number(self, layout: SceneLayout) -> int:
+        """Return the number of a layout in the drawing process, which gets to know it first."""
+        number = self._layouts.get(layout)
+        if number is None:
+            frame = layout_frame(layout)
+            reply = self._client.request(*frame)
+            if reply["op"] == "without-assets":  # the first picture of this model, or long ago
+                assets = model_assets(self._model)
+                self._client.request({"op": "assets", "assets": self._key}, assets)
+                reply = self._client.request(*frame)
+            number = self._layouts[layout] = int(reply["number"])
+        return number
 
     def close(self) -> None:
         """Close the connection."""
