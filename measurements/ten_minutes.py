@@ -13,12 +13,13 @@ the time of each. Demonstrations have other seeds than the final evaluation.
     train-on  more optimiser steps on both datasets
     examine   evaluation on unseen seeds, and the mean of Meta-World's four groups
 
-A second round of corrections is for the tasks that the policy fails most often. Name its stages:
+Further rounds of corrections are for the tasks that the policy fails most often. Name their stages,
+once for each round (``quick again finish quick again finish``):
 
     quick     a short evaluation, on seeds of its own, that measures every task
     again     corrections by the newest policy of the --weakest tasks of that evaluation: those that
               cost the mean of the four groups most
-    finish    more optimiser steps on all datasets, at --last_lr
+    finish    more optimiser steps on all datasets: --last and --last_lr, a number for each round
 
 Two other stages are not part of "all". They need a trained policy in WORK:
 
@@ -54,24 +55,28 @@ EIGHT = (
 )
 RECORDED_FROM, CORRECTED_FROM, EXAMINED_FROM = 200_000, 300_000, 1000
 MEASURED_FROM, CORRECTED_AGAIN_FROM, CHOSEN_FROM = 400_000, 500_000, 600_000
+ROUND = 10_000
+"""Seeds between two rounds of the same stage."""
 CROP_FLAGS = "--policy.random_shift=6 --policy.crop=[46,60,128,128]"
 """Crop images of 192x192 to the table with the objects of Meta-World's tasks."""
 CHOSEN = "chosen.json"
 TINY = {
     "tasks": "reach-v3", "size": 64, "shadow_map": 64, "workers": 2, "loaders": 0, "demos": 1,
     "corrected": 1, "steps": 3, "more": 3, "batch": 2, "episodes": 1, "horizon": 10,
-    "weakest": 1, "corrected_again": 1, "last": 3, "measured": 1, "choices": "5,10",
+    "weakest": 1, "corrected_again": 1, "last": "3", "measured": 1, "choices": "5,10",
     "device": "cpu",
     "further": "--policy.dim_model=32 --policy.dim_feedforward=32 --policy.n_heads=2",
 }  # fmt: skip
+TRAININGS = ("first", "second", "third", "fourth", "fifth", "sixth")
+"""Names of the trainings in their order; each begins with the weights of the one before."""
 STAGES = ("record", "train", "correct", "train-on", "examine")
-SECOND_ROUND = ("quick", "again", "finish")
+FURTHER_ROUNDS = ("quick", "again", "finish")
 CHOOSE, PERTURB = "choose", "perturb"
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Parse the flags."""
-    parser = make_parser("ten_minutes", __doc__, ("all", *STAGES, *SECOND_ROUND, CHOOSE, PERTURB))
+    parser = make_parser("ten_minutes", __doc__, ("all", *STAGES, *FURTHER_ROUNDS, CHOOSE, PERTURB))
     parser.add_argument("--tasks", default="eight", help="eight, or what --env.task takes")
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--size", type=int, default=192, help="image side, pixels")
@@ -99,12 +104,12 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--corrected_again", type=int, default=24, help="episodes per task of the stage again"
     )
-    parser.add_argument("--last", type=int, default=6000, help="optimiser steps of finish")
+    parser.add_argument("--last", default="6000", help="optimiser steps of finish, of each round")
     parser.add_argument("--paraphrases", action="store_true", help="several wordings of each task")
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--lr", type=float, default=4e-4)
     parser.add_argument(
-        "--last_lr", type=float, default=2e-4, help="learning rate of finish: 4e-4 has diverged"
+        "--last_lr", default="2e-4", help="learning rates of finish: 4e-4 has diverged"
     )
     parser.add_argument(
         "--clip", type=float, default=1.0, help="maximum gradient norm of train-on and finish"
@@ -154,8 +159,9 @@ class Work:
         ]
 
     def run(self, stage: str) -> None:
-        """Run one stage and store its time."""
+        """Run one stage and store its time, with the round's number for those that may repeat."""
         start = time.perf_counter()
+        name = f"{stage}-{self.round_number()}" if stage in FURTHER_ROUNDS else stage
         {
             "record": self.record,
             "train": self.train,
@@ -168,7 +174,7 @@ class Work:
             CHOOSE: self.choose,
             PERTURB: self.perturb,
         }[stage]()
-        times = self.times() | {stage: round(time.perf_counter() - start, 1)}
+        times = self.times() | {name: round(time.perf_counter() - start, 1)}
         (self.folder / "times.json").write_text(json.dumps(times))
         said = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in times.items())
         print(f"== {said}: {sum(times.values()) / 60:.1f} minutes", flush=True)
@@ -218,8 +224,10 @@ class Work:
     def quick(self) -> None:
         """Measure every task with few episodes, on seeds that nothing else uses."""
         measured, every = self.options.measured, self.options.every
-        self.evaluate("quick", measured, MEASURED_FROM, every, "--video.episodes=0")
-        print_groups(self.folder / "quick")
+        number = self.round_number()
+        seed = MEASURED_FROM + ROUND * number
+        self.evaluate(f"quick-{number}", measured, seed, every, "--video.episodes=0")
+        print_groups(self.folder / f"quick-{number}")
 
     def choose(self) -> None:
         """Find the best number of actions per inference call, on seeds that nothing else uses."""
@@ -239,16 +247,21 @@ class Work:
 
     def again(self) -> None:
         """Record corrections of the weakest tasks of the stage quick."""
-        tasks = weakest_tasks(self.folder / "quick", self.options.weakest)
+        number = self.round_number()
+        tasks = weakest_tasks(self.folder / f"quick-{number}", self.options.weakest)
         print(f"== weakest tasks: {', '.join(tasks)}", flush=True)
-        episodes = self.options.corrected_again
-        recording = self.kept_in("corrections_again", episodes, CORRECTED_AGAIN_FROM)
+        name, seed = f"corrections-{number}", CORRECTED_AGAIN_FROM + ROUND * number
+        recording = self.kept_in(name, self.options.corrected_again, seed)
         self.label(self.newest(), ",".join(tasks), recording)
-        self.merge("both", "corrections_again", into="all")
+        self.merge("both" if number == 1 else f"all-{number - 1}", name, into=f"all-{number}")
 
     def finish(self) -> None:
         """Continue on all datasets at a lower rate."""
-        self.learn_on("second", "third", "all", self.options.last, self.options.last_lr)
+        number = self.round_number()
+        steps = int(_of_round(self.options.last, number))
+        lr = float(_of_round(self.options.last_lr, number))
+        before, name = TRAININGS[number], TRAININGS[number + 1]
+        self.learn_on(before, name, f"all-{number}", steps, lr)
 
     def kept_in(self, name: str, episodes: int, seed: int) -> list[str]:
         """Return the flags of a recording."""
@@ -313,7 +326,12 @@ class Work:
 
     def newest(self) -> str:
         """Return the name of the last training."""
-        return next(name for name in ("third", "second", "first") if (self.folder / name).exists())
+        return TRAININGS[self.round_number()]
+
+    def round_number(self) -> int:
+        """Return the number of the round that continues the last training; 0: no training yet."""
+        trained = [name for name in TRAININGS if (self.folder / name).exists()]
+        return max(0, len(trained) - 1)
 
     def examine(self) -> None:
         """Evaluate the last policy on unseen seeds."""
@@ -353,6 +371,12 @@ class Work:
         """Print and run a ``proctor`` command."""
         print("$ proctor", shlex.join(words), flush=True)
         subprocess.run([*PROCTOR, *words], check=True)  # noqa: S603  our own command
+
+
+def _of_round(numbers: str, number: int) -> str:
+    """Return the value of a round among comma-separated ones; the last one is for all later."""
+    values = numbers.split(",")
+    return values[min(number, len(values)) - 1]
 
 
 def weakest_tasks(run: Path, n: int) -> list[str]:
