@@ -63,8 +63,7 @@ class LanguageAct(Act):
     def encode_sentence(self, words: Tensor) -> Tensor:
         """Return the sentence embedding [B, D] of word pieces [B, words, pieces]."""
         if self.training:
-            with torch.autocast(words.device.type, enabled=False):
-                mean = bucket_weights(words) @ self.word_embed.weight
+            mean = bucket_weights(words) @ self.word_embed.weight
         else:
             mean = self.mean_of_words(words)
         sentence: Tensor = self.sentence(mean)
