@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Callable, Dict
 
 from proctor.types import Task
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     import numpy.typing as npt
 
     Array: TypeAlias = npt.NDArray[Any]
@@ -17,7 +19,7 @@ else:
     Array = Any  # configs import this module, and `--help` need not wait for numpy
 
 
-Observation: TypeAlias = dict[str, Array]
+Observation: TypeAlias = Dict[str, Array]
 """Feature key ("observation.image", "observation.state", ...) -> array, without a batch axis."""
 
 

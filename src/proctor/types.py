@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Tuple
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     import numpy.typing as npt
 
 
@@ -60,11 +62,11 @@ DEFAULT_EPISODES = 50
 MAX_EPISODES = 200_000
 """Largest number of episodes in a run: about 35 MB of specs, and weeks of simulation."""
 
-EpisodeKey: TypeAlias = tuple[str, int, int]
+EpisodeKey: TypeAlias = Tuple[str, int, int]
 """(suite, task_id, episode index): identifies an episode within a run."""
 
 
-WorldKey: TypeAlias = tuple[str, int, str]
+WorldKey: TypeAlias = Tuple[str, int, str]
 """(suite, task_id, world): identifies an initial state within a run."""
 
 

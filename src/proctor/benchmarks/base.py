@@ -40,22 +40,27 @@ class BenchmarkConfig:
     )
     task: str = field(
         default="",
-        metadata={"help": "tasks or groups of tasks, comma-separated (see proctor list tasks)"}
-        | PRESENTATION
-        | NAME_LIST,
+        metadata={
+            "help": "tasks or groups of tasks, comma-separated (see proctor list tasks)",
+            **PRESENTATION,
+            **NAME_LIST,
+        },
     )
     task_ids: list[int] | None = field(
         default=None,
-        metadata={"help": "task ids to run, of each group, as [0,3]", "default_help": "all tasks"}
-        | PRESENTATION,
+        metadata={
+            "help": "task ids to run, of each group, as [0,3]",
+            "default_help": "all tasks",
+            **PRESENTATION,
+        },
     )
     max_parallel_tasks: int = field(
         default=0,
         metadata={
             "help": "maximum number of tasks that have simulators at the same time",
             "default_help": "no limit",
-        }
-        | PRESENTATION,
+            **PRESENTATION,
+        },
     )
     python: str | None = field(
         default=None,
@@ -63,9 +68,9 @@ class BenchmarkConfig:
             "help": "interpreter (Python 3.8 or newer) or virtual environment that runs the "
             "simulators; it needs numpy and the simulator's packages",
             "default_help": "this interpreter",
-        }
-        | PRESENTATION
-        | LOCAL_PATH,
+            **PRESENTATION,
+            **LOCAL_PATH,
+        },
     )
     command: str | None = field(
         default=None,
@@ -73,8 +78,8 @@ class BenchmarkConfig:
             "help": "command that starts such an interpreter elsewhere, as 'docker run -i IMAGE "
             "python3'; only stdin and stdout are shared",
             "default_help": "no command",
-        }
-        | PRESENTATION,
+            **PRESENTATION,
+        },
     )
 
 
@@ -193,12 +198,33 @@ def display_keys(features: Mapping[str, Feature]) -> tuple[str, ...]:
     return ()
 
 
-class Benchmark(Protocol):
+class SimFactory(Protocol):
+    """The part of a benchmark that every worker uses."""
+
+    def make_sim(self, task: Task) -> Sim:
+        """Make the simulator of ``task``; called in a worker, at its first episode of the task."""
+
+    def sim_task(self, task: Task) -> Task:
+        """Return the task whose simulators run ``task`` too; tasks may share them."""
+
+
+@dataclass(frozen=True)
+class WorkerInterpreter:
+    """Another interpreter that worker processes run in."""
+
+    python: str
+    """Its path."""
+    make_sims: Callable[[], SimFactory] | None = None
+    """Makes what a worker uses there, if that Python is too old for benchmarks and policies of
+    Proctor; None: the worker makes the benchmark itself."""
+
+
+class Benchmark(SimFactory, Protocol):
     """A set of tasks and how to run them.
 
     It is made from its config alone, cheaply and without a simulator, and again in every worker.
     ``warnings``, ``notes``, ``judged``, ``scores``, ``robot_control``, ``editable_scenes``,
-    ``worker_python``, ``lacking`` and ``sim_task`` have defaults: ``BenchmarkDefaults``.
+    ``worker_interpreter``, ``lacking`` and ``sim_task`` have defaults: ``BenchmarkDefaults``.
     """
 
     name: str
@@ -225,8 +251,8 @@ class Benchmark(Protocol):
     """How actions move the robot; None: perturbations of actions and states are refused."""
     editable_scenes: bool
     """Whether its simulators are ``EditableSim``: MuJoCo worlds that Proctor renders."""
-    worker_python: str | None
-    """Path of the interpreter that worker processes run in; None: Proctor's own."""
+    worker_interpreter: WorkerInterpreter | None
+    """The interpreter that worker processes run in; None: Proctor's own."""
 
     def tasks(self) -> list[Task]:
         """List the configured tasks. Creates no simulator and no GL context."""
@@ -248,9 +274,6 @@ class Benchmark(Protocol):
             NoGraphics: ``keys`` has images, and no GL backend works.
         """
 
-    def make_sim(self, task: Task) -> Sim:
-        """Make the simulator of ``task``; called in a worker, at its first episode of the task."""
-
     def expert(self, task: Task) -> Expert:
         """Return the scripted expert of ``task``.
 
@@ -260,9 +283,6 @@ class Benchmark(Protocol):
 
     def lacking(self) -> str | None:
         """Return what ``preflight`` would download, and the command for it; None: nothing."""
-
-    def sim_task(self, task: Task) -> Task:
-        """Return the task whose simulators run ``task`` too; tasks may share them."""
 
 
 class BenchmarkDefaults:
@@ -274,7 +294,7 @@ class BenchmarkDefaults:
     scores: tuple[Score, ...] = ()
     robot_control: RobotControl | None = None
     editable_scenes: bool = False
-    worker_python: str | None = None
+    worker_interpreter: WorkerInterpreter | None = None
 
     def sim_task(self, task: Task) -> Task:
         """Return ``task``: every task has simulators of its own."""

@@ -161,6 +161,6 @@ def _raise_marked(error: BaseException) -> NoReturn:
     """
     ours = _phase[0] == _PROCTOR
     _phase[0] = _PROCTOR
-    if ours or isinstance(error, PluginError | KeyboardInterrupt):
+    if ours or isinstance(error, (PluginError, KeyboardInterrupt)):
         raise error
     raise SimulatorFault(f"{type(error).__name__} in the simulator") from error

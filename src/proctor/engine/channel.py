@@ -1,23 +1,45 @@
 """The channel between engine and worker: whole messages over a pair of sockets.
 
 The engine's end never blocks. A worker that is stopped, or that dies in the middle of a message,
-delays only its own slot, which the watchdog handles.
+delays only its own slot, which the watchdog handles. A worker may run in another interpreter, so
+messages are pickled as Python 3.8 and every version of numpy read them.
 """
 
 from __future__ import annotations
 
+import copyreg
+import io
 import pickle
 import socket
 import struct
 from typing import Any
 
+import numpy as np
+
+from proctor.features import Array
+
 _LENGTH = struct.Struct("!Q")
 _READ_BYTES = 2**16
+_PROTOCOL = 5
+"""Version of pickle that Python 3.8 reads."""
+
+
+def _reduce_array(array: Array) -> tuple[Any, ...]:
+    """Return what pickle stores of an array; numpy's own form names modules of its version."""
+    return np.ndarray, (array.shape, array.dtype.str, bytearray(array.tobytes()))
+
+
+class _MessagePickler(pickle.Pickler):
+    dispatch_table = {**copyreg.dispatch_table, np.ndarray: _reduce_array}  # noqa: RUF012  a constant
 
 
 def _framed(message: object) -> bytes:
-    content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-    return _LENGTH.pack(len(content)) + content
+    content = io.BytesIO(bytes(_LENGTH.size))
+    content.seek(_LENGTH.size)
+    _MessagePickler(content, _PROTOCOL).dump(message)
+    content.seek(0)
+    content.write(_LENGTH.pack(content.getbuffer().nbytes - _LENGTH.size))
+    return content.getvalue()
 
 
 class EngineEnd:

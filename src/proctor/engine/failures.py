@@ -56,7 +56,8 @@ def format_traceback(error: BaseException) -> str:
     """Return the traceback of ``error`` as text of limited length."""
     raised = original_error(error)
     elsewhere = getattr(raised, "foreign_traceback", None)  # of a world in another process
-    text = elsewhere or "".join(traceback.format_exception(raised))
+    frames = traceback.format_exception(type(raised), raised, raised.__traceback__)
+    text = elsewhere or "".join(frames)
     return truncate_text(text.strip())
 
 
@@ -70,7 +71,7 @@ def failure_cause(error: BaseException) -> str | None:
     raised = original_error(error)
     if not isinstance(error, SimulatorFault) or isinstance(raised, _MACHINES):
         return None
-    text = truncate_text("".join(traceback.format_exception_only(raised)))
+    text = truncate_text("".join(traceback.format_exception_only(type(raised), raised)))
     return re.sub(r"0x[0-9a-fA-F]+|\d+", "#", text)  # addresses differ, times and counters may
 
 

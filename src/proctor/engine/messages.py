@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Union
 
 from proctor.features import Array
 from proctor.types import EpisodeResult, EpisodeSpec
@@ -36,7 +36,7 @@ class CloseSim:
     """Engine to worker: close your simulator, there is no episode for you."""
 
 
-Order = StartEpisode | ExecuteChunk | CloseSim
+Order = Union[StartEpisode, ExecuteChunk, CloseSim]
 
 
 @dataclass(frozen=True)
@@ -102,5 +102,5 @@ class RecordingFailed:
     code: str
 
 
-Failed = PolicyFailed | PluginFailed | RecordingFailed
-Report = WorkerReady | NeedsActions | EpisodeEnded | SimClosed | WorkerFailed | Failed
+Failed = Union[PolicyFailed, PluginFailed, RecordingFailed]
+Report = Union[WorkerReady, NeedsActions, EpisodeEnded, SimClosed, WorkerFailed, Failed]

@@ -1,7 +1,8 @@
 """The worker: owns at most one simulator, executes whole chunks, replies with small messages.
 
 The same class works in a process of its own or inside the parent. It never imports torch, never
-prints, and does not outlive the parent.
+prints, and does not outlive the parent. This module and those that it imports at its top run in
+Python 3.8 too, in the interpreter of a simulator.
 """
 
 from __future__ import annotations
@@ -20,14 +21,13 @@ import time
 from dataclasses import replace
 from multiprocessing import connection, parent_process
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
-from proctor.benchmarks.base import Benchmark, Sim, interface_of
+from proctor.benchmarks.base import Benchmark, Sim
 from proctor.benchmarks.foreign.local_sim import run_worlds_here
 from proctor.benchmarks.guarded_sim import GuardedSim, share_phase
 from proctor.engine.action_queue import ActionQueue
 from proctor.engine.channel import WorkerEnd
-from proctor.engine.chunks import blame_policy, checked_chunks
 from proctor.engine.episode import ObservedEpisode, Window
 from proctor.engine.failures import failure_report, format_traceback
 from proctor.engine.messages import (
@@ -43,31 +43,39 @@ from proctor.engine.messages import (
     StartEpisode,
     WorkerReady,
 )
-from proctor.engine.rollout_settings import RolloutSettings
 from proctor.engine.shared_memory import ObservationBuffer
 from proctor.engine.worker_exec import WorkerState, move_to, read_state
+from proctor.engine.worker_settings import WorkerSettings
 from proctor.errors import PluginError, PolicyError, RunFolderError, truncate_text
-from proctor.fingerprint import changed_fields, describe_changes, json_round_trip
-from proctor.policies.base import Batch, Policy, Query
 from proctor.system import clock
 from proctor.system.global_rng import SEED_BEFORE_RESET, seed_global_rng
 from proctor.system.user_code import check_contract
 from proctor.types import EpisodeResult, Task
 from proctor_worker.guard import start_guard
 
+if TYPE_CHECKING:
+    from proctor.engine.worker_policy import WorkerPolicy
+
+_NOT_HERE = (ImportError, SyntaxError, TypeError, AttributeError)
+"""Errors of an interpreter that is too old for a module of Proctor, or lacks its dependencies."""
+
 
 class Worker:
     """Executes the orders for one slot of the observation buffer."""
 
-    def __init__(self, settings: RolloutSettings, buffer: ObservationBuffer, slot: int) -> None:
+    def __init__(self, settings: WorkerSettings, buffer: ObservationBuffer, slot: int) -> None:
         self._slot = slot
-        self._latency = settings.flags.latency
+        self._action, self._latency = settings.action, settings.latency
         self._judged_images = settings.judged_images
         self._is_judged = False
         self._beats = buffer.beats
         self._window = Window(buffer.slot(slot), buffer.features, buffer.n_obs_steps)
         self._benchmark = settings.make_benchmark()
-        self._policy = _make_policy(settings, self._benchmark)
+        self._policy: WorkerPolicy | None = None
+        if settings.make_policy is not None:
+            from proctor.engine.worker_policy import WorkerPolicy  # needs Python 3.11
+
+            self._policy = WorkerPolicy(settings, self._benchmark)
         self._sim: Sim | None = None
         self._task: Task | None = None
         self._episode: ObservedEpisode | None = None
@@ -122,7 +130,7 @@ class Worker:
         if order.actions is not None:
             self._episode.replay(order.actions)
         elif self._policy is not None:
-            self._play(self._policy, self._episode, self._action_queue)
+            self._policy.play(self._episode, self._action_queue, self._window.arrays)
 
     def _make_sim(self, task: Task) -> Sim:
         sim = self._benchmark.make_sim(task)
@@ -138,7 +146,7 @@ class Worker:
             from proctor.engine.video_sim import VideoSim
 
             sim = VideoSim(sim, order.camera)
-        parts = (sim, order.spec, self._benchmark.action, self._window, self._beat)
+        parts = (sim, order.spec, self._action, self._window, self._beat)
         recording = order.recording
         if recording is None:
             return ObservedEpisode(*parts)
@@ -147,7 +155,8 @@ class Worker:
 
         labeler = None
         if recording.expert_labeling is not None:
-            labeler = ExpertLabeler(self._benchmark, order.spec, recording.expert_labeling)
+            benchmark = cast("Benchmark", self._benchmark)
+            labeler = ExpertLabeler(benchmark, order.spec, recording.expert_labeling)
         return RecordedEpisode(*parts, EpisodeRecording(recording, labeler))
 
     def _run(self, order: ExecuteChunk) -> None:
@@ -155,21 +164,6 @@ class Worker:
         assert self._action_queue is not None
         self._episode.timings.wait_s += time.perf_counter() - self._asked_at
         self._episode.run(self._action_queue.next_actions(order.actions))
-
-    def _play(self, policy: Policy, episode: ObservedEpisode, action_queue: ActionQueue) -> None:
-        """Run a whole episode with the policy of this worker."""
-        with blame_policy(policy, f"at the beginning of {episode.spec}"):
-            state = policy.new_episode(episode.spec)
-        observations = {key: array[None] for key, array in self._window.arrays.items()}
-        episode.follows_expert = policy.spec.follows_expert and not self._latency
-        try:
-            while not episode.ended:
-                batch = Batch([Query(episode.spec, episode.steps, state)], observations)
-                chunk = checked_chunks(policy, batch, self._benchmark.action)[0]
-                episode.run(action_queue.next_actions(chunk))
-        finally:
-            with blame_policy(policy, f"at the end of {episode.spec}"):
-                policy.end_episode(state)
 
     def _report(self) -> Report:
         assert self._episode is not None
@@ -200,34 +194,15 @@ def _trim_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _make_policy(settings: RolloutSettings, benchmark: Benchmark) -> Policy | None:
-    """Make the policy that runs in this worker.
-
-    Raises:
-        PolicyError: its protocol differs from the run's record, because a file of it changed.
-    """
-    if settings.make_policy is None:
-        return None
-    policy = settings.make_policy(interface_of(benchmark))
-    if settings.policy_protocol is not None:
-        changed = changed_fields(settings.policy_protocol, json_round_trip(policy.protocol()))
-        if changed:
-            raise PolicyError(
-                f"the policy changed while the run lasted ({describe_changes(changed)})",
-                code="policy.changed",
-            )
-    return policy
-
-
 def worker_main(
-    orders: WorkerEnd, settings: RolloutSettings, buffer: ObservationBuffer, slot: int
+    orders: WorkerEnd, settings: WorkerSettings, buffer: ObservationBuffer, slot: int
 ) -> None:
     """Run a worker in this process until the parent closes the channel."""
     _detach_from_terminal(settings.log_file)
     exit_with_parent()
     os.environ.update(settings.environment)
-    if settings.worker_python is not None:
-        move_to(settings.worker_python, orders, settings, buffer, slot)
+    if settings.interpreter is not None:
+        move_to(settings.interpreter, orders, settings, buffer, slot)
     _serve(orders, settings, buffer, slot, None)
 
 
@@ -243,10 +218,11 @@ def resume_worker(descriptor: str) -> None:
         run_worlds_here()
         sys.path.append(str(Path.cwd()))  # last: user code named by the flags
         os.setpgid(0, 0)
-        start_guard(os.pidfd_open(os.getpid()))
+        assert state.process is not None
+        start_guard(state.process)
     try:
-        settings: RolloutSettings = pickle.loads(state.settings)  # noqa: S301  from the engine
-    except ImportError:
+        settings = state.settings()
+    except _NOT_HERE:
         if state.is_home:
             raise
         state.move_home()
@@ -258,7 +234,7 @@ def resume_worker(descriptor: str) -> None:
 
 def _serve(
     orders: WorkerEnd,
-    settings: RolloutSettings,
+    settings: WorkerSettings,
     buffer: ObservationBuffer,
     slot: int,
     state: WorkerState | None,
@@ -295,7 +271,7 @@ def _read_order(received: bytes, *, is_home: bool) -> Order | None:
     """Return the order; None if it needs Proctor's own interpreter and this is another one."""
     try:
         order: Order = pickle.loads(received)  # noqa: S301  from the process that started us
-    except ImportError:
+    except _NOT_HERE:
         if is_home:
             raise
         return None

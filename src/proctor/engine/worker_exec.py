@@ -15,25 +15,35 @@ from dataclasses import dataclass, replace
 from multiprocessing import parent_process
 from typing import NoReturn
 
-from proctor.benchmarks.foreign.launch import PROCTOR_FOLDER, WORKER_FOLDER, foreign_environment
+from proctor.benchmarks.base import WorkerInterpreter
+from proctor.benchmarks.foreign.launch import (
+    PROCTOR_FOLDER,
+    WORKER_FOLDER,
+    foreign_environment,
+    shared_memory,
+)
 from proctor.engine.channel import WorkerEnd
-from proctor.engine.rollout_settings import RolloutSettings
-from proctor.engine.shared_memory import ObservationBuffer, anonymous_file
+from proctor.engine.shared_memory import ObservationBuffer
+from proctor.engine.worker_settings import WorkerSettings
 
 
 @dataclass(frozen=True)
 class WorkerState:
     """Everything that a worker takes to its next interpreter, which may be unable to unpickle it.
 
-    ``orders``, ``memory`` and ``parent`` are descriptors: the channel to the engine, the
-    observation buffer, and the one that becomes readable when the engine's process ends.
+    ``orders``, ``memory``, ``parent`` and ``process`` are descriptors: the channel to the engine,
+    the observation buffer, and those that become readable when the engine's process ends and when
+    this one does.
     """
 
-    settings: bytes
-    """The pickled ``RolloutSettings``."""
+    moved_settings: bytes
+    """The pickled ``WorkerSettings`` for the other interpreter."""
+    home_settings: bytes
+    """Those for Proctor's own."""
     orders: int
     memory: int
     parent: int | None
+    process: int | None
     n_slots: int
     slot: int
     home_python: str
@@ -45,29 +55,44 @@ class WorkerState:
     order: bytes | None = None
     """An order that was received and not executed, pickled."""
 
+    def settings(self) -> WorkerSettings:
+        """Unpickle the settings for this interpreter."""
+        pickled = self.home_settings if self.is_home else self.moved_settings
+        settings: WorkerSettings = pickle.loads(pickled)  # noqa: S301  from the engine
+        return settings
+
     def move_home(self, order: bytes | None = None) -> NoReturn:
         """Continue this worker in Proctor's own interpreter, with ``order`` first."""
-        state = replace(self, is_home=True, order=order)
+        state = replace(self, is_home=True, order=order, process=None)
         _execute(self.home_python, self.home_environment, state)
 
 
 def move_to(
-    python: str, orders: WorkerEnd, settings: RolloutSettings, buffer: ObservationBuffer, slot: int
+    interpreter: WorkerInterpreter,
+    orders: WorkerEnd,
+    settings: WorkerSettings,
+    buffer: ObservationBuffer,
+    slot: int,
 ) -> NoReturn:
-    """Continue this worker in the interpreter ``python``."""
+    """Continue this worker in another interpreter."""
     parent = parent_process()
+    home = settings.for_worker(interpreter=None, log_file=None)
+    make_sims = interpreter.make_sims
+    moved = home if make_sims is None else home.for_worker(make_benchmark=make_sims)
     state = WorkerState(
-        settings=pickle.dumps(settings),
+        moved_settings=pickle.dumps(moved),
+        home_settings=pickle.dumps(home),
         orders=orders.fileno(),
         memory=buffer.fileno(),
         parent=None if parent is None else parent.sentinel,
+        process=os.pidfd_open(os.getpid()),
         n_slots=buffer.n_slots,
         slot=slot,
         home_python=sys.executable,
         home_environment=dict(os.environ),
         home_path=list(sys.path),
     )
-    _execute(python, foreign_environment(), state)
+    _execute(interpreter.python, foreign_environment(), state)
 
 
 def read_state(descriptor: int) -> WorkerState:
@@ -81,9 +106,9 @@ def read_state(descriptor: int) -> WorkerState:
 def _execute(python: str, environment: Mapping[str, str], state: WorkerState) -> NoReturn:
     """Replace this process's program by the worker in ``python``."""
     content = pickle.dumps(state)
-    descriptor = anonymous_file(len(content))
+    descriptor = shared_memory(len(content))
     os.write(descriptor, content)
-    for kept in (descriptor, state.orders, state.memory, state.parent):
+    for kept in (descriptor, state.orders, state.memory, state.parent, state.process):
         if kept is not None:
             os.set_inheritable(kept, True)
     resume = "proctor.engine.worker:resume_worker"

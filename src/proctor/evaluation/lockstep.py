@@ -110,9 +110,7 @@ class Lockstep:
         for i, spec in enumerate(specs):
             first = self._observation(raw, i)
             history = deque([first] * n_obs_steps, maxlen=n_obs_steps)
-            rows[i] = _Row(
-                EpisodeAttempt(spec), history, ActionQueue(spec, self.settings.flags.latency)
-            )
+            rows[i] = _Row(EpisodeAttempt(spec), history, ActionQueue(spec, self.settings.latency))
         try:
             while rows:
                 self._step(env, rows)

@@ -66,18 +66,22 @@ class RolloutContext(Generic[Config]):
         folder is locked and the session begins, so a session asks for its settings after that.
         """
         make_policy = protocol = None
+        interpreter = self.benchmark.worker_interpreter
         if self.policy.spec.placement is Placement.WORKER:
             make = plugins.find_policy(self.config.policy.type).make
             make_policy = partial(make, self.config.played_policy)
             protocol = json_round_trip(self.policy.protocol())
+            if interpreter is not None and interpreter.make_sims is not None:
+                interpreter = None  # too old for the policy
         return RolloutSettings(
             make_benchmark=self.make_benchmark,
             action=self.benchmark.action,
             make_policy=make_policy,
             policy_protocol=protocol,
-            worker_python=self.benchmark.worker_python,
+            interpreter=interpreter,
             environment=self.environment,
             log_file=self.folder.path.absolute() / "workers.log",
+            latency=self.config.eval.latency,
             flags=self.config.eval,
             limits=SchedulerLimits(
                 max_batch=1,

@@ -26,7 +26,8 @@ from proctor.policies.base import (
     PolicySpec,
 )
 from proctor.policies.checks import check_policy
-from proctor.system.source_files import is_installed, source_hashes
+from proctor.system.source_files import source_hashes
+from proctor.system.user_code import is_installed
 from proctor.types import EpisodeSpec
 
 TASK = "task"

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from proctor.system.files import MAX_JSON_BYTES, read_regular_file, sha256_of
+from proctor.system.user_code import is_installed
 
 _MAX_FILES = 5_000
-_INSTALLED = ("site-packages", "dist-packages")
 
 
 def source_hashes(file: Path, package_depth: int = 0) -> dict[str, str]:
@@ -58,11 +58,6 @@ def module_hashes(name: str) -> dict[str, str]:
         if file.is_file() and not is_installed(file):
             return source_hashes(file, len(file.relative_to(root).parts) - 1)
     return {}
-
-
-def is_installed(path: Path) -> bool:
-    """Return whether an installer put the file there."""
-    return any(part in _INSTALLED for part in path.parts)
 
 
 def _imported(file: Path, root: Path) -> Iterator[Path]:

@@ -15,9 +15,9 @@ from types import ModuleType
 from typing import Any
 
 from proctor.errors import PluginError, ProctorError
-from proctor.system.source_files import is_installed
 
 _PROCTOR_FOLDER = Path(__file__).resolve().parents[1]
+_INSTALLED = ("site-packages", "dist-packages")
 _STDLIB_FOLDER = Path(sysconfig.get_paths()["stdlib"]).resolve()
 
 
@@ -86,7 +86,8 @@ def definition_location(code: Any) -> str:
 def exception_line(error: BaseException) -> str:
     """Return the exception's type and text in one line."""
     text = error.msg if isinstance(error, SyntaxError) else str(error)
-    return f"{type(error).__name__}: {' '.join(text.split())}".removesuffix(": ")
+    text = " ".join(text.split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def check_contract(thing: Any, contract: type[Any]) -> None:
@@ -96,10 +97,10 @@ def check_contract(thing: Any, contract: type[Any]) -> None:
         PluginError: naming the class or method, and its location.
     """
     own = type(thing).__name__
-    for name in contract.__annotations__:
+    for name in getattr(contract, "__annotations__", ()):
         if not hasattr(thing, name):
             raise plugin_error(thing, f"{own} has no attribute {name!r}")
-    for name, method in vars(contract).items():
+    for name, method in inspect.getmembers(contract):
         if name.startswith("_") or not inspect.isfunction(method):
             continue
         parameters = list(inspect.signature(method).parameters)[1:]
@@ -144,12 +145,17 @@ def _prefixed(place: str) -> str:
 
 def _is_user_code(file: str) -> bool:
     path = Path(file).resolve()
-    if path.is_relative_to(_PROCTOR_FOLDER) or file.startswith("<"):
+    if _PROCTOR_FOLDER in path.parents or file.startswith("<"):
         return False
-    return is_installed(path) or not path.is_relative_to(_STDLIB_FOLDER)
+    return is_installed(path) or _STDLIB_FOLDER not in path.parents
+
+
+def is_installed(path: Path) -> bool:
+    """Return whether an installer put the file there."""
+    return any(part in _INSTALLED for part in path.parts)
 
 
 def _short_path(file: str) -> str:
     """Return a path relative to the current folder, if it lies below it."""
-    path = Path(file)
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
+    path, here = Path(file), Path.cwd()
+    return str(path.relative_to(here)) if here in path.parents else file

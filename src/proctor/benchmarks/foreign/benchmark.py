@@ -6,11 +6,12 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from proctor.benchmarks.base import BenchmarkConfig, ListedTasks, Sim
+from proctor.benchmarks.base import BenchmarkConfig, ListedTasks, Sim, WorkerInterpreter
 from proctor.benchmarks.foreign.launch import Launch, interpreter_path, shared_bytes
-from proctor.benchmarks.foreign.local_sim import LocalSim, make_world, worlds_run_here
+from proctor.benchmarks.foreign.local_sim import WorldSims, worlds_run_here
 from proctor.benchmarks.foreign.sim import ForeignSim
 from proctor.benchmarks.foreign.world_process import (
     OUR_PYTHON,
@@ -23,7 +24,7 @@ from proctor.errors import PluginError, UsageError, did_you_mean
 from proctor.features import ActionSpec, Array, Expert, Feature, FeatureKind, Observation
 from proctor.fingerprint import to_json
 from proctor.types import Score, Task
-from proctor_worker.records import EXPERT_ACTION, World
+from proctor_worker.records import EXPERT_ACTION
 
 _NOT_FOR_THE_WORLD = ("type", "max_parallel_tasks", "python", "command")
 _PASSED_ON = ("MUJOCO_GL", "PYOPENGL_PLATFORM", "SDL_VIDEODRIVER")
@@ -56,13 +57,12 @@ class ForeignWorlds:
         sizes = [feature.nbytes for feature in features.values()]
         self._launch = replace(launch, shared_bytes=shared_bytes(sizes))
         self._process: WorldProcess | None = None
-        self._world: World | None = None
+        self._here = WorldSims(launch)
 
     def open(self, task: Task) -> Sim:
         """Return the simulator of ``task``."""
         if worlds_run_here():
-            self._world = self._world or make_world(self._launch)
-            return LocalSim(self._launch, self._world, task)
+            return self._here.make_sim(task)
         if self._process is None or self._process.is_closed:
             variables = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
             self._process = WorldProcess(self._launch, variables)
@@ -81,16 +81,13 @@ class ForeignWorlds:
         return variables
 
 
-def worker_python(launch: Launch, interpreter: Mapping[str, Any]) -> str | None:
-    """Return the path of the world's interpreter if workers can run in it, else None.
-
-    They need Python 3.11, and a numpy whose pickled arrays this one can read and the reverse.
-    """
-    numpy = interpreter["distributions"].get("numpy", "0.0")
-    suits = minor_version(interpreter["python"]) >= OUR_PYTHON and minor_version(numpy) >= (1, 26)
-    if launch.python is None or sys.platform != "linux" or not suits:
+def worker_interpreter(launch: Launch, interpreter: Mapping[str, Any]) -> WorkerInterpreter | None:
+    """Return the world's interpreter for workers; None if it can only run beside them."""
+    if launch.python is None or sys.platform != "linux":
         return None
-    return str(interpreter_path(launch.python))
+    too_old = minor_version(interpreter["python"]) < OUR_PYTHON
+    make_sims = partial(WorldSims, launch) if too_old else None
+    return WorkerInterpreter(str(interpreter_path(launch.python)), make_sims)
 
 
 class ForeignBenchmark(ListedTasks):
@@ -108,7 +105,7 @@ class ForeignBenchmark(ListedTasks):
             (EXPERT_ACTION,) if EXPERT_ACTION in facts.features else ()
         )
         self._tasks = select_tasks(config, facts.tasks)
-        self.worker_python = worker_python(facts.launch, facts.interpreter)
+        self.worker_interpreter = worker_interpreter(facts.launch, facts.interpreter)
         self._worlds = ForeignWorlds(facts.launch, facts.features)
 
     def features(self) -> dict[str, Feature]:

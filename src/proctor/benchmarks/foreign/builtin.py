@@ -21,7 +21,7 @@ from proctor.benchmarks.base import (
 from proctor.benchmarks.foreign.benchmark import (
     ForeignWorlds,
     computed_elsewhere,
-    worker_python,
+    worker_interpreter,
     world_config,
 )
 from proctor.benchmarks.foreign.expert_sim import ExpertSim
@@ -82,7 +82,7 @@ class RelocatedBenchmark(BenchmarkDefaults):
         self.warnings, self.notes = here.warnings, here.notes
         self.judged, self.scores = here.judged, here.scores
         self.robot_control = here.robot_control
-        self.worker_python = worker_python(launch, interpreter)
+        self.worker_interpreter = worker_interpreter(launch, interpreter)
         self.expert_inputs: tuple[str, ...] = (EXPERT_ACTION,) if here.expert_inputs else ()
         self._worlds = ForeignWorlds(launch, self.features())
 

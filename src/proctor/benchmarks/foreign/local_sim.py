@@ -30,12 +30,24 @@ def worlds_run_here() -> bool:
     return _here
 
 
-def make_world(launch: Launch) -> World:
-    """Import the world's module and make the world."""
-    module, _, function = launch.world.partition(":")
-    make = getattr(importlib.import_module(module), function)
-    world: World = _call(launch, make, launch.config)
-    return world
+class WorldSims:
+    """Makes simulators of a world in this process: a ``SimFactory``."""
+
+    def __init__(self, launch: Launch) -> None:
+        self._launch = launch
+        self._world: World | None = None
+
+    def make_sim(self, task: Task) -> LocalSim:
+        """Make the simulator of ``task``, and the world before the first one."""
+        if self._world is None:
+            module, _, function = self._launch.world.partition(":")
+            make = getattr(importlib.import_module(module), function)
+            self._world = _call(self._launch, make, self._launch.config)
+        return LocalSim(self._launch, self._world, task)
+
+    def sim_task(self, task: Task) -> Task:
+        """Return ``task``: every task has simulators of its own."""
+        return task
 
 
 class LocalSim:

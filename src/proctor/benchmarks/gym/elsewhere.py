@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from proctor.benchmarks.base import Sim
-from proctor.benchmarks.foreign.benchmark import ForeignWorlds, worker_python
+from proctor.benchmarks.foreign.benchmark import ForeignWorlds, worker_interpreter
 from proctor.benchmarks.foreign.launch import Launch
 from proctor.benchmarks.foreign.world_process import one_shot
 from proctor.benchmarks.gym.benchmark import GymAdapter, GymAdapterConfig
@@ -66,7 +66,7 @@ class ForeignGym(GymAdapter):
         super().__init__("gym", config, opener, found.facts)
         self.distributions = ()  # those of the other interpreter are in the protocol
         self._interpreter = found.interpreter
-        self.worker_python = worker_python(found.launch, found.interpreter)
+        self.worker_interpreter = worker_interpreter(found.launch, found.interpreter)
         self._worlds = ForeignWorlds(found.launch, self.features())
 
     def protocol(self) -> dict[str, Any]:

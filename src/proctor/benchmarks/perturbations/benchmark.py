@@ -42,7 +42,9 @@ class PerturbedBenchmark:
         self.scores = benchmark.scores
         self.robot_control: RobotControl | None = benchmark.robot_control
         self.editable_scenes: bool = benchmark.editable_scenes
-        self.worker_python: str | None = benchmark.worker_python
+        interpreter = benchmark.worker_interpreter
+        too_old = interpreter is not None and interpreter.make_sims is not None
+        self.worker_interpreter = None if too_old else interpreter
 
     def tasks(self) -> list[Task]:
         """List every clean task, followed by its variants."""
