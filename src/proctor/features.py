@@ -135,6 +135,8 @@ class ActionSpec:
 
     def count_out_of_range(self, actions: Array) -> int:
         """Count the actions (rows of ``actions``) that leave the range in any dimension."""
+        if self.low is None and self.high is None:
+            return 0
         import numpy as np
 
         low, high = self.bounds

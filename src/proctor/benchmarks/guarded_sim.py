@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from functools import partial
 from types import TracebackType
 from typing import NoReturn
 
-from proctor.benchmarks.base import AnnouncedSim, ComingSteps, LocatedSim, Sim
+from proctor.benchmarks.base import AnnouncedSim, LocatedSim, Sim
 from proctor.errors import PluginError, SimulatorFault
 from proctor.features import Array, Observation
 from proctor.system.user_code import plugin_error
@@ -68,11 +69,17 @@ class proctor_code:  # noqa: N801  used as a context manager, like contextlib.su
 
 
 class GuardedSim:
-    """Wrapper of a simulator that raises its exceptions as ``SimulatorFault``, as their cause."""
+    """Wrapper of a simulator that raises its exceptions as ``SimulatorFault``, as their cause.
+
+    It has the optional methods of ``LocatedSim`` and ``AnnouncedSim`` if the simulator has them.
+    """
 
     def __init__(self, sim: Sim) -> None:
         self._sim = sim
-        self._announced = sim if isinstance(sim, AnnouncedSim) else None
+        if isinstance(sim, LocatedSim):
+            self.coordinates = partial(_coordinates, sim)
+        if isinstance(sim, AnnouncedSim):
+            self.announce_reset, self.announce = sim.announce_reset, sim.announce
 
     def reset(self, spec: EpisodeSpec) -> None:
         """Reset the world."""
@@ -82,16 +89,6 @@ class GuardedSim:
         except BaseException as error:  # noqa: BLE001  raised again
             _raise_marked(error)
         _phase[0] = _PROCTOR
-
-    def announce_reset(self, keys: Sequence[str]) -> None:
-        """Tell an ``AnnouncedSim`` what is observed after the reset."""
-        if self._announced is not None:
-            self._announced.announce_reset(keys)
-
-    def announce(self, coming: ComingSteps) -> None:
-        """Tell an ``AnnouncedSim`` about the next steps; other simulators need not know."""
-        if self._announced is not None:
-            self._announced.announce(coming)
 
     def step(self, action: Array) -> StepResult:
         """Advance the world.
@@ -133,25 +130,24 @@ class GuardedSim:
         _phase[0] = _PROCTOR
         return world
 
-    def coordinates(self) -> dict[str, float]:
-        """Return the named positions of a ``LocatedSim``; empty for other simulators.
-
-        Raises:
-            PluginError: it did not return numbers by name.
-        """
-        if not isinstance(self._sim, LocatedSim):
-            return {}
-        try:
-            return {str(name): float(at) for name, at in self._sim.coordinates().items()}
-        except Exception as error:
-            raise plugin_error(
-                self._sim.coordinates,
-                f"{type(self._sim).__name__}.coordinates failed: {type(error).__name__}: {error}",
-            ) from error
-
     def close(self) -> None:
         """Close the simulator; its errors are not attributed to an episode."""
         self._sim.close()
+
+
+def _coordinates(sim: LocatedSim) -> dict[str, float]:
+    """Return the named positions of a simulator.
+
+    Raises:
+        PluginError: it did not return numbers by name.
+    """
+    try:
+        return {str(name): float(at) for name, at in sim.coordinates().items()}
+    except Exception as error:
+        raise plugin_error(
+            sim.coordinates,
+            f"{type(sim).__name__}.coordinates failed: {type(error).__name__}: {error}",
+        ) from error
 
 
 def _raise_marked(error: BaseException) -> NoReturn:

@@ -8,10 +8,11 @@ import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from proctor.benchmarks.base import AnnouncedSim, ComingSteps, Sim
+from proctor.benchmarks.base import ComingSteps, Sim
 from proctor.engine.state_sampler import StateSampler
 from proctor.errors import SimulatorFault, WorkerError
 from proctor.features import ActionSpec, Array, Feature, FeatureKind, Observation
@@ -22,6 +23,8 @@ from proctor.types import EpisodeResult, EpisodeSpec, Outcome, StepResult, Timin
 DIGEST = 2
 """Version of the digest. Version 1 did not hash the initial state, and of the final state the
 joints only. Run folders of that version do not name it."""
+_STEP = struct.Struct("<d?")
+"""A step in the digest: reward and success."""
 
 
 class Episode:
@@ -85,7 +88,7 @@ class Episode:
             self._max_reward = step.reward
         if step.scores is not None:
             self._scores = _best_scores(self._scores or {}, step.scores)
-        self._hash.update(struct.pack("<d?", step.reward, bool(step.success)))
+        self._hash.update(_STEP.pack(step.reward, bool(step.success)))
         self._sampler.after_step(self.steps, self._max_reward)
         self.ended = step.terminated or self.steps >= self.spec.task.max_steps
         return step
@@ -170,6 +173,7 @@ def check_observation(observation: Observation, features: Mapping[str, Feature])
     Raises:
         SimulatorFault: naming the feature.
     """
+    visual = FeatureKind.VISUAL
     for key, feature in features.items():
         if key not in observation:
             raise SimulatorFault(f"the simulator was asked for {key} and gave none")
@@ -178,7 +182,7 @@ def check_observation(observation: Observation, features: Mapping[str, Feature])
             raise SimulatorFault(
                 f"the simulator gave {key} of shape {np.shape(value)}, not {feature.shape}"
             )
-        if feature.kind is not FeatureKind.VISUAL and not np.isfinite(value).all():
+        if feature.kind is not visual and not np.isfinite(value).all():
             raise SimulatorFault(f"the simulator gave a {key} that is not finite")
 
 
@@ -220,7 +224,7 @@ class ObservedEpisode(Episode):
     ) -> None:
         super().__init__(sim, spec, action)
         self._window = window
-        self._announced = sim if isinstance(sim, AnnouncedSim) else None
+        self._announced: Any = sim if hasattr(sim, "announce") else None  # an AnnouncedSim
         self._announced_until = 0
         """Steps of this episode that the simulator knows already."""
         self.follows_expert = False

@@ -6,9 +6,11 @@ digest.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from proctor.benchmarks.base import LocatedSim, Sim
+from proctor.benchmarks.base import Sim
 from proctor.features import Array
 from proctor.types import StateTrace
 
@@ -21,7 +23,7 @@ class StateSampler:
     """Collects the trace of one episode."""
 
     def __init__(self, sim: Sim, max_steps: int) -> None:
-        self._located = sim if isinstance(sim, LocatedSim) else None
+        self._located: Any = sim if hasattr(sim, "coordinates") else None  # a LocatedSim
         self._interval = max(1, -(-max_steps // _SAMPLES))
         self._names: tuple[str, ...] = ()
         self._steps: list[int] = []

@@ -68,7 +68,7 @@ class Worker:
         self._action, self._latency = settings.action, settings.latency
         self._judged_images = settings.judged_images
         self._is_judged = False
-        self._beats = buffer.beats
+        self._beats = buffer.beats.data
         self._window = Window(buffer.slot(slot), buffer.features, buffer.n_obs_steps)
         self._benchmark = settings.make_benchmark()
         self._policy: WorkerPolicy | None = None
@@ -181,7 +181,7 @@ class Worker:
 
     def _beat(self, steps: int) -> None:
         """Count steps that have begun; a negative number takes them back."""
-        self._beats[self._slot] = int(self._beats[self._slot]) + steps
+        self._beats[self._slot] += steps
 
 
 def _trim_memory() -> None:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 else:
     from proctor_worker.lazy_numpy import np
 
-from proctor_worker.gym_env.spaces import flatten_numbers, observation_entries, to_env_action
+from proctor_worker.gym_env.spaces import action_converter, flatten_numbers, observation_entries
 from proctor_worker.gym_env.success import SuccessInputs, SuccessRule
 from proctor_worker.records import AdapterError, Step
 from proctor_worker.rng import SEED_BEFORE_RESET, seed_global_rng
@@ -45,14 +45,21 @@ class EnvSim:
     ) -> None:
         self._open = open_env
         self._fresh = fresh
-        self._own_code = own_code
+        self._own_code = own_code()
         self._choose_backend = choose_backend
         self._env = open_env()
+        self._to_env_action = action_converter(self._env.action_space)
         self._used = False
         self._rule = rule
         self._entries = {
             entry.key: entry for entry in observation_entries(self._env.observation_space)
         }
+        self._numbers = {
+            (key[len("observation.") :] if key.startswith("observation.") else key): entry
+            for key, entry in self._entries.items()
+            if entry.kind != "VISUAL" and int(np.prod(entry.shape)) <= _MAX_NUMBERS
+        }
+        """Features that are shown as coordinates, by name."""
         self._observation: Any = None
         self._steps = self._horizon = 0
         self._return = 0.0
@@ -64,6 +71,7 @@ class EnvSim:
             self._env.close()
             seed_global_rng(SEED_BEFORE_RESET)
             self._env = self._open()
+            self._to_env_action = action_converter(self._env.action_space)
             seed_global_rng(spec["seed"])
         self._used = True
         self._observation, _ = self._env.reset(seed=spec["seed"])
@@ -72,10 +80,10 @@ class EnvSim:
 
     def step(self, action: Any) -> Step:
         """Take one step; termination or truncation by the environment ends the episode."""
-        with self._own_code():
-            given = to_env_action(self._env.action_space, action)
+        with self._own_code:
+            given = self._to_env_action(action)
         self._observation, reward, terminated, truncated, info = self._env.step(given)
-        with self._own_code():
+        with self._own_code:
             return self._judged_step(float(reward), bool(terminated), bool(truncated), info)
 
     def _judged_step(
@@ -110,7 +118,7 @@ class EnvSim:
 
     def observe(self, keys: Sequence[str]) -> Dict[str, Any]:
         """Return ``keys`` of the last observation; only the video image is rendered."""
-        with self._own_code():
+        with self._own_code:
             return {
                 key: render(self._env, self._choose_backend)
                 if key == FILM
@@ -120,18 +128,16 @@ class EnvSim:
 
     def physics(self) -> Any:
         """Return all numbers of the last observation: other state is not accessible."""
-        with self._own_code():
+        with self._own_code:
             return flatten_numbers(self._env.observation_space, self._observation)
 
     def coordinates(self) -> Dict[str, float]:
         """Return the numbers of the last observation, without images and long vectors."""
-        found: Dict[str, float] = {}
-        for key, entry in self._entries.items():
-            if entry.kind != "VISUAL" and int(np.prod(entry.shape)) <= _MAX_NUMBERS:
-                name = key[len("observation.") :] if key.startswith("observation.") else key
-                for number, at in enumerate(np.ravel(entry.read(self._observation))):
-                    found["%s %d" % (name, number)] = float(at)
-        return found
+        return {
+            "%s %d" % (name, number): at
+            for name, entry in self._numbers.items()
+            for number, at in enumerate(entry.read(self._observation).ravel().tolist())
+        }
 
     def close(self) -> None:
         """Close the environment."""

@@ -1,7 +1,18 @@
 """Convert the spaces of gymnasium, or of gym, to features and actions."""
 
 import importlib
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, NamedTuple, Tuple, Type, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    NamedTuple,
+    Tuple,
+    Type,
+    Union,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -116,15 +127,19 @@ def action_range(space: Any) -> Dict[str, Any]:
     return {"size": size, "low": _bound(space.low), "high": _bound(space.high)}
 
 
-def to_env_action(space: Any, action: Array) -> Any:
-    """Return the environment's action: values clipped to a Box, or the argmax for Discrete."""
+def action_converter(space: Any) -> Callable[[Array], Any]:
+    """Return the function from a policy's action, an array, to the environment's action.
+
+    Values are clipped to a Box; the action of Discrete is the argmax.
+    """
     if _is(space, "Discrete"):
-        return getattr(space, "start", 0) + np.int64(np.argmax(action))
+        start, int64 = getattr(space, "start", 0), np.int64
+        return lambda action: start + int64(action.argmax())
     assert _is(space, "Box")
-    clipped = np.clip(np.reshape(action, space.shape), space.low, space.high)
-    if np.issubdtype(space.dtype, np.integer):
-        clipped = np.rint(clipped)
-    return clipped.astype(space.dtype)
+    shape, low, high, dtype = space.shape, space.low, space.high, space.dtype
+    if np.issubdtype(dtype, np.integer):
+        return lambda action: np.rint(action.reshape(shape).clip(low, high)).astype(dtype)
+    return lambda action: action.reshape(shape).clip(low, high).astype(dtype)
 
 
 def _bound(values: Array) -> Union[float, Tuple[float, ...]]:

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Mapping, Optional, Tuple
+from typing import Any, Mapping, NamedTuple, Optional, Tuple
 
 from proctor_worker.records import Refused
 
@@ -28,8 +28,12 @@ class SuccessSource(Enum):
     """No success rule: there are rewards only."""
 
 
-@dataclass(frozen=True)
-class SuccessInputs:
+_TERMINATED, _TRUNCATED = SuccessSource.TERMINATED, SuccessSource.TRUNCATED
+_REWARD, _RETURN, _NONE = SuccessSource.REWARD, SuccessSource.RETURN, SuccessSource.NONE
+"""Names for every step: Python 3.8 takes long to find a member of an enum."""
+
+
+class SuccessInputs(NamedTuple):
     """Values of a step that success may depend on."""
 
     reward: float
@@ -55,7 +59,7 @@ class SuccessRule:
     @property
     def judges(self) -> bool:
         """Whether there is a rule at all."""
-        return self.source is not SuccessSource.NONE
+        return self.source is not _NONE
 
     def judge(self, inputs: SuccessInputs) -> Optional[bool]:
         """Return whether the task is solved; None if info lacks the key, or without a rule."""
@@ -66,15 +70,16 @@ class SuccessRule:
 
     def _judge(self, inputs: SuccessInputs) -> Optional[bool]:
         least = 0.0 if self.threshold is None else self.threshold
-        if self.source is SuccessSource.TERMINATED:
+        source = self.source
+        if source is _TERMINATED:
             return inputs.terminated
-        if self.source is SuccessSource.TRUNCATED:
+        if source is _TRUNCATED:
             return inputs.ended and not inputs.terminated
-        if self.source is SuccessSource.REWARD:
+        if source is _REWARD:
             return inputs.reward >= least
-        if self.source is SuccessSource.RETURN:
+        if source is _RETURN:
             return inputs.ended and inputs.episode_return >= least
-        if self.source is SuccessSource.NONE:
+        if source is _NONE:
             return None
         value: Any = inputs.info
         for name in self.path:

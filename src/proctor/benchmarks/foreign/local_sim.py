@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from proctor.benchmarks.foreign.launch import Launch
 from proctor.benchmarks.foreign.task_fields import spec_fields, task_fields
@@ -65,10 +65,17 @@ class LocalSim:
 
     def step(self, action: Array) -> StepResult:
         """Advance the world by one action."""
-        step = _call(self._launch, self._sim.step, action)
-        scores = dict(step[3]) if len(step) > 3 and step[3] else None
-        success = None if step[1] is None else bool(step[1])
-        return StepResult(float(step[0]), success, bool(step[2]), scores)
+        adapter_code.active = False
+        try:
+            step = self._sim.step(action)
+        except Exception as error:  # noqa: BLE001  raised again
+            _raise(self._launch, error)
+        success, scores = step[1], None
+        if len(step) > 3 and step[3]:
+            scores = {str(name): float(value) for name, value in step[3].items()}
+        return StepResult(
+            float(step[0]), None if success is None else bool(success), bool(step[2]), scores
+        )
 
     def observe(self, keys: Sequence[str]) -> Observation:
         """Return the current observation for ``keys``."""
@@ -84,22 +91,27 @@ class LocalSim:
 
 
 def _call(launch: Launch, method: Callable[..., Returned], *arguments: Any) -> Returned:
-    """Call a world's method.
+    """Call a world's method."""
+    adapter_code.active = False
+    try:
+        return method(*arguments)
+    except Exception as error:  # noqa: BLE001  raised again
+        _raise(launch, error)
+
+
+def _raise(launch: Launch, error: Exception) -> NoReturn:
+    """Raise the error of a world as that of a simulator.
 
     Raises:
         PluginError: the world refused.
         WorkerError: an error of the world's adapter.
         SimulatorFault: any other error, as its cause.
     """
-    adapter_code.active = False
-    try:
-        return method(*arguments)
-    except PluginError:
-        raise
-    except Refused as error:
+    if isinstance(error, PluginError):
+        raise error
+    if isinstance(error, Refused):
         raise PluginError(f"{launch.flag}: {error}", code=error.code) from error
-    except Exception as error:
-        with proctor_code():
-            if adapter_code.active:
-                raise WorkerError(f"{type(error).__name__}: {error}") from error
-            raise SimulatorFault(f"{type(error).__name__} in the simulator") from error
+    with proctor_code():
+        if adapter_code.active:
+            raise WorkerError(f"{type(error).__name__}: {error}") from error
+        raise SimulatorFault(f"{type(error).__name__} in the simulator") from error
