@@ -167,7 +167,7 @@ class PenalisedSim(Protocol):
 
 def xyz(name: str, position: Array) -> dict[str, float]:
     """Return a position's coordinates by name: "NAME x", "NAME y", "NAME z"."""
-    return {f"{name} {axis}": float(value) for axis, value in zip("xyz", position, strict=False)}
+    return {f"{name} {axis}": float(value) for axis, value in zip("xyz", position)}
 
 
 @dataclass(frozen=True)

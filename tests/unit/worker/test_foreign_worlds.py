@@ -80,9 +80,9 @@ def test_a_benchmark_of_ours_needs_only_its_simulators_packages_there() -> None:
 
 @pytest.fixture(params=[False, True], ids=["worker moves", "worker stays"])
 def stays(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run workers in the world's interpreter, or at home as for a Python that is too old."""
+    """Run workers in the world's interpreter, or at home as on other systems than Linux."""
     if request.param:
-        monkeypatch.setattr(benchmark, "OUR_PYTHON", (99, 0))
+        monkeypatch.setattr(benchmark, "worker_interpreter", lambda *_: None)
 
 
 @pytest.mark.usefixtures("stays")
@@ -142,6 +142,19 @@ def test_after_a_kill_the_episode_is_tried_again_with_the_same_bits(
     assert digests(evaluation) == digests(run())
     attempts = {row.key[2]: row.attempts for row in evaluation.rows}
     assert attempts == {0: 1, 1: 2, 2: 2, 3: 1}
+
+
+def test_a_python_that_is_too_old_for_proctor_runs_the_worker_too(
+    run: Callable[..., Evaluation], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(benchmark, "OUR_PYTHON", (99, 0))
+    kills = {"0/1/3": "kill", "0/2/5": "kill"}
+    killed = run(**IMAGES, **WORLD, env__faults=kills, env__once_in=str(tmp_path))
+    assert comparable(killed) == comparable(run(**IMAGES))
+    broken = run(**WORLD, env__faults={"0/1/3": "raise"}, video__episodes=1)
+    diverged = {row.key: row for row in broken.rows}[BROKEN]
+    assert (diverged.outcome, diverged.steps, diverged.attempts) == (Outcome.DIVERGED, 3, 2)
+    assert "local_sim.py" in str(diverged.error)  # no second process
 
 
 def test_the_process_does_not_outlive_its_worker(tmp_path: Path) -> None:
