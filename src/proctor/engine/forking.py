@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import signal
-import sys
-import types
+import threading
 from collections.abc import Iterator
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import forkserver, resource_tracker, spawn
 from typing import Any
 
 from proctor.engine.fork_server import PARENT_SIGNALS, SOCKET_FOLDER, socket_folder
@@ -83,10 +82,26 @@ def without_main_module() -> Iterator[None]:
     """Keep multiprocessing from running the user's script again in every worker.
 
     Workers need nothing of the script, which may import torch or lack an ``if __name__`` guard.
+    Other threads may start processes of their own meanwhile.
     """
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
+    _THREAD.without_main = True
     try:
         yield
     finally:
-        sys.modules["__main__"] = main
+        _THREAD.without_main = False
+
+
+_THREAD = threading.local()
+_usual_preparation = spawn.get_preparation_data
+
+
+def _preparation(name: str) -> dict[str, Any]:
+    """Return what a new process sets up before it runs; see ``without_main_module``."""
+    data: dict[str, Any] = _usual_preparation(name)
+    if getattr(_THREAD, "without_main", False):
+        data.pop("init_main_from_name", None)
+        data.pop("init_main_from_path", None)
+    return data
+
+
+spawn.get_preparation_data = _preparation

@@ -19,6 +19,7 @@ from proctor.engine.forking import ensure_fork_server, without_main_module
 from proctor.engine.messages import Order, Report, WorkerFailed
 from proctor.engine.rollout_settings import RolloutSettings
 from proctor.engine.shared_memory import ObservationBuffer
+from proctor.engine.warm_workers import close_warm_workers, take_warm_worker
 from proctor.engine.worker import worker_main
 from proctor.errors import UsageError, WorkerError
 from proctor.features import Array
@@ -93,6 +94,14 @@ class ProcessPool:
         """
         self._remove(slot)
         self._buffer.phases[slot] = Phase.PROCTOR
+        warm = take_warm_worker(self._settings, self._buffer, slot)
+        process, ours = self._fork(slot) if warm is None else warm
+        grace_s = max(0.0, _START_GRACE_S - self._watchdog_s)  # a cold disk makes imports slow
+        self._slots[slot] = _Process(process, ours, time.monotonic() + grace_s, self._beats(slot))
+        self._selector.register(ours, selectors.EVENT_READ, slot)
+
+    def _fork(self, slot: int) -> tuple[ForkServerProcess, EngineEnd]:
+        """Return a new worker process and the channel to it."""
         ours, theirs = make_channel()
         process = self._context.Process(
             target=worker_main,
@@ -102,9 +111,7 @@ class ProcessPool:
         )
         self._launch(process)
         theirs.close()
-        grace_s = max(0.0, _START_GRACE_S - self._watchdog_s)  # a cold disk makes imports slow
-        self._slots[slot] = _Process(process, ours, time.monotonic() + grace_s, self._beats(slot))
-        self._selector.register(ours, selectors.EVENT_READ, slot)
+        return process, ours
 
     def _launch(self, process: ForkServerProcess) -> None:
         """Fork ``process``; start a new fork server if the old one was killed."""
@@ -175,6 +182,7 @@ class ProcessPool:
     def close(self) -> None:
         """Kill all workers: everything they produced is on disk already."""
         with contextlib.ExitStack() as closing:
+            closing.callback(close_warm_workers)
             closing.callback(self._buffer.close)
             closing.callback(self._close_wake)
             closing.callback(self._selector.close)

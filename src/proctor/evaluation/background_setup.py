@@ -7,13 +7,17 @@ import threading
 
 from proctor.benchmarks.base import Benchmark, display_keys
 from proctor.engine.forking import start_fork_server
+from proctor.engine.warm_workers import WarmWorkers, use_warm_workers
 from proctor.errors import ProctorError
 
 
-def start_background_setup(benchmark: Benchmark, *, in_workers: bool, images: bool) -> None:
+def start_background_setup(
+    benchmark: Benchmark, *, in_workers: bool, images: bool, warm: WarmWorkers | None = None
+) -> None:
     """Start to import the simulator's modules and, for ``images``, to probe the GL backends.
 
-    Returns at once. Both run in other processes; the code that needs the results waits for them.
+    The ``warm`` workers start as soon as the GL backend is known. Returns at once. All of it runs
+    in other processes; the code that needs the results waits for them.
 
     Raises:
         MissingExtra: the simulator is not installed.
@@ -22,12 +26,19 @@ def start_background_setup(benchmark: Benchmark, *, in_workers: bool, images: bo
     if in_workers:
         start_fork_server(benchmark.preload, variables)
     if images:
-        threading.Thread(target=_find_graphics, args=(benchmark,), daemon=True).start()
+        if warm is not None:
+            use_warm_workers(warm)
+        threading.Thread(target=_find_graphics, args=(benchmark, warm), daemon=True).start()
 
 
-def _find_graphics(benchmark: Benchmark) -> None:
-    """Fill the cache that the next ``preflight`` reads."""
-    with contextlib.suppress(
-        ProctorError
-    ):  # the caller that needs it asks again and gets the error
-        benchmark.preflight(display_keys(benchmark.features()))
+def _find_graphics(benchmark: Benchmark, warm: WarmWorkers | None) -> None:
+    """Fill the cache that the next ``preflight`` reads, and start the ``warm`` workers."""
+    try:
+        # The caller that needs the backend asks again and gets the error.
+        with contextlib.suppress(ProctorError):
+            environment = benchmark.preflight(display_keys(benchmark.features()))
+            if warm is not None:
+                warm.start(environment)
+    finally:
+        if warm is not None:
+            warm.skip()

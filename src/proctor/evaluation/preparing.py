@@ -9,23 +9,29 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from proctor import plugins
-from proctor.benchmarks.base import Benchmark, interface_of
+from proctor.benchmarks.base import Benchmark, display_keys, interface_of
 from proctor.benchmarks.checks import check_benchmark, check_task_ids
 from proctor.callbacks.judge import Judge
 from proctor.config.base import RunConfig
 from proctor.engine.pool import check_importable
 from proctor.engine.rollout_settings import RolloutSettings
+from proctor.engine.scheduler import Scheduler
+from proctor.engine.warm_workers import FirstEpisode, WarmWorkers, close_warm_workers
 from proctor.errors import UsageError, did_you_mean
 from proctor.evaluation.background_setup import start_background_setup
-from proctor.evaluation.perturbing import with_perturbations, without_unnoticed
+from proctor.evaluation.perturbing import MadeBenchmark, with_perturbations, without_unnoticed
 from proctor.evaluation.plan import (
+    InferencePlacement,
+    WorkerLoad,
+    best_simulators,
     descriptors_for,
     make_plan,
     n_workers,
     planned_tasks,
+    workers_for,
     workers_within,
 )
-from proctor.evaluation.rollout_context import RolloutContext
+from proctor.evaluation.rollout_context import RolloutContext, scheduler_limits
 from proctor.features import Interface
 from proctor.fingerprint import without_secrets
 from proctor.policies.base import Policy, PolicyConfig, PolicyPlugin, PolicySpec
@@ -66,8 +72,19 @@ def prepare_context(
     """
     if config.cluster is not None:
         check_cluster(config.cluster)
-    with plugins.blame_plugin("benchmarks", config.env.type):
-        context = _make_context(config, folder, indices, judge)
+    try:
+        with plugins.blame_plugin("benchmarks", config.env.type):
+            context = _make_context(config, folder, indices, judge)
+        _check_context(context)
+    except BaseException:
+        close_warm_workers()
+        raise
+    return context
+
+
+def _check_context(context: RolloutContext[RunConfig]) -> None:
+    """Check the run against this machine."""
+    config = context.config
     settings = context.settings()
     check_importable(settings)
     if config.cluster is not None:
@@ -77,12 +94,11 @@ def prepare_context(
                 "--env.renderer=gl",
                 code="flag.conflict",
             )
-        return context  # every node checks its own memory
+        return  # every node checks its own memory
     workers = n_workers(settings, context.policy.spec, len(context.plan))
     _check_memory(settings, workers)
     if config.eval.use_async_envs:
         _check_descriptors(workers)
-    return context
 
 
 def _with_pinned_checkpoint(config: Config) -> Config:
@@ -135,7 +151,11 @@ def _make_context(
     if config.eval.use_async_envs:  # first: the fork server inherits the limit
         raise_descriptor_limit(descriptors_for(config.eval.batch_size))
     in_workers = config.eval.use_async_envs and config.cluster is None
-    start_background_setup(benchmark, in_workers=in_workers, images=plugin.has_network)
+    warm = None
+    if in_workers and plugin.image_inputs is not None:
+        inputs = plugin.image_inputs(config.played_policy)
+        warm = _warm_workers(config, (make_benchmark, benchmark), indices, inputs)
+    start_background_setup(benchmark, in_workers=in_workers, images=plugin.has_network, warm=warm)
     interface = interface_of(benchmark)
     with ThreadPoolExecutor(1) as thread:  # hashing takes up to a second
         hashes = thread.submit(package_hashes, benchmark.distributions)
@@ -164,6 +184,33 @@ def _make_context(
         folder=folder,
         judge=judge,
     )
+
+
+def _warm_workers(
+    config: RunConfig, made: MadeBenchmark, indices: Collection[int], inputs: Collection[str]
+) -> WarmWorkers | None:
+    """Return workers that render the first of the images ``inputs`` while the policy is loaded.
+
+    None where the run would not use them: no images, a lockstep run, simulators in another
+    interpreter, third-party code.
+    """
+    make_benchmark, benchmark = made
+    third_party = plugins.plugin_module("benchmarks", config.env.type) is not None
+    elsewhere = config.eval.lockstep or benchmark.worker_python is not None
+    features = benchmark.features()
+    keys = tuple(key for key in inputs if key in features) or display_keys(features)
+    if not inputs or not keys or third_party or elsewhere:
+        return None
+    cores = usable_cores()
+    load = WorkerLoad(InferencePlacement.CPU, cores, usable_memory_bytes())
+    most = min(best_simulators(load), max(1, cores - 1))  # a core imports torch
+    first = make_plan(
+        benchmark, sorted(indices)[:most], config.seed, config.eval.episodes_per_world
+    )
+    scheduler = Scheduler(first, scheduler_limits(config))
+    n = min(most, workers_for(config.eval.batch_size, len(first), load))
+    specs = [spec for slot in range(n) if (spec := scheduler.assign(slot)) is not None]
+    return WarmWorkers([FirstEpisode(make_benchmark, spec, keys) for spec in specs])
 
 
 def _make_benchmark(config: RunConfig) -> tuple[Callable[[], Benchmark], Benchmark]:

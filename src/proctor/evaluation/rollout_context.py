@@ -83,12 +83,7 @@ class RolloutContext(Generic[Config]):
             log_file=self.folder.path.absolute() / "workers.log",
             latency=self.config.eval.latency,
             flags=self.config.eval,
-            limits=SchedulerLimits(
-                max_batch=1,
-                max_parallel_tasks=self.config.env.max_parallel_tasks,
-                max_attempts=1 + self.config.eval.max_retries,
-                interleave=self.config.may_stop,
-            ),
+            limits=scheduler_limits(self.config),
             features=self.features,
             n_obs_steps=self.policy.spec.n_obs_steps,
             judged_images={} if self.judge is None else self.judge.features,
@@ -144,6 +139,16 @@ class RolloutContext(Generic[Config]):
         known = installed_versions((*self.benchmark.distributions, "numpy"))
         python = ".".join(known["python"].split(".")[:2])
         return {name: known[name] for name in sorted(names & known.keys())} | {"python": python}
+
+
+def scheduler_limits(config: RunConfig) -> SchedulerLimits:
+    """Return the scheduler's limits, except for those that depend on what is left to run."""
+    return SchedulerLimits(
+        max_batch=1,
+        max_parallel_tasks=config.env.max_parallel_tasks,
+        max_attempts=1 + config.eval.max_retries,
+        interleave=config.may_stop,
+    )
 
 
 def require_judged(benchmark: Benchmark, why: str) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 from proctor.callbacks.base import Callback
 from proctor.callbacks.wandb import WandbCallback, WandbConfig, WandbResults
-from proctor.report.page import REPORT_FILE
 from proctor.report.summary import by_task, tally
 from proctor.runs.folder import EVAL_INFO_FILE, RUN_FILE, RunRecord
 from proctor.runs.journal import JOURNAL_FILE, EpisodeRecord, read_journal, videos_in
@@ -39,6 +38,8 @@ def wandb_tracking(
 
 def wandb_results(folder: Path, planned: int | None, how: MonitoredRates) -> WandbResults:
     """Read the final results for W&B from a run folder."""
+    from proctor.report.page import REPORT_FILE  # late: the first action does not wait
+
     rows = sorted(read_journal(folder).rows, key=lambda row: row.key)
     overall, filmed, videos = tally(rows, how.overall), videos_in(folder), {}
     tasks = list(by_task(rows).values())

@@ -179,6 +179,8 @@ class PolicyPlugin:
     """Config field that collects unknown --policy flags; None: they are refused."""
     has_network: bool = False
     """Whether it imports torch, which takes seconds, and usually needs images."""
+    image_inputs: Callable[[Any], tuple[str, ...]] | None = None
+    """Returns the keys of the images that a checkpoint takes; reads its files without torch."""
     check_config: Callable[[Any], None] | None = None
     """Refuses a config whose files are missing, before anything starts."""
     pin: Callable[[Any], Any] | None = None

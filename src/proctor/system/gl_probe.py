@@ -10,8 +10,10 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
+
+from proctor.system.gl_probe_cache import keep_probes, read_probes
 
 REFERENCE_PIXELS = 480
 """Height and width of the reference frame: Meta-World's default."""
@@ -86,7 +88,8 @@ class GlProbe:
 def probe_backends(backends: Sequence[str], *, always_time: bool = False) -> tuple[GlProbe, ...]:
     """Try ``backends`` in parallel; if several render, time them one by one.
 
-    Each runs in a subprocess: a broken driver crashes the process that loads it.
+    Each runs in a subprocess: a broken driver crashes the process that loads it. Results are kept
+    for later processes (see ``gl_probe_cache``) unless ``always_time``.
     """
     with _ONE_AT_A_TIME:  # concurrent callers wait for the same result
         return _probe_backends(tuple(backends), always_time)
@@ -94,6 +97,20 @@ def probe_backends(backends: Sequence[str], *, always_time: bool = False) -> tup
 
 @cache
 def _probe_backends(backends: tuple[str, ...], always_time: bool) -> tuple[GlProbe, ...]:
+    if always_time:
+        return _try_backends(backends, always_time=True)
+    what = f"{backends} {_PROGRAM}"
+    kept = read_probes(what)
+    if kept is not None:
+        with contextlib.suppress(TypeError):  # of another version of Proctor
+            return tuple(GlProbe(**probe) for probe in kept)
+    probes = _try_backends(backends, always_time=False)
+    if any(probe.works for probe in probes):
+        keep_probes(what, [asdict(probe) for probe in probes])
+    return probes
+
+
+def _try_backends(backends: tuple[str, ...], *, always_time: bool) -> tuple[GlProbe, ...]:
     trials = [_Trial(backend) for backend in backends]
     with ThreadPoolExecutor(len(trials)) as threads:
         drawn = sum(threads.map(_Trial.draws, trials))

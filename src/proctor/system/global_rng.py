@@ -35,23 +35,25 @@ class IsolatedRng:
 
         Costs a fraction of a millisecond: use it for a chunk of steps, not for every step.
         """
-        before = _state()
+        before = global_rng_state()
         if self._state is not None:
-            _set_state(self._state)
+            set_global_rng_state(self._state)
         try:
             yield
         finally:
-            self._state = _state()
-            _set_state(before)
+            self._state = global_rng_state()
+            set_global_rng_state(before)
 
 
-def _state() -> tuple[Any, Any]:
+def global_rng_state() -> tuple[Any, Any]:
+    """Return the state of both generators."""
     import numpy as np
 
     return random.getstate(), np.random.get_state(legacy=False)
 
 
-def _set_state(state: tuple[Any, Any]) -> None:
+def set_global_rng_state(state: tuple[Any, Any]) -> None:
+    """Set both generators to an earlier state."""
     import numpy as np
 
     random.setstate(state[0])

@@ -14,7 +14,7 @@ from proctor import cli
 from proctor.errors import NoGraphics
 from proctor.evaluation import smoke_test
 from proctor.evaluation.smoke_test import SmokeTestResult, SmokeTestStatus
-from proctor.system import doctor, gl, gl_probe
+from proctor.system import doctor, gl, gl_probe, gl_probe_cache
 from proctor.system.doctor import DoctorLevel, GpuInfo
 from proctor.system.gl_probe import GlProbe
 from proctor.system.platform_info import cgroup_memory_bytes
@@ -340,8 +340,9 @@ if sys.stdin.readline().strip() == "time":
 
 
 @pytest.fixture
-def fake_program(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def fake_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setattr(gl_probe, "_PROGRAM", FAKE_PROGRAM)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(gl_probe, "_LIMIT_S", 4)
     gl_probe._probe_backends.cache_clear()
     yield
@@ -371,6 +372,26 @@ def test_a_single_backend_is_timed_only_when_asked() -> None:
     )
     (timed,) = gl_probe.probe_backends(("a",), always_time=True)
     assert timed.frame_ms == 12.5
+
+
+@pytest.mark.usefixtures("fake_program")
+def test_a_later_process_reads_kept_probes_until_a_driver_is_installed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(gl_probe_cache, "_PLACES", (str(tmp_path / "drivers"),))
+    before = gl_probe.probe_backends(("a", "crash"))
+    gl_probe._probe_backends.cache_clear()
+    monkeypatch.setattr(gl_probe, "_try_backends", lambda backends, always_time: ())
+    assert gl_probe.probe_backends(("a", "crash")) == before
+    gl_probe._probe_backends.cache_clear()
+    (tmp_path / "drivers").mkdir()
+    assert gl_probe.probe_backends(("a", "crash")) == ()
+
+
+@pytest.mark.usefixtures("fake_program")
+def test_probes_are_not_kept_where_nothing_renders(tmp_path: Path) -> None:
+    assert not gl_probe.probe_backends(("crash",))[0].works
+    assert not list(tmp_path.rglob("*.json"))
 
 
 @pytest.mark.usefixtures("fake_program")

@@ -130,12 +130,25 @@ def local_checkpoint(config: PretrainedConfig) -> Path:
     return locate(config.path, config.revision).folder
 
 
+def image_inputs(config: PretrainedConfig) -> tuple[str, ...]:
+    """Return the keys of images in config.json; none if the checkpoint is not on this machine."""
+    from proctor.policies.lerobot.location import local_folder, read_json
+
+    folder = local_folder(config.path, config.revision)
+    inputs = {} if folder is None else read_json(folder / "config.json").get("input_features")
+    listed = inputs.items() if isinstance(inputs, dict) else ()
+    return tuple(
+        key for key, one in listed if isinstance(one, dict) and one.get("type") == "VISUAL"
+    )
+
+
 PLUGIN = PolicyPlugin(
     config=PretrainedConfig,
     make=make,
     summary="a LeRobot checkpoint of any family here; --policy.path alone selects it",
     open_field="overrides",
     has_network=True,
+    image_inputs=image_inputs,
     check_config=check_checkpoint,
     pin=pin,
     trained_interface=trained_interface,
