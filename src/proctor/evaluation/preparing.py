@@ -196,7 +196,7 @@ def _warm_workers(
     """
     make_benchmark, benchmark = made
     third_party = plugins.plugin_module("benchmarks", config.env.type) is not None
-    elsewhere = config.eval.lockstep or benchmark.worker_python is not None
+    elsewhere = config.eval.lockstep or benchmark.worker_interpreter is not None
     features = benchmark.features()
     keys = tuple(key for key in inputs if key in features) or display_keys(features)
     if not inputs or not keys or third_party or elsewhere:
