@@ -62,6 +62,8 @@ class _Process:
     orders: EngineEnd
     busy_since: float | None = None
     beats: int = 0
+    watches_room: bool = False
+    """Whether the selector waits for room in the worker's channel."""
 
 
 class ProcessPool:
@@ -137,14 +139,14 @@ class ProcessPool:
         worker = self._slots[slot]
         worker.busy_since = time.monotonic()
         worker.orders.post(order)
-        self._watch(slot)
+        self._watch(slot, worker)
 
-    def _watch(self, slot: int) -> None:
+    def _watch(self, slot: int, worker: _Process) -> None:
         """Select for the worker's reports, and for room in its channel if bytes are buffered."""
-        orders = self._slots[slot].orders
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if orders.waiting else 0)
-        if self._selector.get_key(orders).events != events:
-            self._selector.modify(orders, events, slot)
+        if worker.orders.waiting != worker.watches_room:
+            worker.watches_room = worker.orders.waiting
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if worker.watches_room else 0)
+            self._selector.modify(worker.orders, events, slot)
 
     def poll(self, timeout_s: float) -> list[tuple[int, Report]]:
         """Return reports, deaths and hangs, waiting up to ``timeout_s`` seconds for the first."""
@@ -155,8 +157,9 @@ class ProcessPool:
                 os.read(self._wake_reader, 4096)
                 continue
             if events & selectors.EVENT_WRITE:
-                self._slots[slot].orders.flush()
-                self._watch(slot)
+                worker = self._slots[slot]
+                worker.orders.flush()
+                self._watch(slot, worker)
             if events & selectors.EVENT_READ:
                 reports += [(slot, report) for report in self._receive(slot)]
         return reports + self._hung()

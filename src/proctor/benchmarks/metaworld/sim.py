@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from proctor.benchmarks.base import ROBOT, xyz
 from proctor.benchmarks.guarded_sim import proctor_code
 from proctor.benchmarks.mujoco.log import log_mujoco_warnings
+from proctor.benchmarks.mujoco.model_cache import load_model
 from proctor.benchmarks.mujoco.render_config import RenderSettings
 from proctor.benchmarks.mujoco.renderers import ImageRenderer, make_renderer
 from proctor.benchmarks.mujoco.rendering import SceneEdit
@@ -149,7 +151,11 @@ def _make_env(task: Task) -> Any:
 
     log_mujoco_warnings()
     original = ALL_V3_ENVIRONMENTS[task.name]
-    env = type(original.__name__, (original,), {"touching_object": _touching_object})()
+    changes = {
+        "touching_object": _touching_object,
+        "_initialize_simulation": _initialize_simulation,
+    }
+    env = type(original.__name__, (original,), changes)()
     # The goal is never used (unfrozen below); partially_observable=True would hide the goal.
     goal = {"env_cls": original, "rand_vec": None, "partially_observable": False}
     env.set_task(MetaworldTask(env_name=task.name, data=pickle.dumps(goal)))
@@ -161,6 +167,19 @@ def _make_env(task: Task) -> Any:
     for camera, position in MOVED_CAMERAS.items():
         env.model.camera(camera).pos[:] = position
     return env
+
+
+def _initialize_simulation(env: Any) -> tuple[Any, Any]:
+    """Return model and data as gymnasium's ``MujocoEnv`` does, with a model from the cache."""
+    import metaworld
+    import mujoco
+
+    assets = Path(metaworld.__file__).parent / "assets"
+    model = load_model(Path(env.fullpath), assets)
+    visual = model.vis.global_
+    visual.offwidth = max(visual.offwidth, env.width)
+    visual.offheight = max(visual.offheight, env.height)
+    return model, mujoco.MjData(model)
 
 
 def _touching_object(env: Any, object_geom_id: int) -> bool:
