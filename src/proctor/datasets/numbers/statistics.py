@@ -174,11 +174,9 @@ class PixelCounts:
 
     def add(self, picture: Array) -> None:
         """Count the pixels of one image [H, W, C]."""
-        pixels = sampled_pixels(picture)
-        channels = pixels.shape[-1]
-        offsets = np.arange(channels, dtype=np.int64) * self._n_levels
-        counts = np.bincount((pixels + offsets).ravel(), minlength=channels * self._n_levels)
-        self._pictures.append(counts.reshape(channels, self._n_levels).astype(np.uint32))
+        channels = np.moveaxis(sampled_pixels(picture), -1, 0)
+        counts = [np.bincount(channel.ravel(), minlength=self._n_levels) for channel in channels]
+        self._pictures.append(np.stack(counts).astype(np.uint32))
 
     def sampled(self) -> Array:
         """Return the pixel counts [C, levels] of the images that LeRobot samples."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +15,8 @@ from proctor.datasets.writing.language import EVENTS, PERSISTENT, check_language
 from proctor.errors import DatasetError, did_you_mean, strip_control_codes
 from proctor.features import Array
 
-_PNG_FORMATS = {1: "gray", 3: "rgb24", 4: "rgba"}
+_PNG_COLOURS = {1: 0, 3: 2, 4: 6}
+"""PNG's colour type by the number of channels: grey, RGB, RGBA."""
 
 
 def own_features(info: Info) -> list[str]:
@@ -41,7 +44,7 @@ def refuse_unwritable(info: Info) -> None:
                 f"height x width x 3, got {info.shape(key)}",
                 code="dataset.unsupported-feature",
             )
-        elif info.dtype(key) == "image" and info.shape(key)[2] not in _PNG_FORMATS:
+        elif info.dtype(key) == "image" and info.shape(key)[2] not in _PNG_COLOURS:
             raise DatasetError(
                 f"{key}: images must have 1, 3 or 4 channels, got {info.shape(key)}",
                 code="dataset.unsupported-feature",
@@ -144,26 +147,28 @@ def _checked_value(info: Info, key: str, value: Any) -> Any:
 
 
 class PngEncoder:
-    """Encodes images, uint8 [H, W, C], as lossless PNG files."""
+    """Encodes images, uint8 [H, W, C], as PNG files whose pixels are not compressed.
+
+    Zlib's level 1 takes ten times as long, and its files six times as long to decode. The data
+    file, which is compressed with snappy, has 1.4 times the size that it has with level 1.
+    """
 
     def __init__(self, height: int, width: int, channels: int) -> None:
-        import av
-
-        self._format = _PNG_FORMATS[channels]
-        self._context: Any = av.CodecContext.create("png", "w")
-        self._context.width, self._context.height = width, height
-        self._context.pix_fmt = self._format
-        # Level 1 takes a quarter of the time of zlib's default 6, and 8% more space.
-        self._context.options = {"compression_level": "1", "pred": "mixed"}
-        self._context.time_base = 1
-        self._frames = 0
+        kind = _PNG_COLOURS[channels]
+        header = struct.pack(">IIBBBBB", width, height, 8, kind, 0, 0, 0)
+        self._start = b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header)
+        self._rows = np.zeros((height, 1 + width * channels), np.uint8)  # 0 first: not filtered
+        self._end = _chunk(b"IEND", b"")
 
     def encode(self, picture: Array) -> bytes:
         """Return the bytes of a PNG file."""
-        import av
+        self._rows[:, 1:] = picture.reshape(len(self._rows), -1)
+        return b"".join(
+            (self._start, _chunk(b"IDAT", zlib.compress(self._rows.data, 0)), self._end)
+        )
 
-        plane = picture[:, :, 0] if self._format == "gray" else picture
-        frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(plane), format=self._format)
-        frame.pts = self._frames
-        self._frames += 1
-        return b"".join(bytes(packet) for packet in self._context.encode(frame))
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    """Return a part of a PNG file: its length, kind, content and checksum."""
+    checksum = zlib.crc32(content, zlib.crc32(kind))
+    return b"".join((struct.pack(">I", len(content)), kind, content, struct.pack(">I", checksum)))
