@@ -52,6 +52,11 @@ class FrameCacheSettings:
         | PRESENTATION,
     )
 
+    @property
+    def is_on(self) -> bool:
+        """Whether decoded frames are cached."""
+        return self.cache is not CacheKind.OFF
+
     def check_size(self) -> None:
         """Refuse an invalid size.
 

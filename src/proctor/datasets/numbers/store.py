@@ -98,6 +98,24 @@ class FrameColumns:
             )
         return self._loaded[key]
 
+    def read_images(self, key: str, rows: Array) -> list[Any]:
+        """Return encoded images, read from their files; nothing is kept in memory.
+
+        Raises:
+            DatasetError: a data file is missing, damaged, too short, or lacks the column.
+        """
+        starts = np.array([table.start for table in self._files])
+        of_file = np.searchsorted(starts, rows, side="right") - 1
+        found: list[Any] = [None] * len(rows)
+        for number in np.unique(of_file).tolist():
+            places, table = np.flatnonzero(of_file == number), self._files[number]
+            images = _read_table_images(table, key, rows[places] - table.start)
+            for place, image in zip(places.tolist(), images, strict=True):
+                found[place] = image
+        if self._check is not None:
+            self._check()
+        return found
+
     def _load(self, key: str) -> None:
         """Decode one image column, or all other columns at once."""
         found = self._decoded(key)
@@ -196,6 +214,24 @@ def _table_pictures(table: TableFile, key: str) -> Iterator[pa.Array]:
         for chunk in column.slice(0, left).chunks:
             left -= len(chunk)
             yield image_bytes(table.path, key, chunk)
+
+
+def _read_table_images(table: TableFile, key: str, rows: Array) -> list[Any]:
+    """Return images of one data file; only their row groups are read."""
+    file = open_table(table.path)
+    refuse_oversized(table.path, file.metadata, [key])
+    check_columns(table, file, [key])
+    sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+    ends = np.cumsum(sizes)
+    groups = np.unique(np.searchsorted(ends, rows, side="right"))
+    try:
+        columns = [file.read_row_group(group, [key], use_threads=False)[key] for group in groups]
+    except UNREADABLE as error:
+        raise damaged_table_error(table.path, error) from None
+    chunks = (image_bytes(table.path, key, chunk) for column in columns for chunk in column.chunks)
+    read = np.concatenate([np.arange(ends[group] - sizes[group], ends[group]) for group in groups])
+    images: list[Any] = concat_objects(table.path, chunks).take(np.searchsorted(read, rows))
+    return images
 
 
 def _dense(table: TableFile, part: pa.Array) -> pa.Array:

@@ -29,7 +29,8 @@ from proctor.datasets.cache.store import (
 )
 from proctor.datasets.cache_settings import GB, CacheKind, FrameCacheSettings
 from proctor.datasets.frames.decoder import Pixels
-from proctor.datasets.reading.frame_source import FrameSource
+from proctor.datasets.reading.cache_filler import running_fillers
+from proctor.datasets.reading.frame_source import FrameSource, TableSource
 from proctor.errors import DatasetError
 from proctor.features import Array
 from proctor.system.platform_info import usable_cores, usable_memory_bytes
@@ -39,6 +40,8 @@ _SHARD_BYTES = 32 * 2**20
 _WAIT_S = 0.02
 _AT_ONCE, _CORES_OF_A_SHARD = 2, 4
 """Least number of shards filled in parallel, and cores per shard on large machines."""
+_WORTH_PROCESSES, _FRAMES_WORTH_PROCESSES = 4, 4000
+"""Least numbers of processes and of images in data files that are worth starting processes."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ def with_cache(
     Raises:
         DatasetError: the cache is too small for all of them.
     """
-    if settings.cache is CacheKind.OFF:
+    if not settings.is_on:
         return dict(sources)
     planned = sum(_planned(source, kept) for source in sources.values())
     most, said = settings.most_bytes, "--dataset.cache_gb allows"
@@ -165,6 +168,7 @@ class CachedSource:
         """
         total = int(self.lengths[episodes].sum())
         cores = cores or usable_cores()
+        self._fill_in_processes(episodes, told, cores)
         at_once = min(cores, max(_AT_ONCE, cores // _CORES_OF_A_SHARD))
         with ThreadPoolExecutor(at_once, "filling") as executor:
             while len(missing := episodes[~self._store.is_done()[episodes]]):
@@ -183,6 +187,29 @@ class CachedSource:
                 if not progressed:  # other processes decode all that is missing
                     time.sleep(_WAIT_S)
         self._complete[episodes] = True
+
+    def _fill_in_processes(
+        self, episodes: Array, told: Callable[[int, int], None] | None, cores: int
+    ) -> None:
+        """Decode many images of data files in several processes; failures leave some missing.
+
+        Threads would wait for each other: one image takes a millisecond, and Python copies it.
+        """
+        missing = episodes[~self._store.is_done()[episodes]]
+        shards, total = np.unique(self._shard[missing]), int(self.lengths[episodes].sum())
+        processes = min(cores, len(shards))
+        if (
+            processes < _WORTH_PROCESSES
+            or self.lengths[missing].sum() < _FRAMES_WORTH_PROCESSES
+            or not isinstance(self._source, TableSource)
+        ):
+            return
+        share_of = np.searchsorted(shards, self._shard[missing]) % processes
+        shares = [missing[share_of == number] for number in range(processes)]
+        for _ in running_fillers(self, shares):
+            if told is not None:
+                done = episodes[self._store.is_done()[episodes]]
+                told(int(self.lengths[done].sum()), total)
 
     def close(self) -> None:
         """Release the entry, which may then be evicted."""

@@ -222,11 +222,11 @@ class Dataset:
     def _cameras(self, look: ImageReadOptions) -> dict[str, FrameSource]:
         first_row = np.full(len(self.episodes), -1)
         first_row[self.chosen] = self._first_row
-        given = self.root, self.info, self.episodes
+        given, is_cached = (self.root, self.info, self.episodes), look.cache.is_on
         sources: dict[str, FrameSource] = {
             key: VideoSource(*given, key, look.size, look.reader, self._guard)
             if key in self.info.video_keys
-            else TableSource(*given, key, self._tables, first_row, look.size)
+            else TableSource(*given, key, self._tables, first_row, look.size, is_cached)
             for key in self.info.cameras
         }
         return with_cache(sources, look.cache, CachedEpisodes(self.name, self.chosen))

@@ -148,6 +148,8 @@ class TableSource:
     first_row: Array
     """First row of every episode in ``columns``; -1 for episodes that are not read."""
     size: tuple[int, int] | None = None
+    is_cached: bool = False
+    """Whether each image is read once, for a cache, so that encoded images need no memory."""
 
     @property
     def pixels(self) -> Pixels:
@@ -179,7 +181,9 @@ class TableSource:
 
     def read(self, episodes: Array, frames: Array, threads: int | None = None) -> Array:
         """Return images; see ``FrameSource.read``."""
-        files = self.columns[self.key].take(self.first_row[episodes] + frames)
+        rows = self.first_row[episodes] + frames
+        read = self.columns.read_images
+        files = read(self.key, rows) if self.is_cached else self.columns[self.key].take(rows)
         height, width, channels = self.info.shape(self.key)
         return decode_images(self._where, files, (height, width, channels), self.size, threads)
 
