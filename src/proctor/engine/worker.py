@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
-from functools import cache
+from functools import lru_cache
 from multiprocessing import connection, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -291,7 +291,7 @@ def _detach_from_terminal(log_file: Path | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-@cache
+@lru_cache(maxsize=None)
 def exit_with_parent() -> None:
     """Ensure that this process does not outlive its parent, however the parent ends.
 

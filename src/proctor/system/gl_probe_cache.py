@@ -84,7 +84,7 @@ def _circumstances() -> Iterator[str]:
         if name.startswith(_VARIABLES):
             yield f"{name}={value}"
     packages = [importlib.util.find_spec(name) for name in ("mujoco", "OpenGL")]
-    origins = [str(spec.origin) for spec in packages if spec is not None]
+    origins = [str(getattr(spec, "origin", "")) for spec in packages]
     for place in (*_PLACES, *origins):
         with contextlib.suppress(OSError):
             found = os.stat(place)  # noqa: PTH116  plain strings
