@@ -1,45 +1,24 @@
 """The channel between engine and worker: whole messages over a pair of sockets.
 
 The engine's end never blocks. A worker that is stopped, or that dies in the middle of a message,
-delays only its own slot, which the watchdog handles. A worker may run in another interpreter, so
-messages are pickled as Python 3.8 and every version of numpy read them.
+delays only its own slot, which the watchdog handles.
 """
 
 from __future__ import annotations
 
-import copyreg
-import io
-import pickle
 import socket
 import struct
 from typing import Any
 
-import numpy as np
-
-from proctor.features import Array
+from proctor.engine.message_encoding import decode, encode
 
 _LENGTH = struct.Struct("!Q")
 _READ_BYTES = 2**16
-_PROTOCOL = 5
-"""Version of pickle that Python 3.8 reads."""
-
-
-def _reduce_array(array: Array) -> tuple[Any, ...]:
-    """Return what pickle stores of an array; numpy's own form names modules of its version."""
-    return np.ndarray, (array.shape, array.dtype.str, bytearray(array.tobytes()))
-
-
-class _MessagePickler(pickle.Pickler):
-    dispatch_table = {**copyreg.dispatch_table, np.ndarray: _reduce_array}  # noqa: RUF012  a constant
 
 
 def _framed(message: object) -> bytes:
-    content = io.BytesIO(bytes(_LENGTH.size))
-    content.seek(_LENGTH.size)
-    _MessagePickler(content, _PROTOCOL).dump(message)
-    content.seek(0)
-    content.write(_LENGTH.pack(content.getbuffer().nbytes - _LENGTH.size))
-    return content.getvalue()
+    content = encode(message)
+    return _LENGTH.pack(len(content)) + content
 
 
 class EngineEnd:
@@ -108,8 +87,7 @@ class EngineEnd:
             end = start + _LENGTH.size + length
             if len(self._incoming) < end:
                 break
-            # From our own worker process; the text of a simulator is a string inside a message.
-            messages.append(pickle.loads(self._incoming[start + _LENGTH.size : end]))  # noqa: S301
+            messages.append(decode(self._incoming[start + _LENGTH.size : end]))
             start = end
         del self._incoming[:start]
         return messages
@@ -135,10 +113,10 @@ class WorkerEnd:
         Raises:
             EOFError: the engine has closed the channel.
         """
-        return pickle.loads(self.recv_bytes())  # noqa: S301  from the process that started us
+        return decode(self.recv_bytes())
 
     def recv_bytes(self) -> bytes:
-        """Wait for the next message and return it pickled.
+        """Wait for the next message and return it encoded.
 
         Raises:
             EOFError: the engine has closed the channel.

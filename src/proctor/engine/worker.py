@@ -12,7 +12,6 @@ import ctypes
 import faulthandler
 import gc
 import os
-import pickle
 import signal
 import socket
 import sys
@@ -31,6 +30,7 @@ from proctor.engine.action_queue import ActionQueue
 from proctor.engine.channel import WorkerEnd
 from proctor.engine.episode import ObservedEpisode, Window
 from proctor.engine.failures import failure_report, format_traceback
+from proctor.engine.message_encoding import decode
 from proctor.engine.messages import (
     EpisodeEnded,
     ExecuteChunk,
@@ -271,7 +271,7 @@ def _serve(
 def _read_order(received: bytes, *, is_home: bool) -> Order | None:
     """Return the order; None if it needs Proctor's own interpreter and this is another one."""
     try:
-        order: Order = pickle.loads(received)  # noqa: S301  from the process that started us
+        order: Order = decode(received)
     except _NOT_HERE:
         if is_home:
             raise
