@@ -95,6 +95,17 @@ class TrainingSamples(torch.utils.data.Dataset[Batch]):
             batch | {key: torch.from_numpy(rows) for key, rows in encoded.items()}
         )
 
+    def repeated(self, position: int, rows: int) -> Batch:
+        """Return a batch of ``rows`` times the same sample.
+
+        Raises:
+            ProctorError: the dataset is faulty.
+        """
+        found = self.__getitems__([position])
+        if isinstance(found, ProctorError):
+            raise found
+        return {key: torch.cat([value] * rows) for key, value in found.items()}
+
     def _words(self, positions: Sequence[int], tasks: Sequence[Any]) -> list[str]:
         """Return the instruction of every sample, in its drawn wording."""
         words = [str(task) for task in tasks]

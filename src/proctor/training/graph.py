@@ -93,7 +93,7 @@ class GraphedStep:
             self._recorded = self._record(batch, draws)
         if self._recorded is None or not self._recorded.fits(batch, draws):
             self._before = max(0, self._before - 1)
-            return self._without_graph(batch, draws)
+            return self.compute(batch, draws)
         recorded = self._recorded
         for held, given in ((recorded.batch, batch), (recorded.draws, draws)):
             for key, tensor in held.items():
@@ -102,7 +102,7 @@ class GraphedStep:
         # The next replay overwrites these.
         return recorded.loss.clone(), {name: v.clone() for name, v in recorded.parts.items()}
 
-    def _without_graph(self, batch: Batch, draws: Batch) -> LossAndParts:
+    def compute(self, batch: Batch, draws: Batch) -> LossAndParts:
         """Compute without a graph, on the stream that is recorded later."""
         found = [p.grad for p in self._parameters if p.grad is not None]
         if found:

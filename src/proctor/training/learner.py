@@ -49,7 +49,7 @@ class Learner:
         self._network, self._batch_size = network, batch_size
         self._loss: nn.Module = _Loss(network)
         how = config.accelerator.compile
-        self._compiled = how.enabled
+        self.is_compiled = how.enabled
         if how.enabled:
             parts = network.compiled_modules() if how.regional else [self._loss]
             compile_parts(parts, backend=how.backend, mode=how.mode)
@@ -65,9 +65,9 @@ class Learner:
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss of this process's samples, and the parts of the loss."""
         training = self._network.training
-        compiled = self._compiled and training and n_rows(inputs) == self._batch_size
+        compiled = self.is_compiled and training and n_rows(inputs) == self._batch_size
         loss = self._loss if training or self.sharded else self._network.loss
-        with nullcontext() if compiled or not self._compiled else uncompiled():
+        with nullcontext() if compiled or not self.is_compiled else uncompiled():
             found: tuple[Tensor, dict[str, Tensor]] = loss(inputs, draws)
         return found
 
@@ -77,7 +77,7 @@ class Learner:
         Raises:
             TrainingError: torch.compile cannot compile the network.
         """
-        if not self._compiled:
+        if not self.is_compiled:
             return nullcontext()
         return summarize_compiler_errors(_FLAG, TrainingError)
 

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -117,12 +119,44 @@ class Trainer:
     def fill_caches(self, on_progress: Callable[[str, int, int], None]) -> None:
         """Decode the cached frames, one process after the other, unless the training is done.
 
+        A single process compiles its step at the same time.
+
         Raises:
             UsageError: the dataset cannot be read, or the cache cannot be written.
+            TrainingError: torch.compile cannot compile the network.
         """
-        if not self.done:
-            with self.setup.distributed.local_main_first():
+        if self.done:
+            return
+        with self.setup.distributed.local_main_first():
+            if self.compiles_while_filling:
+                with _in_background(self.setup.fill_caches, on_progress):
+                    self.compile_step()
+            else:
                 self.setup.fill_caches(on_progress)
+
+    @property
+    def compiles_while_filling(self) -> bool:
+        """Whether to compile the step while frames are decoded; DDP needs all processes for it."""
+        single = self.setup.distributed.is_single_process
+        return single and self.learner.is_compiled and self.setup.config.dataset.is_on
+
+    def compile_step(self) -> None:
+        """Compile forward and backward pass with one sample, repeated; change no state."""
+        setup, network = self.setup, self.setup.parts.network.train()
+        rows, buffers = setup.order.largest_batch, list(network.buffers())
+        sample = setup.samples.repeated(int(setup.order.frames[0]), rows)
+        batch = {key: value.to(setup.device) for key, value in sample.items()}
+        before = [buffer.clone() for buffer in buffers]
+        with (
+            training_numerics(setup.device, deterministic=setup.config.cudnn_deterministic),
+            step_numerics(setup.device),
+            setup.rng.seed_layers(0, setup.device),
+        ):
+            compute = self.forward_backward if self.graph is None else self.graph.compute
+            compute(self.augmented(batch, 0), self.draw_noise(network, 0, rows))
+        for buffer, value in zip(buffers, before, strict=True):
+            buffer.copy_(value)
+        self.trainer_state.optimizer.zero_grad(set_to_none=True)
 
     def run(
         self, checkpoints: Checkpoints, callback: TrainingCallback | None, stop: StopRequests
@@ -404,6 +438,29 @@ class _Saver:
         with self._tracker.untimed():
             self._trainer.save(self._checkpoints, self._callback, interim=interim)
         self._timer.restart()
+
+
+@contextmanager
+def _in_background(
+    fill: Callable[[Callable[[str, int, int], None]], None],
+    on_progress: Callable[[str, int, int], None],
+) -> Iterator[None]:
+    """Fill caches in a thread while the block runs; an error in the block stops it."""
+    failed = threading.Event()
+
+    def report(camera: str, frames: int, total: int) -> None:
+        if failed.is_set():
+            raise CancelledError
+        on_progress(camera, frames, total)
+
+    with ThreadPoolExecutor(1, "filling caches") as executor:
+        filling = executor.submit(fill, report)
+        try:
+            yield
+            filling.result()
+        except BaseException:
+            failed.set()
+            raise
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from .builders import RUN, SMALL_ACT, files_of, words
+from .builders import RUN, SMALL_ACT, files_of, words, write_seen
 
 torch = pytest.importorskip("torch")
 
@@ -56,6 +56,31 @@ def test_smaller_batches_and_validation_are_not_compiled_again(numbers, tmp_path
     given = words(numbers, tmp_path / "run", SMALL_ACT, RUN, FEW, FAST, whole, held_out)
     assert main(["train", *given]) == 0
     assert counters["stats"]["unique_graphs"] == (2 if regional == "true" else 1)
+
+
+def test_compiling_while_frames_are_decoded_changes_nothing(tmp_path, monkeypatch):
+    from proctor.training.loop import Trainer
+
+    root, compiled = write_seen(tmp_path / "data", side=24), []
+    monkeypatch.setattr(Trainer, "compile_step", noting(Trainer.compile_step, compiled))
+    small = {"steps": 1, "policy.dropout": 0.1, "num_workers": 0}
+    for kind in ("off", "ram"):
+        some = {"dataset.cache": kind, "policy.pretrained_backbone_weights": "null"}
+        given = words(root, tmp_path / kind, SMALL_ACT, RUN, FEW, FAST, small, some)
+        assert main(["train", *given]) == 0
+    assert len(compiled) == 1
+    off, ram = (files_of(tmp_path / kind / "checkpoints/000001") for kind in ("off", "ram"))
+    assert off == ram
+
+
+def noting(method, calls: list):
+    """Return a method that notes its calls."""
+
+    def noted(self):
+        calls.append(self)
+        method(self)
+
+    return noted
 
 
 @pytest.mark.parametrize(
