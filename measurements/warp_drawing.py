@@ -6,14 +6,15 @@
 ``pictures``: one image of every task with both renderers, 1 and 2x2 samples a pixel; the tasks that
 differ most are named. ``frames``: images per second of `proctor eval` with a policy that looks at
 every step, by image size. ``evaluation``: seconds of `proctor eval` with ``--policy`` (or a random
-one), 20 episodes of each task at 192x192. ``recording``: seconds of `proctor record`, 20
-demonstrations of each task at 192x192. GL renders with a shadow map of 1024. The renderers take
-turns in one sitting.
+one), 20 episodes of each task at 192x192. ``recording``: seconds of `proctor record` with PNG
+images, 20 demonstrations of each task at 192x192. GL renders with a shadow map of 1024. The
+renderers take turns in one sitting.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -163,9 +164,13 @@ def recording(asked: argparse.Namespace, folder: Path) -> None:
             *[word for word in world(asked, asked.size) if "episode_length" not in word],
             f"--dataset.root={run}",
             f"--record.n_episodes={asked.episodes}",
+            "--dataset.video=false",
             *flags,
         )
-        say(f"recording, {name}", f"{time.perf_counter() - start:.1f} s")
+        seconds = time.perf_counter() - start
+        info = json.loads((run / "meta" / "info.json").read_text())
+        recorded = f"{info['total_episodes']} demonstrations, {info['total_frames']:,} frames"
+        say(f"recording, {name}: {recorded}", f"{seconds:.1f} s")
 
 
 PARTS = {

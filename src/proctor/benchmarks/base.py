@@ -157,6 +157,21 @@ class AnnouncedSim(Protocol):
         """Announce the next steps, until the episode ends. Nothing else is called in between."""
 
 
+class PendingImage(Protocol):
+    """An image that was requested."""
+
+    def __call__(self) -> Array:
+        """Wait for the image, uint8 [H, W, 3], and return it."""
+
+
+@runtime_checkable
+class PipelinedSim(Protocol):
+    """An optional method of simulators: images are drawn while the world moves on."""
+
+    def request_images(self, keys: Sequence[str]) -> Mapping[str, PendingImage] | None:
+        """Request images of the current state; None: ``observe`` renders them at once."""
+
+
 @runtime_checkable
 class PenalisedSim(Protocol):
     """An optional method of simulators: a penalty for the discrete part of an action."""

@@ -13,7 +13,7 @@ from functools import partial
 from types import TracebackType
 from typing import NoReturn
 
-from proctor.benchmarks.base import AnnouncedSim, LocatedSim, Sim
+from proctor.benchmarks.base import AnnouncedSim, LocatedSim, PipelinedSim, Sim
 from proctor.errors import PluginError, SimulatorFault
 from proctor.features import Array, Observation
 from proctor.system.user_code import plugin_error
@@ -71,7 +71,8 @@ class proctor_code:  # noqa: N801  used as a context manager, like contextlib.su
 class GuardedSim:
     """Wrapper of a simulator that raises its exceptions as ``SimulatorFault``, as their cause.
 
-    It has the optional methods of ``LocatedSim`` and ``AnnouncedSim`` if the simulator has them.
+    It has the optional methods of ``LocatedSim``, ``AnnouncedSim`` and ``PipelinedSim`` if the
+    simulator has them.
     """
 
     def __init__(self, sim: Sim) -> None:
@@ -80,6 +81,8 @@ class GuardedSim:
             self.coordinates = partial(_coordinates, sim)
         if isinstance(sim, AnnouncedSim):
             self.announce_reset, self.announce = sim.announce_reset, sim.announce
+        if isinstance(sim, PipelinedSim):
+            self.request_images = sim.request_images
 
     def reset(self, spec: EpisodeSpec) -> None:
         """Reset the world."""

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from proctor.benchmarks.base import Sim
+from proctor.benchmarks.base import PendingImage, PipelinedSim, Sim
 from proctor.callbacks.staged_episodes import EpisodeRecorder, RecordingOptions
 from proctor.engine.episode import ObservedEpisode, Window, check_observation, image_keys
 from proctor.engine.expert_labeler import ExpertLabeler
 from proctor.errors import PluginError
 from proctor.features import SUCCESS, ActionSpec, Array, Observation
 from proctor.types import EpisodeSpec, StepResult
+
+_MOST_AHEAD = 4
+"""Frames whose images may be under way while the simulator goes on."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +30,20 @@ class EpisodeRecording:
     """Labels every step; None: the policy's own actions are the labels."""
 
 
+@dataclass(frozen=True)
+class _Frame:
+    """A step that is to be written, once the images that it has requested are there."""
+
+    observed: Observation
+    requested: Mapping[str, PendingImage]
+    label: Array
+    step: StepResult
+
+
 class RecordedEpisode(ObservedEpisode):
     """Observes the recorded features at every step, and renders nothing twice.
 
+    Images that only the recording needs are requested, and collected some steps later.
     Unless action noise or the expert changes actions, the simulation is that of any other episode.
     The recording is complete before the episode's end is reported.
     """
@@ -52,6 +68,12 @@ class RecordedEpisode(ObservedEpisode):
         self._low, self._high = action.bounds
         self._observed_now: Observation = {}  # since the last step
         self._recorder: EpisodeRecorder | None = None
+        labeled_by = () if self._labeler is None else self._labeler.inputs
+        self._requested = [
+            key for key in self._recorded if key in self._image_keys and key not in labeled_by
+        ]
+        self._pipelined = sim if isinstance(sim, PipelinedSim) else None
+        self._frames: deque[_Frame] = deque()  # not written yet
 
     def begin(self) -> None:
         """Begin the recording, reset the simulator and observe the initial state."""
@@ -66,9 +88,10 @@ class RecordedEpisode(ObservedEpisode):
             PluginError: the success of a step is recorded, and the simulator does not report it.
             RunFolderError: the recording cannot be written.
         """
-        assert self._recorder is not None
-        observed = self._observe_keys(self._recorded)
-        check_observation(observed, self._recording.observed_features)
+        requested = self._request_images()
+        observed = self._observe_keys([key for key in self._recorded if key not in requested])
+        features = self._recording.observed_features
+        check_observation(observed, {key: features[key] for key in observed})
         before = {k: v if k in self._image_keys else np.array(v) for k, v in observed.items()}
         executed, label = self._executed_and_label(action)
         step = super().step(executed)
@@ -79,10 +102,38 @@ class RecordedEpisode(ObservedEpisode):
                 code="plugin.without-success",
             )
         self._observed_now = {}
-        self._recorder.add(before, label, step)
+        self._frames.append(_Frame(before, requested, label, step))
+        self._write_frames(0 if self.ended or not requested else _MOST_AHEAD)
         if self.ended:
+            assert self._recorder is not None
             self._recorder.end(self._outcome)
         return step
+
+    def _request_images(self) -> Mapping[str, PendingImage]:
+        """Request the recorded images that nothing else has observed since the last step.
+
+        A simulator that renders at once gets no request.
+        """
+        if self._pipelined is None:
+            return {}
+        missing = [key for key in self._requested if key not in self._observed_now]
+        requested = self._pipelined.request_images(missing) if missing else None
+        if requested is None:
+            return {}
+        self.renders += len(requested)
+        return requested
+
+    def _write_frames(self, most_ahead: int) -> None:
+        """Write frames until at most ``most_ahead`` are left, whose images may be under way."""
+        assert self._recorder is not None
+        while len(self._frames) > most_ahead:
+            frame = self._frames.popleft()
+            start = time.perf_counter()
+            images = {key: image() for key, image in frame.requested.items()}
+            self.timings.render_s += time.perf_counter() - start
+            features = self._recording.observed_features
+            check_observation(images, {key: features[key] for key in images})
+            self._recorder.add({**frame.observed, **images}, frame.label, frame.step)
 
     def _announce(self, actions: Array, first_observed: int) -> None:
         """Announce nothing: every step observes first, and noise may change the action."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 import errno
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from proctor.benchmarks.base import PendingImage
 from proctor.benchmarks.fake import FakeSim
 from proctor.callbacks import appender
 from proctor.callbacks.base import Callback
@@ -75,6 +77,30 @@ def test_the_numbers_are_the_same_whatever_the_number_of_workers(tmp_path: Path)
     for told, tasks in results[1:]:
         assert same(told, results[0][0])
         assert tasks == results[0][1]
+
+
+def test_images_that_are_requested_ahead_belong_to_their_frames(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = {"record__images": True, "dataset__video": False, "eval__use_async_envs": False}
+    record(tmp_path / "at once", **images)
+    ahead = [0]
+
+    def request_images(sim: FakeSim, keys: Sequence[str]) -> dict[str, PendingImage]:
+        seen = {key: np.array(value) for key, value in sim.observe(keys).items()}
+        ahead.append(ahead[-1] + 1)
+
+        def collect(key: str) -> Array:
+            ahead.append(ahead[-1] - 1)
+            return seen[key]
+
+        return {key: partial(collect, key) for key in keys}
+
+    monkeypatch.setattr(FakeSim, "request_images", request_images, raising=False)
+    record(tmp_path / "ahead", **images)
+    assert max(ahead) > 1
+    assert ahead[-1] == 0
+    assert same(columns(tmp_path / "ahead"), columns(tmp_path / "at once"))
 
 
 def test_a_frame_is_what_was_seen_before_its_action(tmp_path: Path) -> None:

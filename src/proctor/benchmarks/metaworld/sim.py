@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from proctor.benchmarks.base import ROBOT, xyz
+from proctor.benchmarks.base import ROBOT, PendingImage, xyz
 from proctor.benchmarks.guarded_sim import proctor_code
 from proctor.benchmarks.mujoco.log import log_mujoco_warnings
 from proctor.benchmarks.mujoco.model_cache import load_model
@@ -63,6 +63,12 @@ class MetaworldSim:
         with proctor_code():
             return {key: self._observe(key) for key in keys}
 
+    def request_images(self, keys: Sequence[str]) -> dict[str, PendingImage] | None:
+        """Request images of the current state; None if GL renders them at once."""
+        if not self._render_settings.is_drawn:
+            return None
+        return {key: self._request(self._camera_of[key]) for key in keys}
+
     def physics(self) -> Array:
         """Return joint positions and velocities, and the poses of bodies and sites."""
         return world_state(self._env.data)
@@ -93,10 +99,21 @@ class MetaworldSim:
         raise KeyError(key)
 
     def _render(self, camera: str) -> Array:
+        rotated = camera in ROTATED_CAMERAS
+        return self._open_renderer().render(
+            self._env.data, camera, self.scene_edit, rotated=rotated
+        )
+
+    def _request(self, camera: str) -> PendingImage:
+        rotated = camera in ROTATED_CAMERAS
+        return self._open_renderer().request(
+            self._env.data, camera, self.scene_edit, rotated=rotated
+        )
+
+    def _open_renderer(self) -> ImageRenderer:
         if self._renderer is None:
             self._renderer = make_renderer(self._env.model, self._render_settings)
-        rotated = camera in ROTATED_CAMERAS
-        return self._renderer.render(self._env.data, camera, self.scene_edit, rotated=rotated)
+        return self._renderer
 
 
 class _InitialState:

@@ -21,8 +21,8 @@ PLACES = 8
 """Pictures of one client that may be under way. Memory of those that are not used is not taken."""
 
 
-class PendingImage:
-    """A picture that is being drawn."""
+class DrawnImage:
+    """A picture that is being drawn, or has been."""
 
     def __init__(self) -> None:
         self.operation: str | None = None
@@ -49,7 +49,7 @@ class DrawingClient:
             reading = connection.detach()
         self._channel = Channel(reading, os.dup(reading))
         self._free = list(range(PLACES))[::-1]  # the first ones are used most
-        self._pending: dict[int, PendingImage] = {}
+        self._pending: dict[int, DrawnImage] = {}
         self.hello = self._receive()[0]
 
     def request(
@@ -66,7 +66,7 @@ class DrawingClient:
             if not self._take(reply, prefix):
                 return reply
 
-    def draw(self, layout: int, numbers: bytes) -> PendingImage:
+    def draw(self, layout: int, numbers: bytes) -> DrawnImage:
         """Have a scene drawn; ``layout`` is its layout's number in the drawing process.
 
         Raises:
@@ -75,11 +75,11 @@ class DrawingClient:
         while not self._free:
             self._take(*self._receive())
         place = self._free.pop()
-        self._pending[place] = pending = PendingImage()
+        self._pending[place] = pending = DrawnImage()
         self._send({"op": "draw"}, prefix=DRAW.pack(layout, place) + numbers, key="draw")
         return pending
 
-    def wait(self, pending: PendingImage) -> None:
+    def wait(self, pending: DrawnImage) -> None:
         """Wait until the drawing process has replied.
 
         Raises:

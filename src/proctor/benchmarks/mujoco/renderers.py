@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from proctor.benchmarks.base import PendingImage
 from proctor.benchmarks.mujoco.render_config import RenderSettings
 from proctor.benchmarks.mujoco.rendering import CameraRenderer, SceneEdit
 from proctor.benchmarks.mujoco.warp_renderer import WarpRenderer
@@ -21,6 +22,11 @@ class ImageRenderer(Protocol):
 
         ``rotated``: by 180 degrees.
         """
+
+    def request(
+        self, data: Any, camera: str, edit: SceneEdit | None = None, *, rotated: bool = False
+    ) -> PendingImage:
+        """Begin to render; the image is that of now, however the world moves on."""
 
     def close(self) -> None:
         """Free what it holds."""

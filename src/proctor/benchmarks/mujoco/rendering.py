@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from proctor.benchmarks.base import PendingImage
 from proctor.benchmarks.mujoco.render_config import RenderSettings
 from proctor.features import Array
 from proctor.system.gl import process_backend
@@ -58,6 +59,13 @@ class CameraRenderer:
             edit(self._renderer.scene, self._model, camera)
         pixels: Array = self._renderer.render()
         return _rotate_180(pixels) if rotated else pixels
+
+    def request(
+        self, data: Any, camera: str, edit: SceneEdit | None = None, *, rotated: bool = False
+    ) -> PendingImage:
+        """Render at once; return what returns the image."""
+        image = self.render(data, camera, edit, rotated=rotated)
+        return lambda: image
 
     def close(self) -> None:
         """Free the GL context."""

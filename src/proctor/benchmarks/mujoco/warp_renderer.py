@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
+from proctor.benchmarks.base import PendingImage
 from proctor.benchmarks.mujoco.abstract_scene import AbstractScene, assets_key, model_assets
-from proctor.benchmarks.mujoco.drawing_client import DrawingClient
+from proctor.benchmarks.mujoco.drawing_client import DrawingClient, DrawnImage
 from proctor.benchmarks.mujoco.drawing_process import drawing_process
 from proctor.benchmarks.mujoco.render_config import RenderSettings
 from proctor.benchmarks.mujoco.rendering import SceneEdit
@@ -36,17 +38,26 @@ class WarpRenderer:
         self, data: Any, camera: str, edit: SceneEdit | None = None, *, rotated: bool = False
     ) -> Array:
         """Return the image of ``camera`` in ``data``, uint8 [H, W, 3], after ``edit``."""
-        request = self._scene.read(data, camera, edit, rotated=rotated)
-        return self._draw(request)
+        return self.request(data, camera, edit, rotated=rotated)()
 
-    def _draw(self, request: DrawRequest) -> Array:
-        """Return the picture; a layout that the drawing process has forgotten is sent again."""
-        while True:
-            pending = self._client.draw(self._number(request.layout), request.numbers)
-            self._client.wait(pending)
-            if pending.pixels is not None:
-                return pending.pixels.reshape(self._shape)
+    def request(
+        self, data: Any, camera: str, edit: SceneEdit | None = None, *, rotated: bool = False
+    ) -> PendingImage:
+        """Begin to render; the image is that of now, however the world moves on."""
+        request = self._scene.read(data, camera, edit, rotated=rotated)
+        return partial(self._image, request, self._draw(request))
+
+    def _draw(self, request: DrawRequest) -> DrawnImage:
+        return self._client.draw(self._number(request.layout), request.numbers)
+
+    def _image(self, request: DrawRequest, drawn: DrawnImage) -> Array:
+        """Return an image; a layout that the drawing process has forgotten is sent again."""
+        self._client.wait(drawn)
+        while drawn.pixels is None:
             self._layouts.pop(request.layout, None)
+            drawn = self._draw(request)
+            self._client.wait(drawn)
+        return drawn.pixels.reshape(self._shape)
 
     def _number(self, layout: SceneLayout) -> int:
         """Return the number of a layout in the drawing process, which gets to know it first."""
