@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Callable
 from typing import Any
 
 from proctor.engine.message_encoding import decode, encode
@@ -98,10 +99,14 @@ class EngineEnd:
 
 
 class WorkerEnd:
-    """The blocking end of the worker. Picklable while a process is spawned."""
+    """The blocking end of the worker. Picklable while a process is spawned.
 
-    def __init__(self, line: socket.socket) -> None:
+    ``spin``, if given, is called before each wait for a message.
+    """
+
+    def __init__(self, line: socket.socket, spin: Callable[[], None] | None = None) -> None:
         self._line = line
+        self._spin = spin
 
     def send(self, message: object) -> None:
         """Send ``message`` completely."""
@@ -121,21 +126,22 @@ class WorkerEnd:
         Raises:
             EOFError: the engine has closed the channel.
         """
+        if self._spin is not None:
+            self._spin()
         (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
-        return bytes(self._read(length))
+        return self._read(length)
 
     def fileno(self) -> int:
         """Return the file descriptor."""
         return self._line.fileno()
 
-    def _read(self, size: int) -> bytearray:
-        content = bytearray(size)
-        view, filled = memoryview(content), 0
-        while filled < size:
-            part = self._line.recv_into(view[filled:])
+    def _read(self, size: int) -> bytes:
+        content = self._line.recv(size, socket.MSG_WAITALL)
+        while len(content) < size:  # a signal came
+            part = self._line.recv(size - len(content), socket.MSG_WAITALL)
             if not part:
                 raise EOFError
-            filled += part
+            content += part
         return content
 
     def close(self) -> None:
