@@ -23,6 +23,7 @@ def start_fork_server(preload: tuple[str, ...], environment: dict[str, str]) -> 
         [
             "proctor.engine.fork_server",
             "proctor.engine.worker",
+            "proctor.engine.worker_policy",
             "proctor.engine.recorded_episode",
             "proctor.engine.video_sim",
             *preload,

@@ -107,7 +107,7 @@ class ProcessPool:
         ours, theirs = make_channel()
         process = self._context.Process(
             target=worker_main,
-            args=(theirs, self._settings, self._buffer, slot),
+            args=(theirs, self._settings.for_worker(), self._buffer, slot),
             name=f"proctor-worker-{slot}",
             daemon=True,
         )

@@ -76,9 +76,9 @@ def move_to(
 ) -> NoReturn:
     """Continue this worker in another interpreter."""
     parent = parent_process()
-    home = settings.for_worker(interpreter=None, log_file=None)
+    home = replace(settings, interpreter=None, log_file=None)
     make_sims = interpreter.make_sims
-    moved = home if make_sims is None else home.for_worker(make_benchmark=make_sims)
+    moved = home if make_sims is None else replace(home, make_benchmark=make_sims)
     state = WorkerState(
         moved_settings=pickle.dumps(moved),
         home_settings=pickle.dumps(home),

@@ -41,7 +41,8 @@ class WorkerSettings:
     clock_offset: float = field(default_factory=clock.offset)
     """Offset of the session's clock, which worker processes follow."""
 
-    def for_worker(self, **changes: Any) -> WorkerSettings:
+    def for_worker(self) -> WorkerSettings:
         """Return these settings without those that only the engine reads."""
-        values = {field.name: getattr(self, field.name) for field in fields(WorkerSettings)}
-        return WorkerSettings(**{**values, **changes})
+        return WorkerSettings(
+            **{part.name: getattr(self, part.name) for part in fields(WorkerSettings)}
+        )
