@@ -37,6 +37,7 @@ import argparse
 import json
 import math
 import shlex
+import shutil
 import subprocess
 import time
 from collections import defaultdict
@@ -106,6 +107,11 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--last", default="6000", help="optimiser steps of finish, of each round")
     parser.add_argument("--paraphrases", action="store_true", help="several wordings of each task")
+    parser.add_argument(
+        "--drop",
+        action="store_true",
+        help="remove datasets once they are merged: WORK is in memory",
+    )
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--lr", type=float, default=4e-4)
     parser.add_argument(
@@ -220,6 +226,8 @@ class Work:
         """Merge datasets."""
         folders = [str(self.folder / name) for name in names]
         self.proctor("data", "merge", *folders, f"--output={self.folder / into}")
+        for folder in folders if self.options.drop else ():
+            shutil.rmtree(folder)
 
     def quick(self) -> None:
         """Measure every task with few episodes, on seeds that nothing else uses."""

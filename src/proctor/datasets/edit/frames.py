@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from proctor.datasets.numbers.statistics import features_with_stats
 from proctor.datasets.writing.file_allocation import FileNumber, file_number
 from proctor.errors import DatasetError, strip_control_codes
 from proctor.features import Array
+from proctor.system.platform_info import usable_cores
 
 RENUMBERED = ("episode_index", "index", "task_index")
 """Columns whose values depend on a frame's position in its dataset."""
@@ -144,20 +147,65 @@ def write_frames(
         OSError: a file cannot be written.
     """
     info = edit_plan.info
-    files: list[FileNumber] = []
     groups = group_segments(segments, edit_plan.file_limits.data)
-    for number, group in enumerate(groups):
-        file = file_number(info, number)
-        path = data_file(into, info, *file)
-        if len(group) == 1 and (edit_plan.repack or _is_same(edit_plan, group[0], numbering)):
-            link_or_copy(group[0].path, path, linked=edit_plan.linked)
-            if on_frames is not None:
-                table = _renumbered(edit_plan, group[0], numbering, _numeric_columns(edit_plan))
-                on_frames(group[0], _arrays_of(edit_plan, group[0], table))
-        else:
-            _write(edit_plan, group, numbering, path, on_frames)
-        files += [file] * sum(len(segment.positions) for segment in group)
+    numbers = [file_number(info, number) for number in range(len(groups))]
+    put = partial(_put_file, edit_plan, numbering, on_frames is not None)
+    paths = [data_file(into, info, *number) for number in numbers]
+    files: list[FileNumber] = []
+    with ThreadPoolExecutor(min(8, usable_cores())) as executor:  # pyarrow releases the GIL
+        try:
+            written = executor.map(put, groups, paths)
+            for number, group, arrays in zip(numbers, groups, written, strict=True):
+                files += [number] * sum(len(segment.positions) for segment in group)
+                if on_frames is not None:
+                    for segment, values in zip(group, arrays, strict=True):
+                        on_frames(segment, values)
+        except BaseException:  # Ctrl-C too: begin no other file
+            executor.shutdown(cancel_futures=True)
+            raise
     return files
+
+
+def _put_file(
+    edit_plan: EditPlan,
+    numbering: FrameNumbering,
+    reads_numbers: bool,
+    group: Sequence[FileSegment],
+    path: Path,
+) -> list[dict[str, Array]]:
+    """Write, link or copy one file; return the numbers of its segments, if they are read."""
+    if len(group) > 1 or not (edit_plan.repack or _is_same(edit_plan, group[0], numbering)):
+        return _write(edit_plan, numbering, reads_numbers, group, path)
+    link_or_copy(group[0].path, path, linked=edit_plan.linked)
+    if not reads_numbers:
+        return []
+    table = _renumbered(edit_plan, group[0], numbering, _numeric_columns(edit_plan))
+    return [_arrays_of(edit_plan, group[0], table)]
+
+
+def _write(
+    edit_plan: EditPlan,
+    numbering: FrameNumbering,
+    reads_numbers: bool,
+    group: Sequence[FileSegment],
+    path: Path,
+) -> list[dict[str, Array]]:
+    arrays = []
+    path.parent.mkdir(parents=True, exist_ok=True)
+    schema = arrow_schema(edit_plan.info)
+    with pq.ParquetWriter(path, schema, compression="snappy") as writer:
+        for segment in group:
+            if edit_plan.repack:
+                _refuse_unnamed_columns(segment.path, schema)
+            table = _renumbered(edit_plan, segment, numbering, schema.names)
+            if reads_numbers:
+                arrays.append(_arrays_of(edit_plan, segment, table))
+            start = 0
+            for position in segment.positions:
+                length = edit_plan.kept[position].row.length
+                writer.write_table(table.slice(start, length), row_group_size=length)
+                start += length
+    return arrays
 
 
 def _is_same(edit_plan: EditPlan, segment: FileSegment, numbering: FrameNumbering) -> bool:
@@ -180,29 +228,6 @@ def _is_same(edit_plan: EditPlan, segment: FileSegment, numbering: FrameNumberin
         and schema.names == wanted.names
         and all(schema.field(name).type == wanted.field(name).type for name in wanted.names)
     )
-
-
-def _write(
-    edit_plan: EditPlan,
-    group: Sequence[FileSegment],
-    numbering: FrameNumbering,
-    path: Path,
-    on_frames: FramesCallback | None,
-) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    schema = arrow_schema(edit_plan.info)
-    with pq.ParquetWriter(path, schema, compression="snappy") as writer:
-        for segment in group:
-            if edit_plan.repack:
-                _refuse_unnamed_columns(segment.path, schema)
-            table = _renumbered(edit_plan, segment, numbering, schema.names)
-            if on_frames is not None:
-                on_frames(segment, _arrays_of(edit_plan, segment, table))
-            start = 0
-            for position in segment.positions:
-                length = edit_plan.kept[position].row.length
-                writer.write_table(table.slice(start, length), row_group_size=length)
-                start += length
 
 
 def _refuse_unnamed_columns(path: Path, schema: pa.Schema) -> None:
