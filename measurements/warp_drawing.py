@@ -94,15 +94,16 @@ def pictures(asked: argparse.Namespace, folder: Path) -> None:
 
 
 def renderers(asked: argparse.Namespace) -> dict[str, list[str]]:
-    """Return flags by renderer."""
+    """Return flags by renderer, of those that are asked for."""
     warp = ["--env.renderer=warp", f"--env.renderer_device={asked.device}"]
     if asked.python:
         warp.append(f"--env.renderer_python={asked.python}")
-    return {
+    flags = {
         "gl": ["--env.shadow_map=1024"],
         "warp": warp,
         "warp 2x2": [*warp, "--env.samples_per_pixel=4"],
     }
+    return {name: flags[name] for name in asked.renderers.split(",")}
 
 
 def world(asked: argparse.Namespace, size: int) -> list[str]:
@@ -136,7 +137,7 @@ def frames(asked: argparse.Namespace, folder: Path) -> None:
             _, rows = evaluate(run / "run", *world(asked, size), *looking, *count, *flags)
             seconds = max(row.end_time for row in rows) - min(row.start_time for row in rows)
             rates[name] = total(rows, "renders") / seconds
-            ratio = f"{rates[name] / rates['gl']:.2f}x gl"
+            ratio = f"{rates[name] / rates['gl']:.2f}x gl" if "gl" in rates else ""
             say(f"images/s at {size}x{size}, {name}", f"{rates[name]:,.0f}", ratio)
 
 
@@ -189,6 +190,7 @@ def main(words: Sequence[str]) -> None:
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--episodes", type=int, default=20, help="episodes per task")
     parser.add_argument("--length", type=int, default=500, help="most steps of an episode")
+    parser.add_argument("--renderers", default="gl,warp,warp 2x2", help="renderers to compare")
     parser.add_argument("--policy", default="", help="checkpoint of the part evaluation")
     parser.add_argument("--device", default="cuda", help="of warp: cuda or cpu")
     parser.add_argument("--python", help="interpreter of warp")
