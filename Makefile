@@ -26,9 +26,9 @@ tutorial: $(LEARN)
 robot-demo: $(ROBOT)
 	@$(BIN)/python scripts/robot_demo.py
 
-# Under 90 s on two cores: the quick tests (tests/medium.txt lists the slower ones).
+# Under 90 s on two cores: the quick tests (tests/medium.txt lists the slower ones). They do without caplog.
 test-fast: $(STAMP)
-	$(TESTS) auto -m "not medium and not heavy and not alone and not browser and not sim and not slow and not vla and not ray and not gpu and not site" tests/unit tests/contract tests/golden
+	$(TESTS) auto --fast -p no:logging -m "not medium and not heavy and not alone and not browser and not sim and not slow and not vla and not ray and not gpu and not site" tests/unit tests/contract tests/golden
 
 # One pytest process more than cores: some tests always wait for a process, a port or a clock. Tests with a wall-clock
 # limit run last, one at a time.

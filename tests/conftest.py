@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import re
+import shutil
 import signal
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +24,7 @@ from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.evaluation.run import Evaluation, prepare, run_evaluation
 
+gc.disable()  # until all tests are collected: modules and tests live as long as the process
 # Under nohup, SIGHUP would stay ignored in child runs.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # Started by a script with &, SIGINT would stay ignored in child runs.
@@ -38,11 +43,48 @@ def _listed(name: str) -> frozenset[str]:
 
 LISTED = {"medium": _listed("medium.txt"), "heavy": _listed("heavy.txt")}
 """Slower tests by marker; scripts/slower_tests.py writes the lists."""
+SLOWER = LISTED["medium"] | LISTED["heavy"]
+ROOT = Path(__file__).resolve().parents[1]
+_MEMORY_BYTES = 4 * 2**30
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option of `make test-heavy`."""
+    """Add the options of `make test-heavy` and `make test-fast`."""
     parser.addoption("--part", default="1/1", help="run every n-th test function only: k/n")
+    parser.addoption(
+        "--fast", action="store_true", help="collect no test of the lists; write files to memory"
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """With --fast, put temporary folders into memory: thousands of files are written and synced."""
+    memory = Path("/dev/shm")
+    if not config.getoption("--fast") or config.option.basetemp or not memory.is_dir():
+        return
+    if shutil.disk_usage(memory).free > _MEMORY_BYTES:
+        config.option.basetemp = folder = tempfile.mkdtemp(prefix="proctor-tests-", dir=memory)
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With --fast, do not import files of which every test is listed: a third of all imports."""
+    if not config.getoption("--fast") or collection_path.suffix != ".py":
+        return None
+    file = collection_path.relative_to(ROOT).as_posix()
+    listed = {name.rpartition("::")[2] for name in SLOWER if name.startswith(f"{file}::")}
+    if not listed:
+        return None
+    functions = re.findall(r"^ *def (test_\w+)\(", collection_path.read_text(), re.MULTILINE)
+    return True if listed >= set(functions) else None
+
+
+def pytest_pycollect_makeitem(
+    collector: pytest.Module | pytest.Class, name: str
+) -> list[pytest.Item] | None:
+    """With --fast, make no cases of listed tests."""
+    listed = collector.config.getoption("--fast") and f"{collector.nodeid}::{name}" in SLOWER
+    return [] if listed else None
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -68,6 +110,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if for_gpus and not pytest.importorskip("torch").cuda.is_available():
         for item in for_gpus:
             item.add_marker(pytest.mark.skip("no CUDA device here"))
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector ignore modules and collected tests."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture
