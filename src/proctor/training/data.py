@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import multiprocessing
+import multiprocessing.forkserver
 import os
 import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -140,6 +143,16 @@ def _tensor(values: Any, shape: tuple[int, ...]) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(array)).reshape(len(array), *shape)
 
 
+def start_fork_server() -> None:
+    """Start the process that loader processes of start method "forkserver" are forked from.
+
+    It imports torch once for all of them, while this process prepares the training.
+    """
+    multiprocessing.set_forkserver_preload([__name__, "proctor.datasets.reading.dataset"])
+    with _keyboard_signals_blocked():
+        multiprocessing.forkserver.ensure_running()
+
+
 def batches(
     samples: TrainingSamples,
     order: BatchOrder,
@@ -210,6 +223,15 @@ def _outlive_signals(worker: int) -> None:
     """
     signal.signal(signal.SIGTERM, lambda *_: signal.alarm(_TERMINATION_DELAY_S))
     sys.excepthook = _print_unless_disconnected
+    threading.Thread(target=_exit_with_training, daemon=True).start()
+
+
+def _exit_with_training() -> None:
+    """End this process with the training: torch watches the parent, which is the fork server."""
+    training = multiprocessing.parent_process()
+    if training is not None:
+        training.join()
+        os._exit(1)
 
 
 def _print_unless_disconnected(

@@ -13,6 +13,7 @@ from proctor import plugins
 from proctor.benchmarks.base import interface_of
 from proctor.config.lerobot_training import checkpoint_overrides
 from proctor.config.training import TrainConfig
+from proctor.config.training_sections import StartMethod
 from proctor.config.unused_flags import (
     unused_in_training,
     unused_without_images,
@@ -45,7 +46,7 @@ from proctor.policies.lerobot.relative_actions import RELATIVE_STATS
 from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
 from proctor.policies.runtime.runner import pick_device
 from proctor.training.checkpoints import PRETRAINED
-from proctor.training.data import LoaderSettings, TrainingSamples
+from proctor.training.data import LoaderSettings, TrainingSamples, start_fork_server
 from proctor.training.dataset_selection import DatasetSelection, FrameCounts, select_dataset
 from proctor.training.distributed import SINGLE_PROCESS, DistributedContext
 from proctor.training.graph import uses_cuda_graph
@@ -132,6 +133,8 @@ def prepare(
     distributed.check_parallelism(config.parallelism)
     device = distributed.device(pick_device(_requested_device(config)))
     check_compiler(config.accelerator.compile, device)
+    if config.num_workers and config.dataloader_multiprocessing_context is StartMethod.FORKSERVER:
+        start_fork_server()
     selection = select_dataset(config)
     dataset, dataset_notes = dataset_record(selection, resumed)
     parts = _parts(config, selection, device, resumed)
