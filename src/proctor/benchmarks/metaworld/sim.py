@@ -12,6 +12,11 @@ import numpy as np
 
 from proctor.benchmarks.base import ROBOT, PendingImage, xyz
 from proctor.benchmarks.guarded_sim import proctor_code
+from proctor.benchmarks.metaworld.env_methods import (
+    current_observation,
+    skip_rotation_checks,
+    touching_object,
+)
 from proctor.benchmarks.mujoco.log import log_mujoco_warnings
 from proctor.benchmarks.mujoco.model_cache import load_model
 from proctor.benchmarks.mujoco.render_config import RenderSettings
@@ -169,9 +174,11 @@ def _make_env(task: Task) -> Any:
     log_mujoco_warnings()
     original = ALL_V3_ENVIRONMENTS[task.name]
     changes = {
-        "touching_object": _touching_object,
+        "touching_object": touching_object,
+        "_get_curr_obs_combined_no_goal": current_observation,
         "_initialize_simulation": _initialize_simulation,
     }
+    skip_rotation_checks(original)
     env = type(original.__name__, (original,), changes)()
     # The goal is never used (unfrozen below); partially_observable=True would hide the goal.
     goal = {"env_cls": original, "rand_vec": None, "partially_observable": False}
@@ -197,18 +204,3 @@ def _initialize_simulation(env: Any) -> tuple[Any, Any]:
     visual.offwidth = max(visual.offwidth, env.width)
     visual.offheight = max(visual.offheight, env.height)
     return model, mujoco.MjData(model)
-
-
-def _touching_object(env: Any, object_geom_id: int) -> bool:
-    """Return whether both finger pads touch the object, as ``SawyerXYZEnv.touching_object``.
-
-    Meta-World loops over all contacts in Python, twice, which takes a third of a step's time.
-    """
-    contact, forces = env.data.contact, env.data.efc_force
-    on_object = (contact.geom == object_geom_id).any(axis=1)
-    for pad in ("leftpad_geom", "rightpad_geom"):
-        on_pad = (contact.geom == env.data.geom(pad).id).any(axis=1)
-        # The built-in sum adds in Meta-World's order, so the last bits agree.
-        if not sum(forces[contact.efc_address[on_object & on_pad]]) > 0:
-            return False
-    return True
