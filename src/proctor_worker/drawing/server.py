@@ -1,8 +1,8 @@
 """Serves drawing requests of all workers over one listening socket.
 
 A connection begins with the descriptor of shared memory, in which its client owns places for
-pictures. While a batch is drawn, requests are received; they are the next batch. It begins when
-the device is free, and then the pictures of the batch before it are sent.
+pictures. While a batch is drawn, requests are received; they are the next batch. It is launched
+before the device is free, and the pictures of the batch before it are sent while it is drawn.
 """
 
 import contextlib
@@ -14,7 +14,19 @@ import struct
 import sys
 import time
 import traceback
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Protocol, Sequence, Tuple
+from collections import deque
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Deque,
+    Dict,
+    List,
+    NamedTuple,
+    Optional,
+    Protocol,
+    Sequence,
+    Tuple,
+)
 
 from proctor_worker.channel import Channel
 from proctor_worker.distributions import interpreter_facts
@@ -87,31 +99,41 @@ class DrawingServer:
 
     def serve(self) -> None:
         """Serve until the process is killed."""
-        under_way: Optional[_Batch] = None
+        under_way: "Deque[_Batch]" = deque()
         enter = self.statistics.enter
         while True:
-            enter(statistics.WAITING if under_way is None else statistics.DRAWING)
-            ready = self._selector.select(None if under_way is None else 0)
+            enter(statistics.DRAWING if under_way else statistics.WAITING)
+            ready = self._selector.select(0 if under_way else None)
             enter(statistics.RECEIVING)
             for key, _ in ready:
                 if key.data is None:
                     self._accept()
                 else:
                     self._receive(key.fileobj, key.data)
-            done = None
-            if under_way is not None and under_way.is_done():
-                done, under_way = under_way, None
-            if under_way is None and self._waiting:
+            done = under_way.popleft() if under_way and under_way[0].is_done() else None
+            if self._waiting and self._should_begin(under_way):
                 enter(statistics.BEGINNING)
-                under_way = self._begin()
-                if done is None and under_way is not None and under_way.is_done():  # on a CPU
-                    done, under_way = under_way, None
+                begun = self._begin()
+                if begun is not None:
+                    under_way.append(begun)
+                if done is None and under_way and under_way[0].is_done():  # on a CPU
+                    done = under_way.popleft()
             if done is not None:
                 enter(statistics.REPLYING)
                 done.reply()
-            elif not ready and under_way is not None:
+            elif not ready and under_way:
                 enter(statistics.DRAWING)
                 time.sleep(_PAUSE_S)
+
+    def _should_begin(self, under_way: "Deque[_Batch]") -> bool:
+        """Return whether the waiting requests are the next batch.
+
+        One batch may wait for the device while another is drawn, so that the device is not idle
+        between them. It should be large: a device draws many pictures as fast as few.
+        """
+        if not under_way:
+            return True
+        return len(under_way) == 1 and 2 * len(self._waiting) >= under_way[0].size
 
     def _begin(self) -> Optional["_Batch"]:
         """Begin to draw the waiting requests."""
@@ -214,7 +236,7 @@ class _Batch:
 
     def __init__(self, requests: Sequence[_Request], drawing: Drawing) -> None:
         self._requests, self._drawing = requests, drawing
-        self.is_done = drawing.is_done
+        self.is_done, self.size = drawing.is_done, len(requests)
 
     def reply(self) -> None:
         """Wait for the pictures and send them."""
