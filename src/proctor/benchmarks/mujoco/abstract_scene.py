@@ -19,7 +19,8 @@ from proctor.features import Array
 from proctor_worker.drawing import scene as columns
 from proctor_worker.drawing.scene import ASSETS, DrawRequest, Quality, SceneLayout
 
-_MOST_GEOMS = 10_000
+_MORE_GEOMS = 1000
+"""Geoms of a scene beyond those of its model's geoms and sites, such as those of tendons."""
 _SYMMETRIC = 1e-6
 _LAYOUT_COLUMNS = [SceneViews.TYPE, SceneViews.DATAID, SceneViews.MATID]
 _CAMERA = struct.Struct(f"<{columns.CAMERA_FLOATS}f")
@@ -49,7 +50,8 @@ class AbstractScene:
 
         self._model = model
         self._assets, self._quality = assets, quality
-        self._scene = mujoco.MjvScene(model, maxgeom=_MOST_GEOMS)
+        most = model.ngeom + model.nsite + model.nwrap + _MORE_GEOMS
+        self._scene = mujoco.MjvScene(model, maxgeom=most)
         self._option = mujoco.MjvOption()
         self._option.geomgroup[list(hidden_groups)] = 0
         self._camera = mujoco.MjvCamera()
