@@ -119,8 +119,8 @@ def test_a_failure_is_raised_once_and_nothing_is_appended_after_it(
     dataset: Dataset, appender: Appender
 ) -> None:
     dataset.fails = True
-    put(appender, *KEYS[:40])
     with refuses(RunFolderError, "disk.write-failed") as refused:
+        put(appender, *KEYS[:40])  # raises if the thread has failed before the last one
         appender.flush()
     assert "--resume" in str(refused.value)
     dataset.fails = False
