@@ -22,7 +22,8 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # as proctor does, before a tes
 
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
-from proctor.evaluation.run import Evaluation, prepare, run_evaluation
+from proctor.evaluation.preparing import prepare
+from proctor.evaluation.run import Evaluation, run_evaluation
 
 gc.disable()  # until all tests are collected: modules and tests live as long as the process
 # Under nohup, SIGHUP would stay ignored in child runs.

@@ -31,7 +31,8 @@ from proctor.commands.serve import opened
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.config.serving import ServeConfig
-from proctor.evaluation.run import Evaluation, prepare, run_evaluation
+from proctor.evaluation.preparing import prepare
+from proctor.evaluation.run import Evaluation, run_evaluation
 from proctor.features import ACTION, STATE, Array, Feature, FeatureKind
 from proctor.policies.act import config as act
 from proctor.policies.act.config import ActConfig

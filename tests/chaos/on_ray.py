@@ -22,7 +22,8 @@ import psutil
 from proctor.callbacks.base import Callback
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
-from proctor.evaluation.run import prepare, run_evaluation
+from proctor.evaluation.preparing import prepare
+from proctor.evaluation.run import run_evaluation
 from proctor.runs.journal import read_journal
 from proctor.system.ray_cluster import import_ray
 from proctor.types import EpisodeKey, EpisodeResult

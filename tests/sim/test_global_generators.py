@@ -16,7 +16,7 @@ from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.engine.inference import InlineInference
 from proctor.evaluation.audit import run_alone
-from proctor.evaluation.run import prepare
+from proctor.evaluation.preparing import prepare
 from proctor.system.global_rng import IsolatedRng
 from proctor.testing import check_sim
 from tests.sim.adapted_benchmarks import made, make

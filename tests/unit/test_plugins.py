@@ -10,7 +10,7 @@ from proctor import plugins
 from proctor.benchmarks.fake import Fake
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
-from proctor.evaluation.run import prepare
+from proctor.evaluation.preparing import prepare
 from proctor.fingerprint import ConfigUse
 
 

@@ -22,7 +22,8 @@ from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.errors import ProctorNote, ProctorWarning
 from proctor.evaluation.notices import Notices, end_notices, start_notices
-from proctor.evaluation.run import Evaluation, prepare, run_evaluation
+from proctor.evaluation.preparing import prepare
+from proctor.evaluation.run import Evaluation, run_evaluation
 from proctor.policies.callable_policy import CallableConfig
 from proctor.runs.journal import EpisodeRecord
 from proctor.stats.anytime import monitored_rates

@@ -101,7 +101,7 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
     from proctor.config.trust import PROGRAM_NAMES, TRUST, without_code_trust
     from proctor.evaluation.audit import audit, require_unchanged, why_not_exact
     from proctor.evaluation.notices import Notices
-    from proctor.evaluation.run import prepare
+    from proctor.evaluation.preparing import prepare
     from proctor.report.run import load_run
     from proctor.runs.paths import settings_with_paths
     from proctor.runs.replay import EpisodeReplay

@@ -89,18 +89,20 @@ def evaluate_and_show(
 def _evaluate_and_show(
     settings: dict[str, Any], interrupts: Interrupts, show: Show, name: str | None, resume_as: str
 ) -> tuple[RolloutContext[EvalConfig], int]:
-    from rich.console import Console
-
-    from proctor.callbacks.progress import Progress, VideoProgress
     from proctor.config.builder import build
     from proctor.config.evaluation import EvalConfig
-    from proctor.evaluation.notices import start_notices
-    from proctor.evaluation.run import prepare, run_evaluation
-    from proctor.report.tables import table_console
-    from proctor.stats.anytime import monitored_rates
+    from proctor.evaluation.preparing import prepare
 
     with collection_paused():
         prepared = prepare(build(EvalConfig, settings))
+    from rich.console import Console  # from here on simulators start in other processes
+
+    from proctor.callbacks.progress import Progress, VideoProgress
+    from proctor.evaluation.notices import start_notices
+    from proctor.evaluation.run import run_evaluation
+    from proctor.report.tables import table_console
+    from proctor.stats.anytime import monitored_rates
+
     if name is not None:
         print(strip_control_codes(f"{name}:"), file=sys.stderr)
     unseen = [start_notices(prepared)]

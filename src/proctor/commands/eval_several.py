@@ -224,8 +224,7 @@ def _checked(
     from proctor.config.builder import build
     from proctor.config.evaluation import EvalConfig
     from proctor.config.merging import is_resumed, merge_settings
-    from proctor.evaluation.preparing import check_ahead_of_time
-    from proctor.evaluation.run import default_folder
+    from proctor.evaluation.preparing import check_ahead_of_time, default_folder
     from proctor.runs.folder import RunFolder, make_new_folder
 
     first = variants[0].settings

@@ -7,6 +7,7 @@ folder that only the parent removes at its exit. A killed parent would leave it 
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import signal
@@ -56,6 +57,12 @@ def socket_folder() -> str:
     )
 
 
+def _resume_collection() -> None:
+    """Collect garbage in a forked process, except for the modules of the server."""
+    gc.freeze()
+    gc.enable()
+
+
 _folder = os.environ.pop(SOCKET_FOLDER, None)  # removed: workers do not need it
 if _folder is not None:
     for _signal in PARENT_SIGNALS:
@@ -63,3 +70,5 @@ if _folder is not None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENT_SIGNALS)
     # Workers end by os._exit, which skips this handler.
     atexit.register(shutil.rmtree, _folder, ignore_errors=True)
+    gc.disable()  # the modules that it imports stay: they need no collection
+    os.register_at_fork(after_in_child=_resume_collection)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import platform
+import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
 from proctor import plugins
@@ -13,6 +15,7 @@ from proctor.benchmarks.base import Benchmark, display_keys, interface_of
 from proctor.benchmarks.checks import check_benchmark, check_task_ids
 from proctor.callbacks.judge import Judge
 from proctor.config.base import RunConfig
+from proctor.config.evaluation import EvalConfig
 from proctor.engine.pool import check_importable
 from proctor.engine.rollout_settings import RolloutSettings
 from proctor.engine.scheduler import Scheduler
@@ -57,6 +60,46 @@ from proctor.system.platform_info import (
 from proctor.system.ray_cluster import check_cluster
 
 Config = TypeVar("Config", bound=RunConfig)
+
+
+def prepare(config: EvalConfig) -> RolloutContext[EvalConfig]:
+    """Check that everything ``config`` names exists and matches.
+
+    Runs no simulator and writes nothing. Slow set-up starts here (see ``background_setup``).
+
+    Raises:
+        UsageError: with one line that says what to change.
+    """
+    default = config.output_dir is None
+    folder = RunFolder(config.output_dir or default_folder(config), or_next=default)
+    return prepare_context(config, folder, config.eval.indices, _load_judge(config))
+
+
+def _load_judge(config: EvalConfig) -> Judge | None:
+    """Return the judge of --eval.judge.
+
+    Raises:
+        UsageError: it is no reward classifier with two classes.
+    """
+    path = config.eval.judge
+    if path is None:
+        return None
+    from proctor.policies.reward_classifier.predictor import load_predictor
+
+    predictor = load_predictor(path)
+    if not predictor.is_binary:
+        raise UsageError(
+            f"--eval.judge={path} has more than two classes: a judge says success or failure",
+            code="policy.not-a-judge",
+        )
+    return Judge(predictor, config.eval.judge_threshold)
+
+
+def default_folder(config: EvalConfig) -> Path:
+    """Return ``outputs/eval/DATE/TIME_ENV_POLICY``; a number is appended if that exists."""
+    job = config.job_name or f"{config.env.type}_{config.policy.type}"
+    name = f"{time.strftime('%H-%M-%S')}_{job}".replace(":", "-").replace("/", "-")
+    return Path("outputs", "eval", time.strftime("%Y-%m-%d"), name)
 
 
 def prepare_context(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -12,15 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from proctor.callbacks.base import Callback
-from proctor.callbacks.judge import Judge
 from proctor.callbacks.staged_episodes import RecordingOptions
 from proctor.callbacks.wandb import read_run_id, require_wandb
 from proctor.config.evaluation import EvalConfig
-from proctor.errors import RunFolderError, UsageError
+from proctor.errors import RunFolderError
 from proctor.evaluation.cluster import make_executor
 from proctor.evaluation.demonstrations import Demonstrations
 from proctor.evaluation.plan import check_planned, remaining_episodes
-from proctor.evaluation.preparing import make_run_record, prepare_context
+from proctor.evaluation.preparing import make_run_record
 from proctor.evaluation.rollout_context import RolloutContext, require_judged
 from proctor.evaluation.rollouts import check_rollout_recording, recording_rollouts
 from proctor.evaluation.session import MakeVideoCallbacks, Session
@@ -59,46 +57,6 @@ class Evaluation(Results):
     filmed: ReplayedVideos = field(default_factory=ReplayedVideos)
     rollouts: Path | None = None
     """The dataset of its recorded episodes."""
-
-
-def prepare(config: EvalConfig) -> RolloutContext[EvalConfig]:
-    """Check that everything ``config`` names exists and matches.
-
-    Runs no simulator and writes nothing. Slow set-up starts here (see ``background_setup``).
-
-    Raises:
-        UsageError: with one line that says what to change.
-    """
-    default = config.output_dir is None
-    folder = RunFolder(config.output_dir or default_folder(config), or_next=default)
-    return prepare_context(config, folder, config.eval.indices, _load_judge(config))
-
-
-def _load_judge(config: EvalConfig) -> Judge | None:
-    """Return the judge of --eval.judge.
-
-    Raises:
-        UsageError: it is no reward classifier with two classes.
-    """
-    path = config.eval.judge
-    if path is None:
-        return None
-    from proctor.policies.reward_classifier.predictor import load_predictor
-
-    predictor = load_predictor(path)
-    if not predictor.is_binary:
-        raise UsageError(
-            f"--eval.judge={path} has more than two classes: a judge says success or failure",
-            code="policy.not-a-judge",
-        )
-    return Judge(predictor, config.eval.judge_threshold)
-
-
-def default_folder(config: EvalConfig) -> Path:
-    """Return ``outputs/eval/DATE/TIME_ENV_POLICY``; a number is appended if that exists."""
-    job = config.job_name or f"{config.env.type}_{config.policy.type}"
-    name = f"{time.strftime('%H-%M-%S')}_{job}".replace(":", "-").replace("/", "-")
-    return Path("outputs", "eval", time.strftime("%Y-%m-%d"), name)
 
 
 def run_evaluation(

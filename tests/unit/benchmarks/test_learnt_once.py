@@ -11,7 +11,7 @@ import pytest
 
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
-from proctor.evaluation.run import prepare
+from proctor.evaluation.preparing import prepare
 
 HUB_ENV = """
 import gymnasium

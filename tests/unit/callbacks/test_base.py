@@ -10,7 +10,8 @@ import pytest
 from proctor.callbacks.base import Callback, close_all
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
-from proctor.evaluation.run import prepare, run_evaluation
+from proctor.evaluation.preparing import prepare
+from proctor.evaluation.run import run_evaluation
 from proctor.types import EpisodeResult
 
 SOURCES = Path(__file__).parents[3] / "src" / "proctor"

@@ -18,7 +18,8 @@ from proctor.callbacks.base import Callback
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.errors import MissingExtra, RunFolderError, UsageError
-from proctor.evaluation.run import Evaluation, prepare, run_evaluation
+from proctor.evaluation.preparing import prepare
+from proctor.evaluation.run import Evaluation, run_evaluation
 from proctor.runs.journal import read_journal
 from proctor.types import EpisodeResult
 from tests.refusals import refuses

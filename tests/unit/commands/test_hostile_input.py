@@ -18,7 +18,8 @@ from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.config.flags import path_of, read_config_file
 from proctor.errors import RunFolderError, UsageError
-from proctor.evaluation.run import Evaluation, prepare
+from proctor.evaluation.preparing import prepare
+from proctor.evaluation.run import Evaluation
 from proctor.policies.scripted.random import RandomPolicy
 from proctor.report.page import write_page
 from proctor.report.served_pages import list_page

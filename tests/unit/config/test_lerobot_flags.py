@@ -19,7 +19,7 @@ from proctor.config.lerobot_training import drop_lerobot_settings
 from proctor.config.recording import RecordConfig
 from proctor.config.training import TrainConfig
 from proctor.errors import UsageError
-from proctor.evaluation.run import default_folder
+from proctor.evaluation.preparing import default_folder
 from proctor.features import STATE
 from proctor.fingerprint import ConfigUse
 from proctor.policies.lerobot.families import FAMILIES, family

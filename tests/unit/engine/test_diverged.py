@@ -14,7 +14,8 @@ from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.evaluation.audit import audit
-from proctor.evaluation.run import Evaluation, prepare, run_evaluation
+from proctor.evaluation.preparing import prepare
+from proctor.evaluation.run import Evaluation, run_evaluation
 from proctor.features import Array
 from proctor.runs.journal import EpisodeRecord
 from proctor.types import Outcome, StepResult, Task

@@ -31,7 +31,8 @@ from proctor.engine.messages import Report, StartEpisode, WorkerFailed, WorkerRe
 from proctor.engine.pool import ProcessPool
 from proctor.engine.rollout_settings import RolloutSettings
 from proctor.engine.shared_memory import ObservationBuffer
-from proctor.evaluation.run import Evaluation, prepare, run_evaluation
+from proctor.evaluation.preparing import prepare
+from proctor.evaluation.run import Evaluation, run_evaluation
 from proctor.features import ActionSpec
 from proctor.types import EpisodeResult, Task
 from tests.processes import children_of

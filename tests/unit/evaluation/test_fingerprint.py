@@ -19,7 +19,8 @@ from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.config.sections import EvalSettings
 from proctor.errors import UsageError
-from proctor.evaluation.run import Evaluation, prepare
+from proctor.evaluation.preparing import prepare
+from proctor.evaluation.run import Evaluation
 from proctor.features import Array
 from proctor.fingerprint import changed_fields, defining_fields, describe_changes, is_presentation
 from proctor.policies.base import Batch

@@ -16,7 +16,7 @@ from proctor.engine.cluster_engine import ClusterEngine
 from proctor.engine.scheduler import Scheduler, SchedulerLimits
 from proctor.errors import SpecMismatch, UsageError
 from proctor.evaluation.node import NodeSetup
-from proctor.evaluation.run import prepare
+from proctor.evaluation.preparing import prepare
 from proctor.features import IMAGE, Feature, FeatureKind
 from proctor.report.judge_agreement import judge_agreement
 from proctor.report.page_data import page_data

@@ -27,7 +27,8 @@ from proctor.engine.cluster_messages import (
 from proctor.engine.forking import start_fork_server
 from proctor.engine.scheduler import Scheduler, SchedulerLimits
 from proctor.evaluation.node import Node, NodeSetup
-from proctor.evaluation.run import Evaluation, prepare
+from proctor.evaluation.preparing import prepare
+from proctor.evaluation.run import Evaluation
 from proctor.runs.journal import video_path
 from proctor.types import EpisodeResult
 

@@ -19,7 +19,7 @@ from proctor.evaluation.plan import (
     n_workers,
     workers_for,
 )
-from proctor.evaluation.run import prepare
+from proctor.evaluation.preparing import prepare
 from proctor.system.platform_info import cgroup_quota, usable_cores
 
 

@@ -23,8 +23,8 @@ from proctor.commands.eval_settings import settings_from
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.evaluation import preparing
+from proctor.evaluation.preparing import prepare
 from proctor.evaluation.rollout_context import RolloutContext
-from proctor.evaluation.run import prepare
 from proctor.features import ACTION, Array, Feature, FeatureKind
 from proctor.policies.act import network
 from proctor.policies.blocks.resnet import OUT_CHANNELS
