@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from .builders import RUN, SMALL_ACT, files_of, words, write_seen
+from .builders import RUN, SMALL_ACT, files_of, words
 
 torch = pytest.importorskip("torch")
 
@@ -58,16 +58,16 @@ def test_smaller_batches_and_validation_are_not_compiled_again(numbers, tmp_path
     assert counters["stats"]["unique_graphs"] == (2 if regional == "true" else 1)
 
 
-def test_compiling_while_frames_are_decoded_changes_nothing(tmp_path, monkeypatch):
+def test_compiling_while_frames_are_decoded_changes_nothing(numbers, tmp_path, monkeypatch):
     from proctor.training.loop import Trainer
 
-    root, compiled = write_seen(tmp_path / "data", side=24), []
+    compiled: list = []
     monkeypatch.setattr(Trainer, "compile_step", noting(Trainer.compile_step, compiled))
-    small = {"steps": 1, "policy.dropout": 0.1, "num_workers": 0}
     for kind in ("off", "ram"):
-        some = {"dataset.cache": kind, "policy.pretrained_backbone_weights": "null"}
-        given = words(root, tmp_path / kind, SMALL_ACT, RUN, FEW, FAST, small, some)
-        assert main(["train", *given]) == 0
+        some = {"dataset.cache": kind, "policy.dropout": 0.1, "steps": 1}
+        assert (
+            main(["train", *words(numbers, tmp_path / kind, SMALL_ACT, RUN, FEW, FAST, some)]) == 0
+        )
     assert len(compiled) == 1
     off, ram = (files_of(tmp_path / kind / "checkpoints/000001") for kind in ("off", "ram"))
     assert off == ram
