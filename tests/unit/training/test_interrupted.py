@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar
 
+import psutil
 import pytest
 from scripts import tutorial
 
@@ -437,6 +438,39 @@ def test_a_signal_to_the_whole_process_group_also_leaves_a_checkpoint(tmp_path, 
     step = re.search(r"after step ([\d,]+): its checkpoint is complete", said)[1]
     assert names(run) == {f"{int(step.replace(',', '')):06d}", "last"}
     assert "Traceback" not in said
+
+
+@pytest.mark.slow
+def test_loader_processes_of_a_fork_server_end_with_a_killed_training(tmp_path):
+    run, seen = tmp_path / "run", write_seen(tmp_path / "seen", side=32)
+    small = SMALL_ACT | {"policy.pretrained_backbone_weights": "null", "num_workers": 1}
+    forked = {"dataloader_multiprocessing_context": "forkserver", "steps": 100_000}
+    training = subprocess.Popen(
+        [sys.executable, "-m", "proctor.cli", "train", *words(seen, run, small, LONG, forked)],
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    until = time.monotonic() + 120
+    try:
+        while not (run / "log.jsonl").exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        started = psutil.Process(training.pid).children(recursive=True)
+        assert len(started) >= 2  # the fork server and the loader
+    finally:
+        training.kill()
+        training.wait()
+    until = time.monotonic() + 120
+    while any(map(is_alive, started)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(map(is_alive, started))
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Return whether a process runs; a zombie, which nobody waits for, does not."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_the_tutorial_shows_an_interrupted_training_with_the_same_bits(numbers, tmp_path, capfd):
