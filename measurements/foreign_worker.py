@@ -1,6 +1,7 @@
 """Episodes and steps per second of simulators in another interpreter, against ordinary workers.
 
     python -m measurements foreign_worker --python=PATH [...] [--workers=1,2] [--case=TEXT]
+        [--rounds=N]
 
 Each PATH is an interpreter, or a virtual environment, with numpy and gymnasium; Meta-World is
 measured in those that have it. Ordinary and foreign runs alternate, so that the load of the machine
@@ -82,9 +83,8 @@ def has_module(python: str, module: str) -> bool:
     return subprocess.run(words, capture_output=True).returncode == 0  # noqa: S603  the user's own
 
 
-def measure(folder: Path, python: str, workers: int, case: str, *, tiny: bool) -> None:
+def measure(folder: Path, python: str, workers: int, case: str, rounds: int, *, tiny: bool) -> None:
     """Run the cases with ``case`` in their name, here and in ``python`` in turns; print rows."""
-    rounds = 1 if tiny else 3
     print(
         f"{python}, {workers} worker{'s' * (workers > 1)}, CartPole alone "
         f"{cartpole_us(sys.executable):.1f} -> {cartpole_us(python):.1f} us/step"
@@ -127,6 +127,7 @@ def main(words: Sequence[str]) -> None:
     parser = make_parser("foreign_worker", __doc__)
     parser.add_argument("--python", action="append", default=[], metavar="PATH")
     parser.add_argument("--workers", default="1,2", metavar="N,...", help="workers side by side")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="runs of each kind")
     parser.add_argument("--case", default="", metavar="TEXT", help="only cases with this in them")
     arguments = parser.parse_args(words)
     if not arguments.python:
@@ -136,6 +137,7 @@ def main(words: Sequence[str]) -> None:
         for number, python in enumerate(arguments.python):
             for workers in map(int, arguments.workers.split(",")):
                 place = folder / f"{number}-{workers}"
-                measure(place, python, workers, arguments.case, tiny=arguments.tiny)
+                rounds = 1 if arguments.tiny else arguments.rounds
+                measure(place, python, workers, arguments.case, rounds, tiny=arguments.tiny)
 
     run_parts((), {"interpreters": all_of_them})
