@@ -109,14 +109,14 @@ def _heading(checked: CheckReport) -> str:
 
 
 def _decoded_text(checked: CheckReport) -> str:
-    """Return how many of the pictures were decoded."""
+    """Return how many of the images were decoded."""
     if checked.n_images == 0:
-        return "no pictures"
+        return "no images"
     if checked.n_decoded == 0:
-        return "no picture decoded"
+        return "no image decoded"
     if checked.n_decoded >= checked.n_images:
-        return "every picture decoded"
-    return f"{checked.n_decoded:,} of {checked.n_images:,} pictures decoded"
+        return "every image decoded"
+    return f"{checked.n_decoded:,} of {checked.n_images:,} images decoded"
 
 
 def _shown(text: str) -> str:

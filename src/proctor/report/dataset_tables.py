@@ -119,7 +119,7 @@ def _cameras(summary: DatasetSummary, room: TableSize) -> Table:
             files, size = f"{camera.files:,}", size_text(camera.size)
         depth = ", depth" if camera.is_depth else ""
         rows.append((camera.key, f"{camera.width}x{camera.height}{depth}", stored, files, size))
-    heads = ("camera", "pictures", "stored as", "files", "on disk")
+    heads = ("camera", "images", "stored as", "files", "on disk")
     return _table(room, heads, rows, right=("files", "on disk"))
 
 

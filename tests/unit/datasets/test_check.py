@@ -342,9 +342,9 @@ def test_pictures_of_a_missing_video_do_not_count_as_decoded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = copy_of(VIDEO, tmp_path)
-    assert heading(root, capsys).endswith("1 camera, every picture decoded")
+    assert heading(root, capsys).endswith("1 camera, every image decoded")
     (root / MOVIE).unlink()
-    assert heading(root, capsys).endswith("1 camera, no picture decoded")
+    assert heading(root, capsys).endswith("1 camera, no image decoded")
     main(["data", "check", str(root), "--json"])
     told = json.loads(capsys.readouterr().out)
     assert (told["decoded"], told["images"], told["images_decoded"]) == (False, 28, 0)
@@ -355,7 +355,7 @@ def test_broken_pictures_are_not_counted_as_decoded(
 ) -> None:
     damage, _ = DAMAGES["video.undecodable"]
     root = copy_of(VIDEO, tmp_path, damage)
-    assert re.search(r"1 camera, \d+ of 28 pictures decoded$", heading(root, capsys))
+    assert re.search(r"1 camera, \d+ of 28 images decoded$", heading(root, capsys))
 
 
 MENDED = ["tasks.index", "episodes.gap", "columns.missing", "rows.scattered", "rows.null",
@@ -438,7 +438,7 @@ def test_the_exit_code_tells_errors_from_warnings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["data", "check", str(VIDEO)]) == 0
-    assert capsys.readouterr().out.endswith("every picture decoded\nnothing is wrong\n")
+    assert capsys.readouterr().out.endswith("every image decoded\nnothing is wrong\n")
     warned = copy_of(VIDEO, tmp_path / "a", DAMAGES["files.unfinished"][0])
     assert main(["data", "check", str(warned), "--fast"]) == 0
     assert capsys.readouterr().out.endswith("0 errors, 1 warning\n")
