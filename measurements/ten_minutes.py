@@ -114,9 +114,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--lr", type=float, default=4e-4)
-    parser.add_argument(
-        "--last_lr", default="2e-4", help="learning rates of finish: 4e-4 has diverged"
-    )
+    parser.add_argument("--last_lr", default="2e-4", help="learning rates of finish, of each round")
     parser.add_argument(
         "--clip", type=float, default=1.0, help="maximum gradient norm of train-on and finish"
     )

@@ -65,6 +65,8 @@ class TrainingLogRow:
     parts: dict[str, FiniteFloat] = field(default_factory=dict)
     steps: _Step = 0
     """Number of steps in the means; 0 in logs of older versions."""
+    skipped: _Step = 0
+    """Updates that were skipped, because their gradient was not finite."""
 
 
 @dataclass(frozen=True)

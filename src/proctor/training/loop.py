@@ -42,11 +42,17 @@ from proctor.training.ema import WeightAverage
 from proctor.training.graph import GraphedStep, uses_cuda_graph
 from proctor.training.learner import Learner
 from proctor.training.metrics import NOT_FINITE, Metrics, MetricTracker
-from proctor.training.optim import clip_gradients, make_optimizer, make_scheduler, param_groups
+from proctor.training.optim import (
+    clip_gradients,
+    make_optimizer,
+    make_scheduler,
+    param_groups,
+    update_if_finite,
+)
 from proctor.training.rng import RngStreams
 from proctor.training.sampler import WHOLE_SHARE
 from proctor.training.setup import TrainingSetup
-from proctor.training.sharding import gather_state
+from proctor.training.sharding import full_tensor, gather_state
 from proctor.training.state import Batching, Snapshot, TrainerState, read_state, write_state
 from proctor.training.stopping import SaveTimer, StopRequests
 
@@ -332,13 +338,27 @@ class Trainer:
         """Update the weights with the accumulated gradients; return the gradient norm."""
         trainer_state, parameters = self.trainer_state, list(network.parameters())
         norm = clip_gradients(parameters, self.setup.optimization.clip_norm)
-        trainer_state.optimizer.step()
+        update_if_finite(trainer_state.optimizer, norm, sharded=self.learner.sharded)
         if self.graph is None:  # a CUDA graph overwrites gradients in place
             trainer_state.optimizer.zero_grad(set_to_none=True)
         network.after_update(trainer_state.step)
         if trainer_state.average is not None:
             trainer_state.average.update(parameters)
         return norm
+
+    def check_weights(self) -> None:
+        """Check that the weights are finite.
+
+        Raises:
+            TrainingError: they are not.
+        """
+        weights = (full_tensor(value) for value in self.setup.parts.network.parameters())
+        if not all(bool(torch.isfinite(value).all()) for value in weights):
+            raise TrainingError(
+                f"the weights of step {self.trainer_state.step} are not finite; reduce "
+                "--optimizer.lr",
+                code=NOT_FINITE,
+            )
 
     @property
     def rate(self) -> float:
@@ -435,6 +455,8 @@ class _Saver:
     def _save(self, *, interim: bool) -> None:
         self._saved = self._trainer.trainer_state.step
         self._tracker.check_finite(self._saved)
+        if not self._tracker.ends_finite:
+            self._trainer.check_weights()
         with self._tracker.untimed():
             self._trainer.save(self._checkpoints, self._callback, interim=interim)
         self._timer.restart()

@@ -6,7 +6,7 @@ import math
 import resource
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +21,8 @@ from proctor.training.distributed import SINGLE_PROCESS, DistributedContext
 NOT_FINITE = "training.not-finite"
 """Error code of a diverged training."""
 _MAX_ON_DEVICE = 1000
+_MOST_IN_A_ROW = 3
+"""Steps in a row without a finite loss or gradient, after which a training has diverged."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Metrics:
     memory_gb: float
     parts: dict[str, float] = field(default_factory=dict)
     """Parts of the loss, by the network's names."""
+    skipped: int = 0
+    """Updates that were skipped, because their gradient was not finite."""
 
 
 class Series:
@@ -67,9 +71,13 @@ class Series:
         return self._fetched
 
     def mean(self) -> float:
-        """Return the mean; NaN without values."""
-        numbers = self.to_list()
+        """Return the mean of the finite values; NaN without any."""
+        numbers = [number for number in self.to_list() if math.isfinite(number)]
         return sum(numbers) / len(numbers) if numbers else math.nan
+
+    def n_not_finite(self) -> int:
+        """Return the number of values that are NaN or infinite."""
+        return sum(not math.isfinite(number) for number in self.to_list())
 
 
 class MetricTracker:
@@ -78,6 +86,7 @@ class MetricTracker:
     def __init__(self, device: torch.device, distributed: DistributedContext) -> None:
         self._device, self._distributed = device, distributed
         self._idle: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+        self._reported_finite = True
         self._reset()
 
     @property
@@ -156,12 +165,15 @@ class MetricTracker:
     def check_finite(self, step: int) -> None:
         """Check all results since the last report; ``step`` is the newest step.
 
+        A single step without a finite gradient changes no weights (``update_if_finite``).
+
         Raises:
-            TrainingError: a loss or gradient norm is NaN or infinite, so the weights are useless.
+            TrainingError: losses or gradient norms are NaN or infinite in several steps in a row,
+                or in all, so the weights are useless.
         """
         for what, values in (("loss", self._losses), ("gradient", self._norms)):
             found = values.to_list()
-            bad = next((i for i, value in enumerate(found) if not math.isfinite(value)), None)
+            bad = _first_of_bad_run(found)
             if bad is not None:
                 where = f"of step {step - len(found) + 1 + bad}" if what == "loss" else f"by {step}"
                 raise TrainingError(
@@ -169,6 +181,12 @@ class MetricTracker:
                     "--optimizer.lr, or check the dataset's statistics",
                     code=NOT_FINITE,
                 )
+
+    @property
+    def ends_finite(self) -> bool:
+        """Whether the newest loss is finite."""
+        losses = self._losses.to_list()
+        return math.isfinite(losses[-1]) if losses else self._reported_finite
 
     def collect(self, step: int, lr: float) -> Metrics:
         """Return the metrics since the last report, and reset."""
@@ -185,9 +203,21 @@ class MetricTracker:
             waiting=self._waiting_s() / elapsed,
             memory_gb=memory_gb(self._device),
             parts={name: values.mean() for name, values in self._parts.items()},
+            skipped=self._norms.n_not_finite(),
         )
+        self._reported_finite = self.ends_finite
         self._reset()
         return metrics
+
+
+def _first_of_bad_run(values: Sequence[float]) -> int | None:
+    """Return where NaN or infinity begins to repeat; None if there are only single ones."""
+    for start in range(len(values)):
+        run = values[start : start + _MOST_IN_A_ROW]
+        whole = len(run) == _MOST_IN_A_ROW or len(run) == len(values)
+        if whole and not any(map(math.isfinite, run)):
+            return start
+    return None
 
 
 def memory_gb(device: torch.device) -> float:

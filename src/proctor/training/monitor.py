@@ -46,6 +46,7 @@ class TrainingMonitor:
         self.failure: Exception | None = None
         """The exception of the function that receives progress; it stops the training."""
         self._loss = ""
+        self._skipped = 0
         wanted = self._config.wandb.active
         self._tracking = TrainingWandb(trainer.setup, folder.path) if wanted else None
         self._headline(trainer)
@@ -81,6 +82,7 @@ class TrainingMonitor:
 
     def on_metrics(self, metrics: Metrics) -> None:
         """Show and log metrics."""
+        self._skipped += metrics.skipped
         self._folder.log(metrics_row(metrics))
         if self._tracking is not None:
             self._tracking.log_metrics(metrics)
@@ -215,6 +217,8 @@ class TrainingMonitor:
             f"lr {metrics.lr:.1e}",
             *(f"{name} {value:.4g}" for name, value in metrics.parts.items()),
         ]
+        if self._skipped:  # early: it tells that something is wrong
+            parts.insert(3, f"updates skipped: {self._skipped} (not finite)")
         return "  ".join(parts)
 
     def _time_left(self, step: int) -> str:

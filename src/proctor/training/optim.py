@@ -301,3 +301,17 @@ _SCHEDULES: dict[str, Callable[[dict[str, Any], int], Multiplier]] = {
 def clip_gradients(parameters: Iterable[nn.Parameter], norm: float) -> Tensor:
     """Clip the gradient norm to ``norm``; return the norm before clipping."""
     return full_tensor(nn.utils.clip_grad_norm_(parameters, norm))
+
+
+def update_if_finite(optimizer: torch.optim.Optimizer, norm: Tensor, *, sharded: bool) -> None:
+    """Update the weights, unless the gradient norm is NaN or infinite.
+
+    One such gradient would spoil all weights. Fused optimisers skip the update on the device, so
+    that nothing waits for it; they have no such option for sharded weights.
+    """
+    if sharded:
+        if bool(torch.isfinite(norm)):
+            optimizer.step()
+        return
+    optimizer.found_inf = torch.isfinite(norm).logical_not().float()  # type: ignore[attr-defined]
+    optimizer.step()

@@ -23,6 +23,7 @@ torch = pytest.importorskip("torch")
 
 from proctor.cli import main  # noqa: E402
 from proctor.policies.lerobot.checkpoint import read_checkpoint  # noqa: E402
+from proctor.runs.training import TrainingLogRow, read_training_log  # noqa: E402
 from proctor.training import loop  # noqa: E402
 from proctor.training.checkpoints import Checkpoints  # noqa: E402
 
@@ -180,26 +181,57 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_later(numbers, tmp_path, mo
     assert newest == files_of(tmp_path / "whole/checkpoints/000008")
 
 
-@pytest.mark.parametrize("what", ["loss", "gradient"])
-def test_a_loss_that_is_no_number_ends_the_run_before_it_is_saved(
-    numbers, tmp_path, monkeypatch, capsys, what
-):
+def loss_with(monkeypatch, what, steps):
+    """Let the loss or the gradient of some steps be no number."""
     untouched = loop.Trainer.loss
 
     def loss(self, batch, draws):
         found, parts = untouched(self, batch, draws)
-        if self.trainer_state.step < 4:
+        if self.trainer_state.step + 1 not in steps:
             return found, parts
         return (found * float("nan") if what == "loss" else found * 1e38 * 1e38), parts
 
     monkeypatch.setattr(loop.Trainer, "loss", loss)
+
+
+@pytest.mark.parametrize("what", ["loss", "gradient"])
+def test_losses_that_are_no_numbers_end_the_run_and_change_no_weights(
+    numbers, tmp_path, monkeypatch, capsys, what
+):
+    loss_with(monkeypatch, what, range(5, 9))
     train(*words(numbers, tmp_path / "run", SMALL_ACT, RUN), expect=2)
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith("proctor: error: ")
     assert "step 5 " in said
     newest = Checkpoints(tmp_path / "run/checkpoints").newest()
-    assert newest.name == "000004"
     assert str(newest / "pretrained_model") in said
+    before = tmp_path / "run/checkpoints/000004/pretrained_model/model.safetensors"
+    assert (newest / "pretrained_model/model.safetensors").read_bytes() == before.read_bytes()
+
+
+@pytest.mark.parametrize("what", ["loss", "gradient"])
+def test_one_gradient_that_is_no_number_skips_its_update(
+    numbers, tmp_path, monkeypatch, capsys, what
+):
+    loss_with(monkeypatch, what, [6])
+    train(*words(numbers, tmp_path / "run", SMALL_ACT, RUN))
+    rows = [row for row in read_training_log(tmp_path / "run") if isinstance(row, TrainingLogRow)]
+    assert sum(row.skipped for row in rows) == 1
+    assert "updates skipped: 1 " in capsys.readouterr().err
+    at = {n: files_of(tmp_path / f"run/checkpoints/{n:06}/pretrained_model") for n in (4, 6, 8)}
+    assert at[4]["model.safetensors"] != at[6]["model.safetensors"] != at[8]["model.safetensors"]
+
+
+def test_weights_that_are_no_numbers_are_not_saved(numbers, tmp_path, monkeypatch, capsys):
+    loss_with(monkeypatch, "loss", [6])
+
+    def spoil(optimizer, norm, *, sharded):
+        optimizer.step()  # as if a finite gradient had spoiled the weights
+
+    monkeypatch.setattr(loop, "update_if_finite", spoil)
+    train(*words(numbers, tmp_path / "run", SMALL_ACT, RUN), expect=2)
+    assert Checkpoints(tmp_path / "run/checkpoints").newest().name == "000004"
+    assert "000004" in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
