@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader
 
 from proctor.errors import ProctorError, TrainingError, summarize_traceback
 from proctor.policies.runtime.instruction_encoder import InstructionEncoder
+from proctor.policies.runtime.network import ImageRegion
 from proctor.training.sampler import BatchOrder
 from proctor.training.wordings import TaskWordings
 
@@ -59,9 +60,12 @@ class TrainingSamples(torch.utils.data.Dataset[Batch]):
         shapes: Mapping[str, tuple[int, ...]],
         instruction_encoder: InstructionEncoder,
         wordings: TaskWordings | None = None,
+        regions: Mapping[str, ImageRegion] | None = None,
     ) -> None:
         self._dataset = dataset
         self._wordings = wordings
+        self._regions = dict(regions or {})
+        """The part of a camera's images that is read; whole images of the others."""
         self._instruction_encoder = instruction_encoder
         self._shapes = dict(shapes)
         """Shape of each feature in one sample, with the time axis first."""
@@ -87,6 +91,9 @@ class TrainingSamples(torch.utils.data.Dataset[Batch]):
         except ProctorError as error:
             return error
         batch = {key: _tensor(found[key], shape) for key, shape in self._shapes.items()}
+        for key, (top, left, height, width) in self._regions.items():
+            region = batch[key][..., top : top + height, left : left + width, :]
+            batch[key] = region.contiguous()
         masks = [key for key in found if key.endswith(IS_PAD)]
         batch |= {key: torch.from_numpy(found[key]) for key in masks}
         needed = {key: batch[key] for key in self._instruction_encoder.needs}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from proctor.features import ACTION, REWARD, Interface
 from proctor.fingerprint import ConfigUse
 from proctor.policies.compatibility import indistinguishable_text, source_key
 from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
+from proctor.policies.runtime.network import ImageRegion
 from proctor.training.data import TrainingSamples
 from proctor.training.sampler import BatchOrder, Frames, split_episodes, usable_frames
 from proctor.training.wordings import TaskWordings
@@ -123,10 +124,12 @@ class DatasetSelection:
         parts: LoadedCheckpoint,
         episodes: Sequence[int],
         wordings: TaskWordings | None = None,
+        regions: Mapping[str, ImageRegion] | None = None,
     ) -> tuple[TrainingSamples, BatchOrder]:
         """Return the samples of ``episodes`` for the policy of ``parts``, and their order.
 
-        Without ``wordings`` every sample has the recorded instruction.
+        Without ``wordings`` every sample has the recorded instruction. ``regions`` of cameras, by
+        the dataset's names, are read instead of whole images.
 
         Raises:
             UsageError: the episodes cannot be read, or have no usable frame.
@@ -144,13 +147,12 @@ class DatasetSelection:
         shapes, instruction_encoder = _shapes(parts), parts.instruction_encoder(ConfigUse.TRAINING)
         if self.handle is None:
             stream = _open_stream(config, episodes, deltas)
-            return TrainingSamples(stream, shapes, instruction_encoder, wordings), replace(
-                order, streamed=stream.order
-            )
+            found = TrainingSamples(stream, shapes, instruction_encoder, wordings, regions)
+            return found, replace(order, streamed=stream.order)
         dataset = self.handle.frames(episodes, deltas, _image_options(config))
         if config.dataset.balance_tasks:
             order = replace(order, tasks=self._tasks(episodes)[frames])
-        return TrainingSamples(dataset, shapes, instruction_encoder, wordings), order
+        return TrainingSamples(dataset, shapes, instruction_encoder, wordings, regions), order
 
     def frame_counts(self, used: int) -> FrameCounts:
         """Return how many frames of the dataset are trained on and why not all; ``used`` are."""

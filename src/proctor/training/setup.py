@@ -23,7 +23,7 @@ from proctor.errors import UsageError, did_you_mean
 from proctor.features import ACTION, ENVIRONMENT_STATE, STATE, Feature, FeatureKind, Interface
 from proctor.fingerprint import ConfigUse
 from proctor.policies.base import PolicyConfig
-from proctor.policies.compatibility import check_compatible, check_instructions
+from proctor.policies.compatibility import check_compatible, check_instructions, source_key
 from proctor.policies.control_check import (
     action_range,
     fps_notes,
@@ -44,6 +44,7 @@ from proctor.policies.lerobot.pipelines import action_stats, default_pipelines
 from proctor.policies.lerobot.pretrained import PretrainedConfig
 from proctor.policies.lerobot.relative_actions import RELATIVE_STATS
 from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
+from proctor.policies.runtime.network import ImageRegion
 from proctor.policies.runtime.runner import pick_device
 from proctor.training.checkpoints import PRETRAINED
 from proctor.training.data import LoaderSettings, TrainingSamples, start_fork_server
@@ -163,7 +164,8 @@ def prepare(
     )
     param_groups(optimization, parts.network)  # raises for unknown groups
     wordings = _task_wordings(config, parts)
-    trained_on, order = selection.samples(parts, selection.trained_on, wordings)
+    regions = _image_regions(config, parts)
+    trained_on, order = selection.samples(parts, selection.trained_on, wordings, regions)
     return TrainingSetup(
         config,
         parts,
@@ -176,6 +178,17 @@ def prepare(
         selection.frame_counts(len(order.frames)),
         distributed,
     )
+
+
+def _image_regions(config: TrainConfig, parts: LoadedCheckpoint) -> dict[str, ImageRegion]:
+    """Return the parts of images that the network reads, by the dataset's names.
+
+    Image augmentation may move or blur other pixels into them: then whole images are read.
+    """
+    if config.dataset.image_transforms.enable:
+        return {}
+    renames = parts.preprocessor.rename_map
+    return {source_key(key, renames): r for key, r in parts.network.training_regions().items()}
 
 
 def _task_wordings(config: TrainConfig, parts: LoadedCheckpoint) -> TaskWordings | None:

@@ -222,6 +222,33 @@ def test_cropping_while_shifting_gives_the_same_bits_as_cropping_afterwards():
     assert torch.equal(shift_images(images, by, most=4, crop=[2, 1, 5, 5]), afterwards)
 
 
+@pytest.mark.parametrize("crop", [[8, 10, 40, 48], [0, 0, 64, 48], [20, 14, 44, 50]])
+def test_a_training_reads_only_the_pixels_that_a_shift_moves_into_the_crop(crop):
+    network = make_parts(small_language_act(dropout=0.0, crop=crop, random_shift=5)).network
+    generator = torch.Generator().manual_seed(0)
+    words = torch.from_numpy(word_pieces("push the puck"))
+    whole = {
+        "observation.state": torch.randn(4, 4, generator=generator),
+        "observation.image": torch.rand(4, 3, 64, 64, generator=generator),
+        "words": words.expand(4, *words.shape),
+        "action": torch.randn(4, 6, 3, generator=generator),
+        "action_is_pad": torch.zeros(4, 6, dtype=torch.bool),
+    }
+    top, left, height, width = network.training_regions()["observation.image"]
+    assert height < 64 or width < 64
+    part = whole["observation.image"][..., top : top + height, left : left + width]
+    draws = draw_noise(network.loss_draws, generator, 4)
+    network.train()
+    losses = [network.loss(b, draws)[0] for b in (whole, whole | {"observation.image": part})]
+    assert losses[0] == losses[1]
+
+
+def test_an_uncropped_network_reads_whole_images():
+    assert make_parts(small_language_act()).network.training_regions() == {}
+    whole = make_parts(small_language_act(crop=[0, 0, 64, 64])).network
+    assert whole.training_regions() == {}
+
+
 def test_pictures_are_moved_each_by_its_own_draw_and_their_border_is_drawn_out():
     picture = torch.arange(25.0).reshape(1, 1, 5, 5)
     moved = shift_images(torch.cat([picture] * 2), torch.tensor([[0.5, 0.5], [0.999, 0.0]]), most=1)

@@ -23,7 +23,8 @@ from proctor.policies.act.network import Act
 from proctor.policies.blocks.resnet import BLOCKS, OUT_CHANNELS
 from proctor.policies.language_act.config import WORDS, LanguageActConfig
 from proctor.policies.language_act.text_encoding import BUCKETS, MOST_PIECES
-from proctor.policies.runtime.network import NoiseSpec
+from proctor.policies.lerobot.feature_json import channels_first
+from proctor.policies.runtime.network import ImageRegion, NoiseSpec
 
 SENTENCE = "sentence"
 """Key of the sentence embedding, computed once, among the inputs."""
@@ -97,12 +98,34 @@ class LanguageAct(Act):
         """Return ACT's loss; in training, of an augmented batch."""
         return super().loss(self.augment(batch, draws) if self.training else batch, draws)
 
+    def training_regions(self) -> dict[str, ImageRegion]:
+        """Return the crop with the pixels that a random shift moves into it."""
+        config, regions = self.config, {}
+        if config.crop is None:
+            return {}
+        (top, left, height, width), most = config.crop, config.random_shift
+        for camera in config.cameras:
+            whole = channels_first(config.input_features[camera])[1:]
+            first = max(0, top - most), max(0, left - most)
+            last = min(whole[0], top + height + most), min(whole[1], left + width + most)
+            size = last[0] - first[0], last[1] - first[1]
+            if size != whole:
+                regions[camera] = (*first, *size)
+        return regions
+
+    def _crop_of(self, camera: str, images: Tensor) -> Sequence[int] | None:
+        """Return the crop within ``images``: whole ones, or the camera's training region."""
+        crop, region = self.config.crop, self.training_regions().get(camera)
+        if crop is None or region is None or tuple(images.shape[-2:]) != region[2:]:
+            return crop
+        return [crop[0] - region[0], crop[1] - region[1], *crop[2:]]
+
     def augment(self, batch: dict[str, Tensor], draws: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return an augmented batch: shifted and cropped images, noisy states, dropped words."""
         config, out = self.config, dict(batch)
         for number, camera in enumerate(config.cameras):
-            by = draws[SHIFT][:, number]
-            out[camera] = shift_images(batch[camera], by, config.random_shift, config.crop)
+            by, crop = draws[SHIFT][:, number], self._crop_of(camera, batch[camera])
+            out[camera] = shift_images(batch[camera], by, config.random_shift, crop)
         if config.state_dim is not None:
             out[STATE] = batch[STATE] + config.state_noise * draws[JITTER]
         kept = draws[WORD_DROP] >= config.word_dropout

@@ -46,6 +46,10 @@ def gumbel(uniform: Tensor) -> Tensor:
     return -(-uniform.float().clamp(min=tiny).log()).log()
 
 
+ImageRegion = tuple[int, int, int, int]
+"""Top, left, height and width of a part of an image, in pixels."""
+
+
 class Network(nn.Module, ABC):
     """A torch module that turns normalised observations into normalised action chunks.
 
@@ -125,6 +129,13 @@ class Network(nn.Module, ABC):
         With ``LR_MULTIPLIER`` its lr is a multiple of the optimiser's.
         """
         return [{"params": list(self.parameters())}]
+
+    def training_regions(self) -> dict[str, ImageRegion]:
+        """Return the part of each camera's images that the loss reads in training, if not all.
+
+        ``loss`` accepts images of that size too, when the network trains.
+        """
+        return {}
 
     def training_notes(self, steps: int) -> tuple[str, ...]:
         """Return remarks on a training of ``steps`` steps, shown once."""
