@@ -42,10 +42,6 @@ ALLOWED = {
     ): "installed packages named lerobot_robot_* and so on, as LeRobot imports them",
     ("policies/lerobot/families.py", "importlib.import_module"): "a name from a table of ours",
     (
-        "datasets/writing/staged_episode.py",
-        "numpy.load",
-    ): "arrays only: allow_pickle is off unless asked for",
-    (
         "datasets/cache/column_cache.py",
         "numpy.load",
     ): "arrays only: allow_pickle is off unless asked for",

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from proctor.datasets.writer import DatasetWriter
     from proctor.datasets.writing.staged_episode import StagedEpisode
 
-_MAX_EPISODES, _MAX_BYTES = 32, 2**26
-"""Limits of one append; its bytes are in memory."""
-_MAX_WAIT_S = 2.0
+_MAX_EPISODES, _MAX_BYTES = 256, 2**30
+"""Limits of one append, which writes several data files at the same time."""
+_DUE_EPISODES, _MAX_WAIT_S = 32, 2.0
+"""When queued episodes are appended: as soon as there are so many, or after so long."""
 
 
 class AppendLog(Protocol):
@@ -57,7 +58,7 @@ class Appender:
             return
         self._wait()
         late = time.monotonic() - self._began_at > _MAX_WAIT_S
-        if len(self._queue) >= _MAX_EPISODES or (self._queue and late):
+        if len(self._queue) >= _DUE_EPISODES or (self._queue and late):
             self._start()
 
     def flush(self) -> None:

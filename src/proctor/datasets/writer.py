@@ -10,8 +10,10 @@ between leaves files that readers ignore. ``.proctor/publishing.json`` lists the
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shutil
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -29,6 +31,7 @@ from proctor.datasets.writing.disk_errors import explaining_disk_errors, write_f
 from proctor.datasets.writing.episode_rows import (
     EpisodeRows,
     grown_info,
+    refuse_other_features,
     rows_of_episodes,
     stack_numbers,
 )
@@ -52,8 +55,11 @@ from proctor.datasets.writing.totals import read_totals
 from proctor.errors import DatasetError, strip_control_codes
 from proctor.system.files import recover_swap
 from proctor.system.locks import Lock
+from proctor.system.platform_info import usable_cores
 
 _OPEN = "open"
+_MAX_THREADS = 16
+"""Data files that are written at the same time, each from memory; pyarrow releases the GIL."""
 
 
 class DatasetWriter:
@@ -268,10 +274,11 @@ class DatasetWriter:
     def _append(self, takes: Sequence[StagedEpisode]) -> int:
         if self._is_broken:
             self._read()
-        places = next_allocation(self.root, self.info, self._last, len(takes))
-        entries = rows_of_episodes(takes, self.info, self._tasks, places)
+        sizes = [take.nbytes for take in takes]
+        places = next_allocation(self.root, self.info, self._last, sizes)
+        refuse_other_features(takes, self.info)
         try:
-            self._publish(takes, entries, places)
+            self._publish(takes, places)
         except BaseException:
             self._is_broken = True
             with contextlib.suppress(OSError):  # without space, the next writer repairs it
@@ -279,11 +286,9 @@ class DatasetWriter:
             raise
         for take in takes:
             take.remove()
-        return entries[0].row.index
+        return places.episode
 
-    def _publish(
-        self, takes: Sequence[StagedEpisode], entries: Sequence[EpisodeRows], places: FileAllocation
-    ) -> None:
+    def _publish(self, takes: Sequence[StagedEpisode], places: FileAllocation) -> None:
         """Write the files of episodes; the last one, info.json, makes them visible."""
         root, info = self.root, self.info
         make_folders(root, [*places.paths(root, info), root / TASKS_FILE])
@@ -291,7 +296,7 @@ class DatasetWriter:
         for key, films in places.videos.items():
             paths = [video_file(root, info, key, *place) for place in films]
             link_or_copy_all(zip((take.video(key) for take in takes), paths, strict=True))
-        write_table(data_file(root, info, *places.data), *(entry.table for entry in entries))
+        entries = self._write_data(takes, places)
         last = entries[-1]
         if len(last.tasks) > len(self._tasks):
             write_tasks(root, last.tasks)
@@ -307,6 +312,24 @@ class DatasetWriter:
         self._workshop.forget()
         self.info, self._tasks, self._last = now, last.tasks, places
         self._before_last = info
+
+    def _write_data(
+        self, takes: Sequence[StagedEpisode], places: FileAllocation
+    ) -> list[EpisodeRows]:
+        """Write the data files of episodes, several at a time; return the episodes' rows."""
+        entries: list[EpisodeRows] = []
+        writing: list[Future[None]] = []
+        rows = rows_of_episodes(takes, self.info, self._tasks, places)
+        with ThreadPoolExecutor(min(_MAX_THREADS, usable_cores())) as executor:
+            for place, group in itertools.groupby(rows, lambda entry: entry.row.data):
+                of_file = list(group)
+                path = data_file(self.root, self.info, *place)
+                tables = [entry.table for entry in of_file]
+                writing.append(executor.submit(write_table, path, *tables))
+                entries += of_file
+        for file in writing:
+            file.result()
+        return entries
 
     def _read(self) -> None:
         """Read the dataset's state, and remove the files of a failed append."""

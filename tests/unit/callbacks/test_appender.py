@@ -80,7 +80,7 @@ def test_staged_episodes_are_appended_in_order_and_many_at_once(
     assert lengths(dataset) == list(range(1, 101))
     assert dataset.noted == KEYS[:100]
     assert len(dataset.groups) < 10
-    assert max(map(len, dataset.groups)) <= 32
+    assert max(map(len, dataset.groups)) <= 256
     appender.stop()
 
 

@@ -26,7 +26,7 @@ from proctor.datasets.format.info_file import read_info
 from proctor.datasets.format.tasks import read_tasks
 from proctor.datasets.frames.encoder import Codec
 from proctor.datasets.numbers.statistics import Stats
-from proctor.datasets.writing.file_allocation import FileNumber, group_by_limit
+from proctor.datasets.writing.file_allocation import MB, FileNumber, group_by_limit
 from proctor.datasets.writing.staging import StagingArea, counts_match_stats
 from proctor.errors import DatasetError
 from proctor.features import Array
@@ -34,7 +34,6 @@ from proctor.system.files import recover_swap
 
 FILES_PER_CHUNK = 1000
 """Files in one chunk folder of a converted v2.x dataset."""
-MB = 2**20
 
 
 @dataclass(frozen=True, eq=False)

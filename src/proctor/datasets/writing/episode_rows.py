@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -38,18 +38,13 @@ class EpisodeRows:
 
 def rows_of_episodes(
     takes: Sequence[StagedEpisode], info: Info, tasks: tuple[str, ...], places: FileAllocation
-) -> list[EpisodeRows]:
-    """Return the rows of ``takes`` as the next episodes of a dataset, in this order.
-
-    Raises:
-        DatasetError: one was recorded with different features.
-    """
-    entries: list[EpisodeRows] = []
+) -> Iterator[EpisodeRows]:
+    """Yield the rows of ``takes`` as the next episodes of a dataset, in this order."""
+    schema = arrow_schema(info)
     for take in takes:
-        entry = _entry_of(take, info, tasks, places)
-        entries.append(entry)
+        entry = _entry_of(take, info, schema, tasks, places)
+        yield entry
         info, tasks = grown_info(info, entry), entry.tasks
-    return entries
 
 
 def stack_numbers(entries: Sequence[EpisodeRows]) -> dict[str, Array]:
@@ -72,10 +67,13 @@ def grown_info(info: Info, last: EpisodeRows) -> Info:
 
 
 def _entry_of(
-    take: StagedEpisode, info: Info, tasks: Sequence[str], places: FileAllocation
+    take: StagedEpisode,
+    info: Info,
+    schema: pa.Schema,
+    tasks: Sequence[str],
+    places: FileAllocation,
 ) -> EpisodeRows:
     frames = take.table()
-    _refuse_other_features(take, frames, info)
     all_tasks = tuple(dict.fromkeys([*tasks, *take.tasks]))
     number = {task: i for i, task in enumerate(all_tasks)}
     first, n = info.total_frames, take.length
@@ -86,7 +84,6 @@ def _entry_of(
         "index": np.arange(first, first + n),
         "task_index": np.array([number[task] for task in frames[TASK].to_pylist()]),
     }
-    schema = arrow_schema(info)
     columns = [
         rows_as_arrow(counted[field.name].astype(info.dtype(field.name)), field.type)
         if field.name in counted
@@ -107,12 +104,12 @@ def _entry_of(
             index=info.total_episodes,
             tasks=take.tasks,
             length=n,
-            data=places.data,
+            data=places.data[nth],
             from_index=first,
             to_index=first + n,
             videos={key: VideoSpan(*at, 0.0, n / info.fps) for key, at in films.items()},
         ),
-        table=pa.table(columns, schema=schema).combine_chunks(),
+        table=pa.table(columns, schema=schema),
         stats={key: stats[key] for key in features_with_stats(info.features)},
         numbers=numbers | counted,
         pixels=pixels,
@@ -126,16 +123,26 @@ def frame_times(n_frames: int, fps: int) -> Array:
     return found
 
 
-def _refuse_other_features(take: StagedEpisode, frames: pa.Table, info: Info) -> None:
-    expected = {field.name: field.type for field in arrow_schema(info)}
-    for key in own_features(info):
-        if key in info.video_keys:
-            same = take.video(key).is_file()
-        else:
-            same = key in frames.schema.names and frames.schema.field(key).type == expected[key]
-        if not same:
-            raise DatasetError(
-                f"{take.folder} was recorded with different features: the dataset's {key} is "
-                f"{describe_feature(info, key)}",
-                code="dataset.wrong-features",
+def refuse_other_features(takes: Sequence[StagedEpisode], info: Info) -> None:
+    """Refuse staged episodes that do not fit the dataset.
+
+    Raises:
+        DatasetError: one was recorded with different features.
+    """
+    schema = arrow_schema(info)
+    expected = {key: schema.field(key).type for key in own_features(info) if key in schema.names}
+    for take in takes:
+        frames = take.table().schema
+        found = {name: frames.field(name).type for name in frames.names}
+        for key in own_features(info):
+            same = (
+                take.video(key).is_file()
+                if key in info.video_keys
+                else found.get(key) == expected[key]
             )
+            if not same:
+                raise DatasetError(
+                    f"{take.folder} was recorded with different features: the dataset's {key} is "
+                    f"{describe_feature(info, key)}",
+                    code="dataset.wrong-features",
+                )

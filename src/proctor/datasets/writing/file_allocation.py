@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from proctor.features import Array
 
 FileNumber = tuple[int, int]
 """Chunk and file number of a data, video or episodes file."""
+MB = 2**20
 _Part = TypeVar("_Part")
 
 
@@ -39,19 +40,22 @@ def group_by_limit(sized: Iterable[tuple[_Part, float]], most_bytes: float) -> l
 
 @dataclass(frozen=True)
 class FileAllocation:
-    """The files of episodes appended together: shared tables, and a video per episode."""
+    """The files of episodes appended together."""
 
     episode: int
     """Number of the first episode."""
-    data: FileNumber
+    data: list[FileNumber]
+    """The data file of each episode; neighbours share one, up to the size limit."""
     episodes: FileNumber
+    """The file of the episodes table, which all share."""
     videos: dict[str, list[FileNumber]]
+    """The video of each episode, by camera."""
 
     def paths(self, root: Path, info: Info) -> list[Path]:
         """Return the paths in the order of removal, the reverse of their creation."""
         return [
             episodes_file(root, *self.episodes),
-            data_file(root, info, *self.data),
+            *(data_file(root, info, *place) for place in dict.fromkeys(self.data)),
             *(
                 video_file(root, info, key, *place)
                 for key, places in self.videos.items()
@@ -73,8 +77,15 @@ class FileAllocation:
         return [path for path in self.paths(root, info) if path not in used]
 
 
-def next_allocation(root: Path, info: Info, last: FileAllocation | None, n: int) -> FileAllocation:
-    """Return unused files for ``n`` new episodes, numbered after those of ``last``."""
+def next_allocation(
+    root: Path, info: Info, last: FileAllocation | None, sizes: Sequence[int]
+) -> FileAllocation:
+    """Return unused files for new episodes, numbered after those of ``last``.
+
+    Args:
+        sizes: the uncompressed bytes of each episode's rows. Data files are filled by these, so
+            that the compressed ones stay below the limit.
+    """
 
     def free(before: FileNumber | None, path_of: Callable[[int, int], Path]) -> FileNumber:
         place = (0, 0) if before is None else after(before, info.chunks_size)
@@ -82,18 +93,26 @@ def next_allocation(root: Path, info: Info, last: FileAllocation | None, n: int)
             place = after(place, info.chunks_size)
         return place
 
-    def films(before: FileNumber | None, path_of: Callable[[int, int], Path]) -> list[FileNumber]:
+    def free_list(
+        n: int, before: FileNumber | None, path_of: Callable[[int, int], Path]
+    ) -> list[FileNumber]:
         places: list[FileNumber] = []
         for _ in range(n):
             places.append(free(places[-1] if places else before, path_of))
         return places
 
+    n = len(sizes)
+    groups = group_by_limit(zip(range(n), sizes, strict=True), info.data_files_size_in_mb * MB)
+    before = last.data[-1] if last else None
+    files = free_list(len(groups), before, partial(data_file, root, info))
     return FileAllocation(
         episode=info.total_episodes,
-        data=free(last.data if last else None, partial(data_file, root, info)),
+        data=[file for file, group in zip(files, groups, strict=True) for _ in group],
         episodes=free(last.episodes if last else None, partial(episodes_file, root)),
         videos={
-            key: films(last.videos[key][-1] if last else None, partial(video_file, root, info, key))
+            key: free_list(
+                n, last.videos[key][-1] if last else None, partial(video_file, root, info, key)
+            )
             for key in info.video_keys
         },
     )
@@ -106,7 +125,7 @@ def last_allocation(root: Path, info: Info, episodes: Episodes) -> FileAllocatio
     last = committed_files(root, len(episodes))[-1]
     return FileAllocation(
         episode=len(episodes) - 1,
-        data=_highest(episodes.data_chunk, episodes.data_file),
+        data=[_highest(episodes.data_chunk, episodes.data_file)],
         episodes=(int(last.parent.name.split("-")[1]), int(last.stem.split("-")[1])),
         videos={
             key: [_highest(episodes.videos[key].chunk, episodes.videos[key].file)]

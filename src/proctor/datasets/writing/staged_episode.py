@@ -3,7 +3,7 @@
     take/
       frames.arrow            numbers, strings and PNG images of every frame, and its task
       <video key>.mp4         encoded while the frames arrive
-      stats.npz               statistics, and pixel counts of sampled images
+      stats.json              statistics, and pixel counts of sampled images
       take.json               written last: without it the episode is not finished
 
 A staged episode has no number, so any process (such as a worker) can record it. Another process
@@ -48,7 +48,7 @@ from proctor.features import Array
 from proctor.system.files import atomic_write, read_regular_file, sync, sync_folder
 
 TASK = "task"
-_FRAMES, _STATS, _SAID = "frames.arrow", "stats.npz", "take.json"
+_FRAMES, _STATS, _SAID = "frames.arrow", "stats.json", "take.json"
 _BATCH = 64
 """Frames that are buffered in memory before they are written."""
 
@@ -80,13 +80,12 @@ class StagedEpisode:
         """Return the statistics of its features, and pixel counts [C, 256] of each camera."""
         stats: Stats = {}
         pixels: dict[str, Array] = {}
-        with np.load(self.folder / _STATS) as arrays:
-            for name in arrays.files:
-                key, _, which = name.rpartition("/")
-                if which == "pixels":
-                    pixels[key] = arrays[name]
-                else:
-                    stats.setdefault(key, {})[which] = arrays[name]
+        for name, (dtype, values) in json.loads(read_regular_file(self.folder / _STATS)).items():
+            key, _, which = name.rpartition("/")
+            if which == "pixels":
+                pixels[key] = np.array(values, dtype)
+            else:
+                stats.setdefault(key, {})[which] = np.array(values, dtype)
         return stats, pixels
 
     def remove(self) -> None:
@@ -254,8 +253,9 @@ class StagedEpisodeWriter:
                 arrays[f"{key}/pixels"] = counts.sampled()
         for key, entry in stats.items():
             arrays |= {f"{key}/{name}": value for name, value in entry.items()}
+        said = {name: (array.dtype.str, array.tolist()) for name, array in arrays.items()}
         with (self._folder / _STATS).open("wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
+            file.write(json.dumps(said).encode())
             file.flush()
             sync(file.fileno())
 

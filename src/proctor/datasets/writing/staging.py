@@ -56,7 +56,7 @@ class StagingArea:
             said = json.loads(read_regular_file(self._publishing))
             return FileAllocation(
                 _whole(said["episode"]),
-                _number(said["data"]),
+                [_number(place) for place in said["data"]],
                 _number(said["episodes"]),
                 {key: [_number(p) for p in places] for key, places in said["videos"].items()},
             )

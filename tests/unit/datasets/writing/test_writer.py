@@ -310,6 +310,28 @@ def test_takes_that_come_together_are_the_dataset_of_those_that_come_alone(tmp_p
     assert groups == [3, 3]
 
 
+def test_takes_that_come_together_fill_data_files_up_to_the_limit(tmp_path: Path) -> None:
+    axes = ["height", "width", "channels"]
+    noisy = {"image": {"dtype": "image", "shape": [192, 192, 3], "names": axes}}
+    layout = FileLayout(data_files_size_in_mb=1)
+    writer = DatasetWriter.create(tmp_path / "toy", 10, noisy, layout=layout)
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (12, 192, 192, 3), np.uint8)  # 111 kB each
+    takes, at = [], 0
+    for n in (4, 4, 4):
+        take = StagedEpisodeWriter(tmp_path / str(at), writer.info, FAST)
+        for image in images[at : at + n]:
+            take.add_frame({"image": image}, "push")
+        takes.append(take.finish())
+        at += n
+    writer.append_all(takes)
+    assert read_episodes(writer.root, writer.info).data_file.tolist() == [0, 0, 1]
+    writer.close()
+    assert np.array_equal(open_dataset(tmp_path / "toy").batch(range(12))["image"], images)
+    paths = sorted((tmp_path / "toy/data").rglob("*.parquet"))
+    assert [pq.read_metadata(path).num_row_groups for path in paths] == [2, 1]
+
+
 def test_takes_that_come_together_are_in_it_or_none_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

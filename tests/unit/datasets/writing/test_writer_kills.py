@@ -20,6 +20,7 @@ from proctor.datasets.format.info_file import read_info
 from proctor.datasets.format.tasks import read_tasks
 from proctor.datasets.reader import open as open_dataset
 from proctor.datasets.writer import DatasetWriter
+from proctor.datasets.writing import file_allocation
 from proctor.datasets.writing.staged_episode import (
     StagedEpisode,
     StagedEpisodeWriter,
@@ -37,6 +38,11 @@ CHANGES = ("open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", 
 @pytest.fixture(autouse=True)
 def _fast_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "sync", lambda fd: None)  # nothing here cuts the power
+
+
+@pytest.fixture(autouse=True)
+def _small_data_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_allocation, "MB", 1)  # one per episode, written at the same time
 
 
 def record(writer: DatasetWriter, *shades: int, task: str) -> None:
