@@ -47,8 +47,11 @@ ALLOWED = {
     ): "arrays only: allow_pickle is off unless asked for",
     ("training/state.py", "pickle"): "the error that torch raises for anything but tensors",
     ("training/state.py", "torch.load"): "weights_only: tensors and numbers, LeRobot's own format",
-    ("engine/channel.py", "pickle"): "between us and our own workers, by unnamed sockets",
-    ("engine/worker.py", "pickle"): "orders and settings of the engine, by the same sockets",
+    ("engine/message_encoding.py", "pickle"): "between us and our workers, by unnamed sockets",
+    (
+        "datasets/reading/cache_filler.py",
+        "pickle",
+    ): "what our own process writes to its child's standard input",
     ("engine/worker_exec.py", "pickle"): "a worker's own state, in a file without a name",
     (
         "benchmarks/foreign/local_sim.py",

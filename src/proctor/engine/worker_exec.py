@@ -53,7 +53,7 @@ class WorkerState:
     is_home: bool = False
     """Whether the next interpreter is Proctor's own."""
     order: bytes | None = None
-    """An order that was received and not executed, pickled."""
+    """An order that was received and not executed, encoded."""
 
     def settings(self) -> WorkerSettings:
         """Unpickle the settings for this interpreter."""
