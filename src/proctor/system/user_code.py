@@ -100,7 +100,8 @@ def check_contract(thing: Any, contract: type[Any]) -> None:
     for name in getattr(contract, "__annotations__", ()):
         if not hasattr(thing, name):
             raise plugin_error(thing, f"{own} has no attribute {name!r}")
-    for name, method in inspect.getmembers(contract):
+    defined = [item for base in reversed(contract.__mro__) for item in vars(base).items()]
+    for name, method in defined:  # in the order of the source
         if name.startswith("_") or not inspect.isfunction(method):
             continue
         parameters = list(inspect.signature(method).parameters)[1:]

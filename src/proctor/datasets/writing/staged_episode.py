@@ -49,6 +49,8 @@ from proctor.system.files import atomic_write, read_regular_file, sync, sync_fol
 
 TASK = "task"
 _FRAMES, _STATS, _SAID = "frames.arrow", "stats.json", "take.json"
+_OLD_STATS = "stats.npz"
+"""File of earlier versions; an interrupted recording of theirs can be resumed."""
 _BATCH = 64
 """Frames that are buffered in memory before they are written."""
 
@@ -80,13 +82,22 @@ class StagedEpisode:
         """Return the statistics of its features, and pixel counts [C, 256] of each camera."""
         stats: Stats = {}
         pixels: dict[str, Array] = {}
-        for name, (dtype, values) in json.loads(read_regular_file(self.folder / _STATS)).items():
+        for name, values in self._arrays().items():
             key, _, which = name.rpartition("/")
             if which == "pixels":
-                pixels[key] = np.array(values, dtype)
+                pixels[key] = values
             else:
-                stats.setdefault(key, {})[which] = np.array(values, dtype)
+                stats.setdefault(key, {})[which] = values
         return stats, pixels
+
+    def _arrays(self) -> dict[str, Array]:
+        """Return the arrays of the statistics' file."""
+        old = self.folder / _OLD_STATS
+        if old.exists():
+            with np.load(old) as arrays:
+                return dict(arrays)
+        told = json.loads(read_regular_file(self.folder / _STATS))
+        return {name: np.array(values, dtype) for name, (dtype, values) in told.items()}
 
     def remove(self) -> None:
         """Remove its folder."""
