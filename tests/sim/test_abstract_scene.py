@@ -44,7 +44,7 @@ def model_of(assets: str = "", geoms: str = "") -> Any:
     return mujoco.MjModel.from_xml_string(WORLD.format(assets=assets, geoms=geoms))
 
 
-class Seen(NamedTuple):
+class SceneRequest(NamedTuple):
     """A request's layout, and its numbers by what they belong to."""
 
     layout: SceneLayout
@@ -57,7 +57,7 @@ class Seen(NamedTuple):
         return list(self.layout.geoms[:, columns.TYPE])
 
 
-def read(model: Any, edit: Any = None, hidden: tuple[int, ...] = ()) -> Seen:
+def read(model: Any, edit: Any = None, hidden: tuple[int, ...] = ()) -> SceneRequest:
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
     request = AbstractScene(model, hidden, "key", Quality(8, 8, 1, True)).read(data, "c", edit)
@@ -67,7 +67,7 @@ def read(model: Any, edit: Any = None, hidden: tuple[int, ...] = ()) -> Seen:
     last = first + len(request.layout.lights) * columns.LIGHT_FLOATS
     lights = numbers[first:last].reshape(-1, columns.LIGHT_FLOATS)
     geoms = numbers[last:].reshape(-1, columns.GEOM_FLOATS)
-    return Seen(request.layout, numbers[:first], lights, geoms)
+    return SceneRequest(request.layout, numbers[:first], lights, geoms)
 
 
 def test_visible_sites_and_moved_bodies_are_geoms_of_the_scene() -> None:
