@@ -466,7 +466,7 @@ def test_loader_processes_of_a_fork_server_end_with_a_killed_training(tmp_path):
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Return whether a process runs; a zombie, which nobody waits for, does not."""
+    """Return whether a process runs; one that has ended, and is a zombie, does not."""
     try:
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -149,7 +149,7 @@ def write_frames(
     info = edit_plan.info
     groups = group_segments(segments, edit_plan.file_limits.data)
     numbers = [file_number(info, number) for number in range(len(groups))]
-    put = partial(_put_file, edit_plan, numbering, on_frames is not None)
+    put = partial(_put_file, _Edit(edit_plan, numbering, reads_numbers=on_frames is not None))
     paths = [data_file(into, info, *number) for number in numbers]
     files: list[FileNumber] = []
     with ThreadPoolExecutor(min(8, usable_cores())) as executor:  # pyarrow releases the GIL
@@ -166,43 +166,42 @@ def write_frames(
     return files
 
 
-def _put_file(
-    edit_plan: EditPlan,
-    numbering: FrameNumbering,
-    reads_numbers: bool,
-    group: Sequence[FileSegment],
-    path: Path,
-) -> list[dict[str, Array]]:
+@dataclass(frozen=True)
+class _Edit:
+    """What the writing of every file needs."""
+
+    plan: EditPlan
+    numbering: FrameNumbering
+    reads_numbers: bool
+
+
+def _put_file(edit: _Edit, group: Sequence[FileSegment], path: Path) -> list[dict[str, Array]]:
     """Write, link or copy one file; return the numbers of its segments, if they are read."""
-    if len(group) > 1 or not (edit_plan.repack or _is_same(edit_plan, group[0], numbering)):
-        return _write(edit_plan, numbering, reads_numbers, group, path)
-    link_or_copy(group[0].path, path, linked=edit_plan.linked)
-    if not reads_numbers:
+    plan, numbering, first = edit.plan, edit.numbering, group[0]
+    if len(group) > 1 or not (plan.repack or _is_same(plan, first, numbering)):
+        return _write(edit, group, path)
+    link_or_copy(first.path, path, linked=plan.linked)
+    if not edit.reads_numbers:
         return []
-    table = _renumbered(edit_plan, group[0], numbering, _numeric_columns(edit_plan))
-    return [_arrays_of(edit_plan, group[0], table)]
+    table = _renumbered(plan, first, numbering, _numeric_columns(plan))
+    return [_arrays_of(plan, first, table)]
 
 
-def _write(
-    edit_plan: EditPlan,
-    numbering: FrameNumbering,
-    reads_numbers: bool,
-    group: Sequence[FileSegment],
-    path: Path,
-) -> list[dict[str, Array]]:
-    arrays = []
+def _write(edit: _Edit, group: Sequence[FileSegment], path: Path) -> list[dict[str, Array]]:
+    """Write the rows of ``group`` into one file; return their numbers, if they are read."""
+    plan, arrays = edit.plan, []
     path.parent.mkdir(parents=True, exist_ok=True)
-    schema = arrow_schema(edit_plan.info)
+    schema = arrow_schema(plan.info)
     with pq.ParquetWriter(path, schema, compression="snappy") as writer:
         for segment in group:
-            if edit_plan.repack:
+            if plan.repack:
                 _refuse_unnamed_columns(segment.path, schema)
-            table = _renumbered(edit_plan, segment, numbering, schema.names)
-            if reads_numbers:
-                arrays.append(_arrays_of(edit_plan, segment, table))
+            table = _renumbered(plan, segment, edit.numbering, schema.names)
+            if edit.reads_numbers:
+                arrays.append(_arrays_of(plan, segment, table))
             start = 0
             for position in segment.positions:
-                length = edit_plan.kept[position].row.length
+                length = plan.kept[position].row.length
                 writer.write_table(table.slice(start, length), row_group_size=length)
                 start += length
     return arrays
