@@ -28,7 +28,7 @@ def running_fillers(cache: object, shares: Sequence[Array]) -> Iterator[None]:
     try:
         for _ in shares:
             process = subprocess.Popen(  # noqa: S603  our own module
-                [sys.executable, "-m", __name__, str(os.getpid())],
+                [sys.executable, "-P", "-m", __name__, str(os.getpid())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
