@@ -141,11 +141,11 @@ def test_real_cameras_render_in_their_own_thread() -> None:
     camera = {"type": "sim", "width": 32, "height": 24, "fps": 30}
     robot = follower("sim", cameras={"front": camera})
     robot.connect()
-    numbers = []
-    for _ in range(5):
-        numbers.append(robot.cameras["front"].latest().number)
-        time.sleep(0.05)
-    assert numbers[-1] > numbers[0]
+    first = robot.cameras["front"].latest().number
+    deadline = time.monotonic() + 60
+    while robot.cameras["front"].latest().number < first + 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
     assert robot.get_observation()["front"].shape == (24, 32, 3)
     robot.disconnect()
 
@@ -154,7 +154,7 @@ def test_real_time_passes_by_itself() -> None:
     robot = follower("sim", start_speed=None)
     robot.connect()
     robot.send_action({"shoulder_pan.pos": 20.0})
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while robot.get_observation()["shoulder_pan.pos"] < 18.0:
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -26,6 +26,9 @@ _EARLY = 0.85
 """Least part of a frame's period between two renderings: a loop's request may come early."""
 
 _RENDER_NICENESS = 5
+_BUSY_S = 10.0
+"""Maximum age of a real-time image. A simulated camera is late because the computer is busy: a
+limit for faults of real cameras would end recordings on slow computers."""
 
 
 @dataclass
@@ -172,7 +175,7 @@ class RealTimeCamera(ReaderCamera):
     def latest(self, max_age_s: float = 0.5) -> CameraFrame:
         """Return the newest image and let the reader render the next one."""
         self._frames.taken.set()
-        return super().latest(max_age_s)
+        return super().latest(max(max_age_s, _BUSY_S))
 
 
 def make_camera(config: SimulatedCameraConfig, clock: Clock) -> Camera:
