@@ -25,7 +25,7 @@ from proctor.policies.language_act.network import (
 )
 from proctor.policies.language_act.text_encoding import piece_weights, word_pieces
 from proctor.policies.lerobot.config import decode_config, encode_config
-from proctor.policies.runtime.network import draw_noise
+from proctor.policies.runtime.network import LR_MULTIPLIER, draw_noise
 
 
 def told(words: str, **changes: object) -> np.ndarray:
@@ -241,6 +241,16 @@ def test_a_training_reads_only_the_pixels_that_a_shift_moves_into_the_crop(crop)
     network.train()
     losses = [network.loss(b, draws)[0] for b in (whole, whole | {"observation.image": part})]
     assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize(("fields", "ratio"), [({}, 1.0), ({"optimizer_lr_backbone": 1e-4}, 0.2)])
+def test_the_image_encoder_follows_the_optimisers_rate(fields, ratio):
+    network = make_parts(small_language_act(**fields)).network
+    others, backbone = network.parameter_groups()
+    assert "lr" not in backbone
+    assert backbone[LR_MULTIPLIER] == pytest.approx(ratio)
+    n = len(others["params"]) + len(backbone["params"])
+    assert n == len(list(network.parameters()))
 
 
 def test_an_uncropped_network_reads_whole_images():

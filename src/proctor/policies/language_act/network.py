@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own convention)
@@ -24,7 +25,7 @@ from proctor.policies.blocks.resnet import BLOCKS, OUT_CHANNELS
 from proctor.policies.language_act.config import WORDS, LanguageActConfig
 from proctor.policies.language_act.text_encoding import BUCKETS, MOST_PIECES
 from proctor.policies.lerobot.feature_json import channels_first
-from proctor.policies.runtime.network import ImageRegion, NoiseSpec
+from proctor.policies.runtime.network import LR_MULTIPLIER, ImageRegion, NoiseSpec
 
 SENTENCE = "sentence"
 """Key of the sentence embedding, computed once, among the inputs."""
@@ -91,6 +92,16 @@ class LanguageAct(Act):
             images = images[..., top : top + height, left : left + width]
         features: Tensor = self.backbone(images, inputs[SENTENCE])
         return features
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Let the image encoder's rate follow the optimiser's, in the config's ratio.
+
+        The encoder has no normalisation: at a rate that --optimizer.lr does not lower it diverges.
+        """
+        others, backbone = super().parameter_groups()
+        config = self.config
+        ratio = config.optimizer_lr_backbone / config.optimizer_lr if config.optimizer_lr else 1.0
+        return [others, {"params": backbone["params"], LR_MULTIPLIER: ratio}]
 
     def loss(
         self, batch: dict[str, Tensor], draws: dict[str, Tensor]
