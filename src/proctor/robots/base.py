@@ -201,7 +201,7 @@ class Camera(ABC):
         """Return the newest image without waiting; the same number again if there is no newer one.
 
         Raises:
-            DeviceNotConnected: the newest image is older than ``max_age_s``.
+            DeviceNotConnected: the newest image is older than ``max_age_s``, also a moment later.
         """
 
     @abstractmethod

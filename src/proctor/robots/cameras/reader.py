@@ -1,4 +1,4 @@
-"""A camera that is read by its own thread: the control loop never waits for an image.
+"""A camera that is read by its own thread: the control loop does not wait for the next image.
 
 FrameSource     what a camera type implements: open, wait for the next image, close
 ReaderCamera    a camera with a reader thread, which reconnects a source that fails
@@ -17,8 +17,12 @@ from proctor.robots.base import Camera, CameraFrame, Clock, ImageShape
 
 _FAILED_READS_TO_RECONNECT = 5
 _PAUSE_S = 0.01
-"""After a failed read: a device that is gone fails at once."""
+"""After a failed read, since a device that is gone fails at once, and between two looks for a late
+image."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 2.0
+_LATE_S = 1.0
+"""Longest wait for an image instead of one that is too old: after a pause of the computer the
+reader needs a moment."""
 _JOIN_S = 2.0
 """A driver may block in a read; a thread that takes longer ends by itself when the read returns."""
 
@@ -142,8 +146,8 @@ class ReaderCamera(Camera):
         )
         self._thread.start()
         came = self._changed.wait(self._limits.connect_s)
-        failure = self._failure
-        if came and failure is None:
+        failure = None if self._frame else self._failure  # later failures are for latest() to tell
+        if came and failure is None and self._limits.warmup_s:
             self._stopping.wait(self._limits.warmup_s)
             failure = self._failure
         if failure is not None or not came:
@@ -158,7 +162,10 @@ class ReaderCamera(Camera):
             )
 
     def latest(self, max_age_s: float = 0.5) -> CameraFrame:
-        """Return the newest image without waiting; equal numbers are the same image."""
+        """Return the newest image; equal numbers are the same image.
+
+        It is there already, unless that one is older than ``max_age_s``.
+        """
         frame = self.newest(max_age_s)
         with self._lock:
             repeats = self._counts.repeats + (frame.number == self._last_returned)
@@ -168,6 +175,21 @@ class ReaderCamera(Camera):
 
     def newest(self, max_age_s: float) -> CameraFrame:
         """Return the newest image as ``latest`` does, without counting repeats."""
+        late_at = time.monotonic() + _LATE_S
+        while True:
+            frame = self._newest_or_failure()
+            age = self._clock.now() - frame.captured_at
+            if age <= max_age_s:
+                return frame
+            if time.monotonic() > late_at:
+                raise DeviceNotConnected(
+                    f"{self._source.description}: the newest image is {age:.2f} s old "
+                    f"(limit {max_age_s:g} s)",
+                    code="camera.stale",
+                )
+            self._stopping.wait(_PAUSE_S)
+
+    def _newest_or_failure(self) -> CameraFrame:
         with self._lock:
             frame, failure = self._frame, self._failure
         what = self._source.description
@@ -177,12 +199,6 @@ class ReaderCamera(Camera):
             raise self._told(failure)
         if frame is None:
             raise DeviceNotConnected(f"{what} has sent no image yet", code="camera.no-image")
-        age = self._clock.now() - frame.captured_at
-        if age > max_age_s:
-            raise DeviceNotConnected(
-                f"{what}: the newest image is {age:.2f} s old (limit {max_age_s:g} s)",
-                code="camera.stale",
-            )
         return frame
 
     def disconnect(self) -> None:
