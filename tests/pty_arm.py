@@ -61,7 +61,7 @@ class PtyArm:
         state: dict[str, Any] = json.loads(self._state_file.read_text(encoding="utf-8"))
         return state
 
-    def wait_for(self, condition: Callable[[dict[str, Any]], bool], seconds: float = 10.0) -> None:
+    def wait_for(self, condition: Callable[[dict[str, Any]], bool], seconds: float = 60.0) -> None:
         """Wait until the state fulfils ``condition``; fail after ``seconds``."""
         deadline = time.monotonic() + seconds
         while not (self._state_file.exists() and condition(self.state())):
@@ -71,7 +71,7 @@ class PtyArm:
     def stop(self) -> int:
         """End the process with SIGTERM; return its exit code."""
         self.process.terminate()
-        code = self.process.wait(10)
+        code = self.process.wait(60)
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
                 stream.close()

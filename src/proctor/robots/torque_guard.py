@@ -43,6 +43,8 @@ _START_S = 20.0
 _WATCH_S = 0.1
 _GIVE_UP_S = 5.0
 """An adapter that is plugged in again within this time still has its motors switched off."""
+_LEAST_TRIES = 5
+"""Also after that time: a busy computer may need it for one."""
 _REPLY_S = 0.02
 _BROADCASTS = 2
 _PROTOCOLS: dict[str, tuple[PacketCodec, int]] = {
@@ -155,7 +157,9 @@ def switch_off(port: str, protocol: str, baudrate: int, motor_ids: Sequence[int]
     all_off = codec.sync_write(address, 1, [(motor, b"\x00") for motor in motor_ids])
     waiting = list(motor_ids)
     give_up_at = time.monotonic() + _GIVE_UP_S
-    while waiting and time.monotonic() < give_up_at:
+    tries = 0
+    while waiting and (tries < _LEAST_TRIES or time.monotonic() < give_up_at):
+        tries += 1
         try:
             with open_port(port, baudrate) as line:
                 for _ in range(_BROADCASTS):

@@ -18,7 +18,9 @@ PING_1, PONG_1 = bytes.fromhex("ffff010201fb"), bytes.fromhex("ffff010200fc")
 
 
 @pytest.fixture
-def arm(tmp_path: Path) -> Iterator[PtyArm]:
+def arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PtyArm]:
+    """An arm whose process may be late: the driver waits for every reply."""
+    monkeypatch.setattr("proctor.robots.buses.serial_line._TIMEOUT_STEPS_S", (60.0,))
     with PtyArm(tmp_path) as arm:
         yield arm
 
@@ -41,7 +43,7 @@ def test_motors_answer_only_at_their_baud_rate(arm: PtyArm) -> None:
     with serial.Serial(arm.port, 115_200, timeout=0.2) as port:
         port.write(PING_1)
         assert port.read(6) == b""
-    with serial.Serial(arm.port, 1_000_000, timeout=5) as port:
+    with serial.Serial(arm.port, 1_000_000, timeout=60) as port:
         port.write(PING_1)
         assert port.read(6) == PONG_1
 
@@ -58,7 +60,7 @@ def test_a_follower_connects_with_the_motors_calibration_and_torque_shows(
 
 
 def test_a_pulled_cable_is_reported_and_can_be_put_back(arm: PtyArm, tmp_path: Path) -> None:
-    with serial.Serial(arm.port, 1_000_000, timeout=5) as port:
+    with serial.Serial(arm.port, 1_000_000, timeout=60) as port:
         arm.order(unplug=True)
         with pytest.raises(OSError):
             _ping_for_ever(port)
@@ -75,7 +77,7 @@ def test_faults_and_burnt_motors_are_ordered_through_standard_input(arm: PtyArm)
     arm.order(burn=2)
     arm.wait_for(lambda state: state["burnt"] == ["shoulder_lift"])
     arm.order(fault="error", motor=1, error=32)
-    with serial.Serial(arm.port, 1_000_000, timeout=5) as port:
+    with serial.Serial(arm.port, 1_000_000, timeout=60) as port:
         answer = b""
         while answer != bytes.fromhex("ffff010220dc"):  # until the order was read
             port.write(PING_1)
@@ -90,7 +92,7 @@ def test_sigterm_ends_it_cleanly_and_removes_the_link(tmp_path: Path) -> None:
 
 
 def test_a_person_moves_the_limp_arm(arm: PtyArm) -> None:
-    with serial.Serial(arm.port, 1_000_000, timeout=5) as port:
+    with serial.Serial(arm.port, 1_000_000, timeout=60) as port:
         arm.order(hand={"elbow_flex": 1.0})
         arm.wait_for(lambda state: _position(port, 3) == 2048 + 652)
         arm.order(hand=None, sweep=True)
