@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from proctor.control.robot_host import HostResult, HostSockets, serve_robot
 from proctor.control.session import ControlSession
 from proctor.errors import UsageError
 from proctor.robots.arms.lekiwi_client import LekiwiClient, LekiwiClientConfig
-from proctor.robots.emulation.emulated_bus import EmulatedBus
+from proctor.robots.base import Action
 from tests.refusals import refuses
 from tests.unit.robots.arm_bench import torques
+from tests.unit.robots.test_camera_reader import HandClock
 from tests.unit.robots.test_lekiwi import goal_speeds, robot_on
 
 zmq = pytest.importorskip("zmq")
@@ -59,8 +61,12 @@ class Served:
 def connected(sockets: HostSockets) -> Iterator[LekiwiClient]:
     ports = {"port_zmq_cmd": sockets.command_port}
     ports |= {"port_zmq_observations": sockets.observation_port}
-    config = LekiwiClientConfig(remote_ip="127.0.0.1", cameras={}, start_speed=None, **ports)
+    patience: dict[str, Any] = {"connect_timeout_s": 60.0, "polling_timeout_ms": 60_000}
+    config = LekiwiClientConfig(
+        remote_ip="127.0.0.1", cameras={}, start_speed=None, **ports, **patience
+    )
     client = LekiwiClient(config)
+    client.clock = HandClock()  # an observation is never too old
     client.connect()
     try:
         yield client
@@ -68,12 +74,11 @@ def connected(sockets: HostSockets) -> Iterator[LekiwiClient]:
         client.disconnect()
 
 
-def wait_for_speeds(client: LekiwiClient, bus: EmulatedBus, speeds: list[int]) -> None:
-    for _ in range(400):
-        client.get_observation()
-        if goal_speeds(bus) == speeds:
-            return
-    raise AssertionError(f"the wheels' goals are {goal_speeds(bus)}")
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def test_a_client_reads_the_state_and_moves_arm_and_base(tmp_path: Path) -> None:
@@ -82,7 +87,7 @@ def test_a_client_reads_the_state_and_moves_arm_and_base(tmp_path: Path) -> None
             seen = client.get_observation()
             assert set(seen) == set(served.robot.action_features)
             client.send_action({"arm_gripper.pos": 10.0, "theta.vel": 30.0})
-            wait_for_speeds(client, served.bus, [853, 853, 853])
+            wait_until(lambda: goal_speeds(served.bus) == [853, 853, 853])
             gripper = served.bus.servos[5]
             assert gripper.get(gripper.goal_position) == pytest.approx(409, abs=2)
 
@@ -98,11 +103,21 @@ def test_the_base_stops_when_no_action_comes(tmp_path: Path) -> None:
     def drive(served: Served, sockets: HostSockets) -> None:
         with connected(sockets) as client:
             client.send_action({"theta.vel": 30.0})
-            wait_for_speeds(client, served.bus, [853, 853, 853])
-            wait_for_speeds(client, served.bus, [0, 0, 0])
+            wait_until(lambda: len(speeds) >= 2)
 
-    result = Served(tmp_path, watchdog_timeout_ms=50).run(drive)
-    assert result.watchdog_stops == 1
+    served = Served(tmp_path, watchdog_timeout_ms=50)
+    speeds: list[list[int]] = []
+    send = served.robot.send_action
+
+    def noting(action: Action) -> Action:
+        sent = send(action)
+        speeds.append(goal_speeds(served.bus))
+        return sent
+
+    served.robot.send_action = noting  # type: ignore[method-assign]
+    result = served.run(drive)
+    assert speeds[:2] == [[853, 853, 853], [0, 0, 0]]
+    assert result.watchdog_stops >= 1
 
 
 @pytest.mark.parametrize(
@@ -118,10 +133,7 @@ def test_messages_that_are_no_actions_are_counted_and_left_out(
         socket.connect(f"tcp://127.0.0.1:{sockets.command_port}")
         for content in (message, json.dumps({"theta.vel": 30.0}).encode()):
             socket.send(content)
-        for _ in range(1000):
-            if goal_speeds(served.bus) == [853, 853, 853]:
-                break
-            threading.Event().wait(0.005)
+        wait_until(lambda: goal_speeds(served.bus) == [853, 853, 853])
         socket.close(0)
         context.term()
 

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from proctor.errors import DeviceNotConnected, RobotError, UsageError
+from proctor.robots.arms import lekiwi_client
 from proctor.robots.arms.lekiwi_client import LekiwiClient, LekiwiClientConfig
+from tests.unit.robots.test_camera_reader import HandClock
 
 zmq = pytest.importorskip("zmq")
 cv2 = pytest.importorskip("cv2")
@@ -45,7 +47,7 @@ class Host:
         first.join()
 
     def command(self) -> dict[str, float]:
-        assert self.commands.poll(2000), "no command came"
+        assert self.commands.poll(60_000), "no command came"
         found: dict[str, float] = json.loads(self.commands.recv())
         return found
 
@@ -63,8 +65,13 @@ def host() -> Iterator[Host]:
 
 
 def client_of(host: Host, **fields: Any) -> LekiwiClient:
-    settings = {"start_speed": None, "connect_timeout_s": 2.0, "polling_timeout_ms": 200, **fields}
-    return LekiwiClient(
+    settings = {
+        "start_speed": None,
+        "connect_timeout_s": 60.0,
+        "polling_timeout_ms": 60_000,
+        **fields,
+    }
+    client = LekiwiClient(
         LekiwiClientConfig(
             remote_ip="127.0.0.1",
             port_zmq_cmd=host.command_port,
@@ -73,6 +80,8 @@ def client_of(host: Host, **fields: Any) -> LekiwiClient:
             **settings,
         )
     )
+    client.clock = HandClock()
+    return client
 
 
 @pytest.fixture
@@ -132,6 +141,23 @@ def test_a_silent_host_is_an_error(host: Host) -> None:
         client.connect()
     assert silent.value.code == "robot.host-silent"
     assert not client.is_connected
+
+
+def test_an_old_observation_is_an_error_unless_a_newer_one_comes(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = client_of(host, polling_timeout_ms=0)
+    host.serve(client)
+    host.observe({**STATE, "arm_gripper.pos": 77.0})
+    monkeypatch.setattr(lekiwi_client, "_STALE_S", 60.0)
+    client.clock.sleep_until(120.0)
+    assert client.get_observation()["arm_gripper.pos"] == 77.0
+    monkeypatch.setattr(lekiwi_client, "_STALE_S", 0.01)
+    client.clock.sleep_until(121.0)
+    with pytest.raises(DeviceNotConnected) as silent:
+        client.get_observation()
+    assert silent.value.code == "robot.host-silent"
+    client.disconnect()
 
 
 @pytest.mark.parametrize("state", [{"x.vel": 1.0}, {**STATE, "x.vel": "fast"}])

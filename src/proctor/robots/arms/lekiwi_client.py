@@ -237,17 +237,23 @@ class LekiwiClient(Robot):
         """
         if self._message is None or not self.is_connected:
             raise DeviceNotConnected(f"{self.name} is not connected")
-        age = self.clock.now() - self._message.received_at
+        age = self._age(self._message)
         if age > max_age_s:
             raise DeviceNotConnected(
                 f"the newest observation of the host is {age:.2f} s old", code="robot.host-silent"
             )
         return self._message
 
+    def _age(self, message: _Message) -> float:
+        return self.clock.now() - message.received_at
+
     def get_observation(self) -> RobotObservation:
         """Return the newest state and images of the host."""
         if self.is_connected:
             self._receive(self.config.polling_timeout_ms)
+            if self._message is not None and self._age(self._message) > _STALE_S:
+                # After a pause of this computer the socket's thread needs a moment.
+                self._receive(1000 * _STALE_S)
         message = self.newest(_STALE_S)
         images = {name: camera.latest().image for name, camera in self.cameras.items()}
         return {**message.state, **images}
