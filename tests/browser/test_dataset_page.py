@@ -57,7 +57,7 @@ def until(browser: Any, condition: str) -> None:
             : setTimeout(look, 20));
         look();
     """
-    browser.set_script_timeout(15)
+    browser.set_script_timeout(60)
     assert browser.execute_async_script(wait), condition
 
 

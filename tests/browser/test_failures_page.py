@@ -76,7 +76,7 @@ def text_of(browser: Any, selector: str) -> str:
 
 def until(browser: Any, script: str) -> Any:
     """Wait until a script returns something true, and return it."""
-    late = time.monotonic() + 10
+    late = time.monotonic() + 60
     while time.monotonic() < late:
         if found := browser.execute_script(script):
             return found

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.browser
 
 
 def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.1)

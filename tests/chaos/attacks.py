@@ -63,7 +63,7 @@ def episodes_in(folder: Path) -> int:
 
 def wait_for(moment: Moment, target: Target, done_before: int) -> None:
     """Wait until the attack is due, or the run is over."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while target.alive and time.monotonic() < deadline:
         begun = not moment.begun or (target.folder / RUN_FILE).exists()
         if begun and episodes_in(target.folder) >= done_before + moment.episodes:
@@ -174,7 +174,7 @@ def _crowd(target: Target) -> bool:
     with contextlib.ExitStack() as crowd:
         for port in ports * _CROWD:
             with contextlib.suppress(ConnectionError):  # the run is over, and so is its server
-                crowd.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+                crowd.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
         if ports:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 target.process.wait(60)

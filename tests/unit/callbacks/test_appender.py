@@ -32,7 +32,7 @@ class Dataset:
         self.fails = False
 
     def append_all(self, takes: list[StagedEpisode]) -> int:
-        self.let.wait(20)
+        self.let.wait(60)
         if self.fails:
             raise OSError(28, "No space left on device")
         self.groups.append([take.length for take in takes])

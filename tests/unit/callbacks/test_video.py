@@ -377,7 +377,7 @@ def test_a_run_killed_during_replays_lost_nothing_and_is_resumed(tmp_path: Path)
         "--video.episodes=2", f"--output_dir={folder}",
     ]  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not list(folder.glob("videos/*/*.part")):
         assert time.monotonic() < deadline, "nothing was filmed"
         time.sleep(0.01)

@@ -196,7 +196,7 @@ def test_an_interrupted_installation_leaves_nothing_half(
     with refuses(UsageError, "benchmark.busy"):
         lock_benchmarks()
     process.send_signal(stop)
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
     assert process.returncode == (130 if stop is not signal.SIGKILL else -signal.SIGKILL)
     assert find_installation("small") is None
     if stop is not signal.SIGKILL:

@@ -42,7 +42,7 @@ def start(folder: Path, *words: str) -> subprocess.Popen[str]:
 
 
 def wait_for_episodes(folder: Path, n: int) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while len(read_journal(folder).rows) < n:
         assert time.monotonic() < deadline, "no episodes appeared"
         time.sleep(0.02)
@@ -164,7 +164,7 @@ def test_ctrl_c_stops_within_a_second_and_says_how_to_go_on(
     wait_for_episodes(folder, 3)
     process.send_signal(signal.SIGINT)
     sent = time.monotonic()
-    stdout, stderr = process.communicate(timeout=10)
+    stdout, stderr = process.communicate(timeout=60)
     assert time.monotonic() - sent < 1.0
     assert process.returncode == 130
     assert f"proctor eval --resume --output_dir={folder}" in stderr
@@ -203,12 +203,12 @@ def test_a_ctrl_c_that_other_code_swallows_is_not_lost(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", program, *words], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
     )
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not mark.with_name("swallowed.waiting").exists():
         assert time.monotonic() < deadline, "no step came"
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=10)
+    process.communicate(timeout=60)
     assert process.returncode == 130
     assert mark.exists()
 
@@ -223,7 +223,7 @@ def test_a_killed_parent_leaves_no_process_and_no_episode_behind(
     assert len(family) >= 3, "fork server and two workers"
     process.kill()
     process.communicate()
-    assert psutil.wait_procs(family, timeout=5)[1] == []
+    assert psutil.wait_procs(family, timeout=60)[1] == []
     done = proctor("eval", "--resume", f"--output_dir={folder}", "--env.step_ms=0")
     assert done.returncode == 0, done.stderr
     assert results(folder) == undisturbed
@@ -237,7 +237,7 @@ def test_a_killed_parent_takes_a_worker_that_hangs_with_it(tmp_path: Path) -> No
     family = psutil.Process(process.pid).children(recursive=True)
     process.kill()
     process.communicate()
-    assert psutil.wait_procs(family, timeout=5)[1] == []
+    assert psutil.wait_procs(family, timeout=60)[1] == []
 
 
 def test_a_killed_worker_costs_only_its_episodes_time(
@@ -272,7 +272,7 @@ def test_sigterm_is_an_interruption_too(tmp_path: Path) -> None:
     process = start(folder)
     wait_for_episodes(folder, 1)
     process.terminate()
-    _, stderr = process.communicate(timeout=10)
+    _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "--resume" in stderr
 

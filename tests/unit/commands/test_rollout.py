@@ -125,7 +125,7 @@ def test_sigterm_keeps_the_running_episode(tmp_path: Path) -> None:
         assert process.poll() is None
     time.sleep(1)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     assert process.returncode == 130
     logged = read_recording_log(root)
     assert logged[0].report.ended_by is EpisodeEnd.SIGNAL

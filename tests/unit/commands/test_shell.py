@@ -75,7 +75,7 @@ def test_ctrl_c_in_a_pipe_is_130_although_its_reader_ends_with_it(
     assert piped.stdout is not None
     piped.stdout.close()
     piped.send_signal(signal.SIGINT)
-    assert piped.wait(10) == 130
+    assert piped.wait(60) == 130
     assert (tmp_path / "run" / "report.html").exists()
 
 
@@ -133,12 +133,12 @@ def test_a_terminal_that_hangs_up_is_an_interruption_of_its_own(
     os.killpg(piped.pid, signal.SIGHUP)
     time.sleep(0.02)
     os.killpg(piped.pid, signal.SIGHUP)  # the kernel sends one, the shell another
-    said, _ = piped.communicate(timeout=10)
+    said, _ = piped.communicate(timeout=60)
     assert piped.returncode == 129
     assert f"proctor eval --resume --output_dir={tmp_path / 'run'}" in said
     assert "Traceback" not in said
     assert (tmp_path / "run" / "report.html").exists()
-    assert psutil.wait_procs(family, timeout=5)[1] == []
+    assert psutil.wait_procs(family, timeout=60)[1] == []
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
@@ -199,7 +199,7 @@ def test_a_working_directory_that_goes_while_a_worker_has_to_be_replaced_is_one_
     (server,) = psutil.Process(process.pid).children()[-1:]
     for worker in server.children():
         worker.kill()
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=60)
     assert process.returncode == 2
     assert said.splitlines()[-1] == (
         "proctor: error: no worker can start: the working directory or the temporary folder is gone"

@@ -132,7 +132,7 @@ def test_a_loop_that_waits_for_room_hears_of_a_failure(writer: DatasetWriter) ->
     go = threading.Event()
 
     def fail(frame: Mapping[str, Any], task: str) -> None:
-        go.wait(5)
+        go.wait(60)
         raise DatasetError("disk full", code="test.full")
 
     writer.add_frame = fail  # type: ignore[method-assign]

@@ -33,7 +33,7 @@ def shows_lines(fd: int) -> bool:
 
 def wait_for(reader: KeyReader, count: int) -> list[str]:
     keys: list[str] = []
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while len(keys) < count and time.monotonic() < end:
         keys += reader.poll()
         time.sleep(0.002)
@@ -200,7 +200,7 @@ def read_until(fd: int, text: bytes) -> bytes:
 
 def wait_until(condition: object) -> None:
     assert callable(condition)
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while not condition() and time.monotonic() < end:
         time.sleep(0.005)
     assert condition()

@@ -37,7 +37,7 @@ class FakeStream:
         self.error: Exception | None = None
 
     def set_time(self, timeline: str, *, duration: float) -> None:
-        self.gate.wait(10)
+        self.gate.wait(60)
         self.times.append(duration)
 
     def log(self, path: str, entity: Any, *, static: bool = False) -> None:

@@ -170,5 +170,5 @@ def test_a_signal_while_closing_hangs_ends_the_process_at_once() -> None:
     assert child.stdout is not None
     assert child.stdout.readline() == "closing\n"
     child.send_signal(signal.SIGINT)
-    assert child.wait(timeout=20) == 130
+    assert child.wait(timeout=60) == 130
     child.stdout.close()

@@ -77,7 +77,7 @@ class PolicyThread:
         ticket = self.thread.submit(
             ActionRequestBatch([ActionRequest(attempt or self.attempt(0), 0)], {})
         )
-        assert self.answered.wait(10)
+        assert self.answered.wait(60)
         taken = self.thread.take()
         assert taken is not None
         assert taken[0] == ticket
@@ -103,7 +103,7 @@ def test_warming_up_goes_on_until_somebody_asks(asked: PolicyThread) -> None:
 
     asked.policy.pieces = pieces
     asked.thread.warm_up({}, 1)
-    assert first.wait(10)
+    assert first.wait(60)
     assert asked.answer().error is None
     assert 1 <= len(done) < 1000
     so_far = len(done)
@@ -264,7 +264,7 @@ class Kept(Callback):
 
 
 def test_two_batches_are_in_flight_at_once_where_there_are_two_policies() -> None:
-    both = threading.Barrier(2, timeout=20)
+    both = threading.Barrier(2, timeout=60)
 
     class Meeting(RecordingPolicy):
         def act(self, batch: Batch) -> Array:
@@ -281,7 +281,7 @@ def test_two_batches_are_in_flight_at_once_where_there_are_two_policies() -> Non
         inference.submit(ActionRequestBatch([ActionRequest(one, 0)], {})) for one in attempts
     ]
     taken: dict[Any, ActionReply] = {}
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(taken) < 2 and time.monotonic() < deadline:
         answer = inference.take()
         taken |= dict([answer]) if answer else {}

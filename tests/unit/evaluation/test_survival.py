@@ -74,7 +74,7 @@ def test_a_killed_parent_takes_a_stopped_worker_and_its_socket_with_it(near: Pat
     family[1].suspend()
     process.kill()
     process.wait()
-    assert psutil.wait_procs(family, timeout=10)[1] == []
+    assert psutil.wait_procs(family, timeout=60)[1] == []
     assert list((near / "tmp").iterdir()) == []
 
 
@@ -100,7 +100,7 @@ def test_a_fork_server_that_dies_while_it_forks_is_replaced() -> None:
     server.suspend()  # so that it accepts the request and does not reply
     threading.Timer(0.3, server.kill).start()
     pool.start(0)
-    assert pool.poll(30.0) == [(0, WorkerReady())]
+    assert pool.poll(60.0) == [(0, WorkerReady())]
     pool.close()
 
 

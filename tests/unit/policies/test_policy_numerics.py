@@ -54,12 +54,12 @@ def test_they_hold_until_the_last_of_several_threads_is_done(before):
     def other():
         with inference_numerics(CUDA):
             inside.set()
-            assert leave.wait(10)
+            assert leave.wait(60)
 
     thread = threading.Thread(target=other)
     with inference_numerics(CUDA):
         thread.start()
-        assert inside.wait(10)
+        assert inside.wait(60)
     assert settings()[:3] == (False, True, True)
     leave.set()
     thread.join()

@@ -25,7 +25,7 @@ class Counting(Policy):
     def act(self, batch: Batch) -> Array:
         self.sizes.append(len(batch.queries))
         self.begun.set()
-        assert self.go_on.wait(10)
+        assert self.go_on.wait(60)
         return np.zeros((len(batch.queries), 1, 2), np.float32)
 
 
@@ -47,9 +47,9 @@ def test_no_more_are_answered_at_once_than_are_computed_at_once_or_asked_for(
                 {"x": np.zeros(2, np.float32)},
                 heard.put,
             )
-            assert policy.begun.wait(10), number  # the first is being answered, the others wait
+            assert policy.begun.wait(60), number  # the first is being answered, the others wait
         policy.go_on.set()
-        assert all(isinstance(heard.get(timeout=10), BatchedReply) for _ in range(8))
+        assert all(isinstance(heard.get(timeout=60), BatchedReply) for _ in range(8))
     finally:
         batcher.close()
     assert policy.sizes == sizes

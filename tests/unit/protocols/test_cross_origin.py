@@ -18,7 +18,7 @@ EVIL = "https://evil.example"
 
 def status_of(url: str, path: str, **headers: str) -> int:
     at = urlsplit(url)
-    connection = http.client.HTTPConnection(at.hostname or "", at.port, timeout=10)
+    connection = http.client.HTTPConnection(at.hostname or "", at.port, timeout=60)
     try:
         connection.request("GET", path, headers=headers)
         return connection.getresponse().status
@@ -74,7 +74,7 @@ def test_a_grpc_call_with_another_sites_origin_is_refused() -> None:
         grpc.insecure_channel(urlsplit(url).netloc) as channel,
     ):
         ready = channel.unary_unary(f"/{lerobot.SERVICE}/{lerobot.READY}")
-        ready(b"", timeout=10)
+        ready(b"", timeout=60)
         with pytest.raises(grpc.RpcError) as refused:
-            ready(b"", timeout=10, metadata=(("origin", EVIL),))
+            ready(b"", timeout=60, metadata=(("origin", EVIL),))
         assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED

@@ -91,7 +91,7 @@ def running(answer: Callable[[dict[str, Any]], bytes]) -> Iterator[str]:
             yield f"tcp://127.0.0.1:{port}"
         finally:
             ended.set()
-            thread.join(5)
+            thread.join(60)
 
 
 RENAMED = {"observation.image": "video/front", "observation.state": "state/x:1,state/y:1"}

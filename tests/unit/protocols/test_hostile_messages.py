@@ -413,7 +413,7 @@ def test_a_client_that_sends_fragments_without_end_is_hung_up_on() -> None:
     more = Frame(Opcode.CONT, b"", fin=False).serialize(mask=True)
     with served() as (url, _):
         line = link(url)
-        line._socket._socket.settimeout(10)
+        line._socket._socket.settimeout(60)
         line._socket._socket.sendall(begun + more * 20_000)
         with pytest.raises(ConnectionLost):
             line._socket.receive(10)

@@ -234,7 +234,7 @@ def test_who_says_too_much_or_nothing_or_comes_too_often_is_cut_off() -> None:
         with pytest.raises(ConnectionLost):
             line.infer(InferenceRequest({"a": np.zeros(2**21, np.uint8)}))
         line.close()
-        until = time.monotonic() + 5
+        until = time.monotonic() + 60
         silent = None
         while silent is None and time.monotonic() < until:
             try:
@@ -242,9 +242,9 @@ def test_who_says_too_much_or_nothing_or_comes_too_often_is_cut_off() -> None:
             except ConnectionLost:
                 time.sleep(0.02)
         assert silent is not None
-        silent.receive(1)
+        silent.receive(60)
         with pytest.raises(ConnectionLost):
-            silent.receive(5)
+            silent.receive(60)
 
 
 def test_a_client_that_vanishes_leaves_the_others_alone() -> None:
@@ -252,7 +252,7 @@ def test_a_client_that_vanishes_leaves_the_others_alone() -> None:
         gone, stays = link(url), link(url)
         gone.close()
         stays.infer(InferenceRequest({}))
-        until = time.monotonic() + 5
+        until = time.monotonic() + 60
         while len(service.batcher._sessions) > 1 and time.monotonic() < until:
             time.sleep(0.01)
         assert len(service.batcher._sessions) == 1

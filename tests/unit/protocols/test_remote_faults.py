@@ -266,7 +266,9 @@ def test_what_one_client_asks_breaks_nobody_else_in_its_batch(bad: float, words:
     answers: dict[float, Any] = {}
     with opened(config) as service:
         held, all_in = threading.Event(), threading.Event()
-        service.batcher._inbox.put(lambda: all_in.wait(5))  # all questions below are then one batch
+        service.batcher._inbox.put(
+            lambda: all_in.wait(60)
+        )  # all questions below are then one batch
         for place in (0.5, bad, 0.7):
 
             def tell(said: Any, place: float = place) -> None:
@@ -279,7 +281,7 @@ def test_what_one_client_asks_breaks_nobody_else_in_its_batch(bad: float, words:
                 service.batcher.open_session(), InferenceRequest({}, "go"), rows, tell
             )
         all_in.set()
-        assert held.wait(5)
+        assert held.wait(60)
     assert words in str(answers[bad])
     assert np.allclose(answers[0.5].actions, -0.5)
     assert np.allclose(answers[0.7].actions, -0.7)

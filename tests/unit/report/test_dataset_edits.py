@@ -66,7 +66,7 @@ def send(server: PageServer, body: bytes, **changed: str | None) -> tuple[int, A
     sent = {name: value for name, value in headers.items() if value is not None}
     request = urllib.request.Request(server.url + "edit", body, sent, method="POST")
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -151,7 +151,7 @@ def test_a_second_edit_is_refused_while_one_runs(
     go_on, make = threading.Event(), dataset_edits.edit
 
     def slow(*words: Any) -> Any:
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         return make(*words)
 
     monkeypatch.setattr(dataset_edits, "edit", slow)
@@ -245,7 +245,7 @@ def test_ctrl_c_waits_for_a_running_edit(
     go_on, make, wait = threading.Event(), dataset_edits.edit, dataset_edits.DatasetEditor.wait
 
     def slow(*words: Any) -> Any:
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         return make(*words)
 
     def waiting(waited_for: dataset_edits.DatasetEditor) -> None:

@@ -49,7 +49,7 @@ def server() -> Iterator[PageServer]:
 def get(url: str, part: str | None = None) -> tuple[int, bytes]:
     request = urllib.request.Request(url, headers={} if part is None else {"Range": part})
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()

@@ -43,7 +43,7 @@ def post(
     sent = {name: value for name, value in headers.items() if value is not None}
     request = urllib.request.Request(server.url + path, data, sent, method="POST")
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -98,7 +98,7 @@ def test_a_label_of_the_served_page_is_kept_in_the_run_folder(run: Path) -> None
 def test_no_page_holds_the_token_so_that_another_user_cannot_read_it(run: Path) -> None:
     with served(run.parent) as server:
         for path in ("", "one/"):
-            with urllib.request.urlopen(server.url + path, timeout=10) as answer:
+            with urllib.request.urlopen(server.url + path, timeout=60) as answer:
                 assert server.edit_token is not None
                 assert server.edit_token.encode() not in answer.read()
 

@@ -55,7 +55,7 @@ def server(runs: Path) -> Iterator[RunServer]:
 def get(url: str, **headers: str) -> tuple[int, bytes]:
     try:
         with urllib.request.urlopen(
-            urllib.request.Request(url, headers=headers), timeout=10
+            urllib.request.Request(url, headers=headers), timeout=60
         ) as page:
             return page.status, page.read()
     except urllib.error.HTTPError as error:
@@ -192,7 +192,7 @@ def test_a_range_of_five_thousand_digits_is_no_range(server: RunServer, runs: Pa
 
 
 def test_who_asks_without_a_version_is_answered_with_a_status(server: RunServer) -> None:
-    with socket.create_connection(server.server_address[:2], timeout=10) as wire:
+    with socket.create_connection(server.server_address[:2], timeout=60) as wire:
         wire.sendall(b"GET /\r\n\r\n")
         assert wire.recv(100).startswith(b"HTTP/1.1 403 ")
 
@@ -256,7 +256,7 @@ def test_a_run_can_be_watched_while_it_goes_on(tmp_path: Path) -> None:
     assert status == 200
     assert b"random on fake" in body
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=10)
+    process.communicate(timeout=60)
     assert process.returncode == 130
 
 
@@ -269,7 +269,7 @@ def test_view_serves_a_folder_until_ctrl_c(runs: Path) -> None:
     url = process.stdout.readline().split()[0]
     assert get(url)[0] == 200
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=10) == 0
+    assert process.wait(timeout=60) == 0
 
 
 def test_a_page_that_is_long_in_the_making_is_asked_for_less_often() -> None:

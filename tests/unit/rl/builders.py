@@ -70,4 +70,4 @@ class StoringLearner:
 
     def stop(self) -> None:
         self._stop.set()
-        self._thread.join(5)
+        self._thread.join(60)

@@ -53,7 +53,7 @@ def test_in_lockstep_weights_are_published_at_the_ends_of_episodes(tmp_path: Pat
     feed(learner, 2 * EPISODE + 3)
     thread = threading.Thread(target=run, args=(learner,), kwargs={"stop_at": 2 * EPISODE + 3})
     thread.start()
-    thread.join(20)
+    thread.join(60)
     newest = InProcessLink(learner.endpoint, "actor-0").newest_weights()
     assert newest is not None
     assert newest.version == 2 * EPISODE
@@ -153,7 +153,7 @@ def test_a_free_running_learner_goes_on_updating_without_new_transitions(tmp_pat
     while learner.algorithm.step < 50:
         assert thread.is_alive()
     link.send([transition(index) for index in range(32)])
-    thread.join(20)
+    thread.join(60)
     assert learner.counters.environment_steps == 40
     assert set(learner.counters.open_episodes) == {"actor-0", "actor-1"}
 

@@ -103,7 +103,7 @@ def test_actors_wait_while_the_queue_is_full() -> None:
     sender = threading.Thread(target=InProcessLink(endpoint, "b").send, args=([transition(3)],))
     sender.start()
     assert rewards(endpoint) == [1]
-    sender.join(5)
+    sender.join(60)
     assert rewards(endpoint) == [3]
 
 

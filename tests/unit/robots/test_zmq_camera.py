@@ -64,7 +64,7 @@ def server() -> Iterator[ImageServer]:
 
 
 def camera_of(server: ImageServer, **fields: Any) -> Camera:
-    given = {"camera_name": "head", "timeout_ms": 2000, "warmup_s": 0.0} | fields
+    given = {"camera_name": "head", "timeout_ms": 60_000, "warmup_s": 0.0} | fields
     config = ZMQCameraConfig(server_address="127.0.0.1", port=server.port, **given)
     return make_camera(config, RealClock())
 
