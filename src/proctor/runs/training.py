@@ -21,6 +21,30 @@ _Step = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
 
 
 @dataclass(frozen=True)
+class TrainingDataset:
+    """A dataset of a training, used from ``first_step`` until the next one's."""
+
+    first_step: _Step
+    """Completed steps at its first use, where the order of its samples begins."""
+    identity: dict[str, Any]
+    """The identity of its contents (``datasets.reading.identity``)."""
+    repo_id: str = ""
+    revision: str | None = None
+    root: RecordedPath | None = None
+    """Its folder; None: on the Hub."""
+
+    @property
+    def size(self) -> str:
+        """Its number of episodes and frames, as text."""
+        counts = (f"{self.identity.get(name, 0):,} {name}" for name in ("episodes", "frames"))
+        return ", ".join(counts)
+
+    def __str__(self) -> str:
+        name = self.repo_id if self.root is None else self.root.typed
+        return f"{name} ({self.size})"
+
+
+@dataclass(frozen=True)
 class TrainingRecord:
     """The schema of ``train.json``: the settings and machine of a training."""
 
@@ -33,13 +57,25 @@ class TrainingRecord:
     format: int = TRAINING_FORMAT
     frames: _Step | None = None
     """Frames that the newest session trains on; None in records of older versions."""
+    datasets: list[TrainingDataset] = field(default_factory=list)
+    """The datasets in the order of their steps; empty in older records."""
     dataset: dict[str, Any] | None = None
-    """The identity of the dataset's contents (``training.same_dataset``); None in older records."""
+    """The identity of the one dataset, in older records; else None."""
     resumed_step: _Step | None = None
     """Step of the checkpoint that the newest session resumed from; None: it began at step 0, or the
     record is older."""
     paths: dict[str, RecordedPath] = field(default_factory=dict)
     """The paths in the settings by dotted name; empty in older records."""
+
+    @property
+    def known_datasets(self) -> list[TrainingDataset]:
+        """``datasets``, also of an older record; empty if it has no identity."""
+        if self.datasets or self.dataset is None:
+            return self.datasets
+        given = self.resolved.get("dataset") or {}
+        place = self.paths.get("dataset.root")
+        name, revision = str(given.get("repo_id") or ""), given.get("revision")
+        return [TrainingDataset(0, self.dataset, name, revision, place)]
 
     @property
     def plays_averages(self) -> bool:

@@ -15,7 +15,13 @@ from proctor.policies.lerobot.adapter import ADAPTER_CONFIG
 from proctor.policies.lerobot.location import read_json
 from proctor.report.reproduce import run_command, train_command
 from proctor.runs.folder import RunFolder, RunRecord
-from proctor.runs.training import EVALUATIONS, EvaluationLogRow, read_training, read_training_log
+from proctor.runs.training import (
+    EVALUATIONS,
+    EvaluationLogRow,
+    TrainingRecord,
+    read_training,
+    read_training_log,
+)
 from proctor.system.hub import HUB_ID
 from proctor.training.checkpoints import AVERAGED
 
@@ -73,7 +79,7 @@ def render_card(policy: PolicyCard, tags: Sequence[str], licence: str | None) ->
 # {policy.repo}
 
 {_what(kind, head)}, trained with Proctor for {policy.step:,} steps on \
-{_code(dataset or str(flatten(resolved).get("dataset.root")))}.
+{_datasets(policy, record)}.
 
 ## Evaluation
 
@@ -87,6 +93,21 @@ def render_card(policy: PolicyCard, tags: Sequence[str], licence: str | None) ->
 
 Loaded by `proctor eval --policy.path={policy.repo}` and by LeRobot.
 """
+
+
+def _datasets(policy: PolicyCard, record: TrainingRecord) -> str:
+    """Return the datasets that the policy was trained on, each with its first step."""
+    used = [one for one in record.known_datasets if one.first_step < policy.step]
+    if len(used) < 2:
+        given = flatten(record.resolved)
+        return _code(given.get("dataset.repo_id") or str(given.get("dataset.root")))
+    names = [_code(one.repo_id or (one.root.typed if one.root else "")) for one in used]
+    parts = [f"{name} ({one.size})" for name, one in zip(names, used, strict=True)]
+    later = (
+        f"from step {one.first_step:,} on {part}"
+        for one, part in zip(used[1:], parts[1:], strict=True)
+    )
+    return ", ".join([parts[0], *later])
 
 
 def _what(kind: str, head: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from proctor.runs.training import (
     LOG_FILE,
     RECORD_FILE,
     REPLAY,
+    TrainingDataset,
     TrainingRecord,
     read_training,
 )
@@ -72,8 +73,8 @@ class SessionData:
 
     frames: int | None = None
     """Frames of the dataset; None for online learning, which collects its own."""
-    dataset: dict[str, Any] | None = None
-    """The identity of the dataset (see ``same_dataset``)."""
+    datasets: tuple[TrainingDataset, ...] = ()
+    """The training's datasets; the last one is that of this session (see ``same_dataset``)."""
     resumed_step: int | None = None
     """Step of the checkpoint that the session resumes from; None: it begins at step 0."""
 
@@ -236,7 +237,10 @@ class TrainingFolder:
                 **torch_hardware(),
             },
             frames=data.frames,
-            dataset=data.dataset,
+            datasets=[
+                *data.datasets[:-1],
+                *(replace(now, root=paths.get("dataset.root")) for now in data.datasets[-1:]),
+            ],
             resumed_step=data.resumed_step,
             paths=paths,
         )

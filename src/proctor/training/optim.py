@@ -10,6 +10,9 @@ Multipliers of the learning rate at step i (0-based), with w warm-up steps of N 
     cosine_decay_with_warmup   1/(w+1) rising to 1, then a cosine measured from step 0 down to
                                decay_lr/peak_lr: a small drop at the end of the warm-up. If N is
                                less than the decay steps, both are shortened in proportion.
+    warmup_stable_decay        min(1, i/w, (N-i)/d) with d decay steps: with more steps (--resume)
+                               the decay moves back. It is linear: a cosine would stay near the
+                               constant rate for its first steps.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from proctor.policies.lerobot.presets import (
     MAY_BE_NULL,
     OPTIMIZERS,
     SCHEDULES,
+    WARMUP_STABLE_DECAY,
     XVLA_ADAMW,
     OptimizerSettings,
     ScheduleSettings,
@@ -103,6 +107,8 @@ def resolve(
             code="flag.missing",
         )
     preset_of = given_fields(start.schedule or ScheduleSettings())
+    if schedule.type not in (None, preset_of.get("type")):
+        preset_of.pop("num_decay_steps", None)  # counted from step 0, or from the end
     planned = shared_settings(preset_of, schedule.type, SCHEDULES) | given_fields(schedule)
     optimization = OptimizationSettings(
         _complete(
@@ -257,6 +263,17 @@ def _constant(schedule: dict[str, Any], steps: int) -> Multiplier:
     return lambda i: _warm(i, warm_up) if i < warm_up else 1.0
 
 
+def _stable(schedule: dict[str, Any], steps: int) -> Multiplier:
+    warm_up, decay = schedule["num_warmup_steps"], schedule["num_decay_steps"]
+
+    def at(step: int) -> float:
+        rising = _warm(step, warm_up) if step < warm_up else 1.0
+        falling = (steps - step) / decay if step > steps - decay else 1.0
+        return max(0.0, min(rising, falling))
+
+    return at
+
+
 def _vqbet(schedule: dict[str, Any], steps: int) -> Multiplier:
     warm_up, before = schedule["num_warmup_steps"], schedule["num_vqvae_training_steps"]
 
@@ -292,6 +309,7 @@ _SCHEDULES: dict[str, Callable[[dict[str, Any], int], Multiplier]] = {
     "vqbet": _vqbet,
     "cosine_decay_with_warmup": _cosine_decay,
     "constant_with_warmup": _constant,
+    WARMUP_STABLE_DECAY: _stable,
     "cosine_annealing_with_warmup": lambda schedule, steps: _diffuser(
         schedule | {"name": "cosine"}, steps
     ),

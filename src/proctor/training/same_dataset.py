@@ -1,4 +1,9 @@
-"""Checks that a training is resumed with the dataset that it was started with."""
+"""The datasets of a training: that of its start, and others that it was resumed with.
+
+A resumed training may use another dataset if a flag names another folder or Hub id, and if it has
+the same features. Its samples come in a new order from that step on. A dataset that was changed in
+its place is refused: whoever edited it may not know of the training.
+"""
 
 from __future__ import annotations
 
@@ -8,57 +13,127 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from proctor.config.training import TrainConfig
 from proctor.errors import UsageError
-from proctor.runs.training import RECORD_FILE, read_training
+from proctor.runs.training import RECORD_FILE, TrainingDataset, read_training
 from proctor.system.files import display_path
-from proctor.training.checkpoints import PRETRAINED
+from proctor.training.checkpoints import PRETRAINED, STATE
+from proctor.training.state import read_step
 
 if TYPE_CHECKING:
+    from proctor.datasets.reading.identity import DatasetIdentity
     from proctor.training.dataset_selection import DatasetSelection
 
 _UNKNOWN = "this training has no record of its dataset, so changes of the dataset are not detected"
 
 
-def dataset_record(
+def training_datasets(
     selection: DatasetSelection, resumed: Path | None
-) -> tuple[dict[str, Any], list[str]]:
-    """Return the dataset's identity for ``train.json``, and notes for the user.
+) -> tuple[tuple[TrainingDataset, ...], list[str]]:
+    """Return the datasets of a training for ``train.json``, and notes for the user.
 
-    ``resumed`` is the checkpoint to resume from.
+    The last one is that of ``selection``. Its folder is recorded with the other paths.
+
+    Args:
+        selection: the dataset of this session.
+        resumed: the checkpoint to resume from.
 
     Raises:
-        UsageError: the training was started with another dataset.
+        UsageError: the dataset was changed in its place, or does not fit the training.
     """
     from proctor.datasets.reading.identity import identity_of
 
+    settings = selection.config.dataset
+    now = TrainingDataset(
+        0, asdict(identity_of(selection.source)), settings.repo_id, settings.revision
+    )
     record = None if resumed is None else read_training(resumed.parent.parent)
-    if resumed is not None and record is not None and record.dataset is not None:
-        _check_same(record.dataset, resumed, selection)
-        return record.dataset, []
-    notes = [] if resumed is None else [_UNKNOWN]
-    return asdict(identity_of(selection.source)), notes
+    known = [] if record is None else record.known_datasets
+    if resumed is None or not known:
+        return (now,), [] if resumed is None else [_UNKNOWN]
+    step = read_step(resumed / STATE)
+    # Of datasets that were first used at this step or later, the checkpoint has seen nothing.
+    used = [dataset for dataset in known if dataset.first_step < step] or known[:1]
+    last = used[-1]
+    differences = _differences(last, resumed, selection)
+    if not differences:
+        return (*used[:-1], _at(now, last.first_step, last.identity)), []
+    _check_change(last, differences, resumed, selection)
+    changed = _at(now, step, now.identity)
+    note = (
+        f"from step {step:,} on, this training uses {settings.root or settings.repo_id} "
+        f"({changed.size}) instead of {last}; the order of samples begins anew, and the "
+        "normalisation statistics stay those of the checkpoint"
+    )
+    return (*used, changed), [note]
 
 
-def _check_same(recorded: dict[str, Any], resumed: Path, selection: DatasetSelection) -> None:
-    """Refuse changed contents. Appended episodes are allowed if they are not used."""
-    from proctor.datasets.reading.identity import DatasetIdentity, identity_of
+def _at(dataset: TrainingDataset, step: int, identity: dict[str, Any]) -> TrainingDataset:
+    return TrainingDataset(step, identity, dataset.repo_id, dataset.revision)
+
+
+def _identity(dataset: TrainingDataset, resumed: Path) -> DatasetIdentity:
+    from proctor.datasets.reading.identity import DatasetIdentity
 
     try:
-        known = msgspec.convert(recorded, DatasetIdentity)
+        return msgspec.convert(dataset.identity, DatasetIdentity)
     except msgspec.ValidationError as error:
         where = resumed.parent.parent / RECORD_FILE
         raise UsageError(
-            f"{where}: the field dataset is invalid: {error}", code="run.unreadable"
+            f"{where}: the identity of a dataset is invalid: {error}", code="run.unreadable"
         ) from None
+
+
+def _differences(last: TrainingDataset, resumed: Path, selection: DatasetSelection) -> list[str]:
+    """Return the differences to the last dataset. Appended episodes count if they are used."""
+    from proctor.datasets.reading.identity import identity_of
+
+    known = _identity(last, resumed)
     differences = known.differences(identity_of(selection.source, known.episodes))
-    last = max((*selection.trained_on, *selection.held_out), default=0)
-    if not differences and last >= known.episodes:
+    newest = max((*selection.trained_on, *selection.held_out), default=0)
+    if not differences and newest >= known.episodes:
         more = len(selection.source.episodes) - known.episodes
         differences = [f"{more:,} episodes were added to its {known.episodes:,}"]
-    if differences:
+    return differences
+
+
+def _check_change(
+    last: TrainingDataset, differences: list[str], resumed: Path, selection: DatasetSelection
+) -> None:
+    """Refuse a dataset that was changed in its place, or that has other features."""
+    from proctor.datasets.reading.identity import identity_of
+
+    name, run = selection.source.name, resumed.parent.parent
+    other = (
+        "train on it in another --output_dir with "
+        f"--policy.path={display_path(resumed / PRETRAINED)}"
+    )
+    if not _is_elsewhere(last, selection.config, run):
         raise UsageError(
-            f"{selection.source.name} is not the dataset that this training was started with: "
-            f"{'; '.join(differences)}; give the old one with --dataset.root, or train on this "
-            f"one in another --output_dir with --policy.path={display_path(resumed / PRETRAINED)}",
+            f"{name} is not the dataset that this training was started with: "
+            f"{'; '.join(differences)}; restore it, go on with another one "
+            f"(--dataset.root=DIR, such as a copy of this one), or {other}",
             code="dataset.changed",
         )
+    unfit = _identity(last, resumed).feature_differences(identity_of(selection.source))
+    if unfit:
+        raise UsageError(
+            f"{name} does not fit this training: {unfit[0]}; give another --dataset.root, or "
+            f"{other}",
+            code="dataset.features-differ",
+        )
+    if selection.config.eval_steps:
+        raise UsageError(
+            f"{name} has other validation episodes than {last}, and some may have been trained "
+            "on; add --eval_steps=0",
+            code="training.validation-changed",
+        )
+
+
+def _is_elsewhere(last: TrainingDataset, config: TrainConfig, run: Path) -> bool:
+    """Return whether the settings name another folder or Hub id than that of ``last``."""
+    settings = config.dataset
+    if settings.root is None:
+        hub = (settings.repo_id, settings.revision)
+        return last.root is not None or hub != (last.repo_id, last.revision)
+    return last.root is None or last.root.find(run) != settings.root.expanduser().resolve()

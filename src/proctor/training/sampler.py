@@ -2,6 +2,7 @@
 
 The order is that of LeRobot's EpisodeAwareSampler: every epoch is one shuffle of all usable frames,
 drawn from (seed, epoch). So a resumed run needs only the step to continue at the same frame.
+Epochs are counted from the first step of the dataset.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ class BatchOrder:
     """Task index of every frame, to sample all tasks equally often; None: no balancing."""
     streamed: Callable[[int], Iterator[int]] | None = None
     """A stream's own frame order of an epoch; None: the dataset is not streamed."""
+    first_step: int = 0
+    """Step at which epoch 0 begins: that of the resume with this dataset (see same_dataset.py)."""
 
     @property
     def step_size(self) -> int:
@@ -106,7 +109,7 @@ class BatchOrder:
 
     def position(self, step: int) -> Position:
         """Return the position of the batch of ``step``, counted from 0."""
-        epoch, offset = divmod(step, self.batches_per_epoch)
+        epoch, offset = divmod(step - self.first_step, self.batches_per_epoch)
         return Position(epoch, offset * self.step_size)
 
     def batches(self, first: int, last: int) -> Iterator[Frames]:

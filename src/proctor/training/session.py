@@ -176,11 +176,11 @@ class _Session:
             folder.check_scores_comparable(config)
         known = folder.recorded_frames() if config.resume else None
         step = None if self.resumed is None else read_step(self.resumed / STATE)
-        with folder.in_use(config, given, SessionData(frames, setup.dataset, step)):
-            if known not in (None, frames):
+        with folder.in_use(config, given, SessionData(frames, setup.datasets, step)):
+            if known not in (None, frames) and setup.datasets[-1].first_step != step:
                 observer.on_note(
-                    f"{frames:,} frames instead of {known:,}: the dataset, or what is taken of it, "
-                    "was changed since; they come in another order, and statistics stay the "
+                    f"{frames:,} frames instead of {known:,}: what is taken of the dataset was "
+                    "changed since; they come in another order, and statistics stay the "
                     "checkpoint's"
                 )
             trainer = Trainer.begin(setup, self.resumed)

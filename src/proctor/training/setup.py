@@ -46,6 +46,7 @@ from proctor.policies.lerobot.relative_actions import RELATIVE_STATS
 from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
 from proctor.policies.runtime.network import ImageRegion
 from proctor.policies.runtime.runner import pick_device
+from proctor.runs.training import TrainingDataset
 from proctor.training.checkpoints import PRETRAINED
 from proctor.training.data import LoaderSettings, TrainingSamples, start_fork_server
 from proctor.training.dataset_selection import DatasetSelection, FrameCounts, select_dataset
@@ -62,7 +63,7 @@ from proctor.training.optim import OptimizationSettings, param_groups, resolve
 from proctor.training.peft import adapter_settings, add_adapter
 from proctor.training.relative_stats import relative_action_stats
 from proctor.training.rng import RngStreams
-from proctor.training.same_dataset import dataset_record
+from proctor.training.same_dataset import training_datasets
 from proctor.training.sampler import BatchOrder
 from proctor.training.wordings import TaskWordings
 
@@ -79,8 +80,8 @@ class TrainingSetup:
     order: BatchOrder
     held_out: tuple[TrainingSamples, BatchOrder] | None
     """Samples and batch order of the validation loss; None without --eval_steps."""
-    dataset: dict[str, Any]
-    """The identity of the dataset, as saved in train.json."""
+    datasets: tuple[TrainingDataset, ...]
+    """The training's datasets, as saved in train.json; the last one is that of this session."""
     frame_counts: FrameCounts
     distributed: DistributedContext = SINGLE_PROCESS
 
@@ -137,7 +138,7 @@ def prepare(
     if config.num_workers and config.dataloader_multiprocessing_context is StartMethod.FORKSERVER:
         start_fork_server()
     selection = select_dataset(config)
-    dataset, dataset_notes = dataset_record(selection, resumed)
+    datasets, dataset_notes = training_datasets(selection, resumed)
     parts = _parts(config, selection, device, resumed)
     if parts.adapter is not None:
         config = replace(config, peft=adapter_settings(parts.adapter))
@@ -172,9 +173,9 @@ def prepare(
         optimization,
         device,
         trained_on,
-        replace(order, share=distributed.share),
+        replace(order, share=distributed.share, first_step=datasets[-1].first_step),
         selection.validation_samples(parts) if config.eval_steps else None,
-        dataset,
+        datasets,
         selection.frame_counts(len(order.frames)),
         distributed,
     )

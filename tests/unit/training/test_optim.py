@@ -18,6 +18,7 @@ from proctor.errors import UsageError  # noqa: E402
 from proctor.policies.act.config import ActConfig  # noqa: E402
 from proctor.policies.diffusion.config import DiffusionConfig  # noqa: E402
 from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings  # noqa: E402
+from proctor.policies.pi0.config import Pi0Config  # noqa: E402
 from proctor.policies.runtime.network import LR_MULTIPLIER  # noqa: E402
 from proctor.training.optim import (  # noqa: E402
     clip_gradients,
@@ -31,6 +32,7 @@ from proctor.training.optim import (  # noqa: E402
 DATA = Path(__file__).parents[2] / "golden" / "data"
 LR = json.loads((DATA / "misc.json").read_text())["lr"]
 TRAINED = DATA / "checkpoints" / "act_train_run_meta" / "pretrained_model" / "train_config.json"
+ADAM = OptimizerSettings(type="adam")
 NOTHING = (OptimizerSettings(), ScheduleSettings())
 DECAY = {
     "type": "cosine_decay_with_warmup",
@@ -63,6 +65,21 @@ def test_learning_rates_are_lerobots(golden, schedule, steps):
     at = multiplier(schedule, steps)
     found = [at(i) for i in LR[golden]["i"]]
     assert found == pytest.approx(LR[golden]["v"], rel=1e-12, abs=1e-15)
+
+
+@pytest.mark.parametrize("decay", [0, 40, 190])
+def test_a_rate_is_constant_between_warm_up_and_decay(decay):
+    given = {"type": "warmup_stable_decay", "num_warmup_steps": 20, "num_decay_steps": decay}
+    at = multiplier(resolve(None, ADAM, ScheduleSettings(**given)).schedule, 200)
+    found = [at(i) for i in range(200)]
+    expected = [min(1.0, i / 20, (200 - i) / decay if decay else 1.0) for i in range(200)]
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_length_of_a_decay_is_not_taken_from_another_schedule():
+    pi0 = Pi0Config().training_preset()
+    with refuses(UsageError, "flag.missing"):
+        resolve(pi0, NOTHING[0], ScheduleSettings(type="warmup_stable_decay"))
 
 
 def test_acts_preset_is_the_one_of_lerobots_run():

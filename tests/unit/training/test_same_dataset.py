@@ -1,4 +1,4 @@
-"""A training is resumed with the dataset that it was started with, wherever that is now."""
+"""A training is resumed with its dataset, wherever that is now, or with one that a flag names."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from .builders import FEATURES, RUN, SMALL_ACT, words, write_numbers
+from tests.refusals import refuses
+
+from .builders import FEATURES, RUN, SMALL_ACT, files_of, words, write_numbers
 
 pytest.importorskip("torch")
 
 from proctor.cli import main
+from proctor.commands.train import settings_from
+from proctor.config.builder import build
+from proctor.config.lerobot_training import drop_lerobot_settings
+from proctor.config.training import TrainConfig
 from proctor.datasets.edit.build import edit
 from proctor.datasets.edit.destination import in_place_destination
 from proctor.datasets.edit.operations import delete, set_tasks
@@ -21,8 +27,14 @@ from proctor.datasets.format.tables import read_stats, write_stats
 from proctor.datasets.reader import open_handle
 from proctor.datasets.reading.identity import DatasetIdentity, identity_of
 from proctor.datasets.writer import DatasetWriter
+from proctor.errors import UsageError
+from proctor.training.card import PolicyCard, render_card
+from proctor.training.setup import prepare
+
+from .test_train import Killed, kill_at
 
 LENGTHS = (9, 7, 8)
+VALIDATION = "training.validation-changed"
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +48,8 @@ def begun(tmp_path_factory) -> tuple[Path, Path]:
 
 @pytest.fixture
 def copies(begun, tmp_path) -> tuple[Path, Path]:
-    data, run = tmp_path / "elsewhere", tmp_path / "run"
+    """Return copies of both, side by side as before."""
+    data, run = tmp_path / "data", tmp_path / "run"
     shutil.copytree(begun[0], data)
     shutil.copytree(begun[1], run, symlinks=True)
     return data, run
@@ -62,9 +75,74 @@ def append(root: Path, episodes: int = 1) -> None:
             writer.end_episode()
 
 
-def test_a_dataset_that_was_moved_is_the_same(copies, capsys):
-    assert resume(*copies) == 0
+def test_a_dataset_that_was_moved_is_the_same(copies, tmp_path, capsys):
+    data, run = copies
+    assert resume(data.rename(tmp_path / "elsewhere"), run) == 0
     assert "note" not in capsys.readouterr().err
+    (used,) = json.loads((run / "train.json").read_text())["datasets"]
+    assert used["root"]["absolute"] == str(tmp_path / "elsewhere")
+    append(tmp_path / "elsewhere")
+    assert resume(tmp_path / "elsewhere", run, "--steps=6") == 2  # changed in its new place
+
+
+def test_another_dataset_is_used_from_the_resumed_step_on(numbers, tmp_path, monkeypatch, capsys):
+    more = write_numbers(tmp_path / "more", (9, 7, 8, 12))
+    asked = words(numbers, tmp_path / "whole", SMALL_ACT, RUN, {"ema.enable": "true", "steps": 4})
+    assert main(["train", *asked]) == 0
+    shutil.copytree(tmp_path / "whole", tmp_path / "killed", symlinks=True)
+    change = [f"--dataset.root={more}", "--steps=10"]
+    assert main(["train", "--resume", f"--output_dir={tmp_path / 'whole'}", *change]) == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
+    assert len(said) == 1
+    assert "from step 4 on" in said[0]
+    for step in (5, 8):  # before the first checkpoint with the new dataset, and after it
+        with monkeypatch.context() as patch:
+            kill_at(patch, step)
+            with pytest.raises(Killed):
+                main(["train", "--resume", f"--output_dir={tmp_path / 'killed'}", *change])
+        change = []
+    assert main(["train", "--resume", f"--output_dir={tmp_path / 'killed'}"]) == 0
+    whole, killed = (tmp_path / name / "checkpoints/000010" for name in ("whole", "killed"))
+    assert files_of(killed) == files_of(whole)
+    statistics = "policy_preprocessor_step_3_normalizer_processor.safetensors"
+    before = files_of(tmp_path / "whole/checkpoints/000004/pretrained_model")
+    assert before[statistics] == files_of(whole / "pretrained_model")[statistics]
+    record = json.loads((tmp_path / "killed/train.json").read_text())
+    assert [used["first_step"] for used in record["datasets"]] == [0, 4]
+    assert [used["identity"]["frames"] for used in record["datasets"]] == [24, 36]
+    policy = killed / "pretrained_model"
+    card = render_card(PolicyCard(tmp_path / "killed", policy, "me/it"), [], None)
+    assert "from step 4 on `someone/numbers` (4 episodes, 36 frames)." in card
+
+
+def test_a_dataset_that_no_step_has_used_is_forgotten(numbers, tmp_path):
+    more, run = write_numbers(tmp_path / "more", (9, 7, 8, 12)), tmp_path / "run"
+    assert main(["train", *words(numbers, run, SMALL_ACT, RUN, {"steps": 4})]) == 0
+    for data, steps in ((more, 6), (numbers, 8)):
+        flags = [f"--output_dir={run}", f"--dataset.root={data}", f"--steps={steps}"]
+        assert main(["train", "--resume", *flags]) == 0
+    config = run / "checkpoints/000004/pretrained_model/train_config.json"
+    assert main(["train", "--resume", f"--config_path={config}"]) == 0  # the first dataset again
+    (used,) = json.loads((run / "train.json").read_text())["datasets"]
+    assert used["first_step"] == 0
+
+
+def test_another_dataset_has_to_have_the_same_features(copies, tmp_path):
+    run = copies[1]
+    fewer = {key: entry for key, entry in FEATURES.items() if key != "observation.state"}
+    for name, features, flags, code in (
+        ("fewer", fewer, (), "dataset.features-differ"),
+        ("longer", FEATURES, ("--dataset.eval_split=0.5", "--eval_steps=2"), VALIDATION),
+    ):
+        other = write_numbers(tmp_path / name, (5, 6), features)
+        before = (run / "train.json").read_bytes()
+        given = {"resume": "true", "output_dir": str(run), "dataset.root": str(other), "steps": "4"}
+        given |= dict(flag.removeprefix("--").split("=") for flag in flags)
+        settings, checkpoint = settings_from(given)
+        config = build(TrainConfig, drop_lerobot_settings(settings))
+        with refuses(UsageError, code):
+            prepare(config, checkpoint)
+        assert (run / "train.json").read_bytes() == before
 
 
 def test_another_dataset_of_as_many_frames_is_refused(copies, capsys):
@@ -94,11 +172,23 @@ def test_appended_episodes_are_not_learnt_from_without_being_asked_for(copies, c
 def test_a_training_from_before_identities_were_kept_is_resumed_with_a_note(copies, capsys):
     data, run = copies
     record = json.loads((run / "train.json").read_text())
-    kept = record.pop("dataset")
+    kept = record.pop("datasets")
     (run / "train.json").write_text(json.dumps(record))
     assert resume(data, run) == 0
     assert "note: " in capsys.readouterr().err
-    assert json.loads((run / "train.json").read_text())["dataset"] == kept
+    (used,) = json.loads((run / "train.json").read_text())["datasets"]
+    assert used["identity"] == kept[0]["identity"]
+
+
+def test_a_record_of_one_identity_is_still_read(copies, tmp_path):
+    data, run = copies
+    record = json.loads((run / "train.json").read_text())
+    record["dataset"] = record.pop("datasets")[0]["identity"]
+    (run / "train.json").write_text(json.dumps(record))
+    append(data)
+    assert resume(data, run) == 2
+    other = shutil.copytree(data, tmp_path / "larger")
+    assert resume(other, run) == 0
 
 
 def test_a_streamed_training_knows_its_dataset_too(copies, begun, tmp_path):
@@ -107,7 +197,8 @@ def test_a_streamed_training_knows_its_dataset_too(copies, begun, tmp_path):
     shutil.rmtree(run)
     assert main(["train", *words(data, run, SMALL_ACT, RUN, streamed)]) == 0
     record, other = (json.loads((r / "train.json").read_text()) for r in (run, begun[1]))
-    assert record["dataset"] == other["dataset"]
+    (streamed_one,), (read_one,) = record["datasets"], other["datasets"]
+    assert streamed_one["identity"] == read_one["identity"]
     append(data)
     assert resume(data, run) == 2
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 
@@ -42,6 +43,13 @@ def test_the_order_is_lerobots(order, epoch):
 def test_a_step_lies_where_lerobot_has_it(order):
     where, expected = order.position(7), GOLDEN["resume_state_step7_bs4"]
     assert (where.epoch, where.start) == (expected["epoch"], expected["start_index"])
+
+
+def test_the_epochs_of_a_dataset_begin_at_its_first_step(order):
+    later = replace(order, first_step=7)
+    assert (later.position(7).epoch, later.position(7).start) == (0, 0)
+    batches = [[batch.tolist() for batch in o.batches(o.first_step, 12)] for o in (later, order)]
+    assert batches[0] == batches[1][:5]
 
 
 def test_batches_run_through_epochs_and_the_last_of_each_is_smaller(order):

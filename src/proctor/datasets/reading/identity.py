@@ -28,13 +28,18 @@ class DatasetIdentity:
     values: dict[str, str]
     """Hash of the ranges of actions and states."""
 
-    def differences(self, now: DatasetIdentity) -> list[str]:
-        """Return the differences to ``now``; added features do not count."""
+    def feature_differences(self, now: DatasetIdentity) -> list[str]:
+        """Return the differences in fps and features to ``now``; added features do not count."""
         if self.fps != now.fps:
             return [f"it has {now.fps} frames a second instead of {self.fps}"]
         changed = [key for key, kind in self.features.items() if now.features.get(key) != kind]
-        if changed:
-            return [f"its {changed[0]} is {now.features.get(changed[0], 'gone')}"]
+        return [f"its {key} is {now.features.get(key, 'gone')}" for key in changed[:1]]
+
+    def differences(self, now: DatasetIdentity) -> list[str]:
+        """Return the differences to ``now``; added features do not count."""
+        unfit = self.feature_differences(now)
+        if unfit:
+            return unfit
         if self.episodes != now.episodes:
             return [f"it has {now.episodes:,} episodes instead of {self.episodes:,}"]
         if (self.frames, self.lengths) != (now.frames, now.lengths):

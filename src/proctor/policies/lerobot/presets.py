@@ -60,6 +60,8 @@ GROUP_FIELDS = ("lr", "betas", "eps", "weight_decay")
 ADAPTER_METHOD, ADAPTER_INITS = "LORA", ("gaussian", "orthogonal")
 """The supported adapter method, and the initialisations besides peft's default: those that do not
 change the base policy."""
+WARMUP_STABLE_DECAY = "warmup_stable_decay"
+"""The schedule that LeRobot does not have; transformers has it by this name."""
 SCHEDULES: dict[str, dict[str, Any]] = {
     "diffuser": {"num_warmup_steps": 0, "name": "cosine"},
     "vqbet": {"num_warmup_steps": None, "num_vqvae_training_steps": None, "num_cycles": 0.5},
@@ -71,8 +73,11 @@ SCHEDULES: dict[str, dict[str, Any]] = {
     },
     "constant_with_warmup": {"num_warmup_steps": 1000},
     "cosine_annealing_with_warmup": {"num_warmup_steps": None},
+    WARMUP_STABLE_DECAY: {"num_warmup_steps": 1000, "num_decay_steps": None},
 }
+_COSINE_DECAY = "cosine_decay_with_warmup"
 _DIVIDE = ("num_decay_steps", "peak_lr")
+"""Divisors of the cosine decay."""
 
 
 def _preset_flag(text: str) -> dict[str, str]:
@@ -155,7 +160,10 @@ class ScheduleSettings:
     )
     num_decay_steps: int | None = field(
         default=None,
-        metadata=_preset_flag("cosine_decay_with_warmup: steps until decay_lr"),
+        metadata=_preset_flag(
+            "cosine_decay_with_warmup: steps until decay_lr; warmup_stable_decay: last steps, in "
+            "which the rate falls to 0"
+        ),
     )
     peak_lr: float | None = field(
         default=None,
@@ -267,7 +275,7 @@ def check_non_negative(section: str, settings: dict[str, Any]) -> None:
                     f"--{section}.{name} must be a number from 0 on, got {number:g}",
                     code="flag.out-of-range",
                 )
-        if name in _DIVIDE and value == 0:
+        if settings.get("type") == _COSINE_DECAY and name in _DIVIDE and value == 0:
             raise UsageError(f"--{section}.{name} must be above 0", code="flag.out-of-range")
 
 
