@@ -19,6 +19,7 @@ from proctor.benchmarks.metaworld.benchmark import (
     Metaworld,
     MetaworldConfig,
 )
+from proctor.benchmarks.metaworld.sim import is_known_version
 from proctor.benchmarks.metaworld.tasks import TASKS
 from proctor.errors import UsageError
 from proctor.features import Array
@@ -81,6 +82,20 @@ def moment(sim: Any, keys: tuple[str, ...] = ()) -> bytes:
     return b"".join(value.tobytes() for value in (*observation.values(), sim.physics(), *drawn))
 
 
+def expert_episode(sim: Any, seed: int, steps: int) -> list[bytes]:
+    """Return what an episode of the expert shows, with noise in its actions from the 20th step."""
+    sim.start(seed)
+    noise = np.random.default_rng(seed).normal(0, 0.3, (steps, 4))
+    noise[:20] = 0
+    moments = [moment(sim)]
+    for number in range(steps):
+        action = sim.expert(sim.observe((ENVIRONMENT_STATE,)))
+        step = sim.step(action + noise[number])
+        numbers = [step.reward, step.success, *step.scores.values()]
+        moments += [action.tobytes(), np.array(numbers).tobytes(), moment(sim)]
+    return moments
+
+
 def use(sim: Any, seed: int, steps: int = 60) -> None:
     """Run the expert, which moves what random actions would never touch, and stop halfway."""
     sim.start(seed)
@@ -118,6 +133,34 @@ def test_a_reset_undoes_even_what_no_task_does_yet() -> None:
         assert episode(sim, seed=1, steps=10) == fresh
         assert env.model.geom_rgba.any()
         assert not hasattr(env, "stowaway")
+
+
+FEW = ("dial-turn-v3", "hammer-v3", "push-v3", "stick-push-v3")
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        *((name, 60) for name in FEW),
+        *(pytest.param(row.name, 250, marks=pytest.mark.slow) for row in TASKS),
+    ],
+)
+def test_faster_environments_and_experts_show_what_metaworlds_own_show(
+    name: str, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shown() -> list[bytes]:
+        with sim_of(name) as sim:
+            seeds = range(1000, 1003) if steps > 60 else (1000, 1001)
+            by_experts = [expert_episode(sim, seed, steps) for seed in seeds]
+            at_random = [episode(sim, seed, steps) for seed in seeds]
+        return [part for parts in by_experts + at_random for part in parts]
+
+    assert is_known_version(), "otherwise Meta-World is compared with itself"
+    ours = shown()
+    for module in ("sim", "benchmark"):
+        where = f"proctor.benchmarks.metaworld.{module}.is_known_version"
+        monkeypatch.setattr(where, lambda: False)
+    assert ours == shown()
 
 
 @needs_gl

@@ -15,6 +15,7 @@ from proctor.benchmarks.metaworld.sim import (
     MOVED_CAMERAS,
     ROTATED_CAMERAS,
     MetaworldSim,
+    is_known_version,
 )
 from proctor.benchmarks.metaworld.tasks import SPLITS, TASKS
 from proctor.benchmarks.mujoco.drawing_process import render_variables
@@ -167,7 +168,12 @@ class _Script:
 
             # The scripts request more than the environment allows, and warn once per process.
             warnings.filterwarnings("ignore", "Constant.s. may be too high", UserWarning)
-            self._policy = getattr(policies, self._name)()
+            script = getattr(policies, self._name)
+            if is_known_version():
+                from proctor.benchmarks.metaworld.fast_env import fast_expert_class
+
+                script = fast_expert_class(script)
+            self._policy = script()
         return np.asarray(self._policy.get_action(observation[ENVIRONMENT_STATE]))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import pickle
 import sys
 from collections.abc import Sequence
@@ -12,11 +13,6 @@ import numpy as np
 
 from proctor.benchmarks.base import ROBOT, PendingImage, xyz
 from proctor.benchmarks.guarded_sim import proctor_code
-from proctor.benchmarks.metaworld.env_methods import (
-    current_observation,
-    skip_rotation_checks,
-    touching_object,
-)
 from proctor.benchmarks.mujoco.log import log_mujoco_warnings
 from proctor.benchmarks.mujoco.model_cache import load_model
 from proctor.benchmarks.mujoco.render_config import RenderSettings
@@ -31,6 +27,11 @@ MOVED_CAMERAS = {"corner2": (0.75, 0.075, 0.7)}
 # These are upside down in the XML, so their images are rotated by 180 degrees. (LeRobot rotates
 # corner2 only, and returns the others upside down.)
 ROTATED_CAMERAS = frozenset({"corner", "corner2", "corner3", "corner4"})
+
+
+def is_known_version() -> bool:
+    """Return whether Meta-World is the version that ``fast_env`` replaces methods of."""
+    return importlib.metadata.version("metaworld") == "3.1.1"
 
 
 class MetaworldSim:
@@ -169,19 +170,14 @@ def _own_copy(value: Any) -> Any:
 def _make_env(task: Task) -> Any:
     """Make the task's environment as MT1 does, without the 50 resets that draw MT1's goals."""
     from metaworld import Task as MetaworldTask
-    from metaworld.env_dict import ALL_V3_ENVIRONMENTS
+    from metaworld.sawyer_xyz_env import SawyerXYZEnv
 
     log_mujoco_warnings()
-    original = ALL_V3_ENVIRONMENTS[task.name]
-    changes = {
-        "touching_object": touching_object,
-        "_get_curr_obs_combined_no_goal": current_observation,
-        "_initialize_simulation": _initialize_simulation,
-    }
-    skip_rotation_checks(original)
-    env = type(original.__name__, (original,), changes)()
+    task_class = _env_class(task)
+    changes = {"_initialize_simulation": _initialize_simulation}
+    env = type(task_class.__name__, (task_class,), changes)()
     # The goal is never used (unfrozen below); partially_observable=True would hide the goal.
-    goal = {"env_cls": original, "rand_vec": None, "partially_observable": False}
+    goal = {"env_cls": SawyerXYZEnv, "rand_vec": None, "partially_observable": False}
     env.set_task(MetaworldTask(env_name=task.name, data=pickle.dumps(goal)))
     env._freeze_rand_vec = False
     env.seeded_rand_vec = True
@@ -191,6 +187,18 @@ def _make_env(task: Task) -> Any:
     for camera, position in MOVED_CAMERAS.items():
         env.model.camera(camera).pos[:] = position
     return env
+
+
+def _env_class(task: Task) -> Any:
+    """Return the class of the task's environment, the faster one if it is known to be the same."""
+    from metaworld.env_dict import ALL_V3_ENVIRONMENTS
+
+    original = ALL_V3_ENVIRONMENTS[task.name]
+    if not is_known_version():
+        return original
+    from proctor.benchmarks.metaworld.fast_env import fast_env_class
+
+    return fast_env_class(original)
 
 
 def _initialize_simulation(env: Any) -> tuple[Any, Any]:
@@ -203,4 +211,5 @@ def _initialize_simulation(env: Any) -> tuple[Any, Any]:
     visual = model.vis.global_
     visual.offwidth = max(visual.offwidth, env.width)
     visual.offheight = max(visual.offheight, env.height)
-    return model, mujoco.MjData(model)
+    data_class = getattr(env, "data_class", mujoco.MjData)
+    return model, data_class(model)
