@@ -13,18 +13,18 @@ the time of each. Demonstrations have other seeds than the final evaluation.
     train-on  more optimiser steps on both datasets
     examine   evaluation on unseen seeds, and the mean of Meta-World's four groups
 
-Further rounds of corrections are for the tasks that the policy fails most often. Name their stages,
-once for each round (``quick again finish quick again finish``):
+``rounds`` stands for train, correct and train-on: one training that is corrected several times
+while it goes on. It runs at a constant rate. Meanwhile its newest averaged weights act, first in
+--correct_tasks, later in the --weakest tasks of a short evaluation (those that cost the mean of the
+four groups most), and the experts label their states. Then the training is resumed on all datasets.
+Its last steps lower the rate to 0, so that it ends after --minutes, all earlier stages included:
 
-    quick     a short evaluation, on seeds of its own, that measures every task
-    again     corrections by the newest policy of the --weakest tasks of that evaluation: those that
-              cost the mean of the four groups most
-    finish    more optimiser steps on all datasets: --last and --last_lr, a number for each round
+    python -m measurements ten_minutes record rounds examine --tasks=mt50 --work=DIR --minutes=19
 
 Two other stages are not part of "all". They need a trained policy in WORK:
 
     choose    short evaluations with each number of --choices as actions executed per inference
-              call, on seeds of its own; examine and perturb use the best
+              call, on seeds of its own; examine and perturb use the best (rounds has its own)
     perturb   the same evaluation with --perturb: clean episodes, and each dimension at 3 levels
 
 ``--paraphrases`` trains on several wordings of each instruction. `perturb --perturb=language`
@@ -45,6 +45,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from measurements.command import PROCTOR, machine, make_parser
+from measurements.running_training import RunningTraining
 from proctor.benchmarks.metaworld.tasks import TASKS
 from proctor.runs.journal import read_journal
 from proctor.stats.rates import rate_text
@@ -55,7 +56,7 @@ EIGHT = (
     "stick-push-v3,disassemble-v3"
 )
 RECORDED_FROM, CORRECTED_FROM, EXAMINED_FROM = 200_000, 300_000, 1000
-MEASURED_FROM, CORRECTED_AGAIN_FROM, CHOSEN_FROM = 400_000, 500_000, 600_000
+MEASURED_FROM, CHOSEN_FROM = 400_000, 600_000
 ROUND = 10_000
 """Seeds between two rounds of the same stage."""
 CROP_FLAGS = "--policy.random_shift=6 --policy.crop=[46,60,128,128]"
@@ -64,20 +65,19 @@ CHOSEN = "chosen.json"
 TINY = {
     "tasks": "reach-v3", "size": 64, "shadow_map": 64, "workers": 2, "loaders": 0, "demos": 1,
     "corrected": 1, "steps": 3, "more": 3, "batch": 2, "episodes": 1, "horizon": 10,
-    "weakest": 1, "corrected_again": 1, "last": "3", "measured": 1, "choices": "5,10",
-    "device": "cpu",
+    "weakest": 1, "corrected_again": 1, "measured": 1, "choices": "5,10", "rounds": 2,
+    "save_every": 2, "minutes": 0, "last_minutes": -60, "device": "cpu",
     "further": "--policy.dim_model=32 --policy.dim_feedforward=32 --policy.n_heads=2",
 }  # fmt: skip
-TRAININGS = ("first", "second", "third", "fourth", "fifth", "sixth")
-"""Names of the trainings in their order; each begins with the weights of the one before."""
 STAGES = ("record", "train", "correct", "train-on", "examine")
-FURTHER_ROUNDS = ("quick", "again", "finish")
-CHOOSE, PERTURB = "choose", "perturb"
+ROUNDS, CHOOSE, PERTURB = "rounds", "choose", "perturb"
+ENDLESS = 999_999
+"""Steps of a training before its end is decided."""
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Parse the flags."""
-    parser = make_parser("ten_minutes", __doc__, ("all", *STAGES, *FURTHER_ROUNDS, CHOOSE, PERTURB))
+    parser = make_parser("ten_minutes", __doc__, ("all", *STAGES, ROUNDS, CHOOSE, PERTURB))
     parser.add_argument("--tasks", default="eight", help="eight, or what --env.task takes")
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--size", type=int, default=192, help="image side, pixels")
@@ -86,6 +86,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--renderer_python", help="interpreter of renderer warp")
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--loaders", type=int, default=12, help="data loader processes")
+    parser.add_argument("--cache", default="ram", help="what --dataset.cache takes")
     parser.add_argument("--demos", type=int, default=50, help="demonstrations per task")
     parser.add_argument("--corrected", type=int, default=24, help="corrected episodes per task")
     parser.add_argument("--correct_tasks", help="tasks of the stage correct (default: all)")
@@ -93,19 +94,34 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         "--by_frames", action="store_true", help="sample frames uniformly, not tasks"
     )
     parser.add_argument(
-        "--steps", type=int, default=4500, help="optimiser steps of the first training"
+        "--steps", type=int, default=4500, help="steps of the first training, or before round 1"
     )
     parser.add_argument(
-        "--more", type=int, default=8500, help="optimiser steps of the second training"
+        "--more", type=int, default=8500, help="steps of the second training, or between rounds"
     )
-    parser.add_argument("--weakest", type=int, default=12, help="tasks of the stage again")
+    parser.add_argument("--rounds", type=int, default=4, help="rounds of corrections at most")
     parser.add_argument(
-        "--measured", type=int, default=5, help="episodes per task of the stages quick and choose"
+        "--minutes", type=float, default=19, help="end of the stage rounds; earlier stages count"
     )
     parser.add_argument(
-        "--corrected_again", type=int, default=24, help="episodes per task of the stage again"
+        "--last_minutes", type=float, default=6, help="with less time left, no further round begins"
     )
-    parser.add_argument("--last", default="6000", help="optimiser steps of finish, of each round")
+    parser.add_argument(
+        "--decay_share", type=float, default=0.25, help="share of all steps that lower the rate"
+    )
+    parser.add_argument(
+        "--start_s", type=float, default=30, help="seconds that a resumed training needs to start"
+    )
+    parser.add_argument(
+        "--save_every", type=int, default=1500, help="steps between checkpoints of rounds"
+    )
+    parser.add_argument("--weakest", type=int, default=20, help="tasks that later rounds correct")
+    parser.add_argument(
+        "--measured", type=int, default=5, help="episodes per task of rounds and choose"
+    )
+    parser.add_argument(
+        "--corrected_again", type=int, default=24, help="corrected episodes per task, later rounds"
+    )
     parser.add_argument("--paraphrases", action="store_true", help="several wordings of each task")
     parser.add_argument(
         "--drop",
@@ -114,12 +130,11 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--lr", type=float, default=4e-4)
-    parser.add_argument("--last_lr", default="2e-4", help="learning rates of finish, of each round")
     parser.add_argument(
-        "--clip", type=float, default=1.0, help="maximum gradient norm of train-on and finish"
+        "--clip", type=float, default=1.0, help="maximum gradient norm of train-on and rounds"
     )
     parser.add_argument(
-        "--warm_up", type=int, default=1000, help="warm-up steps of train-on and finish"
+        "--warm_up", type=int, default=1000, help="warm-up steps of train-on and rounds"
     )
     parser.add_argument("--episodes", type=int, default=25, help="evaluation episodes per task")
     parser.add_argument("--every", type=int, default=10, help="actions executed per inference call")
@@ -163,22 +178,19 @@ class Work:
         ]
 
     def run(self, stage: str) -> None:
-        """Run one stage and store its time, with the round's number for those that may repeat."""
+        """Run one stage and store its time."""
         start = time.perf_counter()
-        name = f"{stage}-{self.round_number()}" if stage in FURTHER_ROUNDS else stage
         {
             "record": self.record,
             "train": self.train,
             "correct": self.correct,
             "train-on": self.train_on,
-            "quick": self.quick,
-            "again": self.again,
-            "finish": self.finish,
             "examine": self.examine,
+            ROUNDS: self.rounds,
             CHOOSE: self.choose,
             PERTURB: self.perturb,
         }[stage]()
-        times = self.times() | {name: round(time.perf_counter() - start, 1)}
+        times = self.times() | {stage: round(time.perf_counter() - start, 1)}
         (self.folder / "times.json").write_text(json.dumps(times))
         said = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in times.items())
         print(f"== {said}: {sum(times.values()) / 60:.1f} minutes", flush=True)
@@ -207,6 +219,7 @@ class Work:
         recording = self.kept_in("corrections", self.options.corrected, CORRECTED_FROM)
         self.label("first", tasks, recording)
         self.merge("demos", "corrections", into="both")
+        self.drop("demos", "corrections")
 
     def label(self, policy: str, tasks: str, recording: Sequence[str]) -> None:
         """Record a policy's episodes with the experts' actions as labels."""
@@ -224,16 +237,81 @@ class Work:
         """Merge datasets."""
         folders = [str(self.folder / name) for name in names]
         self.proctor("data", "merge", *folders, f"--output={self.folder / into}")
-        for folder in folders if self.options.drop else ():
-            shutil.rmtree(folder)
 
-    def quick(self) -> None:
-        """Measure every task with few episodes, on seeds that nothing else uses."""
-        measured, every = self.options.measured, self.options.every
-        number = self.round_number()
-        seed = MEASURED_FROM + ROUND * number
-        self.evaluate(f"quick-{number}", measured, seed, every, "--video.episodes=0")
-        print_groups(self.folder / f"quick-{number}")
+    def drop(self, *names: str) -> None:
+        """Remove datasets that were merged, with --drop."""
+        for name in names if self.options.drop else ():
+            shutil.rmtree(self.folder / name)
+
+    def rounds(self) -> None:
+        """Train once, and correct the policy while it trains."""
+        minutes, earlier = self.options.minutes, sum(self.times().values())
+        ends_at = time.perf_counter() + 60 * minutes - earlier
+        training = RunningTraining(self.folder / "first", self.options.lr)
+        try:
+            dataset = self.correct_in_rounds(training, ends_at)
+            self.finish(training, dataset, ends_at)
+        finally:
+            training.kill()
+
+    def correct_in_rounds(self, training: RunningTraining, ends_at: float) -> str:
+        """Begin the training and correct it; return the name of the dataset to finish it with."""
+        options, dataset = self.options, "demos"
+        training.start(
+            "--policy.type=language_act",
+            *self.training_flags(dataset, ENDLESS, options.save_every),
+            "--scheduler.type=warmup_stable_decay",
+            f"--scheduler.num_warmup_steps={options.warm_up}",
+            "--scheduler.num_decay_steps=0",
+            f"--optimizer.grad_clip_norm={options.clip}",
+        )
+        begun_at, wanted = 0, options.steps
+        for number in range(1, options.rounds + 1):
+            training.wait_for(begun_at + wanted)
+            tasks = self.tasks_of_round(number)
+            name, seed = f"corrections-{number}", CORRECTED_FROM + ROUND * number
+            n = options.corrected if number == 1 else options.corrected_again
+            self.label("first", tasks, self.kept_in(name, n, seed))
+            dataset, before = f"all-{number}", dataset
+            self.merge(before, name, into=dataset)
+            training.stop()
+            begun_at, wanted = training.step, options.more
+            left = ends_at - time.perf_counter()
+            print(f"== round {number}: step {begun_at:,}, {left:.0f} s left", flush=True)
+            self.drop(before, name)
+            if number == options.rounds or left < 60 * options.last_minutes:
+                break
+            training.resume(f"--dataset.root={self.folder / dataset}")
+        return dataset
+
+    def tasks_of_round(self, number: int) -> str:
+        """Return the tasks to correct: first the given ones, later the weakest of all."""
+        options = self.options
+        if number == 1:
+            return str(options.correct_tasks or options.tasks)
+        run, seed = f"quick-{number}", MEASURED_FROM + ROUND * number
+        self.evaluate(run, options.measured, seed, options.every, "--video.episodes=0")
+        print_groups(self.folder / run)
+        tasks = weakest_tasks(self.folder / run, options.weakest)
+        print(f"== weakest tasks: {', '.join(tasks)}", flush=True)
+        return ",".join(tasks)
+
+    def finish(self, training: RunningTraining, dataset: str, ends_at: float) -> None:
+        """Train on all datasets until the time is over, with a falling rate at the end.
+
+        Meanwhile the newest weights show how many actions to execute per inference call.
+        """
+        seconds = max(1.0, ends_at - time.perf_counter() - self.options.start_s)
+        further = max(1, round(seconds * training.steps_per_s()))
+        steps = training.step + further
+        decay = min(further, round(self.options.decay_share * steps))
+        training.resume(
+            f"--dataset.root={self.folder / dataset}",
+            f"--steps={steps}",
+            f"--scheduler.num_decay_steps={decay}",
+        )
+        self.choose()
+        training.wait()
 
     def choose(self) -> None:
         """Find the best number of actions per inference call, on seeds that nothing else uses."""
@@ -250,24 +328,6 @@ class Work:
         """Return the number of actions per inference call that ``choose`` found, or --every."""
         path = self.folder / CHOSEN
         return int(json.loads(path.read_text()) if path.exists() else self.options.every)
-
-    def again(self) -> None:
-        """Record corrections of the weakest tasks of the stage quick."""
-        number = self.round_number()
-        tasks = weakest_tasks(self.folder / f"quick-{number}", self.options.weakest)
-        print(f"== weakest tasks: {', '.join(tasks)}", flush=True)
-        name, seed = f"corrections-{number}", CORRECTED_AGAIN_FROM + ROUND * number
-        recording = self.kept_in(name, self.options.corrected_again, seed)
-        self.label(self.newest(), ",".join(tasks), recording)
-        self.merge("both" if number == 1 else f"all-{number - 1}", name, into=f"all-{number}")
-
-    def finish(self) -> None:
-        """Continue on all datasets at a lower rate."""
-        number = self.round_number()
-        steps = int(_of_round(self.options.last, number))
-        lr = float(_of_round(self.options.last_lr, number))
-        before, name = TRAININGS[number], TRAININGS[number + 1]
-        self.learn_on(before, name, f"all-{number}", steps, lr)
 
     def kept_in(self, name: str, episodes: int, seed: int) -> list[str]:
         """Return the flags of a recording."""
@@ -302,42 +362,42 @@ class Work:
 
     def learn(self, name: str, dataset: str, steps: int, lr: float, *flags: str) -> None:
         """Train; ``flags`` name the policy."""
-        options = self.options
-        paraphrases = str(options.paraphrases).lower()
         self.proctor(
             "train",
             *flags,
+            *self.training_flags(dataset, steps, max(1, steps // 5)),
+            f"--optimizer.lr={lr}",
+            f"--output_dir={self.folder / name}",
+        )
+
+    def training_flags(self, dataset: str, steps: int, save_every: int) -> list[str]:
+        """Return the flags that all trainings share."""
+        options = self.options
+        return [
             f"--policy.device={options.device}",
             f"--dataset.root={self.folder / dataset}",
             f"--dataset.balance_tasks={str(not options.by_frames).lower()}",
-            f"--dataset.paraphrase_tasks={paraphrases}",
-            "--dataset.cache=ram",
+            f"--dataset.paraphrase_tasks={str(options.paraphrases).lower()}",
+            f"--dataset.cache={options.cache}",
             "--dataset.cache_gb=80",
             f"--batch_size={options.batch}",
             f"--steps={steps}",
-            f"--save_freq={max(1, steps // 5)}",
-            f"--log_freq={max(1, steps // 20)}",
+            f"--save_freq={save_every}",
+            f"--log_freq={max(1, save_every // 3)}",
             f"--num_workers={options.loaders}",
             "--ema.enable=true",
-            f"--optimizer.lr={lr}",
-            f"--output_dir={self.folder / name}",
             *(["--accelerator.mixed_precision=bf16"] if options.device == "cuda" else []),
             *shlex.split(options.further),
-        )
+        ]
 
     def policy(self, name: str) -> Path:
-        """Return the path of a training's averaged weights."""
+        """Return the path of a training's averaged weights, of the newest checkpoint."""
         path: Path = self.folder / name / "checkpoints/last/pretrained_model_ema"
-        return path
+        return path.resolve()  # the link moves while a training goes on
 
     def newest(self) -> str:
         """Return the name of the last training."""
-        return TRAININGS[self.round_number()]
-
-    def round_number(self) -> int:
-        """Return the number of the round that continues the last training; 0: no training yet."""
-        trained = [name for name in TRAININGS if (self.folder / name).exists()]
-        return max(0, len(trained) - 1)
+        return "second" if (self.folder / "second").exists() else "first"
 
     def examine(self) -> None:
         """Evaluate the last policy on unseen seeds."""
@@ -377,12 +437,6 @@ class Work:
         """Print and run a ``proctor`` command."""
         print("$ proctor", shlex.join(words), flush=True)
         subprocess.run([*PROCTOR, *words], check=True)  # noqa: S603  our own command
-
-
-def _of_round(numbers: str, number: int) -> str:
-    """Return the value of a round among comma-separated ones; the last one is for all later."""
-    values = numbers.split(",")
-    return values[min(number, len(values)) - 1]
 
 
 def weakest_tasks(run: Path, n: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -21,8 +22,7 @@ TINY = {
     "peers": ["--tiny", "--ours"],
     "loading": ["--tiny", "--batches=1", "--shards=2"],
     "ten_minutes": [
-        *("record", "train", "correct", "train-on", "quick", "again", "finish"),
-        *("choose", "examine"),
+        *("record", "train", "correct", "train-on", "choose", "examine"),
         *("--paraphrases", "--tiny"),
     ],
 }
@@ -72,3 +72,15 @@ def test_a_tiny_run_of_every_measurement(name: str, tmp_path: Path) -> None:
         pytest.skip("run: proctor benchmarks install warp")
     done = measure(name, *flags)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_tiny_training_is_corrected_in_rounds(tmp_path: Path) -> None:
+    stages = ["record", "rounds", "examine"]
+    done = measure("ten_minutes", *stages, "--drop", "--tiny", f"--work={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    assert "== round 2" in done.stdout
+    times = json.loads((tmp_path / "times.json").read_text())
+    assert list(times) == stages
+    assert (tmp_path / "all-2").is_dir()
+    assert not (tmp_path / "all-1").exists()
