@@ -85,8 +85,10 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--renderer", choices=("gl", "warp"), default="gl")
     parser.add_argument("--renderer_python", help="interpreter of renderer warp")
     parser.add_argument("--workers", type=int, default=14)
-    parser.add_argument("--loaders", type=int, default=12, help="data loader processes")
-    parser.add_argument("--cache", default="ram", help="what --dataset.cache takes")
+    parser.add_argument("--cache", default="device", help="what --dataset.cache takes")
+    parser.add_argument(
+        "--loaders", type=int, default=12, help="data loader processes, unless --cache=device"
+    )
     parser.add_argument("--demos", type=int, default=50, help="demonstrations per task")
     parser.add_argument("--corrected", type=int, default=24, help="corrected episodes per task")
     parser.add_argument("--correct_tasks", help="tasks of the stage correct (default: all)")
@@ -137,8 +139,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         "--warm_up", type=int, default=1000, help="warm-up steps of train-on and rounds"
     )
     parser.add_argument("--episodes", type=int, default=25, help="evaluation episodes per task")
-    parser.add_argument("--every", type=int, default=10, help="actions executed per inference call")
-    parser.add_argument("--choices", default="5,10", help="values of --every that choose tries")
+    parser.add_argument("--every", type=int, default=3, help="actions executed per inference call")
+    parser.add_argument("--choices", default="1,2,3,5", help="values of --every that choose tries")
     parser.add_argument("--perturb", default="all", help="dimensions of the stage perturb")
     parser.add_argument("--videos", type=int, default=1, help="videos per perturbed task")
     parser.add_argument("--horizon", type=int, default=500, help="maximum steps of an evaluation")
@@ -384,7 +386,7 @@ class Work:
             f"--steps={steps}",
             f"--save_freq={save_every}",
             f"--log_freq={max(1, save_every // 3)}",
-            f"--num_workers={options.loaders}",
+            *([] if options.cache == "device" else [f"--num_workers={options.loaders}"]),
             "--ema.enable=true",
             *(["--accelerator.mixed_precision=bf16"] if options.device == "cuda" else []),
             *shlex.split(options.further),

@@ -75,8 +75,8 @@ def load_dataset(
 def _cache_settings(cache: str | CacheKind | FrameCacheSettings) -> FrameCacheSettings:
     if isinstance(cache, FrameCacheSettings):
         return cache
-    kinds = {kind.value: kind for kind in CacheKind}
-    kind = cache if isinstance(cache, CacheKind) else kinds.get(cache)
+    kinds = {kind.value: kind for kind in CacheKind if kind is not CacheKind.DEVICE}
+    kind = kinds.get(cache.value if isinstance(cache, CacheKind) else cache)
     if kind is None:
         near = did_you_mean(str(cache), kinds)
         raise UsageError(

@@ -55,7 +55,8 @@ def unused_in_online_training(config: OnlineTrainConfig) -> list[str]:
 
 def unused_without_images(config: TrainConfig) -> list[str]:
     """Return a note on image flags, for a policy without image inputs."""
-    asked = [f"dataset.{name}" for name in _set(config.dataset, "image_size", "cache")]
+    names = ["image_size"] if config.dataset.cache is CacheKind.DEVICE else ["image_size", "cache"]
+    asked = [f"dataset.{name}" for name in _set(config.dataset, *names)]
     asked += ["dataset.image_transforms.enable"] * config.dataset.image_transforms.enable
     return _notes([(asked, "the policy has no image inputs")])
 
@@ -127,9 +128,11 @@ def _switched_off(config: TrainConfig) -> Iterator[Idle]:
     if config.dataset.cache is CacheKind.OFF:
         kept = [f"dataset.{name}" for name in _set(config.dataset, "cache_gb", "cache_dir")]
         yield kept, "--dataset.cache is off"
-    if not config.num_workers:
-        own = _set(config, "prefetch_factor", "dataloader_multiprocessing_context")
-        yield own, "--num_workers=0 starts no process"
+    loaders = ("num_workers", "prefetch_factor", "dataloader_multiprocessing_context")
+    if config.dataset.cache is CacheKind.DEVICE:
+        yield _set(config, *loaders), "--dataset.cache=device starts no loader process"
+    elif not config.num_workers:
+        yield _set(config, *loaders[1:]), "--num_workers=0 starts no process"
 
 
 def _of_playing(config: TrainConfig) -> Iterator[Idle]:

@@ -22,6 +22,8 @@ class CacheKind(Enum):
     """In shared memory of this process and of those that it passes the dataset to."""
     DISK = "disk"
     """In a folder, for all processes on this machine, now and later."""
+    DEVICE = "device"
+    """In the memory of a training's device; they are decoded into shared memory first."""
 
 
 @dataclass
@@ -33,8 +35,8 @@ class FrameCacheSettings:
     cache: CacheKind = field(
         default=CacheKind.OFF,
         metadata={
-            "help": "cache decoded frames, at the policy's image size, in RAM or on disk "
-            "(persistent; see proctor data cache)"
+            "help": "cache decoded frames, at the policy's image size, in RAM, on disk "
+            "(persistent; see proctor data cache), or on the training device, without loaders"
         }
         | PRESENTATION,
     )
@@ -56,6 +58,11 @@ class FrameCacheSettings:
     def is_on(self) -> bool:
         """Whether decoded frames are cached."""
         return self.cache is not CacheKind.OFF
+
+    @property
+    def is_decoded_into_ram(self) -> bool:
+        """Whether frames are decoded into shared memory, to stay there or for the device."""
+        return self.cache in (CacheKind.RAM, CacheKind.DEVICE)
 
     def check_size(self) -> None:
         """Refuse an invalid size.

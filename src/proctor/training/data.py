@@ -62,43 +62,43 @@ class TrainingSamples(torch.utils.data.Dataset[Batch]):
         wordings: TaskWordings | None = None,
         regions: Mapping[str, ImageRegion] | None = None,
     ) -> None:
-        self._dataset = dataset
+        self.dataset = dataset
         self._wordings = wordings
-        self._regions = dict(regions or {})
+        self.regions = dict(regions or {})
         """The part of a camera's images that is read; whole images of the others."""
-        self._instruction_encoder = instruction_encoder
-        self._shapes = dict(shapes)
+        self.instruction_encoder = instruction_encoder
+        self.shapes = dict(shapes)
         """Shape of each feature in one sample, with the time axis first."""
 
     def fill_cache(self, on_progress: Callable[[str, int, int], None]) -> None:
         """Decode the frames of the policy's cameras into the cache."""
         from proctor.datasets.reading.dataset import Dataset
 
-        if isinstance(self._dataset, Dataset):  # a stream has no cache
-            self._dataset.fill_cache(on_progress, list(self._shapes))
+        if isinstance(self.dataset, Dataset):  # a stream has no cache
+            self.dataset.fill_cache(on_progress, list(self.shapes))
 
     def close(self) -> None:
         """Remove the temporary files of a stream."""
         from proctor.datasets.stream import Stream
 
-        if isinstance(self._dataset, Stream):
-            self._dataset.close()
+        if isinstance(self.dataset, Stream):
+            self.dataset.close()
 
     def __getitems__(self, positions: Sequence[int]) -> Batch | ProctorError:
         """Return a batch, or the error of a faulty dataset, without a worker's traceback."""
         try:
-            found = self._dataset.batch(positions, list(self._shapes))
+            found = self.dataset.batch(positions, list(self.shapes))
         except ProctorError as error:
             return error
-        batch = {key: _tensor(found[key], shape) for key, shape in self._shapes.items()}
-        for key, (top, left, height, width) in self._regions.items():
+        batch = {key: to_tensor(found[key], shape) for key, shape in self.shapes.items()}
+        for key, (top, left, height, width) in self.regions.items():
             region = batch[key][..., top : top + height, left : left + width, :]
             batch[key] = region.contiguous()
         masks = [key for key in found if key.endswith(IS_PAD)]
         batch |= {key: torch.from_numpy(found[key]) for key in masks}
-        needed = {key: batch[key] for key in self._instruction_encoder.needs}
+        needed = {key: batch[key] for key in self.instruction_encoder.needs}
         try:
-            encoded = self._instruction_encoder(self._words(positions, found["task"]), needed)
+            encoded = self.instruction_encoder(self.words(positions, found["task"]), needed)
         except ProctorError as error:
             return error
         return _in_shared_memory(
@@ -116,7 +116,7 @@ class TrainingSamples(torch.utils.data.Dataset[Batch]):
             raise found
         return {key: torch.cat([value] * rows) for key, value in found.items()}
 
-    def _words(self, positions: Sequence[int], tasks: Sequence[Any]) -> list[str]:
+    def words(self, positions: Sequence[int], tasks: Sequence[Any]) -> list[str]:
         """Return the instruction of every sample, in its drawn wording."""
         words = [str(task) for task in tasks]
         if self._wordings is None:
@@ -141,7 +141,7 @@ def _in_shared_memory(batch: Batch) -> Batch | ProctorError:
     return batch
 
 
-def _tensor(values: Any, shape: tuple[int, ...]) -> Tensor:
+def to_tensor(values: Any, shape: tuple[int, ...]) -> Tensor:
     """Return rows of ``shape``: images as uint8, everything else as float32."""
     array = np.asarray(values)
     is_image = array.dtype == np.uint8 and array.ndim > 3  # [B, (T,) H, W, C]

@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -37,7 +37,7 @@ from proctor.policies.runtime.network import Network
 from proctor.policies.runtime.numerics import step_numerics, training_numerics
 from proctor.training.augmentation import augment, plan_augmentation
 from proctor.training.checkpoints import AVERAGED, PRETRAINED, STATE, Checkpoints
-from proctor.training.data import Batch, batches, n_rows
+from proctor.training.data import Batch, n_rows
 from proctor.training.ema import WeightAverage
 from proctor.training.graph import GraphedStep, uses_cuda_graph
 from proctor.training.learner import Learner
@@ -181,7 +181,7 @@ class Trainer:
         tracker = MetricTracker(setup.device, setup.distributed)
         saver = _Saver(self, checkpoints, callback, tracker)
         steps = range(self.trainer_state.step, config.steps)
-        feed = batches(setup.samples, setup.order, steps, setup.loading, setup.device)
+        feed = setup.batches(steps)
         setup.parts.network.train()
         with (
             training_numerics(setup.device, deterministic=config.cudnn_deterministic),
@@ -372,12 +372,9 @@ class Trainer:
         None: a stop signal came, and no other process depends on this one. A resumed training
         computes the loss then.
         """
-        assert self.setup.held_out is not None
-        samples, order = self.setup.held_out
         network = self.setup.parts.network.eval()
-        steps, loading = range(order.batches_per_epoch), replace(self.setup.loading, processes=0)
         total, rows = torch.zeros((), device=self.setup.device), 0
-        for number, batch in enumerate(batches(samples, order, steps, loading, self.setup.device)):
+        for number, batch in enumerate(self.setup.validation_batches()):
             with step_numerics(self.setup.device):
                 loss, _ = self.loss(batch, self.draw_noise(network, number, n_rows(batch)))
             total += loss.detach() * n_rows(batch)

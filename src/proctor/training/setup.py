@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from proctor.config.unused_flags import (
     unused_without_images,
     unused_without_preset,
 )
+from proctor.datasets.cache_settings import CacheKind
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import ACTION, ENVIRONMENT_STATE, STATE, Feature, FeatureKind, Interface
 from proctor.fingerprint import ConfigUse
@@ -48,8 +49,9 @@ from proctor.policies.runtime.network import ImageRegion
 from proctor.policies.runtime.runner import pick_device
 from proctor.runs.training import TrainingDataset
 from proctor.training.checkpoints import PRETRAINED
-from proctor.training.data import LoaderSettings, TrainingSamples, start_fork_server
+from proctor.training.data import Batch, LoaderSettings, batches, start_fork_server
 from proctor.training.dataset_selection import DatasetSelection, FrameCounts, select_dataset
+from proctor.training.device_samples import DeviceSamples, Samples, place_on_device
 from proctor.training.distributed import SINGLE_PROCESS, DistributedContext
 from proctor.training.graph import uses_cuda_graph
 from proctor.training.learner import check_compiler
@@ -76,9 +78,9 @@ class TrainingSetup:
     parts: LoadedCheckpoint
     optimization: OptimizationSettings
     device: torch.device
-    samples: TrainingSamples
+    samples: Samples
     order: BatchOrder
-    held_out: tuple[TrainingSamples, BatchOrder] | None
+    held_out: tuple[Samples, BatchOrder] | None
     """Samples and batch order of the validation loss; None without --eval_steps."""
     datasets: tuple[TrainingDataset, ...]
     """The training's datasets, as saved in train.json; the last one is that of this session."""
@@ -94,6 +96,24 @@ class TrainingSetup:
         self.samples.fill_cache(on_progress)
         if self.held_out is not None:
             self.held_out[0].fill_cache(on_progress)
+
+    def batches(self, steps: range) -> Generator[Batch, None, None]:
+        """Return the batches of ``steps``, on the device; see ``data.batches``."""
+        return self._batches(self.samples, self.order, steps, self.loading)
+
+    def validation_batches(self) -> Generator[Batch, None, None]:
+        """Return the batches of the validation loss, on the device."""
+        assert self.held_out is not None
+        samples, order = self.held_out
+        loading = replace(self.loading, processes=0)
+        return self._batches(samples, order, range(order.batches_per_epoch), loading)
+
+    def _batches(
+        self, samples: Samples, order: BatchOrder, steps: range, loading: LoaderSettings
+    ) -> Generator[Batch, None, None]:
+        if isinstance(samples, DeviceSamples):
+            return samples.batches(order, steps)
+        return batches(samples, order, steps, loading, self.device)
 
     def close(self) -> None:
         """Close the datasets."""
@@ -135,7 +155,9 @@ def prepare(
     distributed.check_parallelism(config.parallelism)
     device = distributed.device(pick_device(_requested_device(config)))
     check_compiler(config.accelerator.compile, device)
-    if config.num_workers and config.dataloader_multiprocessing_context is StartMethod.FORKSERVER:
+    on_device = config.dataset.cache is CacheKind.DEVICE
+    is_forked = config.dataloader_multiprocessing_context is StartMethod.FORKSERVER
+    if config.num_workers and is_forked and not on_device:
         start_fork_server()
     selection = select_dataset(config)
     datasets, dataset_notes = training_datasets(selection, resumed)
@@ -167,14 +189,17 @@ def prepare(
     wordings = _task_wordings(config, parts)
     regions = _image_regions(config, parts)
     trained_on, order = selection.samples(parts, selection.trained_on, wordings, regions)
+    held_out = selection.validation_samples(parts) if config.eval_steps else None
+    loaded = [trained_on] if held_out is None else [trained_on, held_out[0]]
+    samples: Sequence[Samples] = place_on_device(loaded, device) if on_device else loaded
     return TrainingSetup(
         config,
         parts,
         optimization,
         device,
-        trained_on,
+        samples[0],
         replace(order, share=distributed.share, first_step=datasets[-1].first_step),
-        selection.validation_samples(parts) if config.eval_steps else None,
+        None if held_out is None else (samples[1], held_out[1]),
         datasets,
         selection.frame_counts(len(order.frames)),
         distributed,

@@ -38,6 +38,7 @@ def train(**flags: Any) -> TrainConfig:
         ({"wandb.project": "p", "wandb.notes": "n"}, "--wandb.project, --wandb.notes change noth"),
         ({"dataset.cache_gb": 3}, "--dataset.cache is off"),
         ({"num_workers": 0, "prefetch_factor": 2}, "--num_workers=0 starts no process"),
+        ({"dataset.cache": "device", "num_workers": 2}, "--num_workers changes nothing here"),
         ({"eval.n_episodes": 3}, "--eval.n_episodes changes nothing here: no --env.type is given"),
         ({"env_eval_freq": 5, "video.fps": 9}, "--env_eval_freq, --video.fps change nothing"),
         ({"ema.enable": True, "ema.use_for_eval": False}, "--ema.use_for_eval changes nothing"),
@@ -92,6 +93,7 @@ def test_who_looks_at_no_pictures_is_told_what_is_for_pictures_only() -> None:
     assert unused_without_images(train()) == []
     (line,) = unused_without_images(train(dataset__image_size="[16,16]", dataset__cache="ram"))
     assert line.startswith("--dataset.image_size, --dataset.cache change nothing here: the policy")
+    assert unused_without_images(train(dataset__cache="device")) == []  # it also holds states
 
 
 def test_without_its_preset_a_policy_is_told_which_of_its_rates_are_unused() -> None:

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from proctor import datasets
+from proctor.datasets.cache_settings import CacheKind, FrameCacheSettings
 from proctor.datasets.format.episodes import (
     VideoSpan,
     read_episode_stats,
@@ -294,3 +295,7 @@ def test_depth_is_read_in_millimetres(tmp_path: Path) -> None:
     batch = datasets.open(root, episodes=[1]).batch([0, 1])
     assert (batch[key].dtype, batch[key].shape) == (np.float32, (2, 16, 16, 1))
     np.testing.assert_allclose(batch[key], metres[3:] * 1000, rtol=2e-3)
+    cached = datasets.open(root, episodes=[1], cache=FrameCacheSettings(CacheKind.RAM))
+    assert cached.cached_images(key, 0) is None
+    cached.fill_cache()
+    np.testing.assert_array_equal(cached.cached_images(key, 0), batch[key])

@@ -63,14 +63,16 @@ def test_compiling_while_frames_are_decoded_changes_nothing(numbers, tmp_path, m
 
     compiled: list = []
     monkeypatch.setattr(Trainer, "compile_step", noting(Trainer.compile_step, compiled))
-    for kind in ("off", "ram"):
+    for kind in ("off", "ram", "device"):
         some = {"dataset.cache": kind, "policy.dropout": 0.1, "steps": 1}
         assert (
             main(["train", *words(numbers, tmp_path / kind, SMALL_ACT, RUN, FEW, FAST, some)]) == 0
         )
-    assert len(compiled) == 1
-    off, ram = (files_of(tmp_path / kind / "checkpoints/000001") for kind in ("off", "ram"))
-    assert off == ram
+    assert len(compiled) == 2
+    off, ram, device = (
+        files_of(tmp_path / kind / "checkpoints/000001") for kind in ("off", "ram", "device")
+    )
+    assert off == ram == device
 
 
 def noting(method, calls: list):

@@ -38,6 +38,7 @@ COLLECTED = {"save_freq": 8, "log_freq": 4, "accelerator.gradient_accumulation.s
 COLLECTED |= {"policy.drop_n_last_frames": 1}  # 8 samples: no step of an epoch is a short one
 COLLECTED |= {"policy.scheduler_warmup_steps": 0, "dataset.eval_split": 0.3, "eval_steps": 4}
 HALF = {"batch_size": 2}
+ON_DEVICE = {"dataset.cache": "device"}
 SPREAD = {"parallelism.dp_shard": 2, "ema.enable": "true"}
 SPREAD |= {"dataset.eval_split": 0.3, "eval_steps": 4, "steps": 4, "policy.use_vae": "false"}
 
@@ -50,7 +51,7 @@ def by_two(request, numbers, tmp_path_factory) -> tuple[Path, subprocess.Complet
         words(numbers, runs / "whole", RUN, ACT, STEPS, HALF),
         words(numbers, runs / "parts", RUN, ACT, STEPS, HALF, {"steps": 4}),
         ["--resume", f"--output_dir={runs / 'parts'}", "--steps=8"],
-        words(numbers, runs / "diffusion", RUN, SMALL_DIFFUSION, COLLECTED, HALF),
+        words(numbers, runs / "diffusion", RUN, SMALL_DIFFUSION, COLLECTED, HALF, ON_DEVICE),
         words(numbers, runs / "spread", RUN, ACT, STEPS, HALF, SPREAD),
         words(numbers, runs / "copies", RUN, ACT, STEPS, HALF, SPREAD, {"parallelism.dp_shard": 1}),
         words(numbers, runs / "spread_parts", RUN, ACT, STEPS, HALF, SPREAD, {"steps": 2}),

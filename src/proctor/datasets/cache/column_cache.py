@@ -23,7 +23,7 @@ from proctor.datasets.cache.folder import (
     file_identity,
     open_entry,
 )
-from proctor.datasets.cache_settings import CacheKind, FrameCacheSettings
+from proctor.datasets.cache_settings import FrameCacheSettings
 from proctor.datasets.format.arrow import pa
 from proctor.errors import DatasetError
 from proctor.features import Array
@@ -60,7 +60,7 @@ class ColumnCache:
 
     def takes(self, plan: ColumnGroup) -> bool:
         """Tell whether columns are too large for RAM and belong in the cache folder."""
-        return plan.nbytes > IN_MEMORY and self._settings.cache is not CacheKind.RAM
+        return plan.nbytes > IN_MEMORY and not self._settings.is_decoded_into_ram
 
     def entry(self, what: str, plan: ColumnGroup) -> CacheEntryHandle:
         """Open the cache entry of columns.

@@ -128,6 +128,10 @@ class RamStore:
         """Return the images at ``positions``."""
         return self._frames[positions]
 
+    def view(self, start: int, stop: int) -> Array:
+        """Return the images from ``start`` to ``stop`` without copying them."""
+        return self._frames[start:stop]
+
     def claim(self, stripe: int) -> Lock | None:
         """Lock a stripe for filling; return None if another process holds it."""
         if self._process != os.getpid():  # forked, perhaps while a thread held a lock

@@ -27,7 +27,7 @@ from proctor.datasets.cache.store import (
     Store,
     done_episodes,
 )
-from proctor.datasets.cache_settings import GB, CacheKind, FrameCacheSettings
+from proctor.datasets.cache_settings import GB, FrameCacheSettings
 from proctor.datasets.frames.decoder import Pixels
 from proctor.datasets.reading.cache_filler import running_fillers
 from proctor.datasets.reading.frame_source import FrameSource, TableSource
@@ -65,7 +65,7 @@ def with_cache(
         return dict(sources)
     planned = sum(_planned(source, kept) for source in sources.values())
     most, said = settings.most_bytes, "--dataset.cache_gb allows"
-    if settings.cache is CacheKind.RAM and usable_memory_bytes() < most:
+    if settings.is_decoded_into_ram and usable_memory_bytes() < most:
         most, said = usable_memory_bytes(), "this machine has"
     if planned > most:
         shapes = {source.shape for source in sources.values()}
@@ -151,6 +151,16 @@ class CachedSource:
             self.fill(np.unique(episodes), cores=threads)
         return self._store.take(self._layout.starts[episodes] + frames)
 
+    def view(self, episode: int) -> Array | None:
+        """Return the images of an episode without copying them; None if it is not cached yet.
+
+        The cache must be in memory.
+        """
+        assert isinstance(self._store, RamStore)
+        if not self._store.is_done()[episode]:
+            return None
+        return self._store.view(*self._layout.starts[episode : episode + 2].tolist())
+
     def fill(
         self,
         episodes: Array,
@@ -217,7 +227,7 @@ class CachedSource:
 
     def _open(self, memory: ProcessMemory | None) -> Store:
         source, settings, kept, camera = self._given
-        if settings.cache is CacheKind.RAM:
+        if settings.is_decoded_into_ram:
             return RamStore(self._layout, memory)
         told = hashlib.sha256(source.fingerprint().encode())
         for found in self._identities.values():
@@ -262,7 +272,7 @@ class CachedSource:
 
 def _layout(source: FrameSource, settings: FrameCacheSettings, kept: CachedEpisodes) -> FrameLayout:
     lengths = source.lengths
-    if settings.cache is CacheKind.RAM:  # a file may be sparse, memory may not
+    if settings.is_decoded_into_ram:  # a file may be sparse, memory may not
         lengths = np.where(np.isin(np.arange(len(lengths)), kept.episodes), lengths, 0)
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     return FrameLayout(source.shape, source.pixels.dtype, starts)

@@ -55,7 +55,9 @@ class Dataset:
         self.episodes, self.tasks = source.episodes, source.tasks
         self.chosen = chosen
         """The episodes that are read, in order."""
-        self._offsets, self._tolerance_s = offsets, look.reader.tolerance_s
+        self.offsets = offsets
+        """Frame offsets of the features with delta_timestamps, int64 [T] each."""
+        self._tolerance_s = look.reader.tolerance_s
         self._length = source.episodes.length[chosen]
         self._ends = np.cumsum(self._length)
         files, self._first_row = _placed(source, chosen)
@@ -146,8 +148,8 @@ class Dataset:
         for key in wanted:
             self.info.entry(key)
             rows = moments.rows
-            if key in self._offsets:
-                rows, out[f"{key}_is_pad"] = moments.around(self._offsets[key])
+            if key in self.offsets:
+                rows, out[f"{key}_is_pad"] = moments.around(self.offsets[key])
                 if key in self.info.video_keys and rows.shape[1] == 1:
                     rows = rows[:, 0]
             out[key] = self._gather(key, rows, moments)
@@ -174,6 +176,36 @@ class Dataset:
             if isinstance(camera, CachedSource) and (keys is None or key in keys):
                 camera.fill(self.chosen, None if told is None else partial(told, key))
 
+    def close_cache(self) -> None:
+        """Release the frame caches; memory is freed with this dataset."""
+        for camera in self.cameras.values():
+            if isinstance(camera, CachedSource):
+                camera.close()
+
+    def column(self, key: str) -> Any:
+        """Return a feature that is not an image, of all frames in order, [N, ...].
+
+        Raises:
+            DatasetError: a file is missing or damaged.
+        """
+        return self._columns[key].take(self._moments(np.arange(len(self))).rows)
+
+    def cached_images(self, key: str, chosen: int) -> Array | None:
+        """Return the images of the episode at an index of ``chosen``; None: not cached yet.
+
+        Colours are not copied. The cache must be in memory.
+
+        Raises:
+            DatasetError: a timestamp does not match its frame.
+        """
+        camera = self.cameras[key]
+        assert isinstance(camera, CachedSource)
+        images = camera.view(int(self.chosen[chosen]))
+        if images is None:
+            return None
+        frames = np.arange(len(images))
+        return self._checked_images(key, self._first_row[chosen] + frames, frames, images)
+
     def _moments(self, positions: Sequence[int] | Array) -> FrameWindows:
         at = np.asarray(positions, np.int64)
         if at.ndim != 1:
@@ -192,16 +224,28 @@ class Dataset:
         times = rows.size // len(rows) if len(rows) else 1
         episodes = self.chosen[np.repeat(moments.chosen, times)]
         frames = rows.ravel() - np.repeat(moments.first_row, times)
-        if key in self.info.video_keys:
-            self._check_times(rows.ravel(), frames)
         camera = self.cameras[key]
         if rows.size:
             pictures = camera.read(episodes, frames)
         else:
             pictures = np.empty((0, *camera.shape), camera.pixels.dtype)
-        if key in self.info.video_keys and self.info.is_depth(key):
-            pictures = DepthScale.of(self.info.entry(key)).decode(pictures)
+        pictures = self._checked_images(key, rows.ravel(), frames, pictures)
         return pictures.reshape(*rows.shape, *pictures.shape[1:])
+
+    def _checked_images(self, key: str, rows: Array, frames: Array, images: Array) -> Array:
+        """Check the timestamps of a video's images, and decode depth.
+
+        Raises:
+            DatasetError: a frame's timestamp differs from its position in the episode.
+        """
+        if key not in self.info.video_keys:
+            return images
+        self._check_times(rows, frames)
+        return (
+            DepthScale.of(self.info.entry(key)).decode(images)
+            if self.info.is_depth(key)
+            else images
+        )
 
     def _check_times(self, rows: Array, frames: Array) -> None:
         """Check that timestamps match the frame numbers and fps.
