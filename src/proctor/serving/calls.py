@@ -69,11 +69,12 @@ class OpenCalls:
 
     async def _next(self, source: AsyncIterator[bytes], deadline: asyncio.Timeout) -> bytes:
         self._waiting[deadline] = None
-        if len(self._waiting) > self._most_waiting:
-            longest_silent = next(iter(self._waiting))
-            del self._waiting[longest_silent]
-            longest_silent.reschedule(asyncio.get_running_loop().time())
         try:
+            if len(self._waiting) > self._most_waiting:
+                longest_silent = next(iter(self._waiting))
+                del self._waiting[longest_silent]
+                if not longest_silent.expired():  # else it is ending already
+                    longest_silent.reschedule(asyncio.get_running_loop().time())
             return await anext(source)
         finally:
             self._waiting.pop(deadline, None)

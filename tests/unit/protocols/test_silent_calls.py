@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,6 +14,8 @@ import grpc
 import pytest
 
 from proctor.protocols import lerobot
+from proctor.serving.calls import ClientSilent, OpenCalls
+from proctor.serving.limits import ServerLimits
 from tests.unit.protocols.serving import served
 
 METHODS = (lerobot.READY, lerobot.SETUP, lerobot.OBSERVE, lerobot.ACT)
@@ -79,15 +83,59 @@ def test_silent_calls_by_many_connections_block_nobody() -> None:
                 channel.close()
 
 
-def test_a_client_that_keeps_sending_is_not_cut() -> None:
-    def slowly() -> Iterator[bytes]:
-        for _ in range(6):
-            time.sleep(0.2)
-            yield b"\x08\x02"  # a part of an observation, without its bytes
+class HandLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time a test sets."""
 
-    with (
-        served(protocol=["lerobot"], idle_s=0.5) as (url, _),
-        channel_to(url) as channel,
-    ):
-        call = channel.stream_unary(f"/{lerobot.SERVICE}/{lerobot.OBSERVE}")
-        call(slowly(), timeout=60)
+    moment = 0.0
+
+    def time(self) -> float:
+        return self.moment
+
+
+@pytest.mark.parametrize(("pauses_s", "arrived"), [([200] * 6, 6), ([200, 200, 501, 200], 2)])
+def test_only_a_client_that_pauses_for_too_long_is_cut(pauses_s: list[int], arrived: int) -> None:
+    loop, taken = HandLoop(), []
+
+    async def sending() -> AsyncIterator[bytes]:
+        for pause_s in pauses_s:
+            loop.moment += pause_s
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            yield b"a part of an observation"
+
+    async def receive() -> None:
+        async for message in OpenCalls(ServerLimits(idle_s=500)).messages(sending()):
+            taken.append(message)
+
+    with contextlib.closing(loop), contextlib.suppress(ClientSilent):
+        loop.run_until_complete(receive())
+    assert len(taken) == arrived
+
+
+def test_a_call_that_is_being_cut_does_not_end_the_one_that_takes_its_place() -> None:
+    loop = HandLoop()
+
+    async def silent() -> AsyncIterator[bytes]:
+        try:
+            await loop.create_future()
+        finally:
+            for _ in range(5):  # it takes a while to end
+                await asyncio.sleep(0)
+        yield b""
+
+    async def sending() -> AsyncIterator[bytes]:
+        yield b"hello"
+
+    async def both() -> None:
+        calls = OpenCalls(ServerLimits(idle_s=500, max_clients=1))
+        first = loop.create_task(calls.only_message(silent()))
+        await asyncio.sleep(0)
+        loop.moment += 501
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert await calls.only_message(sending()) == b"hello"
+        with pytest.raises(ClientSilent):
+            await first
+
+    with contextlib.closing(loop):
+        loop.run_until_complete(both())
