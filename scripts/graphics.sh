@@ -12,7 +12,12 @@ sys.exit(find() is None)' && exit 0
 packages="libegl1 libgl1 libgl1-mesa-dri libosmesa6 libglib2.0-0"
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   echo "no working OpenGL found; installing $packages"
-  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $packages >/dev/null
+  # Another program may hold apt's locks, and a mirror may fail once.
+  for pause_s in 10 30 60 0; do
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $packages >/dev/null && exit 0
+    sleep $pause_s
+  done
+  exit 1
 elif command -v apt-get >/dev/null; then
   echo "no working OpenGL found: images cannot be rendered. Run: sudo apt-get install $packages"
 else

@@ -29,11 +29,14 @@ class Project:
         self.temporary.mkdir()
         shutil.copy(RUN, self.root / ".ci" / "run")
 
-    def commit(self, *, demo: str = RATE, tutorial: str = TRAINED, failing: str = "") -> None:
+    def commit(
+        self, *, demo: str = RATE, tutorial: str = TRAINED, failing: str = "", slow: str = ""
+    ) -> None:
         printed = {"demo": demo, "tutorial": tutorial}
         targets = (
             f"{name}:\n\t@echo 'target {name}'; env; ls -A $$HOME | sed 's/^/home: /'\n"
             f"\t@printf '%b\\n' '{printed.get(name, '')}'; test {name} != '{failing}'\n"
+            f"\t@test {name} != '{slow}' || sleep 600\n"
             for name in TARGETS
         )
         (self.root / "Makefile").write_text("".join(targets))
@@ -129,6 +132,14 @@ def test_a_failing_target_stops_the_run(project: Project, failing: str) -> None:
     ended = project.ci()
     assert ended.returncode != 0
     assert asked_for(ended)[-1] == failing
+
+
+def test_a_suite_that_would_take_too_long_is_stopped_and_named(project: Project) -> None:
+    project.commit(slow="test")
+    ended = project.ci(CI_LAST_S="5", CI_LIMIT_S="5")
+    assert ended.returncode == 0
+    if "test" in asked_for(ended):  # else this machine needed 5 s to come there
+        assert "== stopped for lack of time, no result: make test" in ended.stdout.splitlines()
 
 
 def test_on_a_slow_machine_no_suite_begins_after_the_limit(project: Project) -> None:
