@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _GOODBYE = b"goodbye\n"
 _READY = b"ready\n"
-_START_S = 20.0
+_START_S = 60.0
 """For the start of a Python process on a busy computer."""
 _WATCH_S = 0.1
 _GIVE_UP_S = 5.0
