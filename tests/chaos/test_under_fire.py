@@ -91,11 +91,12 @@ def test_leftovers_are_found(tmp_path: Path) -> None:
     folder, temporary = tmp_path / "run", tmp_path / "tmp"
     folder.mkdir()
     temporary.mkdir()
-    mark = {leftovers.MARK: "this-test"}
-    process = subprocess.Popen(["sleep", "60"], env={**os.environ, **mark})
-    assert leftovers.orphans("this-test", grace_s=0.1) == [f"process {process.pid} (sleeping)"]
+    mark = f"test-{os.getpid()}"  # another run on this machine has its own
+    process = subprocess.Popen(["sleep", "60"], env={**os.environ, leftovers.MARK: mark})
+    (found,) = leftovers.orphans(mark, grace_s=0.1)
+    assert found.startswith(f"process {process.pid} (")
     process.wait()
-    assert leftovers.orphans("this-test") == []
+    assert leftovers.orphans(mark) == []
     segment = "open('/dev/shm/proctor-test', 'w')"
     command = leftovers.with_own_shared_memory([sys.executable, "-c", segment], temporary)
     subprocess.run(command, check=True)

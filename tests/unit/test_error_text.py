@@ -108,11 +108,10 @@ def test_control_codes_of_a_failed_worker_start_never_reach_the_terminal(
     assert printable(said)
 
 
-@pytest.mark.alone
 def test_stripping_control_codes_of_a_long_text_is_fast() -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     shown = strip_control_codes("\x1b" * 50_000_000)
-    assert time.perf_counter() - began < 1.0
+    assert time.process_time() - began < 1.0
     assert len(shown) < 1100
 
 

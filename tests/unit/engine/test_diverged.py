@@ -60,7 +60,8 @@ def test_the_same_error_at_the_same_step_of_a_retry_is_a_failure_of_the_policy(
 def test_a_fault_of_the_machine_never_is_however_often_it_comes(
     run: Callable[..., Evaluation], fault: str
 ) -> None:
-    evaluation = run(env__faults={"0/1/3": fault}, eval__watchdog_s=0.5, eval__max_retries=1)
+    limit_s = 2.0 if fault == "stop" else 120.0
+    evaluation = run(env__faults={"0/1/3": fault}, eval__watchdog_s=limit_s, eval__max_retries=1)
     broken = the_broken(evaluation)
     assert (broken.outcome, broken.attempts, broken.steps) == (Outcome.ERROR, 2, None)
     assert (evaluation.tally.episodes, evaluation.tally.errors) == (3, 1)

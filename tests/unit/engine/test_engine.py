@@ -28,6 +28,12 @@ from tests.conftest import digests
 from tests.refusals import refuses
 
 FAULTS = [fault.value for fault in Fault]
+SILENT = (Fault.HANG.value, Fault.STOP.value)
+
+
+def watchdog_of(fault: str) -> float:
+    """Return a limit that ends a silent worker soon, and no worker where all of them answer."""
+    return 2.0 if fault in SILENT else 120.0
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +93,7 @@ def test_a_worker_that_breaks_once_costs_a_retry_and_changes_no_episode(
     evaluation = run(
         **LOAD,
         eval__batch_size=2,
-        eval__watchdog_s=0.5,
+        eval__watchdog_s=watchdog_of(fault),
         env__faults={"1/2/4": fault},
         env__break_once_in=str(tmp_path),
     )
@@ -101,8 +107,9 @@ def test_a_worker_that_breaks_once_costs_a_retry_and_changes_no_episode(
 def test_a_simulator_that_keeps_breaking_is_an_error_beside_the_rate(
     run: Callable[..., Evaluation], undisturbed: Evaluation, fault: str
 ) -> None:
+    limit_s = watchdog_of(fault)
     evaluation = run(
-        **LOAD, eval__watchdog_s=0.5, eval__max_retries=1, env__faults={"1/2/0": fault}
+        **LOAD, eval__watchdog_s=limit_s, eval__max_retries=1, env__faults={"1/2/0": fault}
     )
     errored = [row for row in evaluation.rows if row.outcome is Outcome.ERROR]
     assert [row.key for row in errored] == [("point", 1, 2)]

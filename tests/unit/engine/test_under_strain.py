@@ -81,7 +81,7 @@ def test_a_stopped_worker_holds_up_no_order_and_is_killed_by_the_watchdog() -> N
     pid = pool._slots[0].process.pid
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
-    rescue = threading.Timer(10.0, os.kill, (pid, signal.SIGKILL))  # else a failing test would hang
+    rescue = threading.Timer(90.0, os.kill, (pid, signal.SIGKILL))  # else a failing test would hang
     rescue.start()
     spec = Fake(FakeConfig()).spec(Fake(FakeConfig()).tasks()[0], 0, 0)
     pool.send(

@@ -130,7 +130,7 @@ def test_a_regex_of_somebody_elses_is_never_run(folder: Path) -> None:
     edit(folder, target_modules=r"(([a-z_.0-9]+)+)+!", exclude_modules=r"((.+)+)+!")
     began = time.monotonic()
     np.testing.assert_array_equal(chunk_of(folder), expected)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,11 @@ def test_the_descriptor_limit_is_one_line_and_the_server_goes_on() -> None:
             found = re.search(r"ws://127\.0\.0\.1:(\d+)", line)
         port = int(found[1])
         silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(2 * LIMIT)]
-        time.sleep(2.5)
+        deadline = time.monotonic() + 60
+        while not any("descriptors" in line for line in said):
+            assert time.monotonic() < deadline, said
+            time.sleep(0.05)
+        time.sleep(1.5)  # the server tries again every second
         for connection in silent:
             connection.close()
         with urlopen(f"http://127.0.0.1:{port}/healthz", timeout=60) as answer:

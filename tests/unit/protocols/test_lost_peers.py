@@ -35,7 +35,7 @@ LINKS: dict[str, Callable[[Address, ConnectionSettings], ServerConnection]] = {
     "lerobot": make_connector(None),
 }
 SCHEMES = {"openpi": "ws", "vla-eval": "vla", "groot": "tcp", "lerobot": "grpc"}
-SOON_S = 5.0
+SOON_S = 60.0
 
 
 @contextlib.contextmanager

@@ -242,7 +242,7 @@ def test_a_port_in_use_is_one_line_before_anything_starts(
 def test_a_run_can_be_watched_while_it_goes_on(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "proctor.cli", "eval", "--policy.type=random", "--env.type=fake",
-         "--env.step_ms=5", "--env.endless=true", "--eval.n_episodes=40", "--live",
+         "--env.step_ms=20", "--env.endless=true", "--eval.n_episodes=40", "--live",
          "--live_port=0", f"--output_dir={tmp_path / 'run'}"],
         stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
     )  # fmt: skip

@@ -249,8 +249,8 @@ def test_one_who_waits_goes_on_when_the_other_is_done(root: Path, settings: Sett
     cache, other = (cached(source_of(root), settings()) for _ in range(2))
     lock = other._store.claim(0)
     assert lock is not None
-    threading.Timer(0.2, lock.release).start()
     start = time.monotonic()
+    threading.Timer(0.2, lock.release).start()
     assert numbers(cache.read(EPISODES, FRAMES)) == NUMBERS
     assert time.monotonic() - start > 0.15
 
