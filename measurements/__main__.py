@@ -28,6 +28,7 @@ NAMES = (
     "online_gym_hil",
     "online_faults",
     "training",
+    "batches",
     "online_speed",
     "robustness",
     "ten_minutes",
