@@ -162,7 +162,6 @@ NETWORKS = ("policy", "reward_model")
 """Sections of the network to train."""
 _FROM_CHECKPOINTS = {
     "optimizer.": "training keeps its optimiser",
-    "scheduler.type": "training keeps its learning rate schedule",
     "peft.": "policy keeps its adapter, or has none",
     "dataset.inputs": "policy keeps its input features",
     "rename_map": "policy keeps its feature names",
@@ -174,10 +173,11 @@ _FROM_CHECKPOINTS = {
 def _refuse_changes(flags: dict[str, Any], earlier: dict[str, Any], checkpoint: Path) -> None:
     """Refuse flags that contradict the checkpoint, which would silently win."""
     from proctor.fingerprint import flatten
+    from proctor.policies.lerobot.presets import HYPERPARAMETERS
     from proctor.training.checkpoints import PRETRAINED
 
     said = flatten(earlier)
-    free = {"optimizer.grad_clip_norm": None, "ema.enable": "false"}
+    free = {f"optimizer.{name}": None for name in HYPERPARAMETERS} | {"ema.enable": "false"}
     for name, value in flags.items():
         why = next(
             (why for start, why in _FROM_CHECKPOINTS.items() if name.startswith(start)), None

@@ -15,6 +15,8 @@ from proctor.runs.records import FiniteFloat, Seconds
 from proctor.system.files import read_regular_file
 
 RECORD_FILE, LOG_FILE = "train.json", "log.jsonl"
+DIVERGENCE_FILE = "divergence.jsonl"
+"""Loss and gradient norm of each of the last steps of a diverged training."""
 CHECKPOINTS, EVALUATIONS, REPLAY = "checkpoints", "eval", "replay"
 TRAINING_FORMAT = 1
 _Step = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
@@ -102,7 +104,7 @@ class TrainingLogRow:
     steps: _Step = 0
     """Number of steps in the means; 0 in logs of older versions."""
     skipped: _Step = 0
-    """Updates that were skipped, because their gradient was not finite."""
+    """Updates that were skipped, because of their gradient."""
 
 
 @dataclass(frozen=True)

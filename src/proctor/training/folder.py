@@ -2,6 +2,7 @@
 
 train.json     given and resolved settings, versions, machine
 log.jsonl      one line for each set of metrics, validation loss and evaluation
+divergence.jsonl   the last steps of a training that diverged
 checkpoints/   see checkpoints.py
 eval/          see checkpoint_evaluation.py
 """

@@ -30,24 +30,27 @@ from torch import Tensor
 from proctor.config.lerobot_training import lerobot_train_config
 from proctor.config.training_sections import Precision
 from proctor.errors import TrainingError, UsageError
+from proctor.policies.lerobot.presets import given_fields
 from proctor.policies.lerobot.processors import Pipeline
 from proctor.policies.lerobot.saving import write_parts
 from proctor.policies.runtime.chunk_policy import to_float_image
 from proctor.policies.runtime.network import Network
 from proctor.policies.runtime.numerics import step_numerics, training_numerics
+from proctor.system.files import display_path
 from proctor.training.augmentation import augment, plan_augmentation
 from proctor.training.checkpoints import AVERAGED, PRETRAINED, STATE, Checkpoints
 from proctor.training.data import Batch, n_rows
+from proctor.training.divergence import NOT_FINITE, Divergence, explain_divergence
 from proctor.training.ema import WeightAverage
+from proctor.training.gradient_guard import GradientGuard, update_unless
 from proctor.training.graph import GraphedStep, uses_cuda_graph
 from proctor.training.learner import Learner
-from proctor.training.metrics import NOT_FINITE, Metrics, MetricTracker
+from proctor.training.metrics import DivergedTraining, Metrics, MetricTracker, Update
 from proctor.training.optim import (
     clip_gradients,
     make_optimizer,
     make_scheduler,
     param_groups,
-    update_if_finite,
 )
 from proctor.training.rng import RngStreams
 from proctor.training.sampler import WHOLE_SHARE
@@ -78,6 +81,9 @@ class TrainingCallback(Protocol):
     def on_checkpoint(self, step: int, checkpoint: Path) -> None:
         """A checkpoint was written completely."""
 
+    def on_divergence(self, divergence: Divergence) -> Path:
+        """The training diverged; return the file with its last steps."""
+
 
 @dataclass
 class Trainer:
@@ -105,9 +111,12 @@ class Trainer:
         optimizer = make_optimizer(setup.optimization, groups, fused=setup.device.type in _FUSED)
         scheduler = make_scheduler(setup.optimization, optimizer, config.steps)
         average = WeightAverage(config.ema, network.parameters()) if config.ema.enable else None
-        trainer_state = TrainerState(optimizer, scheduler, average, setup.optimization.separate)
+        guard = GradientGuard(setup.optimization.skip_factor, setup.device)
+        trainer_state = TrainerState(
+            optimizer, scheduler, average, setup.optimization.separate, guard
+        )
         if resumed is not None:
-            read_state(resumed / STATE, trainer_state)
+            read_state(resumed / STATE, trainer_state, given_fields(config.optimizer).keys())
             _check_accumulation(trainer_state.step, config.accumulation)
         preprocess = setup.parts.preprocessor.on(setup.device)
         trainer = Trainer(setup, trainer_state, preprocess, learner)
@@ -186,7 +195,7 @@ class Trainer:
         with (
             training_numerics(setup.device, deterministic=config.cudnn_deterministic),
             stop.deferring(),
-            _naming_last_checkpoint(checkpoints),
+            self.explaining_divergence(tracker, checkpoints, callback),
         ):
             if self.missed_validation(callback):
                 self.validate(callback, stop)
@@ -287,12 +296,12 @@ class Trainer:
         ):
             loss, parts = (self.graph or self.forward_backward)(inputs, draws)
         trainer_state.step += 1
-        norm = self.update(network) if updates else None
+        update = self.update(network) if updates else None
         if trainer_state.scheduler is not None:
             with warnings.catch_warnings():  # the schedule also steps between updates
                 warnings.simplefilter("ignore", UserWarning)
                 trainer_state.scheduler.step()
-        tracker.add_step(n_rows(batch), loss, parts, norm)
+        tracker.add_step(n_rows(batch), loss, parts, update)
 
     def forward_backward(self, batch: Batch, draws: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss of a batch and its parts; accumulate the gradients."""
@@ -334,17 +343,19 @@ class Trainer:
             found[key] = augment(to_float_image(found[key]), transforms, plan)
         return found
 
-    def update(self, network: Network) -> Tensor:
-        """Update the weights with the accumulated gradients; return the gradient norm."""
+    def update(self, network: Network) -> Update:
+        """Update the weights with the accumulated gradients, unless these are bad."""
         trainer_state, parameters = self.trainer_state, list(network.parameters())
+        assert trainer_state.guard is not None
         norm = clip_gradients(parameters, self.setup.optimization.clip_norm)
-        update_if_finite(trainer_state.optimizer, norm, sharded=self.learner.sharded)
+        bad = trainer_state.guard.is_bad(norm)
+        update_unless(trainer_state.optimizer, bad, sharded=self.learner.sharded)
         if self.graph is None:  # a CUDA graph overwrites gradients in place
             trainer_state.optimizer.zero_grad(set_to_none=True)
         network.after_update(trainer_state.step)
         if trainer_state.average is not None:
             trainer_state.average.update(parameters)
-        return norm
+        return Update(norm, bad)
 
     def check_weights(self) -> None:
         """Check that the weights are finite.
@@ -354,11 +365,50 @@ class Trainer:
         """
         weights = (full_tensor(value) for value in self.setup.parts.network.parameters())
         if not all(bool(torch.isfinite(value).all()) for value in weights):
-            raise TrainingError(
-                f"the weights of step {self.trainer_state.step} are not finite; reduce "
-                "--optimizer.lr",
-                code=NOT_FINITE,
+            step = self.trainer_state.step
+            raise DivergedTraining(
+                f"the weights of step {step} are not finite", step, code=NOT_FINITE
             )
+
+    @contextmanager
+    def explaining_divergence(
+        self, tracker: MetricTracker, checkpoints: Checkpoints, callback: TrainingCallback | None
+    ) -> Iterator[None]:
+        """Add to the error of a diverged training what happened, and how to go on.
+
+        Raises:
+            TrainingError: the training diverged.
+        """
+        try:
+            yield
+        except DivergedTraining as error:
+            records = tracker.last_steps(self.trainer_state.step)
+            divergence = explain_divergence(records, error.step)
+            parts = [str(error), divergence.text]
+            if callback is not None:
+                parts.append(f"see {display_path(callback.on_divergence(divergence))}")
+            parts.append(self.advice_after_divergence(divergence.last_good, checkpoints))
+            raise TrainingError("; ".join(parts), code=error.code) from None
+
+    def advice_after_divergence(self, last_good: int, checkpoints: Checkpoints) -> str:
+        """Return the command that continues from a checkpoint before the divergence."""
+        rate = self.setup.optimization.optimizer["lr"]
+        rates = sorted({group["lr"] for group in self.trainer_state.optimizer.param_groups})
+        which = f"--optimizer.lr={rate / 2:g}"
+        if len(rates) > 1:
+            which += f" (the groups' rates were {', '.join(f'{n:.1e}' for n in rates)})"
+        saved = checkpoints.all()
+        if not saved:
+            return f"there is no checkpoint yet: start again with {which} and a lower --save_freq"
+        good = [path for path in saved if int(path.name) <= last_good] or saved[:1]
+        where = f"--output_dir={display_path(checkpoints.folder.parent)}"
+        if good[-1] != saved[-1]:
+            config = good[-1] / PRETRAINED / "train_config.json"
+            where = f"--config_path={display_path(config)}"
+        return (
+            f"go on from step {int(good[-1].name):,} at a lower rate: proctor train --resume "
+            f"{where} {which}"
+        )
 
     @property
     def rate(self) -> float:
@@ -480,22 +530,6 @@ def _in_background(
         except BaseException:
             failed.set()
             raise
-
-
-@contextmanager
-def _naming_last_checkpoint(checkpoints: Checkpoints) -> Iterator[None]:
-    """Add the last checkpoint to the error of a diverged training: its losses were all finite."""
-    try:
-        yield
-    except TrainingError as error:
-        if error.code != NOT_FINITE:
-            raise
-        newest = checkpoints.newest()
-        kept = "there is no checkpoint yet: lower --save_freq, too"
-        if newest is not None:
-            weights = newest / PRETRAINED
-            kept = f"the last good checkpoint is kept: go on with --policy.path={weights}"
-        raise TrainingError(f"{error}; {kept}", code=NOT_FINITE) from None
 
 
 def _check_accumulation(step: int, accumulation: int) -> None:

@@ -6,6 +6,7 @@ import math
 import resource
 import sys
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,12 +18,12 @@ from torch import Tensor
 from proctor.errors import TrainingError
 from proctor.training.data import Batch
 from proctor.training.distributed import SINGLE_PROCESS, DistributedContext
+from proctor.training.divergence import KEPT_STEPS, NOT_FINITE, SPIKES, StepRecord
 
-NOT_FINITE = "training.not-finite"
-"""Error code of a diverged training."""
 _MAX_ON_DEVICE = 1000
-_MOST_IN_A_ROW = 3
-"""Steps in a row without a finite loss or gradient, after which a training has diverged."""
+_MOST_IN_A_ROW, _MOST_SKIPPED = 3, 20
+"""Steps in a row without a finite loss or gradient, or with a skipped update, after which a
+training has diverged."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,26 @@ class Metrics:
     parts: dict[str, float] = field(default_factory=dict)
     """Parts of the loss, by the network's names."""
     skipped: int = 0
-    """Updates that were skipped, because their gradient was not finite."""
+    """Updates that were skipped, because of their gradient."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """An update of the weights, on the device."""
+
+    norm: Tensor
+    """Gradient norm before clipping."""
+    skipped: Tensor
+    """Whether the weights were left as they are."""
+
+
+class DivergedTraining(TrainingError):
+    """The weights are useless, or no update is possible any more."""
+
+    def __init__(self, text: str, step: int, *, code: str) -> None:
+        """Describe a divergence that was noticed at ``step``."""
+        super().__init__(text, code=code)
+        self.step = step
 
 
 class Series:
@@ -75,10 +95,6 @@ class Series:
         numbers = [number for number in self.to_list() if math.isfinite(number)]
         return sum(numbers) / len(numbers) if numbers else math.nan
 
-    def n_not_finite(self) -> int:
-        """Return the number of values that are NaN or infinite."""
-        return sum(not math.isfinite(number) for number in self.to_list())
-
 
 class MetricTracker:
     """Collects the results of steps without waiting for the device until they are needed."""
@@ -87,6 +103,8 @@ class MetricTracker:
         self._device, self._distributed = device, distributed
         self._idle: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
         self._reported_finite = True
+        self._earlier: deque[StepRecord] = deque(maxlen=KEPT_STEPS)
+        """The last steps before the last report."""
         self._reset()
 
     @property
@@ -95,7 +113,9 @@ class MetricTracker:
         return self._steps > 0
 
     def _reset(self) -> None:
-        self._losses, self._norms = Series(self._distributed), Series(self._distributed)
+        self._losses, self._norms, self._skips = (Series(self._distributed) for _ in range(3))
+        self._updates: list[bool] = []
+        """Whether each step ended with an update."""
         self._parts: dict[str, Series] = {}
         self._steps = 0
         self._rows = 0
@@ -151,35 +171,71 @@ class MetricTracker:
         return self._waited_s + idle_ms / 1000
 
     def add_step(
-        self, rows: int, loss: Tensor, parts: dict[str, Tensor], norm: Tensor | None
+        self, rows: int, loss: Tensor, parts: dict[str, Tensor], update: Update | None
     ) -> None:
-        """Add the results of a step."""
+        """Add the results of a step, which ended with an ``update`` or not."""
         self._rows += rows * self._distributed.share.world_size
         self._steps += 1
         self._losses.add(loss.detach())
         for name, value in parts.items():
             self._parts.setdefault(name, Series(self._distributed)).add(value)
-        if norm is not None:
-            self._norms.add(norm)
+        self._updates.append(update is not None)
+        if update is not None:
+            self._norms.add(update.norm)
+            self._skips.add(update.skipped.float())
+
+    def _records(self, step: int) -> list[StepRecord]:
+        """Return the steps since the last report; ``step`` is the newest one."""
+        losses, norms, skips = self._losses.to_list(), self._norms.to_list(), self._skips.to_list()
+        of_updates = zip(norms, skips, strict=True)
+        found = []
+        for number, (loss, updated) in enumerate(zip(losses, self._updates, strict=True)):
+            norm, skipped = next(of_updates) if updated else (None, 0.0)
+            at = step - len(losses) + 1 + number
+            found.append(StepRecord(at, loss, norm, skipped=skipped > 0))
+        return found
+
+    def last_steps(self, step: int) -> list[StepRecord]:
+        """Return the last steps of this session; ``step`` is the newest one."""
+        return [*self._earlier, *self._records(step)][-KEPT_STEPS:]
 
     def check_finite(self, step: int) -> None:
         """Check all results since the last report; ``step`` is the newest step.
 
-        A single step without a finite gradient changes no weights (``update_if_finite``).
+        A single step without a finite gradient changes no weights (``gradient_guard``).
 
         Raises:
-            TrainingError: losses or gradient norms are NaN or infinite in several steps in a row,
-                or in all, so the weights are useless.
+            DivergedTraining: losses or gradient norms are NaN or infinite in several steps in a
+                row, or in all, so the weights are useless; or many updates in a row were skipped.
         """
-        for what, values in (("loss", self._losses), ("gradient", self._norms)):
-            found = values.to_list()
-            bad = _first_of_bad_run(found)
+        records = self._records(step)
+        updates = [record for record in records if record.grad_norm is not None]
+        for what, of, values in (
+            ("loss", records, [record.loss for record in records]),
+            ("gradient norm", updates, [record.grad_norm or 0.0 for record in updates]),
+        ):
+            bad = _first_of_bad_run(values)
             if bad is not None:
-                where = f"of step {step - len(found) + 1 + bad}" if what == "loss" else f"by {step}"
-                raise TrainingError(
-                    f"the {what} {where} is {found[bad]}, so the weights are useless; reduce "
-                    "--optimizer.lr, or check the dataset's statistics",
+                raise DivergedTraining(
+                    f"the {what} of step {of[bad].step} is {values[bad]}, so the weights are "
+                    "useless",
+                    of[bad].step,
                     code=NOT_FINITE,
+                )
+        recent = self.last_steps(step)
+        self._check_skipped([record for record in recent if record.grad_norm is not None])
+
+    def _check_skipped(self, updates: Sequence[StepRecord]) -> None:
+        in_a_row = 0
+        for number, update in enumerate(updates):
+            in_a_row = in_a_row + 1 if update.skipped else 0
+            if in_a_row == _MOST_SKIPPED:
+                first = updates[number - _MOST_SKIPPED + 1]
+                raise DivergedTraining(
+                    f"{_MOST_SKIPPED} updates in a row were skipped, from step {first.step} on: "
+                    "their gradient norms are too large (--optimizer.grad_skip_factor)",
+                    first.step,
+                    code=SPIKES,
                 )
 
     @property
@@ -203,9 +259,10 @@ class MetricTracker:
             waiting=self._waiting_s() / elapsed,
             memory_gb=memory_gb(self._device),
             parts={name: values.mean() for name, values in self._parts.items()},
-            skipped=self._norms.n_not_finite(),
+            skipped=int(sum(self._skips.to_list())),
         )
         self._reported_finite = self.ends_finite
+        self._earlier.extend(self._records(step))
         self._reset()
         return metrics
 

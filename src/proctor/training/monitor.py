@@ -14,9 +14,16 @@ from proctor.callbacks.progress import ProgressLine, duration_text
 from proctor.callbacks.progress_updates import UpdateSender
 from proctor.errors import WriteFailed
 from proctor.report.training_page import write_training_page
-from proctor.runs.training import EVALUATIONS, EvaluationLogRow, read_training_log
+from proctor.runs.folder import write_run_file
+from proctor.runs.training import (
+    DIVERGENCE_FILE,
+    EVALUATIONS,
+    EvaluationLogRow,
+    read_training_log,
+)
 from proctor.training.checkpoint_evaluation import CheckpointEvaluator
 from proctor.training.checkpoints import BEST
+from proctor.training.divergence import Divergence
 from proctor.training.folder import TrainingFolder, metrics_row
 from proctor.training.loop import Trainer
 from proctor.training.metrics import Metrics
@@ -109,6 +116,16 @@ class TrainingMonitor:
             self._evaluator.submit(checkpoint)
         self._record_evaluations(self._evaluator.finished())
         self.write_report()
+
+    def on_divergence(self, divergence: Divergence) -> Path:
+        """Write the losses and gradient norms of the last steps; return their file.
+
+        Raises:
+            WriteFailed: the disk is full, missing or read-only.
+        """
+        file = self._folder.path / DIVERGENCE_FILE
+        write_run_file(file, divergence.to_jsonl())
+        return file
 
     def lacks_validation(self, step: int) -> bool:
         """Return whether the log has no validation loss of this step."""
@@ -218,7 +235,7 @@ class TrainingMonitor:
             *(f"{name} {value:.4g}" for name, value in metrics.parts.items()),
         ]
         if self._skipped:  # early: it tells that something is wrong
-            parts.insert(3, f"updates skipped: {self._skipped} (not finite)")
+            parts.insert(3, f"updates skipped: {self._skipped}")
         return "  ".join(parts)
 
     def _time_left(self, step: int) -> str:

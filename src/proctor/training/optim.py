@@ -33,6 +33,7 @@ from proctor.policies.lerobot.presets import (
     MAY_BE_NULL,
     OPTIMIZERS,
     SCHEDULES,
+    SKIP_FACTOR,
     WARMUP_STABLE_DECAY,
     XVLA_ADAMW,
     OptimizerSettings,
@@ -42,7 +43,7 @@ from proctor.policies.lerobot.presets import (
     given_fields,
     shared_settings,
 )
-from proctor.policies.runtime.network import LR_MULTIPLIER, Network
+from proctor.policies.runtime.network import LR_FLAG, LR_MULTIPLIER, Network
 from proctor.training.sharding import full_tensor
 
 Multiplier = Callable[[int], float]
@@ -70,6 +71,11 @@ class OptimizationSettings:
     def clip_norm(self) -> float:
         """Maximum gradient norm; infinity disables clipping."""
         return float(self.optimizer["grad_clip_norm"]) or math.inf
+
+    @property
+    def skip_factor(self) -> float:
+        """Gradient norm above which an update is skipped, as a multiple of its average; 0: off."""
+        return float(self.optimizer.get(SKIP_FACTOR, 0.0))
 
     @property
     def notes(self) -> list[str]:
@@ -122,6 +128,11 @@ def resolve(
     )
     check_non_negative("optimizer", optimization.optimizer)
     check_non_negative("scheduler", optimization.schedule or {})
+    if 0 < optimization.skip_factor <= 1:
+        raise UsageError(
+            f"--optimizer.{SKIP_FACTOR} must be above 1, or 0, got {optimization.skip_factor:g}",
+            code="flag.out-of-range",
+        )
     return optimization
 
 
@@ -134,7 +145,7 @@ def _complete(
             f"--{section}.type is {kind!r} (choose from: {', '.join(known)})",
             code="flag.unknown-choice",
         )
-    for name in given.keys() - known[kind].keys() - {"type"}:
+    for name in given.keys() - known[kind].keys() - {"type", SKIP_FACTOR}:
         raise UsageError(
             f"--{section}.{name}: {kind} has no such field (it has {', '.join(known[kind])})",
             code="flag.unknown",
@@ -162,9 +173,24 @@ def param_groups(optimization: OptimizationSettings, network: Network) -> list[d
     return [_rated(group, settings["lr"]) for group in network.parameter_groups()]
 
 
+def own_rate_notes(settings: OptimizerSettings, kind: str, network: Network) -> list[str]:
+    """Return a note for each parameter group whose rate a given --optimizer.lr does not change.
+
+    ``kind`` is the optimiser's type; some make groups of their own.
+    """
+    if settings.lr is None or kind == "multi_adam" or optimizer_groups(kind) is not None:
+        return []
+    return [
+        f"--optimizer.lr={settings.lr:g} does not change the rate of {len(group['params'])} tensors"
+        f" with a rate of their own: {group['lr']:g} (--{group[LR_FLAG]})"
+        for group in network.parameter_groups()
+        if LR_FLAG in group and group["params"] and group["lr"] != settings.lr
+    ]
+
+
 def _rated(group: dict[str, Any], rate: float) -> dict[str, Any]:
     """Return a group with its learning rate, from its share of the base rate."""
-    own = {name: value for name, value in group.items() if name != LR_MULTIPLIER}
+    own = {name: value for name, value in group.items() if name not in (LR_MULTIPLIER, LR_FLAG)}
     return own | ({"lr": rate * group[LR_MULTIPLIER]} if LR_MULTIPLIER in group else {})
 
 
@@ -210,7 +236,7 @@ def make_optimizer(
     """
     settings = dict(optimization.optimizer)
     make = _CLASSES[settings.pop("type")]
-    for name in ("grad_clip_norm", "optimizer_groups", *_OF_SOFT_PROMPTS):
+    for name in ("grad_clip_norm", SKIP_FACTOR, "optimizer_groups", *_OF_SOFT_PROMPTS):
         settings.pop(name, None)
     if "betas" in settings:
         settings["betas"] = tuple(settings["betas"])
@@ -319,17 +345,3 @@ _SCHEDULES: dict[str, Callable[[dict[str, Any], int], Multiplier]] = {
 def clip_gradients(parameters: Iterable[nn.Parameter], norm: float) -> Tensor:
     """Clip the gradient norm to ``norm``; return the norm before clipping."""
     return full_tensor(nn.utils.clip_grad_norm_(parameters, norm))
-
-
-def update_if_finite(optimizer: torch.optim.Optimizer, norm: Tensor, *, sharded: bool) -> None:
-    """Update the weights, unless the gradient norm is NaN or infinite.
-
-    One such gradient would spoil all weights. Fused optimisers skip the update on the device, so
-    that nothing waits for it; they have no such option for sharded weights.
-    """
-    if sharded:
-        if bool(torch.isfinite(norm)):
-            optimizer.step()
-        return
-    optimizer.found_inf = torch.isfinite(norm).logical_not().float()  # type: ignore[attr-defined]
-    optimizer.step()

@@ -61,7 +61,7 @@ from proctor.training.normalization import (
     require_stats,
     with_stats,
 )
-from proctor.training.optim import OptimizationSettings, param_groups, resolve
+from proctor.training.optim import OptimizationSettings, own_rate_notes, param_groups, resolve
 from proctor.training.peft import adapter_settings, add_adapter
 from proctor.training.relative_stats import relative_action_stats
 from proctor.training.rng import RngStreams
@@ -183,6 +183,7 @@ def prepare(
             *parts.notes,
             *_training_notes(config, parts),
             *optimization.notes,
+            *own_rate_notes(config.optimizer, optimization.optimizer["type"], parts.network),
         ),
     )
     param_groups(optimization, parts.network)  # raises for unknown groups

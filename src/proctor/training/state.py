@@ -6,12 +6,14 @@ optimizer_state.safetensors, optimizer_param_groups.json   moments by parameter 
 scheduler_state.json                                       with a learning-rate schedule
 rng_state.safetensors                                      for LeRobot only, see rng.py
 ema_state.pt                                               with EMA
+gradient_guard.json                                        with --optimizer.grad_skip_factor
 """
 
 from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,14 +28,16 @@ from proctor.errors import UsageError
 from proctor.policies.lerobot.tensor_file import read_tensors
 from proctor.system.files import read_regular_file
 from proctor.training.ema import WeightAverage
+from proctor.training.gradient_guard import GradientGuard
 from proctor.training.sharding import gather_state, shard_like
 
 STEP_FILE = "training_step.json"
 OPTIMIZER_FILE, GROUPS_FILE = "optimizer_state.safetensors", "optimizer_param_groups.json"
-SCHEDULER_FILE, RNG_FILE, EMA_FILE = (
+SCHEDULER_FILE, RNG_FILE, EMA_FILE, GUARD_FILE = (
     "scheduler_state.json",
     "rng_state.safetensors",
     "ema_state.pt",
+    "gradient_guard.json",
 )
 
 
@@ -46,6 +50,8 @@ class TrainerState:
     average: WeightAverage | None
     separate: bool = False
     """Whether files hold one optimiser per parameter group."""
+    guard: GradientGuard | None = None
+    """Decides which updates are skipped."""
     step: int = 0
     """Completed steps."""
     processes: int | None = None
@@ -63,6 +69,7 @@ class TrainerState:
             None if scheduler is None else scheduler.state_dict(),
             None if average is None else gather_state(average.state(), keep=keep),
             self.separate,
+            None if self.guard is None else self.guard.state(),
         )
 
 
@@ -75,6 +82,7 @@ class Snapshot:
     scheduler: dict[str, Any] | None
     average: dict[str, Any] | None
     separate: bool
+    guard: dict[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -120,6 +128,8 @@ def write_state(
     save_file(generators, folder / RNG_FILE)
     if snapshot.scheduler is not None:
         _write_json(folder / SCHEDULER_FILE, snapshot.scheduler)
+    if snapshot.guard is not None:
+        _write_json(folder / GUARD_FILE, snapshot.guard)
     if snapshot.average is not None:
         weights = [weight.cpu() for weight in snapshot.average["shadow_params"]]
         torch.save(snapshot.average | {"shadow_params": weights}, folder / EMA_FILE)
@@ -172,22 +182,24 @@ def read_step(folder: Path) -> int:
     return _read_step(folder).step
 
 
-def read_state(folder: Path, trainer_state: TrainerState) -> None:
+def read_state(
+    folder: Path, trainer_state: TrainerState, given: Collection[str] = frozenset()
+) -> None:
     """Load the files into ``trainer_state``; they may be written by LeRobot.
+
+    ``given`` are hyperparameters of the optimiser that the settings define. The files define all
+    others.
 
     Raises:
         UsageError: a file is missing or damaged, or belongs to another network or optimiser.
     """
-    _load_optimizer(folder, trainer_state)
+    _load_optimizer(folder, trainer_state, given)
+    found = _read_step(folder)
     if trainer_state.scheduler is not None:
-        file = folder / SCHEDULER_FILE
-        try:
-            trainer_state.scheduler.load_state_dict(_read(file, dict[str, Any]))
-            _recompute_rates(trainer_state.scheduler)
-        except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(
-                f"{file} is not a valid training state: {error!r}", code="checkpoint.invalid-state"
-            ) from None
+        _load_scheduler(folder, trainer_state.scheduler, found.step)
+    if trainer_state.guard is not None and (folder / GUARD_FILE).exists():
+        file = folder / GUARD_FILE
+        trainer_state.guard.load(_read(file, dict[str, Any]), str(file))
     if trainer_state.average is not None:
         file = folder / EMA_FILE
         try:  # weights_only: torch refuses other pickles
@@ -198,31 +210,41 @@ def read_state(folder: Path, trainer_state: TrainerState) -> None:
                 f"the EMA weights in {file} cannot be read: {reason}", code="checkpoint.unreadable"
             ) from None
         trainer_state.average.load(state, str(file))
-    found = _read_step(folder)
     trainer_state.step, trainer_state.processes = found.step, found.num_processes
 
 
-def _recompute_rates(scheduler: LambdaLR) -> None:
-    """Set the learning rates from the current schedule, which more steps may have changed.
+def _load_scheduler(folder: Path, scheduler: LambdaLR, step: int) -> None:
+    """Load the schedule's state; a training without a schedule has no file of it.
 
-    The files hold the rates of the old schedule: 0 at the end of a cosine.
+    The rates are then computed from the current schedule, which the settings may have changed. The
+    files hold those of the old one: 0 at the end of a cosine.
     """
-    rates = [
-        rate * at(scheduler.last_epoch)
-        for rate, at in zip(scheduler.base_lrs, scheduler.lr_lambdas, strict=True)
-    ]
-    for group, rate in zip(scheduler.optimizer.param_groups, rates, strict=True):
-        group["lr"] = rate
+    file, groups = folder / SCHEDULER_FILE, scheduler.optimizer.param_groups
+    try:
+        if file.exists():
+            scheduler.load_state_dict(_read(file, dict[str, Any]))
+        else:
+            scheduler.last_epoch = step
+        for group in groups:
+            group.setdefault("initial_lr", group["lr"])
+        scheduler.base_lrs = [group["initial_lr"] for group in groups]
+        for group, at in zip(groups, scheduler.lr_lambdas, strict=True):
+            group["lr"] = group["initial_lr"] * at(scheduler.last_epoch)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"{file} is not a valid training state: {error!r}", code="checkpoint.invalid-state"
+        ) from None
 
 
-def _load_optimizer(folder: Path, trainer_state: TrainerState) -> None:
+def _load_optimizer(folder: Path, trainer_state: TrainerState, given: Collection[str]) -> None:
     optimizer = trainer_state.optimizer
     ours = optimizer.state_dict()["param_groups"]
     read = _read_separate if trainer_state.separate else read_moments
     groups, state = read(folder, ours)
-    # Implementation flags are this machine's; hyperparameters are the file's.
+    # Implementation flags are this machine's.
+    kept = {"fused", "foreach", "capturable", *given} | ({"initial_lr"} if "lr" in given else set())
     for group, own in zip(groups, ours, strict=True):
-        group |= {name: own[name] for name in ("fused", "foreach", "capturable") if name in own}
+        group |= {name: own[name] for name in kept & own.keys()}
         if "betas" in group:
             group["betas"] = tuple(group["betas"])
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]

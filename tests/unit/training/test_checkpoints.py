@@ -22,7 +22,7 @@ from proctor.policies.lerobot.config import decode_config  # noqa: E402
 from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings  # noqa: E402
 from proctor.training.checkpoints import Checkpoints, checkpoint_of  # noqa: E402
 from proctor.training.ema import WeightAverage, decay_at  # noqa: E402
-from proctor.training.optim import make_optimizer, make_scheduler, resolve  # noqa: E402
+from proctor.training.optim import make_optimizer, make_scheduler, param_groups, resolve  # noqa: E402
 from proctor.training.rng import RngStreams  # noqa: E402
 from proctor.training.state import Batching, TrainerState, read_state, write_state  # noqa: E402
 
@@ -155,7 +155,7 @@ def test_the_files_are_those_of_lerobots_own_run(tmp_path):
     raw = json.loads((LEROBOT / "pretrained_model/config.json").read_text())
     network = Act(decode_config(raw, ActConfig, "golden"))
     optimization = resolve(network.config.training_preset(), *NOTHING)
-    optimizer = make_optimizer(optimization, network.parameter_groups(), fused=False)
+    optimizer = make_optimizer(optimization, param_groups(optimization, network), fused=False)
     trainer_state = TrainerState(optimizer, None, None, step=4)
     write_state(
         tmp_path / "state", trainer_state.snapshot(), RngStreams(1000).lerobot_rng_state(4), BATCH

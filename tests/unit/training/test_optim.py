@@ -19,12 +19,13 @@ from proctor.policies.act.config import ActConfig  # noqa: E402
 from proctor.policies.diffusion.config import DiffusionConfig  # noqa: E402
 from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings  # noqa: E402
 from proctor.policies.pi0.config import Pi0Config  # noqa: E402
-from proctor.policies.runtime.network import LR_MULTIPLIER  # noqa: E402
+from proctor.policies.runtime.network import LR_FLAG, LR_MULTIPLIER  # noqa: E402
 from proctor.training.optim import (  # noqa: E402
     clip_gradients,
     make_optimizer,
     make_scheduler,
     multiplier,
+    own_rate_notes,
     param_groups,
     resolve,
 )
@@ -139,6 +140,7 @@ def test_another_schedule_keeps_what_it_shares_with_the_preset():
         ({}, {"num_warmup_steps": 3}, "--scheduler.type"),
         ({"grad_clip_norm": -1.0}, {}, "--optimizer.grad_clip_norm"),
         ({"betas": [0.9, math.nan]}, {}, "--optimizer.betas"),
+        ({"grad_skip_factor": 0.5}, {}, "--optimizer.grad_skip_factor"),
         ({}, DECAY | {"num_decay_steps": 0}, "--scheduler.num_decay_steps"),
     ],
 )
@@ -207,6 +209,17 @@ def test_a_share_of_the_rate_is_one_of_the_rate_that_was_given_by_hand() -> None
         {"params": []},
         {"params": [], "lr": pytest.approx(0.3)},
     ]
+
+
+def test_a_group_that_keeps_its_own_rate_is_named_if_another_is_given():
+    own = {"params": [torch.ones(1)], "lr": 1e-5, LR_FLAG: "policy.optimizer_lr_backbone"}
+    network: Any = SimpleNamespace(parameter_groups=lambda: [{"params": []}, own])
+    (note,) = own_rate_notes(OptimizerSettings(lr=1e-3), "adamw", network)
+    assert "--policy.optimizer_lr_backbone" in note
+    assert own_rate_notes(OptimizerSettings(), "adamw", network) == []
+    assert own_rate_notes(OptimizerSettings(lr=1e-5), "adamw", network) == []
+    optimization = resolve(None, ADAM, NOTHING[1])
+    assert param_groups(optimization, network)[1].keys() == {"params", "lr"}
 
 
 def test_a_schedule_that_names_another_rate_than_the_optimisers_says_what_becomes_of_it() -> None:

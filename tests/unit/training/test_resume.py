@@ -30,13 +30,35 @@ def test_what_a_resumed_run_was_asked_for_holds_for_the_next_one_too(numbers, tm
     assert json.loads((run / "train.json").read_text())["given"]["policy.type"] == "act"
 
 
-def test_an_optimiser_that_is_resumed_does_not_change_without_a_word(numbers, tmp_path, capsys):
+def group_of(run, step) -> dict:
+    file = run / f"checkpoints/{step:06}/training_state/optimizer_param_groups.json"
+    return json.loads(file.read_text())[0]
+
+
+def test_a_resumed_optimiser_keeps_its_type_and_takes_given_hyperparameters(
+    numbers, tmp_path, capsys
+):
     run = tmp_path / "run"
-    train(*words(numbers, run, SMALL_ACT, RUN, {"optimizer.lr": "1e-3"}))
-    resume = ["--resume", f"--output_dir={run}", "--steps=10"]
-    train(*resume, "--optimizer.lr=1e-3", "--optimizer.grad_clip_norm=1")  # as it is, or as said
-    train(*resume, "--optimizer.lr=1e-4", expect=2)
-    assert "--optimizer.lr" in capsys.readouterr().err
+    train(*words(numbers, run, SMALL_ACT, RUN, {"optimizer.lr": "1e-3", "steps": 2}))
+    resume = ["--resume", f"--output_dir={run}"]
+    train(*resume, "--optimizer.type=sgd", "--steps=4", expect=2)
+    assert "--optimizer.type" in capsys.readouterr().err
+    train(*resume, "--optimizer.lr=1e-4", "--optimizer.betas=[0.9,0.98]", "--steps=4")
+    assert (group_of(run, 4)["lr"], group_of(run, 4)["betas"]) == (1e-4, [0.9, 0.98])
+    train(*resume, "--steps=6")  # holds for later sessions, too
+    assert (group_of(run, 6)["lr"], group_of(run, 6)["betas"]) == (1e-4, [0.9, 0.98])
+
+
+def test_a_resumed_training_takes_another_schedule_and_rate(numbers, tmp_path):
+    run, decay = tmp_path / "run", "--scheduler.num_decay_steps={}"
+    stable = ["--scheduler.type=warmup_stable_decay", "--scheduler.num_warmup_steps=0"]
+    train(*words(numbers, run, SMALL_ACT, RUN, {"optimizer.lr": "1e-3", "steps": 2}))
+    resume = ["--resume", f"--output_dir={run}"]
+    train(*resume, *stable, decay.format(0), "--steps=4")  # it had no schedule before
+    assert group_of(run, 4)["lr"] == 1e-3
+    train(*resume, decay.format(4), "--optimizer.lr=4e-4", "--steps=8")
+    assert [group_of(run, step)["lr"] for step in (6, 8)] == pytest.approx([2e-4, 0.0])
+    assert group_of(run, 8)["initial_lr"] == 4e-4
 
 
 def test_a_run_that_goes_on_from_an_earlier_checkpoint_mixes_with_nothing_later(

@@ -87,7 +87,8 @@ def test_a_dataset_that_was_moved_is_the_same(copies, tmp_path, capsys):
 
 def test_another_dataset_is_used_from_the_resumed_step_on(numbers, tmp_path, monkeypatch, capsys):
     more = write_numbers(tmp_path / "more", (9, 7, 8, 12))
-    asked = words(numbers, tmp_path / "whole", SMALL_ACT, RUN, {"ema.enable": "true", "steps": 4})
+    kept = {"ema.enable": "true", "optimizer.grad_skip_factor": 10}
+    asked = words(numbers, tmp_path / "whole", SMALL_ACT, RUN, kept, {"steps": 4})
     assert main(["train", *asked]) == 0
     shutil.copytree(tmp_path / "whole", tmp_path / "killed", symlinks=True)
     change = [f"--dataset.root={more}", "--steps=10"]
@@ -104,6 +105,7 @@ def test_another_dataset_is_used_from_the_resumed_step_on(numbers, tmp_path, mon
     assert main(["train", "--resume", f"--output_dir={tmp_path / 'killed'}"]) == 0
     whole, killed = (tmp_path / name / "checkpoints/000010" for name in ("whole", "killed"))
     assert files_of(killed) == files_of(whole)
+    assert "training_state/gradient_guard.json" in files_of(whole)
     statistics = "policy_preprocessor_step_3_normalizer_processor.safetensors"
     before = files_of(tmp_path / "whole/checkpoints/000004/pretrained_model")
     assert before[statistics] == files_of(whole / "pretrained_model")[statistics]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -204,9 +205,19 @@ def test_losses_that_are_no_numbers_end_the_run_and_change_no_weights(
     assert said.startswith("proctor: error: ")
     assert "step 5 " in said
     newest = Checkpoints(tmp_path / "run/checkpoints").newest()
-    assert str(newest / "pretrained_model") in said
-    before = tmp_path / "run/checkpoints/000004/pretrained_model/model.safetensors"
-    assert (newest / "pretrained_model/model.safetensors").read_bytes() == before.read_bytes()
+    before = tmp_path / "run/checkpoints/000004/pretrained_model"
+    weights = [folder / "model.safetensors" for folder in (newest / "pretrained_model", before)]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+    rows = [json.loads(line) for line in (tmp_path / "run/divergence.jsonl").open()]
+    assert [row["step"] for row in rows] == list(range(1, rows[-1]["step"] + 1))
+    assert [row["step"] for row in rows if row["skipped"]] == list(range(5, len(rows) + 1))
+    assert str(tmp_path / "run/divergence.jsonl") in said
+    advised = shlex.split(said.split("proctor train ")[1])
+    assert "--optimizer.lr=5e-06" in advised
+    monkeypatch.undo()
+    train(*advised)  # the command works
+    groups = tmp_path / "run/checkpoints/000008/training_state/optimizer_param_groups.json"
+    assert json.loads(groups.read_text())[0]["lr"] == 5e-6
 
 
 @pytest.mark.parametrize("what", ["loss", "gradient"])
@@ -217,7 +228,7 @@ def test_one_gradient_that_is_no_number_skips_its_update(
     train(*words(numbers, tmp_path / "run", SMALL_ACT, RUN))
     rows = [row for row in read_training_log(tmp_path / "run") if isinstance(row, TrainingLogRow)]
     assert sum(row.skipped for row in rows) == 1
-    assert "updates skipped: 1 " in capsys.readouterr().err
+    assert "updates skipped: 1" in capsys.readouterr().err
     at = {n: files_of(tmp_path / f"run/checkpoints/{n:06}/pretrained_model") for n in (4, 6, 8)}
     assert at[4]["model.safetensors"] != at[6]["model.safetensors"] != at[8]["model.safetensors"]
 
@@ -225,13 +236,13 @@ def test_one_gradient_that_is_no_number_skips_its_update(
 def test_weights_that_are_no_numbers_are_not_saved(numbers, tmp_path, monkeypatch, capsys):
     loss_with(monkeypatch, "loss", [6])
 
-    def spoil(optimizer, norm, *, sharded):
+    def spoil(optimizer, bad, *, sharded):
         optimizer.step()  # as if a finite gradient had spoiled the weights
 
-    monkeypatch.setattr(loop, "update_if_finite", spoil)
+    monkeypatch.setattr(loop, "update_unless", spoil)
     train(*words(numbers, tmp_path / "run", SMALL_ACT, RUN), expect=2)
     assert Checkpoints(tmp_path / "run/checkpoints").newest().name == "000004"
-    assert "000004" in capsys.readouterr().err.splitlines()[-1]
+    assert "from step 4 " in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from proctor.policies.act.transformer import DetrDecoder, DetrEncoder
 from proctor.policies.blocks.losses import masked_mean
 from proctor.policies.blocks.pretrained_resnet import load_backbones
 from proctor.policies.blocks.resnet import OUT_CHANNELS, FrozenBatchNorm2d, ResNet
-from proctor.policies.runtime.network import Network, NoiseSpec
+from proctor.policies.runtime.network import LR_FLAG, Network, NoiseSpec
 
 LATENT = "latent"
 
@@ -174,7 +174,11 @@ class Act(Network):
         named = [(name, p) for name, p in self.named_parameters() if p.requires_grad]
         backbone = [p for name, p in named if name.startswith("backbone.")]
         others = [p for name, p in named if not name.startswith("backbone.")]
-        own = {"params": backbone, "lr": self.config.optimizer_lr_backbone}
+        own = {
+            "params": backbone,
+            "lr": self.config.optimizer_lr_backbone,
+            LR_FLAG: "policy.optimizer_lr_backbone",
+        }
         return [{"params": others}, own]
 
     def new_episode(self) -> TemporalEnsemble | None:

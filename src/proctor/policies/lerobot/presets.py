@@ -55,6 +55,13 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
 """Fields of each optimiser, in LeRobot's order, with LeRobot's defaults."""
 MAY_BE_NULL = ("soft_prompt_warmup_lr_scale",)
 """Fields that may stay unset; other fields without a default are required."""
+SKIP_FACTOR = "grad_skip_factor"
+"""A field of every optimiser that LeRobot does not have; in files only if it is set."""
+HYPERPARAMETERS = (
+    *("lr", "weight_decay", "betas", "eps", "momentum", "dampening", "nesterov"),
+    *("grad_clip_norm", SKIP_FACTOR),
+)
+"""Fields of an optimiser that a resumed training may change."""
 GROUP_FIELDS = ("lr", "betas", "eps", "weight_decay")
 """Fields of a group in multi_adam's ``optimizer_groups``."""
 ADAPTER_METHOD, ADAPTER_INITS = "LORA", ("gaussian", "orthogonal")
@@ -101,6 +108,14 @@ class OptimizerSettings:
     grad_clip_norm: float | None = field(
         default=None,
         metadata=_preset_flag("maximum gradient norm; 0: no clipping"),
+    )
+    grad_skip_factor: float | None = field(
+        default=None,
+        metadata={
+            "help": "skip updates whose gradient norm exceeds this multiple of its running "
+            "average over 100 updates; 0: skip only NaN and infinity",
+            "default_help": "0",
+        },
     )
     betas: list[float] | None = field(
         default=None, metadata=_preset_flag("betas of Adam, as [0.9,0.999]")

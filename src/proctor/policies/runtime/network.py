@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from proctor.policies.lerobot.step import ProcessorStep
 
-LR_MULTIPLIER = "share_of_rate"
-"""Key of a parameter group: its learning rate as a multiple of the optimiser's."""
+LR_MULTIPLIER, LR_FLAG = "share_of_rate", "flag_of_rate"
+"""Keys of a parameter group: its rate as a multiple of the optimiser's; the flag of its own rate.
+"""
 
 
 class NoiseSpec(Enum):
@@ -126,7 +127,8 @@ class Network(nn.Module, ABC):
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Return parameter groups for torch's optimisers; a group may have its own lr.
 
-        With ``LR_MULTIPLIER`` its lr is a multiple of the optimiser's.
+        With ``LR_MULTIPLIER`` its lr is a multiple of the optimiser's. ``LR_FLAG`` names the flag
+        of a group's own lr, which --optimizer.lr does not change.
         """
         return [{"params": list(self.parameters())}]
 

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from proctor.features import ACTION, STATE
 from proctor.policies.blocks.pretrained_resnet import load_backbones
 from proctor.policies.blocks.rgb_encoder import RgbEncoder, encode_history
-from proctor.policies.runtime.network import Network, NoiseSpec, gumbel
+from proctor.policies.runtime.network import LR_FLAG, Network, NoiseSpec, gumbel
 from proctor.policies.vqbet.codes import N_LAYERS, VqVae
 from proctor.policies.vqbet.config import VqBetConfig
 from proctor.policies.vqbet.gpt import Gpt
@@ -149,7 +149,11 @@ class VqBet(Network):
         for predictor in head.predictors():
             decayed += predictor.parameters()
         codes = [*self.codes.encoder.parameters(), *self.codes.decoder.parameters()]
-        own = {"weight_decay": config.optimizer_vqvae_weight_decay, "lr": config.optimizer_vqvae_lr}
+        own = {
+            "weight_decay": config.optimizer_vqvae_weight_decay,
+            "lr": config.optimizer_vqvae_lr,
+            LR_FLAG: "policy.optimizer_vqvae_lr",
+        }
         return [
             {"params": decayed},
             {"params": codes, **own},
