@@ -66,6 +66,9 @@ class TrainingRecord:
     resumed_step: _Step | None = None
     """Step of the checkpoint that the newest session resumed from; None: it began at step 0, or the
     record is older."""
+    wordings: str | None = None
+    """Digest of the training wordings; None without --dataset.paraphrase_tasks, or in older
+    records."""
     paths: dict[str, RecordedPath] = field(default_factory=dict)
     """The paths in the settings by dotted name; empty in older records."""
 

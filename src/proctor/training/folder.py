@@ -78,6 +78,8 @@ class SessionData:
     """The training's datasets; the last one is that of this session (see ``same_dataset``)."""
     resumed_step: int | None = None
     """Step of the checkpoint that the session resumes from; None: it begins at step 0."""
+    wordings: str | None = None
+    """Digest of the training wordings; None without --dataset.paraphrase_tasks."""
 
 
 @dataclass(frozen=True)
@@ -243,6 +245,7 @@ class TrainingFolder:
                 *(replace(now, root=paths.get("dataset.root")) for now in data.datasets[-1:]),
             ],
             resumed_step=data.resumed_step,
+            wordings=data.wordings,
             paths=paths,
         )
         write_run_file(self.path / RECORD_FILE, json.dumps(asdict(record), indent=2))

@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
+from proctor.benchmarks.perturbations.training_wordings import wordings_digest
 from proctor.callbacks import wandb
 from proctor.callbacks.progress_updates import UpdateSender
 from proctor.config.training import TrainConfig
@@ -176,7 +177,8 @@ class _Session:
             folder.check_scores_comparable(config)
         known = folder.recorded_frames() if config.resume else None
         step = None if self.resumed is None else read_step(self.resumed / STATE)
-        with folder.in_use(config, given, SessionData(frames, setup.datasets, step)):
+        wordings = wordings_digest() if config.dataset.paraphrase_tasks else None
+        with folder.in_use(config, given, SessionData(frames, setup.datasets, step, wordings)):
             if known not in (None, frames) and setup.datasets[-1].first_step != step:
                 observer.on_note(
                     f"{frames:,} frames instead of {known:,}: what is taken of the dataset was "

@@ -67,7 +67,7 @@ from proctor.training.relative_stats import relative_action_stats
 from proctor.training.rng import RngStreams
 from proctor.training.same_dataset import training_datasets
 from proctor.training.sampler import BatchOrder
-from proctor.training.wordings import TaskWordings
+from proctor.training.wordings import TaskWordings, wordings_notes
 
 
 @dataclass(frozen=True)
@@ -178,6 +178,7 @@ def prepare(
         notes=(
             *notes,
             *dataset_notes,
+            *wordings_notes(config, resumed),
             *control_notes,
             *text_notes,
             *parts.notes,

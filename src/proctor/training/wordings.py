@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
-from proctor.benchmarks.perturbations.training_wordings import training_wordings
+from proctor.benchmarks.perturbations.training_wordings import training_wordings, wordings_digest
+from proctor.config.training import TrainConfig
+from proctor.runs.training import read_training
 from proctor.training.rng import random_number
 
 
@@ -21,3 +24,17 @@ class TaskWordings:
         if not others or number % 2 == 0:
             return instruction
         return others[number // 2 % len(others)]
+
+
+def wordings_notes(config: TrainConfig, resumed: Path | None) -> list[str]:
+    """Return a note if a resumed training draws from other wordings than its last session."""
+    record = None if resumed is None else read_training(resumed.parent.parent)
+    if record is None or not config.dataset.paraphrase_tasks:
+        return []
+    had_wordings = (record.resolved.get("dataset") or {}).get("paraphrase_tasks")
+    if not had_wordings or record.wordings == wordings_digest():
+        return []
+    return [
+        "the training wordings have changed since the last session of this training: from here on, "
+        "its samples draw from the new ones"
+    ]

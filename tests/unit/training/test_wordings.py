@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict, replace
+
 import pytest
 
 pytest.importorskip("torch")
 
-from proctor.benchmarks.perturbations.training_wordings import training_wordings
+from proctor.benchmarks.perturbations.training_wordings import training_wordings, wordings_digest
+from proctor.runs.training import read_training
 from proctor.training.wordings import TaskWordings
+
+from .builders import RUN, SMALL_LANGUAGE_ACT, words, write_numbers
+from .test_train import train
 
 TASK = "Open a drawer"
 
@@ -28,3 +35,17 @@ def test_a_sample_has_the_same_wording_again_and_another_seed_draws_others():
 
 def test_a_sample_without_an_instruction_stays_without():
     assert TaskWordings(7).draw("", 1) == ""
+
+
+def test_a_resumed_training_says_that_the_wordings_have_changed(tmp_path, capsys):
+    data, run = write_numbers(tmp_path / "numbers"), tmp_path / "run"
+    train(*words(data, run, SMALL_LANGUAGE_ACT, RUN, {"steps": 1}))
+    record = read_training(run)
+    assert record is not None
+    assert record.wordings == wordings_digest()
+    older = asdict(replace(record, wordings=None))
+    (run / "train.json").write_text(json.dumps(older))
+    train("--resume", f"--output_dir={run}", "--steps=2")
+    assert "wordings have changed" in capsys.readouterr().err
+    train("--resume", f"--output_dir={run}", "--steps=3")
+    assert "wordings have changed" not in capsys.readouterr().err
