@@ -91,6 +91,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--demos", type=int, default=50, help="demonstrations per task")
     parser.add_argument("--corrected", type=int, default=24, help="corrected episodes per task")
+    parser.add_argument(
+        "--expert_share", type=float, default=0.4, help="share of corrected steps the expert plays"
+    )
     parser.add_argument("--correct_tasks", help="tasks of the stage correct (default: all)")
     parser.add_argument(
         "--by_frames", action="store_true", help="sample frames uniformly, not tasks"
@@ -230,6 +233,7 @@ class Work:
             f"--policy.path={self.policy(policy)}",
             f"--policy.n_action_steps={self.options.every}",
             "--record.label=expert",
+            f"--record.expert_share={self.options.expert_share}",
             *recording,
             f"--env.task={tasks}",
             f"--env.episode_length={10 if self.options.tiny else 200}",
