@@ -50,14 +50,13 @@ def served_page(browser: Any) -> Iterator[Any]:
 
 
 def until(browser: Any, condition: str) -> None:
-    """Wait until ``condition`` holds in the page, for ten seconds at most."""
+    """Wait until ``condition`` holds in the page, for 50 seconds at most."""
     wait = f"""
-        const [done] = arguments, late = Date.now() + 10000;
+        const [done] = arguments, late = Date.now() + 50000;
         const look = () => ({condition} ? done(true) : Date.now() > late ? done(false)
             : setTimeout(look, 20));
         look();
     """
-    browser.set_script_timeout(60)
     assert browser.execute_async_script(wait), condition
 
 

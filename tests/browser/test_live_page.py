@@ -43,10 +43,7 @@ def test_a_live_page_follows_the_run_and_keeps_the_search(browser: Any, tmp_path
         browser.find_element("id", "search").send_keys("point")
         with (folder / JOURNAL_FILE).open("ab") as journal:
             journal.write(msgspec.json.encode(rows[5]) + b"\n")
-        deadline = time.monotonic() + 60
-        while not text_of(browser, "#shown").startswith("6 of 6"):
-            assert time.monotonic() < deadline, text_of(browser, "#shown")
-            time.sleep(0.2)
+        wait_until(lambda: text_of(browser, "#shown").startswith("6 of 6"))
         assert browser.find_element("id", "search").get_attribute("value") == "point"
         browser.get("about:blank")
     assert browser.get_log("browser") == []
@@ -57,7 +54,7 @@ def test_the_list_opens_a_run(browser: Any, tmp_path: Path) -> None:
     with served(tmp_path) as server:
         browser.get(server.url)
         browser.find_element("link text", "mine").click()
-        assert text_of(browser, "#title").startswith("random on fake")
+        wait_until(lambda: text_of(browser, "#title").startswith("random on fake"))
         browser.get("about:blank")
     errors = [line for line in browser.get_log("browser") if "favicon" not in line["message"]]
     assert errors == []
@@ -117,10 +114,10 @@ def test_the_list_is_searched_sorted_and_two_of_it_compared(browser: Any, tmp_pa
         browser.find_element("id", "search").send_keys("w")
         browser.find_element("css selector", "[aria-label='Compare worse']").click()
         browser.find_element("link text", "Compare worse with best").click()
-        assert text_of(browser, "#title") == "worse against best"
+        wait_until(lambda: text_of(browser, "#title") == "worse against best")
         assert "only A" in text_of(browser, "#comparisons")
         browser.find_element("link text", "All runs").click()
-        assert text_of(browser, "#shown") == "4 of 4"
+        wait_until(lambda: text_of(browser, "#shown") == "4 of 4")
         browser.get("about:blank")
     assert browser.get_log("browser") == []
 

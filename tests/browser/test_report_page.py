@@ -178,9 +178,10 @@ def test_videos_keep_a_speed_and_go_round(tmp_path: Path, open_page: OpenPage) -
     click(browser, ".log .toggle")
     ready = """
         const [done] = arguments, videos = [...document.querySelectorAll("video")];
-        const look = () => (videos.every((one) => one.readyState > 1)
-          ? setTimeout(() => done(videos.map((one) => [one.playbackRate, one.loop])), 200)
-          : setTimeout(look, 20));  // the event "loadedmetadata" may follow readyState
+        const late = Date.now() + 50000;  // the event "loadedmetadata" may follow readyState
+        const set = (one) => one.readyState > 1 && one.playbackRate === 2;
+        const look = () => (videos.every(set) || Date.now() > late
+          ? done(videos.map((one) => [one.playbackRate, one.loop])) : setTimeout(look, 20));
         look();
     """
     assert browser.execute_async_script(ready) == [[2, True], [2, True]]

