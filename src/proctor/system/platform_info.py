@@ -149,7 +149,7 @@ def git_commit() -> str | None:
             ["git", "describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"],  # noqa: S607
             capture_output=True,
             text=True,
-            timeout=5,
+            timeout=30,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
