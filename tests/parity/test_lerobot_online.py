@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -37,6 +36,8 @@ from proctor.rl.transitions import Transition
 
 pytest.importorskip("grpc", reason="the learner needs grpcio: pip install 'proctor[wire]'")
 pytest.importorskip("gym_hil", reason="the environment: pip install 'proctor[hil]'")
+
+from tests.ports import free_port
 
 from proctor.rl.learner_channel import LearnerAddress
 from proctor.rl.learner_client import GrpcLearnerLink, LinkSettings
@@ -143,12 +144,6 @@ def eventually(holds: Callable[[], bool], said: Callable[[], str]) -> None:
         assert "Traceback" not in text, text[-3000:]
         assert time.monotonic() < deadline, text[-3000:]
         time.sleep(0.05)
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def policy_parts(settings: dict[str, Any]) -> LoadedCheckpoint:

@@ -19,7 +19,7 @@ from proctor.callbacks.interrupts import Interrupts
 from proctor.errors import TrainingError
 
 T = TypeVar("T")
-_SAME_REQUEST_S = 0.1
+_SAME_REQUEST_S = 0.5
 """Signals within this time are one request: ``timeout`` signals a process and its process group,
 and systemd sends SIGTERM and SIGHUP together."""
 _STOPPING = "stopping after this step{}; interrupt again to leave at once\n"

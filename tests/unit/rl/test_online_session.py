@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from safetensors.torch import load_file
 
 from proctor.report.training_data import read_training_folder, training_data
 from proctor.rl.replay.journal import Journal
+from tests.ports import free_port
 from tests.processes import children_of
 
 FLAGS = [
@@ -128,8 +128,7 @@ def test_killed_processes_and_signals_change_no_bit(whole: Path, tmp_path: Path)
 
 def test_a_learner_and_an_actor_of_two_commands_end_together(tmp_path: Path) -> None:
     pytest.importorskip("grpc")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"--learner=127.0.0.1:{free.getsockname()[1]}"
+    address = f"--learner=127.0.0.1:{free_port()}"
     folder = tmp_path / "learner"
     flags = [*FLAGS, "--policy.online_steps=60", address]
     flags.remove("--policy.online_steps=100")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from proctor.rl.replay.journal import Journal
+from tests.ports import free_port
 
 pytest.importorskip("grpc", reason="the learner needs grpcio: pip install 'proctor[wire]'")
 
@@ -63,9 +63,7 @@ def wait_until(is_true: Callable[[], bool], *processes: subprocess.Popen[str]) -
 
 
 def test_killed_learners_and_actors_lose_and_repeat_nothing(tmp_path: Path) -> None:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        address = f"--learner=127.0.0.1:{found.getsockname()[1]}"
+    address = f"--learner=127.0.0.1:{free_port()}"
     folder = tmp_path / "run"
     learner = ["--role=learner", address, f"--output_dir={folder}"]
     actor = [*FLAGS, "--role=actor", address, f"--output_dir={tmp_path / 'actor'}"]

@@ -47,7 +47,10 @@ def test_an_address_without_a_server_is_refused_at_once(run: MakeRun, tmp_path: 
     assert f"ray://127.0.0.1:{port}" in str(error)
 
 
-def test_a_server_that_is_not_ray_is_refused_at_once(run: MakeRun, tmp_path: Path) -> None:
+def test_a_server_that_is_not_ray_is_refused_at_once(
+    run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proctor.system.ray_cluster._TIMEOUT_S", 60.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:

@@ -137,8 +137,9 @@ def test_a_second_signal_leaves_at_once_and_says_what_is_lost(
     assert names(run) == {"000002", "000004", "last"}
 
 
-def test_signals_at_the_same_moment_are_one_request(numbers, tmp_path, after_step):
+def test_signals_at_the_same_moment_are_one_request(numbers, tmp_path, monkeypatch, after_step):
     """``timeout`` sends its signal to the process and to its process group."""
+    monkeypatch.setattr("proctor.training.stopping._SAME_REQUEST_S", 60.0)
 
     def twice() -> None:
         send(signal.SIGTERM)

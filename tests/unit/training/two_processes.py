@@ -13,7 +13,6 @@ import importlib
 import json
 import os
 import signal
-import socket
 import sys
 from functools import partial
 from pathlib import Path
@@ -27,6 +26,7 @@ from proctor.training.data import Batch
 from proctor.training.distributed import process_group
 from proctor.training.loop import Trainer
 from proctor.training.metrics import MetricTracker
+from tests.ports import free_port
 
 IMPORTED_LATER = (
     "torch._dynamo", "torch.distributed.fsdp", "proctor.training.setup",
@@ -71,9 +71,7 @@ def train_both(asked: Path) -> int:
 
     for name in IMPORTED_LATER:
         importlib.import_module(name)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     left = {fork_child(partial(train_as, rank, port, asked)) for rank in "01"}
     failed = 0
     while left:
