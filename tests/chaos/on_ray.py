@@ -111,7 +111,10 @@ def kill_worker(rng: random.Random) -> bool:
 
 @dataclass
 class Strikes(Callback):
-    """A callback that kills a process whenever a number of episodes have ended."""
+    """A callback that kills a process whenever a number of episodes have ended.
+
+    Where none of the kind lives at that moment, it is tried again after the next episode.
+    """
 
     nodes: Nodes
     rng: random.Random
@@ -122,14 +125,14 @@ class Strikes(Callback):
     def on_episode_end(self, result: EpisodeResult) -> None:
         self.ended += 1
         for moment in [m for m in self.moments if m <= self.ended]:
-            self._strike(self.moments.pop(moment))
+            if self._strike(self.moments[moment]):
+                self.landed.append(self.moments.pop(moment))
 
-    def _strike(self, what: str) -> None:
+    def _strike(self, what: str) -> bool:
         if what == "node":
             self.nodes.replace_one(self.rng)
-            self.landed.append(what)
-        elif (kill_worker if what == "worker" else kill_engine)(self.rng):
-            self.landed.append(what)
+            return True
+        return (kill_worker if what == "worker" else kill_engine)(self.rng)
 
 
 def played(
