@@ -29,6 +29,9 @@ _START_GRACE_S = 60.0
 _MAX_LAUNCHES = 5
 _SERVER_GONE_S = 0.1
 """Seconds after which a killed fork server counts as dead."""
+_EXIT_CODE_S = 5.0
+"""The fork server tells a worker's exit code, which is late on a busy computer. Without it nobody
+knows whether the simulator ended the worker."""
 
 
 class Pool(Protocol):
@@ -214,7 +217,7 @@ class ProcessPool:
 
     def _died(self, slot: int) -> WorkerFailed:
         process = self._slots[slot].process
-        process.join(timeout=1.0)
+        process.join(_EXIT_CODE_S)
         code = process.exitcode
         self._remove(slot)
         return process_death_report(code, in_simulator=self._in_simulator(slot))
