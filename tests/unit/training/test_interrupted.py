@@ -253,7 +253,7 @@ def test_a_signal_while_a_checkpoint_is_written_writes_no_second_one(
 
 
 def test_a_signal_while_a_batch_is_awaited_stops_there(numbers, tmp_path, monkeypatch, capfd):
-    awaited = loop.batches
+    awaited = setup.TrainingSetup.batches
 
     def stalled(*given):
         for number, batch in enumerate(awaited(*given)):
@@ -262,7 +262,7 @@ def test_a_signal_while_a_batch_is_awaited_stops_there(numbers, tmp_path, monkey
                 raise AssertionError("the exception was to come first")
             yield batch
 
-    monkeypatch.setattr(loop, "batches", stalled)
+    monkeypatch.setattr(setup.TrainingSetup, "batches", stalled)
     run = tmp_path / "run"
     train(*words(numbers, run, SMALL_ACT, LONG), expect=130)
     assert names(run) == {"000003", "last"}
