@@ -22,6 +22,7 @@ NAMES = (
     "datasets",
     "recording",
     "warp_drawing",
+    "metaworld_step",
     "robot_bus",
     "robot_faults",
     "robot_trials",

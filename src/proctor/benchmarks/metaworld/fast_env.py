@@ -6,6 +6,7 @@ Observations, rewards, infos and physics are the same to the bit.
 from __future__ import annotations
 
 import inspect
+import struct
 from typing import Any
 
 import mujoco
@@ -21,6 +22,7 @@ _MOST_APART_M = 0.1
 """Distance of the fingers that Meta-World observes as 1."""
 _HAND_TURN = np.array([1.0, 0.0, 1.0, 0.0])
 """Orientation of the body that the hand follows, a quaternion that is not normalised."""
+_FLOAT32 = struct.Struct("=3f")
 
 
 def fast_env_class(original: type) -> type:
@@ -55,16 +57,22 @@ class FastSawyerXYZEnv(SawyerXYZEnv):  # type: ignore[misc]
         self._hand_resets = _PhysicsCache()
 
     def step(self, action: Array) -> tuple[Array, Any, bool, bool, dict[str, Any]]:
-        """Advance the world by one action.
+        """Advance the world by one action, float32 [4].
 
         Meta-World also places its target sites before ``mj_forward``, which overwrites them, and
-        computes contact forces between bodies, which no task reads.
+        computes forces between bodies, which no task reads.
         """
         data = self.data
-        hand, grip = action[:3], action[3]
-        target = data.mocap_positions + hand.clip(-1, 1) * self.action_scale
-        data.mocap_positions[:] = target.clip(self.mocap_low, self.mocap_high)
-        data.mocap_quaternions[:] = _HAND_TURN
+        *hand, grip = action.tolist()
+        # The motion is rounded to float32, as that of an action of float32 is.
+        scale = float(np.float32(self.action_scale))
+        motion = _FLOAT32.unpack(_FLOAT32.pack(*[min(max(x, -1.0), 1.0) * scale for x in hand]))
+        (target,) = data.mocap_positions.tolist()
+        lows, highs = self.mocap_low.tolist(), self.mocap_high.tolist()
+        data.mocap_positions[0] = [
+            min(max(at + by, low), high)
+            for at, by, low, high in zip(target, motion, lows, highs, strict=True)
+        ]
         data.controls[:] = (grip, -grip)
         mujoco.mj_step(self.model, data, nstep=self.frame_skip)
         self.curr_path_length += 1
@@ -76,30 +84,31 @@ class FastSawyerXYZEnv(SawyerXYZEnv):  # type: ignore[misc]
 
     def _get_obs(self) -> Array:
         """Return the current and the previous observation, and the goal."""
-        current = self._get_curr_obs_combined_no_goal()
         goal = self._get_pos_goal()
         if self._partially_observable:
             goal = np.zeros_like(goal)
-        observed = np.concatenate((current, self._prev_obs, goal))
-        self._prev_obs = current
+        observed = np.array(self._observe_now() + self._prev_obs.tolist() + goal.tolist())
+        self._prev_obs = observed[: len(self._prev_obs)]
         return observed
 
     def _get_curr_obs_combined_no_goal(self) -> Array:
+        """Return hand, gripper and objects."""
+        return np.array(self._observe_now())
+
+    def _observe_now(self) -> list[float]:
         """Return hand, gripper and objects.
 
         Meta-World splits and stacks arrays, which takes as long as the physics of some tasks.
         """
         data = self.data
-        observed = np.zeros(4 + self._obs_obj_max_len)
-        observed[:3] = data.body("hand").xpos
         apart = norm(data.body("rightclaw").xpos - data.body("leftclaw").xpos)
-        observed[3] = min(max(apart / _MOST_APART_M, 0.0), 1.0)
-        positions, turns = self._get_pos_objects(), self._get_quat_objects()
+        numbers: list[float] = data.body("hand").xpos.tolist()
+        numbers.append(min(max(float(apart) / _MOST_APART_M, 0.0), 1.0))
+        positions, turns = self._get_pos_objects().tolist(), self._get_quat_objects().tolist()
         for number in range(len(positions) // 3):
-            at = 4 + 7 * number
-            observed[at : at + 3] = positions[3 * number : 3 * number + 3]
-            observed[at + 3 : at + 7] = turns[4 * number : 4 * number + 4]
-        return observed
+            numbers += positions[3 * number : 3 * number + 3]
+            numbers += turns[4 * number : 4 * number + 4]
+        return numbers + [0.0] * (4 + self._obs_obj_max_len - len(numbers))
 
     def touching_object(self, object_geom_id: int) -> bool:
         """Return whether both finger pads touch the object.

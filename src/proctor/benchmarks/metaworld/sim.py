@@ -6,6 +6,7 @@ import importlib.metadata
 import pickle
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ MOVED_CAMERAS = {"corner2": (0.75, 0.075, 0.7)}
 ROTATED_CAMERAS = frozenset({"corner", "corner2", "corner3", "corner4"})
 
 
+@cache
 def is_known_version() -> bool:
     """Return whether Meta-World is the version that ``fast_env`` replaces methods of."""
     return importlib.metadata.version("metaworld") == "3.1.1"
