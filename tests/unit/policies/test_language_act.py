@@ -243,6 +243,34 @@ def test_a_training_reads_only_the_pixels_that_a_shift_moves_into_the_crop(crop)
     assert losses[0] == losses[1]
 
 
+def test_degenerate_inputs_have_finite_gradients():
+    """Black images, no words, constant states and padding alone: a division by 0 would be NaN."""
+    network = make_parts(small_language_act()).network.train()
+    with torch.no_grad():
+        for block in network.backbone.blocks:  # a new block is its shortcut: open it
+            block.conv2.weight.fill_(1e-3)
+    usual = {
+        "observation.state": torch.zeros(1, 4),
+        "observation.image": torch.rand(1, 3, 64, 64),
+        "words": torch.from_numpy(word_pieces("push the puck")).expand(1, -1, -1),
+        "action": torch.ones(1, 6, 3),
+        "action_is_pad": torch.zeros(1, 6, dtype=torch.bool),
+    }
+    draws = draw_noise(network.loss_draws, torch.Generator().manual_seed(0), 1)
+    for change in (
+        {"words": torch.zeros_like(usual["words"])},
+        {"observation.image": torch.zeros(1, 3, 64, 64)},
+        {"observation.state": torch.full((1, 4), 1e6)},
+        {"action_is_pad": torch.ones(1, 6, dtype=torch.bool)},
+    ):
+        network.zero_grad()
+        loss, _ = network.loss(usual | change, draws)
+        loss.backward()
+        gradients = [p.grad for p in network.parameters() if p.grad is not None]
+        assert loss.isfinite()
+        assert all(gradient.isfinite().all() for gradient in gradients)
+
+
 @pytest.mark.parametrize(("fields", "ratio"), [({}, 1.0), ({"optimizer_lr_backbone": 1e-4}, 0.2)])
 def test_the_image_encoder_follows_the_optimisers_rate(fields, ratio):
     network = make_parts(small_language_act(**fields)).network
