@@ -23,13 +23,10 @@ from proctor.cli import main  # noqa: E402
 from proctor.training.sampler import BatchOrder, ProcessShare  # noqa: E402
 
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
+TRAININGS = ("-m", "tests.unit.training.two_processes")
 STARTED = [
-    pytest.param(("-m", "tests.unit.training.two_processes"), id="forked"),
-    pytest.param(
-        (*TORCHRUN, str(Path(__file__).with_name("two_processes.py"))),
-        id="torchrun",
-        marks=pytest.mark.slow,
-    ),
+    pytest.param(TRAININGS, id="forked"),
+    pytest.param((*TORCHRUN, *TRAININGS), id="torchrun", marks=pytest.mark.slow),
 ]
 # A mean over unpadded samples is the mean of its halves' means; ACT leaves padding out of its own.
 ACT = SMALL_ACT | {"policy.chunk_size": 1, "policy.n_action_steps": 1, "policy.dropout": 0.0}

@@ -1,6 +1,7 @@
 """Runs the trainings of a file one after the other in two processes, to import only once.
 
-    python -m torch.distributed.run --standalone --nproc_per_node=2 two_processes.py ASKED.json
+    python -m torch.distributed.run --standalone --nproc_per_node=2 -m
+        tests.unit.training.two_processes ASKED.json
     python -m tests.unit.training.two_processes ASKED.json
 
 Without torchrun it is what torchrun would start, forked after the imports: these take most of the
