@@ -17,8 +17,9 @@ ROOT = Path(__file__).parents[3]
 CALLED_BY_OTHERS = {
     "close_extras", "verify_request", "do_HEAD", "do_POST", "log_message", "get_obs",
     "_get_coverage", "_handle_collision",
+    "_get_curr_obs_combined_no_goal", "_gripper_caging_reward", "_reset_hand", "from_matrix",
 }  # fmt: skip
-"""Names that gymnasium, socketserver, http.server and gym_pusht call."""
+"""Names that gymnasium, socketserver, http.server, gym_pusht and Meta-World call."""
 FACE = "proctor"
 """The package imports ``evaluate`` and ``make_env`` lazily."""
 
