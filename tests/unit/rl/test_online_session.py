@@ -33,7 +33,7 @@ FLAGS = [
     "--save_freq=30",
     "--log_freq=30",
 ]
-LONGEST_S = 120.0
+LONGEST_S = 300.0
 
 
 def start(*words: str) -> subprocess.Popen[str]:

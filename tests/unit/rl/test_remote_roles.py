@@ -28,7 +28,7 @@ FLAGS = [
     "--rl.lockstep=true",
     "--save_freq=40",
 ]
-LONGEST_S = 120.0
+LONGEST_S = 300.0
 
 
 @contextmanager

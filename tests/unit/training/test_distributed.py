@@ -64,7 +64,7 @@ def by_two(request, numbers, tmp_path_factory) -> tuple[Path, subprocess.Complet
         [sys.executable, *request.param, str(runs / "asked.json")],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         cwd=Path(__file__).parents[3],
     )
     return runs, done
