@@ -102,7 +102,6 @@ RESUMED = (
     "dataset.inputs=[observation.state]",
     "rename_map={observation.state: observation.x}",
     "ema.enable=true",
-    "scheduler.type=diffuser",
 )
 
 
