@@ -144,6 +144,8 @@ def frames(asked: argparse.Namespace, folder: Path) -> None:
 def evaluation(asked: argparse.Namespace, folder: Path) -> None:
     """Print the seconds of an evaluation of all tasks."""
     played = [f"--policy.path={asked.policy}"]
+    if asked.every:
+        played.append(f"--policy.n_action_steps={asked.every}")
     if not asked.policy:
         played = ["--policy.type=random", f"--policy.inputs={IMAGE}"]
     for name, flags in renderers(asked).items():
@@ -192,6 +194,9 @@ def main(words: Sequence[str]) -> None:
     parser.add_argument("--length", type=int, default=500, help="most steps of an episode")
     parser.add_argument("--renderers", default="gl,warp,warp 2x2", help="renderers to compare")
     parser.add_argument("--policy", default="", help="checkpoint of the part evaluation")
+    parser.add_argument(
+        "--every", type=int, help="actions of --policy per inference call (default: its own)"
+    )
     parser.add_argument("--device", default="cuda", help="of warp: cuda or cpu")
     parser.add_argument("--python", help="interpreter of warp")
     parser.add_argument("--samples", type=int, nargs="*", default=[1, 4], help="of pictures")
