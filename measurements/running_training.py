@@ -98,8 +98,10 @@ class RunningTraining:
             SystemExit: it ended for another reason, or diverged too often.
         """
         self._divergences += 1
-        if code != 2 or self.checkpoint is None or self._divergences > _MOST_DIVERGENCES:
+        records = self.folder / "divergence.jsonl"
+        if not records.exists() or self.checkpoint is None or self._divergences > _MOST_DIVERGENCES:
             raise SystemExit(f"the training ended with exit code {code}")
+        records.rename(self.folder / f"divergence-{self._divergences}.jsonl")
         self._lr /= 2
         print(f"== diverged after step {self.step}: on at {self._lr:g}", flush=True)
         self.resume(*self._resumed_with)

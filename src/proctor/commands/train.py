@@ -139,7 +139,8 @@ def _training_to_resume(flags: dict[str, Any], file: Path | None) -> tuple[Earli
     uploads = {name: value for name, value in earlier.items() if name in SETTINGS}
 
     def adapt(settings: dict[str, Any]) -> dict[str, Any]:
-        return {**drop_lerobot_settings(_without_policy(settings, checkpoint)), **uploads}
+        kept = _without_replaced(_without_policy(settings, checkpoint), flags)
+        return {**drop_lerobot_settings(kept), **uploads}
 
     origin = str(folder.path)
     return EarlierRun(earlier, origin, adapt, found={"output_dir": origin}), checkpoint
@@ -206,6 +207,30 @@ def _without_policy(settings: dict[str, Any], checkpoint: Path | None) -> dict[s
         if given and given[0] is not None:
             kept[f"policy.{name}"] = given[0]
     return {**kept, "policy.path": str(folder)}
+
+
+def _without_replaced(settings: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
+    """Return settings without those that belong to a dataset or schedule which a flag replaces.
+
+    The folder of one dataset is not that of another, and a schedule has fields of its own.
+    """
+    from proctor.fingerprint import flatten
+    from proctor.policies.lerobot.presets import SCHEDULES
+
+    said = flatten(settings, lambda name, _: name in ("dataset", "scheduler"))
+    replaced = {
+        name
+        for name in ("dataset.repo_id", "scheduler.type")
+        if name in flags and str(flags[name]) != str(said.get(name))
+    }
+    dropped = set()
+    if "dataset.repo_id" in replaced:
+        dropped |= {"dataset.root", "dataset.revision"}
+    if "scheduler.type" in replaced:
+        known = SCHEDULES.get(str(flags["scheduler.type"]), {})
+        own = {f"scheduler.{field}" for field in known.keys() - {"num_decay_steps"}}
+        dropped |= {name for name in said if name.startswith("scheduler.")} - own
+    return {k: v for k, v in said.items() if k not in dropped} if dropped else settings
 
 
 def _flags_kept_by_resume(folder: Path) -> tuple[str, ...]:

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 
-NOT_FINITE, SPIKES = "training.not-finite", "training.gradient-spikes"
-"""Error codes of a diverged training."""
 KEPT_STEPS = 500
 """Steps before a divergence whose losses are written."""
 _RISEN, _USUAL = 2.0, 1.25

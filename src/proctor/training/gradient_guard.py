@@ -66,9 +66,10 @@ class GradientGuard:
 def update_unless(optimizer: torch.optim.Optimizer, bad: Tensor, *, sharded: bool) -> None:
     """Update the weights, unless the gradient is ``bad``.
 
-    Fused optimisers skip the update on the device. They have no such option for sharded weights.
+    Fused optimisers skip the update on the device. They have no such option for sharded weights,
+    and others, as on Apple GPUs, have none at all: those wait for the decision.
     """
-    if sharded:
+    if sharded or not all(group.get("fused") for group in optimizer.param_groups):
         if not bool(bad):
             optimizer.step()
         return

@@ -40,7 +40,7 @@ from proctor.system.files import display_path
 from proctor.training.augmentation import augment, plan_augmentation
 from proctor.training.checkpoints import AVERAGED, PRETRAINED, STATE, Checkpoints
 from proctor.training.data import Batch, n_rows
-from proctor.training.divergence import NOT_FINITE, Divergence, explain_divergence
+from proctor.training.divergence import Divergence, explain_divergence
 from proctor.training.ema import WeightAverage
 from proctor.training.gradient_guard import GradientGuard, update_unless
 from proctor.training.graph import GraphedStep, uses_cuda_graph
@@ -367,7 +367,7 @@ class Trainer:
         if not all(bool(torch.isfinite(value).all()) for value in weights):
             step = self.trainer_state.step
             raise DivergedTraining(
-                f"the weights of step {step} are not finite", step, code=NOT_FINITE
+                f"the weights of step {step} are not finite", step, code="training.not-finite"
             )
 
     @contextmanager
@@ -394,20 +394,23 @@ class Trainer:
         """Return the command that continues from a checkpoint before the divergence."""
         rate = self.setup.optimization.optimizer["lr"]
         rates = sorted({group["lr"] for group in self.trainer_state.optimizer.param_groups})
-        which = f"--optimizer.lr={rate / 2:g}"
+        which, before = f"--optimizer.lr={rate / 2:g}", ""
         if len(rates) > 1:
-            which += f" (the groups' rates were {', '.join(f'{n:.1e}' for n in rates)})"
+            before = f"the groups' rates were {', '.join(f'{n:.1e}' for n in rates)}; "
         saved = checkpoints.all()
         if not saved:
-            return f"there is no checkpoint yet: start again with {which} and a lower --save_freq"
+            return (
+                f"{before}there is no checkpoint yet: start again with {which} and a lower "
+                "--save_freq"
+            )
         good = [path for path in saved if int(path.name) <= last_good] or saved[:1]
         where = f"--output_dir={display_path(checkpoints.folder.parent)}"
         if good[-1] != saved[-1]:
             config = good[-1] / PRETRAINED / "train_config.json"
             where = f"--config_path={display_path(config)}"
         return (
-            f"go on from step {int(good[-1].name):,} at a lower rate: proctor train --resume "
-            f"{where} {which}"
+            f"{before}go on from step {int(good[-1].name):,} at a lower rate: "
+            f"proctor train --resume {where} {which}"
         )
 
     @property

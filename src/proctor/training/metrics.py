@@ -18,7 +18,7 @@ from torch import Tensor
 from proctor.errors import TrainingError
 from proctor.training.data import Batch
 from proctor.training.distributed import SINGLE_PROCESS, DistributedContext
-from proctor.training.divergence import KEPT_STEPS, NOT_FINITE, SPIKES, StepRecord
+from proctor.training.divergence import KEPT_STEPS, StepRecord
 
 _MAX_ON_DEVICE = 1000
 _MOST_IN_A_ROW, _MOST_SKIPPED = 3, 20
@@ -220,7 +220,7 @@ class MetricTracker:
                     f"the {what} of step {of[bad].step} is {values[bad]}, so the weights are "
                     "useless",
                     of[bad].step,
-                    code=NOT_FINITE,
+                    code="training.not-finite",
                 )
         recent = self.last_steps(step)
         self._check_skipped([record for record in recent if record.grad_norm is not None])
@@ -235,7 +235,7 @@ class MetricTracker:
                     f"{_MOST_SKIPPED} updates in a row were skipped, from step {first.step} on: "
                     "their gradient norms are too large (--optimizer.grad_skip_factor)",
                     first.step,
-                    code=SPIKES,
+                    code="training.gradient-spikes",
                 )
 
     @property

@@ -59,6 +59,8 @@ def test_a_resumed_training_takes_another_schedule_and_rate(numbers, tmp_path):
     train(*resume, decay.format(4), "--optimizer.lr=4e-4", "--steps=8")
     assert [group_of(run, step)["lr"] for step in (6, 8)] == pytest.approx([2e-4, 0.0])
     assert group_of(run, 8)["initial_lr"] == 4e-4
+    train(*resume, "--scheduler.type=constant_with_warmup", "--steps=10")  # it has no decay steps
+    assert group_of(run, 10)["lr"] == 4e-4
 
 
 def test_a_run_that_goes_on_from_an_earlier_checkpoint_mixes_with_nothing_later(

@@ -117,6 +117,17 @@ def test_another_dataset_is_used_from_the_resumed_step_on(numbers, tmp_path, mon
     assert "from step 4 on `someone/numbers` (4 episodes, 36 frames)." in card
 
 
+def test_another_hub_id_is_not_looked_for_in_the_old_folder(numbers, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_LEROBOT_HOME", str(tmp_path / "home"))
+    write_numbers(tmp_path / "home/me/more", (9, 7, 8, 12))
+    run = tmp_path / "run"
+    assert main(["train", *words(numbers, run, SMALL_ACT, RUN, {"steps": 2})]) == 0
+    resume = ["train", "--resume", f"--output_dir={run}", "--dataset.repo_id=me/more", "--steps=4"]
+    assert main(resume) == 0
+    record = json.loads((run / "train.json").read_text())
+    assert [used["identity"]["frames"] for used in record["datasets"]] == [24, 36]
+
+
 def test_a_dataset_that_no_step_has_used_is_forgotten(numbers, tmp_path):
     more, run = write_numbers(tmp_path / "more", (9, 7, 8, 12)), tmp_path / "run"
     assert main(["train", *words(numbers, run, SMALL_ACT, RUN, {"steps": 4})]) == 0
