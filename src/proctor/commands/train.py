@@ -215,22 +215,17 @@ def _without_replaced(settings: dict[str, Any], flags: dict[str, Any]) -> dict[s
     The folder of one dataset is not that of another, and a schedule has fields of its own.
     """
     from proctor.fingerprint import flatten
-    from proctor.policies.lerobot.presets import SCHEDULES
+    from proctor.policies.lerobot.presets import shared_schedule
 
     said = flatten(settings, lambda name, _: name in ("dataset", "scheduler"))
-    replaced = {
-        name
-        for name in ("dataset.repo_id", "scheduler.type")
-        if name in flags and str(flags[name]) != str(said.get(name))
-    }
-    dropped = set()
-    if "dataset.repo_id" in replaced:
-        dropped |= {"dataset.root", "dataset.revision"}
-    if "scheduler.type" in replaced:
-        known = SCHEDULES.get(str(flags["scheduler.type"]), {})
-        own = {f"scheduler.{field}" for field in known.keys() - {"num_decay_steps"}}
-        dropped |= {name for name in said if name.startswith("scheduler.")} - own
-    return {k: v for k, v in said.items() if k not in dropped} if dropped else settings
+    name, kind = (flags.get(flag) for flag in ("dataset.repo_id", "scheduler.type"))
+    if name is not None and str(name) != str(said.get("dataset.repo_id")):
+        said = {k: v for k, v in said.items() if k not in ("dataset.root", "dataset.revision")}
+    start = "scheduler."
+    schedule = {k.removeprefix(start): v for k, v in said.items() if k.startswith(start)}
+    kept = shared_schedule(schedule, None if kind is None else str(kind))
+    others = {k: v for k, v in said.items() if not k.startswith(start)}
+    return others | {f"{start}{field}": value for field, value in kept.items()}
 
 
 def _flags_kept_by_resume(folder: Path) -> tuple[str, ...]:

@@ -30,8 +30,8 @@ _MAX_LAUNCHES = 5
 _SERVER_GONE_S = 0.1
 """Seconds after which a killed fork server counts as dead."""
 _EXIT_CODE_S = 5.0
-"""The fork server tells a worker's exit code, which is late on a busy computer. Without it nobody
-knows whether the simulator ended the worker."""
+"""Longest wait for a worker's exit code, which the fork server reports late on a busy computer. It
+shows whether the simulator ended the worker."""
 
 
 class Pool(Protocol):

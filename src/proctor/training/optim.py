@@ -41,6 +41,7 @@ from proctor.policies.lerobot.presets import (
     TrainingPreset,
     check_non_negative,
     given_fields,
+    shared_schedule,
     shared_settings,
 )
 from proctor.policies.runtime.network import LR_FLAG, LR_MULTIPLIER, Network
@@ -113,9 +114,7 @@ def resolve(
             code="flag.missing",
         )
     preset_of = given_fields(start.schedule or ScheduleSettings())
-    if schedule.type not in (None, preset_of.get("type")):
-        preset_of.pop("num_decay_steps", None)  # counted from step 0, or from the end
-    planned = shared_settings(preset_of, schedule.type, SCHEDULES) | given_fields(schedule)
+    planned = shared_schedule(preset_of, schedule.type) | given_fields(schedule)
     optimization = OptimizationSettings(
         _complete(
             "optimizer",

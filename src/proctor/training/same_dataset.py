@@ -2,7 +2,7 @@
 
 A resumed training may use another dataset if a flag names another folder or Hub id, and if it has
 the same features. Its samples come in a new order from that step on. A dataset that was changed in
-its place is refused: whoever edited it may not know of the training.
+its place is refused, since its editor may not have meant to change a training.
 """
 
 from __future__ import annotations

@@ -277,6 +277,17 @@ def shared_settings(
     return {name: value for name, value in preset.items() if name in known.get(kind, {})}
 
 
+def shared_schedule(schedule: dict[str, Any], kind: str | None) -> dict[str, Any]:
+    """Return the fields of a schedule that the requested type shares, if it is another type.
+
+    Decay steps are not shared: they count from step 0, or from the end.
+    """
+    shared = shared_settings(schedule, kind, SCHEDULES)
+    if shared is schedule:
+        return schedule
+    return {name: value for name, value in shared.items() if name != "num_decay_steps"}
+
+
 def check_non_negative(section: str, settings: dict[str, Any]) -> None:
     """Refuse negative or infinite values, and 0 where it is a divisor.
 
