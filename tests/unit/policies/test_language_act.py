@@ -271,6 +271,31 @@ def test_degenerate_inputs_have_finite_gradients():
         assert all(gradient.isfinite().all() for gradient in gradients)
 
 
+@pytest.mark.parametrize(("fields", "grows"), [({}, False), ({"pre_norm": False}, True)])
+def test_attention_does_not_grow_with_the_scale_of_image_features(fields, grows):
+    network = make_parts(small_language_act(**fields)).network
+    seen = []
+    network.encoder.layers[0].self_attn.register_forward_pre_hook(
+        lambda _, given: seen.append(float(given[0].abs().max()))
+    )
+    inputs = {
+        "observation.state": torch.zeros(1, 4),
+        "observation.image": torch.rand(1, 3, 64, 64),
+        "words": torch.from_numpy(word_pieces("push the puck")).expand(1, -1, -1),
+    }
+    with torch.no_grad():
+        network.chunk(inputs, {})
+        network.encoder_img_feat_input_proj.weight *= 1000
+        network.chunk(inputs, {})
+    assert (seen[1] > 10 * seen[0]) == grows
+
+
+def test_a_config_of_before_keeps_the_order_of_its_normalisation():
+    raw = json.loads(encode_config(small_language_act(), "0.6.1"))
+    assert raw.pop("pre_norm") is True
+    assert decode_config(raw, LanguageActConfig, "config.json").pre_norm is False
+
+
 @pytest.mark.parametrize(("fields", "ratio"), [({}, 1.0), ({"optimizer_lr_backbone": 1e-4}, 0.2)])
 def test_the_image_encoder_follows_the_optimisers_rate(fields, ratio):
     network = make_parts(small_language_act(**fields)).network

@@ -194,7 +194,7 @@ def test_statistics_of_the_base_stay_as_measured_while_an_adapter_learns():
 
     parts = make_parts(small_diffusion())
     lora = ours._library().LoraConfig(target_modules=["out"])
-    ours._put_in(parts, lora, empty=False)
+    ours._insert(parts, lora, empty=False)
     before = {k: v.clone() for k, v in parts.network.state_dict().items() if "running" in k}
     assert before
     parts.network.train()

@@ -57,6 +57,11 @@ class LanguageActConfig(ActConfig):
     replace_final_stride_with_dilation: bool = setting(
         True, "use stride 1 in the last stage of the image encoder: a larger feature map"
     )
+    pre_norm: bool = setting(
+        True,
+        "apply LayerNorm before each transformer block; after it, attention of the image features, "
+        "which no layer normalises, grows until the training diverges",
+    )
     dim_model: int = setting(256, "width of the transformer")
     dim_feedforward: int = setting(1024, "width of the feed-forward layers")
     n_decoder_layers: int = setting(3, "transformer decoder layers")
@@ -83,7 +88,7 @@ class LanguageActConfig(ActConfig):
     text_encoding: int = field(default=NEWEST_ENCODING, metadata=NOT_A_FLAG | PRESENTATION)
     """Version of the text encoding; not in the fingerprint, since config.json is hashed."""
 
-    values_in_old_files: ClassVar[Mapping[str, Any]] = {"text_encoding": 1}
+    values_in_old_files: ClassVar[Mapping[str, Any]] = {"text_encoding": 1, "pre_norm": False}
 
     @property
     def most_words(self) -> int:

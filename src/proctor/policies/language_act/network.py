@@ -5,8 +5,9 @@
     images ─▶ ResNet, each block scaled and shifted by FiLM ───┘   (FiLM, Perez et al., 2018)
 
 The ResNet has no normalisation layers and trains from random weights: every block is initialised as
-the identity (De & Smith, 2020), and FiLM provides the bias. It uses the channels_last memory
-format, the fastest on GPUs. docs/measurements.md compares it with normalisation.
+the identity (De & Smith, 2020), and FiLM provides the bias. Nothing limits the scale of its
+features, so the transformer normalises before attention (``pre_norm``). It uses the channels_last
+memory format, the fastest on GPUs. docs/measurements.md compares it with normalisation.
 """
 
 from __future__ import annotations
@@ -94,10 +95,7 @@ class LanguageAct(Act):
         return features
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """Let the image encoder's rate follow the optimiser's, in the config's ratio.
-
-        The encoder has no normalisation: at a rate that --optimizer.lr does not lower it diverges.
-        """
+        """Let the image encoder's rate follow the optimiser's, in the config's ratio."""
         others, backbone = super().parameter_groups()
         config = self.config
         ratio = config.optimizer_lr_backbone / config.optimizer_lr if config.optimizer_lr else 1.0
