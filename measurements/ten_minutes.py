@@ -64,9 +64,9 @@ CROP_FLAGS = "--policy.random_shift=6 --policy.crop=[46,60,128,128]"
 CHOSEN = "chosen.json"
 TINY = {
     "tasks": "reach-v3", "size": 64, "shadow_map": 64, "workers": 2, "loaders": 0, "demos": 1,
-    "corrected": 1, "steps": 3, "more": 3, "batch": 2, "episodes": 1, "horizon": 10,
-    "weakest": 1, "corrected_again": 1, "measured": 1, "choices": "5,10", "rounds": 2,
-    "save_every": 2, "minutes": 0, "last_minutes": -60, "device": "cpu",
+    "corrected": 1, "corrected_steps": 10, "steps": 3, "more": 3, "batch": 2, "episodes": 1,
+    "horizon": 10, "weakest": 1, "corrected_again": 1, "measured": 1, "choices": "5,10",
+    "rounds": 2, "save_every": 2, "minutes": 0, "last_minutes": -60, "device": "cpu",
     "further": "--policy.dim_model=32 --policy.dim_feedforward=32 --policy.n_heads=2",
 }  # fmt: skip
 STAGES = ("record", "train", "correct", "train-on", "examine")
@@ -93,6 +93,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--corrected", type=int, default=24, help="corrected episodes per task")
     parser.add_argument(
         "--expert_share", type=float, default=0.4, help="share of corrected steps the expert plays"
+    )
+    parser.add_argument(
+        "--corrected_steps", type=int, default=200, help="maximum steps of a corrected episode"
     )
     parser.add_argument("--correct_tasks", help="tasks of the stage correct (default: all)")
     parser.add_argument(
@@ -236,7 +239,7 @@ class Work:
             f"--record.expert_share={self.options.expert_share}",
             *recording,
             f"--env.task={tasks}",
-            f"--env.episode_length={10 if self.options.tiny else 200}",
+            f"--env.episode_length={self.options.corrected_steps}",
         )
 
     def merge(self, *names: str, into: str) -> None:
