@@ -1,6 +1,6 @@
 """The engine's speed and memory, as ratios to baselines measured in the same run.
 
-    python -m measurements engine [efficiency pixels dispatch start memory workers]
+    python -m measurements engine [efficiency pixels dispatch engine_cpu start memory workers]
 
 ``workers`` times whole commands with the default number of simulators and with fixed numbers; it
 runs only if it is named. docs/measurements.md has the figures with command, commit and machine.
@@ -78,6 +78,25 @@ def dispatch(folder: Path, *, tiny: bool) -> None:
         )
 
 
+def engine_cpu(folder: Path, *, tiny: bool) -> None:
+    """CPU time of the engine's process per request: a long run less a short one."""
+    workers, short, long = (2, 2, 4) if tiny else (64, 50, 250)
+    for chunk in (1, 10):
+        cpu_s: list[float] = []
+        for decisions in (short, long):
+            usage, _ = evaluate_monitored(
+                folder / f"cpu-{chunk}-{decisions}", "--policy.type=random",
+                "--policy.inputs=observation.image", f"--policy.n_action_steps={chunk}",
+                "--env.type=fake", "--env.image_size=128", "--env.endless=true",
+                f"--env.episode_length={chunk * decisions}",
+                f"--eval.n_episodes={2 * workers}", f"--eval.batch_size={workers}",
+            )  # fmt: skip
+            cpu_s.append(usage.cpu_s)
+        per_request = (cpu_s[1] - cpu_s[0]) / (2 * workers * (long - short))
+        what = f"engine's CPU per request, 128x128x3, {workers} workers, n_action_steps={chunk}"
+        say(what, f"{1e6 * per_request:.0f} us")
+
+
 def start(folder: Path, *, tiny: bool) -> None:
     """From the command to the first simulated step, and the cost of --help."""
     for workers in (1, 2):
@@ -134,6 +153,7 @@ PARTS = {
     "efficiency": efficiency,
     "pixels": pixels,
     "dispatch": dispatch,
+    "engine_cpu": engine_cpu,
     "start": start,
     "memory": memory,
     "workers": workers,

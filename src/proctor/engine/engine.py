@@ -197,14 +197,17 @@ class Engine:
                 raise RunFolderError(message, code=code)
 
     def _needs_actions(self, slot: int, step: int) -> None:
+        earlier = self._requests.get(slot)
+        attempt = self._begin_attempt(slot) if earlier is None else earlier.attempt
+        self._requests[slot] = ActionRequest(attempt, step)
+        self._scheduler.request(slot)
+
+    def _begin_attempt(self, slot: int) -> EpisodeAttempt:
+        """Return the attempt whose first request has arrived: its simulator is open."""
         spec = self._scheduler.running(slot)
         assert spec is not None
         self._finished += self._startup_failures.opened(spec.task.key)
-        earlier = self._requests.get(slot)
-        self._requests[slot] = ActionRequest(
-            earlier.attempt if earlier else EpisodeAttempt(spec), step
-        )
-        self._scheduler.request(slot)
+        return EpisodeAttempt(spec)
 
     def _episode_ended(self, slot: int, result: EpisodeResult) -> None:
         spec = self._scheduler.finish(slot)
@@ -289,18 +292,16 @@ class Engine:
                 continue
             self._infer_s += reply.seconds / self._inference.capacity
             self._calls[bucket_of(reply.seconds)] += 1
-            current = [
-                slot for slot, request in requests.items() if self._requests.get(slot) is request
-            ]
             if isinstance(reply.error, EpisodeStateLost):  # restart the episodes
-                for slot in current:
-                    self._worker_failed(slot, WorkerFailed(str(reply.error)))
+                for slot, request in requests.items():
+                    if self._requests.get(slot) is request:
+                        self._worker_failed(slot, WorkerFailed(str(reply.error)))
                 continue
             if reply.error is not None:
                 raise reply.error
             assert reply.chunks is not None
-            for slot, actions in zip(requests, reply.chunks, strict=True):
-                if slot in current:
+            for (slot, request), actions in zip(requests.items(), reply.chunks, strict=True):
+                if self._requests.get(slot) is request:
                     self._pool.send(slot, ExecuteChunk(actions))
 
     def _report_finished(self) -> None:

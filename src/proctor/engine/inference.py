@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from proctor.engine.chunks import blame_policy, checked_chunks
 from proctor.features import ActionSpec, Array, Feature
@@ -36,8 +36,7 @@ class EpisodeAttempt:
     begun: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class ActionRequest:
+class ActionRequest(NamedTuple):
     """A request for actions after ``step`` steps of an episode."""
 
     attempt: EpisodeAttempt

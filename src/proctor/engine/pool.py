@@ -211,7 +211,7 @@ class ProcessPool:
             return [self._died(slot)]
         if reports:
             worker.busy_since = None
-        if any(isinstance(report, WorkerFailed) for report in reports):
+        if reports and isinstance(reports[-1], WorkerFailed):  # a worker's last report
             self._remove(slot)
         return reports
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from proctor.engine.task_order import TaskKey, TaskOrder
 from proctor.types import EpisodeKey, EpisodeSpec
@@ -45,7 +46,7 @@ class Scheduler:
         self._running: dict[int, EpisodeSpec] = {}
         self._open: dict[int, TaskKey] = {}
         self._holders: Counter[TaskKey] = Counter()  # number of workers that hold the task open
-        self._waiting: deque[int] = deque()
+        self._waiting: dict[int, None] = {}  # workers that need actions, in order
         self._attempts: Counter[EpisodeKey] = Counter()
         self._started: set[int] = set()  # indices of started episodes
         self._dry: set[TaskKey] = set()
@@ -141,12 +142,14 @@ class Scheduler:
         """Note that the episode of ``worker`` needs actions."""
         assert worker in self._running
         assert worker not in self._waiting
-        self._waiting.append(worker)
+        self._waiting[worker] = None
 
     def next_batch(self) -> list[int]:
         """Take the workers whose requests form the next batch, longest waiting first."""
-        size = min(len(self._waiting), self._limits.max_batch)
-        return [self._waiting.popleft() for _ in range(size)]
+        batch = list(islice(self._waiting, self._limits.max_batch))
+        for worker in batch:
+            del self._waiting[worker]
+        return batch
 
     def finish(self, worker: int) -> EpisodeSpec:
         """Note that the episode of ``worker`` ended; the worker is free."""
@@ -160,8 +163,7 @@ class Scheduler:
         """
         spec = self._running.pop(worker)
         self.closed(worker)
-        if worker in self._waiting:
-            self._waiting.remove(worker)
+        self._waiting.pop(worker, None)
         again = not for_good and self._attempts[spec.key] < self._limits.max_attempts
         if again:
             self._queues[spec.task.key].appendleft(spec)

