@@ -14,6 +14,7 @@ from proctor_worker.frames import (
     FrameError,
     Layout,
     decode_header,
+    encode_frame,
     encode_header,
 )
 from proctor_worker.shared_ring import SHARED_FROM, SharedRing
@@ -29,20 +30,26 @@ _MOST_HEADERS = 256
 
 
 class Channel:
-    """Sends and receives frames over two file descriptors."""
+    """Sends and receives frames over two file descriptors.
 
-    def __init__(self, reading: int, writing: int, ring: Optional[SharedRing] = None) -> None:
+    ``spins``: wait for a frame without sleeping while a core is free. A server that reads only
+    what has arrived need not.
+    """
+
+    def __init__(
+        self, reading: int, writing: int, ring: Optional[SharedRing] = None, *, spins: bool = True
+    ) -> None:
         self._reading, self._writing = reading, writing
         self._ring = ring
         self._poll = select.poll()
         self._poll.register(reading, select.POLLIN)
-        self._spin = SpinWait(reading)
+        self._spin = SpinWait(reading) if spins else None
         self._data: Union[bytes, bytearray] = b""
         self._at = 0
         """Where in ``_data`` the next frame begins."""
         self._headers: Dict[Hashable, bytes] = {}
         self._held: List[bytes] = []
-        """Parts of frames that are sent together with the next one."""
+        """Frames that are sent together with the next one."""
 
     @property
     def ring(self) -> Optional[SharedRing]:
@@ -77,12 +84,19 @@ class Channel:
                 if len(self._headers) >= _MOST_HEADERS:
                     self._headers.clear()
                 self._headers[key, layout] = header
-        size = len(prefix) + sum(map(len, parts))
-        self._held += (HEAD.pack(MAGIC, len(header), size), header, prefix, *parts)
+        self._held.append(encode_frame(header, (prefix, *parts)))
         if hold:
             return
         frame = b"".join(self._held)
         self._held.clear()
+        self.send_encoded(frame)
+
+    def send_encoded(self, frame: bytes) -> None:
+        """Send what ``encode_frame`` returned.
+
+        Raises:
+            ChannelClosed: the other side is gone.
+        """
         try:
             sent = os.write(self._writing, frame)
             while sent < len(frame):
@@ -94,7 +108,8 @@ class Channel:
         """Wait until bytes have arrived or the other side is gone; False after ``timeout_s``."""
         if self.has_bytes:
             return True
-        self._spin.wait()
+        if self._spin is not None:
+            self._spin.wait()
         return bool(self._poll.poll(timeout_s * 1000))
 
     def _place(self, arrays: Mapping[str, Any]) -> Tuple[Layout, List[bytes]]:
@@ -183,7 +198,8 @@ class Channel:
             self._fill_large(size, have)
             return
         while have < size:
-            self._spin.wait()
+            if self._spin is not None:
+                self._spin.wait()
             try:
                 read = os.read(self._reading, _READ_BYTES)
             except OSError as error:

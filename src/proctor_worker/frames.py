@@ -63,6 +63,12 @@ def encode_header(fields: Mapping[str, Any], layout: Sequence[Any] = ()) -> byte
     return json.dumps({**fields, "arrays": layout}, separators=(",", ":")).encode()
 
 
+def encode_frame(header: bytes, parts: Sequence[bytes]) -> bytes:
+    """Return a frame whose payload consists of ``parts``."""
+    size = sum(map(len, parts))
+    return b"".join((HEAD.pack(MAGIC, len(header), size), header, *parts))
+
+
 @lru_cache(maxsize=256)
 def decode_header(encoded: bytes) -> Header:
     """Return the header; equal bytes give the same object.

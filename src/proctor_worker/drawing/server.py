@@ -15,6 +15,7 @@ import sys
 import time
 import traceback
 from collections import deque
+from functools import lru_cache
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -33,7 +34,7 @@ from proctor_worker.distributions import interpreter_facts
 from proctor_worker.drawing import statistics
 from proctor_worker.drawing.scene import DRAW, DRAWN_AT, SceneLayout, layout_of_frame
 from proctor_worker.drawing.statistics import ServerStatistics
-from proctor_worker.frames import ChannelClosed, FrameError
+from proctor_worker.frames import ChannelClosed, FrameError, encode_frame, encode_header
 from proctor_worker.guard import start_guard
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ class DrawingServer:
             places = np.frombuffer(memory, np.uint8).reshape(-1, place_bytes)
             os.close(descriptors[0])
             reading = connection.detach()
-            channel = Channel(reading, os.dup(reading))
+            channel = Channel(reading, os.dup(reading), spins=False)
             channel.send(self._hello)
         except (OSError, struct.error, IndexError, ValueError, ChannelClosed):
             connection.close()  # a client that died while it connected
@@ -262,9 +263,16 @@ def _text(error: Exception) -> str:
 
 def _send(client: _Client, operation: str, place: int, **fields: Any) -> None:
     """Send a reply; a client that is gone is noticed by the next ``select``."""
-    key = None if fields else operation
     with contextlib.suppress(ChannelClosed):
-        client.channel.send({"op": operation, **fields}, prefix=DRAWN_AT.pack(place), key=key)
+        if fields:
+            client.channel.send({"op": operation, **fields}, prefix=DRAWN_AT.pack(place))
+        else:
+            client.channel.send_encoded(_reply_frame(operation, place))
+
+
+@lru_cache(maxsize=256)
+def _reply_frame(operation: str, place: int) -> bytes:
+    return encode_frame(encode_header({"op": operation}), [DRAWN_AT.pack(place)])
 
 
 def serve_descriptors(words: Sequence[str]) -> None:
