@@ -19,7 +19,7 @@ _INTERRUPTED = 128 + signal.SIGINT
 
 
 class RunningTraining:
-    """One training. If it diverges, it goes on from its last good checkpoint at half the rate."""
+    """One training. If it diverges, it goes on from its newest checkpoint at half the rate."""
 
     def __init__(self, folder: Path, lr: float) -> None:
         self.folder = folder

@@ -59,8 +59,8 @@ class LanguageActConfig(ActConfig):
     )
     pre_norm: bool = setting(
         True,
-        "apply LayerNorm before each transformer block; after it, attention of the image features, "
-        "which no layer normalises, grows until the training diverges",
+        "apply LayerNorm before each transformer block, not after it; with false, a long training "
+        "diverged",
     )
     dim_model: int = setting(256, "width of the transformer")
     dim_feedforward: int = setting(1024, "width of the feed-forward layers")
