@@ -7,6 +7,7 @@ The records have the field names of LeRobot's files and need no torch. ``--optim
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Protocol
 
@@ -269,12 +270,12 @@ def cosine_preset(fields: CosineFields, kind: str = "adamw") -> TrainingPreset:
 
 
 def shared_settings(
-    preset: dict[str, Any], kind: str | None, known: dict[str, dict[str, Any]]
+    preset: dict[str, Any], kind: str | None, known: Mapping[str, Collection[str]]
 ) -> dict[str, Any]:
     """Return the preset's fields that the requested type shares, if it is another type."""
     if kind is None or kind == preset.get("type"):
         return preset
-    return {name: value for name, value in preset.items() if name in known.get(kind, {})}
+    return {name: value for name, value in preset.items() if name in known.get(kind, ())}
 
 
 def shared_schedule(schedule: dict[str, Any], kind: str | None) -> dict[str, Any]:
@@ -282,10 +283,8 @@ def shared_schedule(schedule: dict[str, Any], kind: str | None) -> dict[str, Any
 
     Decay steps are not shared: they count from step 0, or from the end.
     """
-    shared = shared_settings(schedule, kind, SCHEDULES)
-    if shared is schedule:
-        return schedule
-    return {name: value for name, value in shared.items() if name != "num_decay_steps"}
+    shareable = {name: fields.keys() - {"num_decay_steps"} for name, fields in SCHEDULES.items()}
+    return shared_settings(schedule, kind, shareable)
 
 
 def check_non_negative(section: str, settings: dict[str, Any]) -> None:
