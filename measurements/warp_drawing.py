@@ -143,11 +143,10 @@ def frames(asked: argparse.Namespace, folder: Path) -> None:
 
 def evaluation(asked: argparse.Namespace, folder: Path) -> None:
     """Print the seconds of an evaluation of all tasks."""
-    played = [f"--policy.path={asked.policy}"]
+    random = ["--policy.type=random", f"--policy.inputs={IMAGE}"]
+    played = [f"--policy.path={asked.policy}"] if asked.policy else random
     if asked.every:
         played.append(f"--policy.n_action_steps={asked.every}")
-    if not asked.policy:
-        played = ["--policy.type=random", f"--policy.inputs={IMAGE}"]
     for name, flags in renderers(asked).items():
         run = folder / f"evaluation-{name.replace(' ', '-')}"
         count = f"--eval.n_episodes={asked.episodes}"
@@ -195,7 +194,7 @@ def main(words: Sequence[str]) -> None:
     parser.add_argument("--renderers", default="gl,warp,warp 2x2", help="renderers to compare")
     parser.add_argument("--policy", default="", help="checkpoint of the part evaluation")
     parser.add_argument(
-        "--every", type=int, help="actions of --policy per inference call (default: its own)"
+        "--every", type=int, help="actions per inference call of evaluation (default: the policy's)"
     )
     parser.add_argument("--device", default="cuda", help="of warp: cuda or cpu")
     parser.add_argument("--python", help="interpreter of warp")
