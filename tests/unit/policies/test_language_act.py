@@ -243,16 +243,21 @@ def test_a_training_reads_only_the_pixels_that_a_shift_moves_into_the_crop(crop)
     assert losses[0] == losses[1]
 
 
+def one_observation() -> dict[str, torch.Tensor]:
+    return {
+        "observation.state": torch.zeros(1, 4),
+        "observation.image": torch.rand(1, 3, 64, 64),
+        "words": torch.from_numpy(word_pieces("push the puck")).expand(1, -1, -1),
+    }
+
+
 def test_degenerate_inputs_have_finite_gradients():
     """Black images, no words, constant states and padding alone: a division by 0 would be NaN."""
     network = make_parts(small_language_act()).network.train()
     with torch.no_grad():
         for block in network.backbone.blocks:  # a new block is its shortcut: open it
             block.conv2.weight.fill_(1e-3)
-    usual = {
-        "observation.state": torch.zeros(1, 4),
-        "observation.image": torch.rand(1, 3, 64, 64),
-        "words": torch.from_numpy(word_pieces("push the puck")).expand(1, -1, -1),
+    usual = one_observation() | {
         "action": torch.ones(1, 6, 3),
         "action_is_pad": torch.zeros(1, 6, dtype=torch.bool),
     }
@@ -278,11 +283,7 @@ def test_attention_does_not_grow_with_the_scale_of_image_features(fields, grows)
     network.encoder.layers[0].self_attn.register_forward_pre_hook(
         lambda _, given: seen.append(float(given[0].abs().max()))
     )
-    inputs = {
-        "observation.state": torch.zeros(1, 4),
-        "observation.image": torch.rand(1, 3, 64, 64),
-        "words": torch.from_numpy(word_pieces("push the puck")).expand(1, -1, -1),
-    }
+    inputs = one_observation()
     with torch.no_grad():
         network.chunk(inputs, {})
         network.encoder_img_feat_input_proj.weight *= 1000
