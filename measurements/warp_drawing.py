@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from measurements.command import evaluate, make_parser, proctor, run_parts, say,
 from proctor.benchmarks.metaworld.benchmark import Metaworld, MetaworldConfig
 from proctor.benchmarks.mujoco.render_config import Renderer, RendererDevice
 from proctor.features import IMAGE, Array
+from proctor.runs.journal import EpisodeRecord
 from proctor.system.environment import temporary_environment
 from proctor.types import Task
 
@@ -121,13 +123,15 @@ def world(asked: argparse.Namespace, size: int) -> list[str]:
 def frames(asked: argparse.Namespace, folder: Path) -> None:
     """Print images per second of an evaluation that looks at every step.
 
-    Each renderer first runs once at the first size: kernels are compiled and kept.
+    Each renderer first runs once at the first size: kernels are compiled and kept. The first figure
+    counts from the first episode's start to the last one's end; the second while all workers run.
     """
     warm: set[str] = set()
     for size in map(int, asked.sizes.split(",")):
         looking = ["--policy.type=random", f"--policy.inputs={IMAGE}"]
         count = [f"--eval.n_episodes={asked.episodes}"]
         rates: dict[str, float] = {}
+        running: dict[str, float] = {}
         for name, flags in renderers(asked).items():
             run = folder / f"frames-{size}-{name.replace(' ', '-')}"
             if name not in warm:
@@ -137,8 +141,29 @@ def frames(asked: argparse.Namespace, folder: Path) -> None:
             _, rows = evaluate(run / "run", *world(asked, size), *looking, *count, *flags)
             seconds = max(row.end_time for row in rows) - min(row.start_time for row in rows)
             rates[name] = total(rows, "renders") / seconds
-            ratio = f"{rates[name] / rates['gl']:.2f}x gl" if "gl" in rates else ""
-            say(f"images/s at {size}x{size}, {name}", f"{rates[name]:,.0f}", ratio)
+            running[name] = rate_of_all_workers(rows)
+            for what, found in (("", rates), (", all workers running", running)):
+                ratio = f"{found[name] / found['gl']:.2f}x gl" if "gl" in found else ""
+                say(f"images/s at {size}x{size}, {name}{what}", f"{found[name]:,.0f}", ratio)
+
+
+def rate_of_all_workers(rows: Sequence[EpisodeRecord]) -> float:
+    """Return images per second from the last worker's first episode to the first one's last end.
+
+    An episode requests its images evenly. NaN if there is no such time.
+    """
+    by_worker: dict[int, list[EpisodeRecord]] = defaultdict(list)
+    for row in rows:
+        by_worker[row.worker].append(row)
+    begin = max(min(row.start_time for row in own) for own in by_worker.values())
+    end = min(max(row.end_time for row in own) for own in by_worker.values())
+    if end <= begin:
+        return float("nan")
+    images = 0.0
+    for row in rows:
+        inside = min(row.end_time, end) - max(row.start_time, begin)
+        images += (row.renders or 0) * max(0.0, inside) / (row.end_time - row.start_time)
+    return images / (end - begin)
 
 
 def evaluation(asked: argparse.Namespace, folder: Path) -> None:
