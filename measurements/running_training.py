@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from measurements.command import PROCTOR
+from proctor.training.checkpoints import Checkpoints
 
 _EVERY_S = 0.2
 _STOP_S = 300
@@ -19,7 +20,7 @@ _INTERRUPTED = 128 + signal.SIGINT
 
 
 class RunningTraining:
-    """One training. If it diverges, it goes on from its newest checkpoint at half the rate."""
+    """One training. If it diverges, it goes on from its last good checkpoint at half the rate."""
 
     def __init__(self, folder: Path, lr: float) -> None:
         self.folder = folder
@@ -29,13 +30,12 @@ class RunningTraining:
 
     @property
     def checkpoint(self) -> Path | None:
-        """The newest checkpoint's own folder; its link moves while the training goes on."""
-        last = self.folder / "checkpoints/last"
-        return last.resolve() if last.exists() else None
+        """The newest checkpoint; after a divergence the last good one."""
+        return Checkpoints(self.folder / "checkpoints").newest()
 
     @property
     def step(self) -> int:
-        """Step of the newest checkpoint; 0: there is none."""
+        """Step of that checkpoint; 0: there is none."""
         found = self.checkpoint
         return int(found.name) if found is not None else 0
 
@@ -52,7 +52,7 @@ class RunningTraining:
         self._process = subprocess.Popen([*PROCTOR, *words])  # noqa: S603  our own command
 
     def resume(self, *flags: str) -> None:
-        """Continue from the newest checkpoint."""
+        """Continue from that checkpoint."""
         self._resumed_with = flags
         self.start("--resume", *flags)
 

@@ -49,6 +49,7 @@ from measurements.running_training import RunningTraining
 from proctor.benchmarks.metaworld.tasks import TASKS
 from proctor.runs.journal import read_journal
 from proctor.stats.rates import rate_text
+from proctor.training.checkpoints import AVERAGED, Checkpoints
 from proctor.types import Outcome
 
 EIGHT = (
@@ -400,9 +401,14 @@ class Work:
         ]
 
     def policy(self, name: str) -> Path:
-        """Return the path of a training's averaged weights, of the newest checkpoint."""
-        path: Path = self.folder / name / "checkpoints/last/pretrained_model_ema"
-        return path.resolve()  # the link moves while a training goes on
+        """Return the path of a training's averaged weights, of the newest checkpoint.
+
+        Its link ``last`` moves while a training goes on, so this is the folder itself.
+        """
+        newest = Checkpoints(self.folder / name / "checkpoints").newest()
+        if newest is None:
+            raise SystemExit(f"{self.folder / name} has no checkpoint")
+        return newest / AVERAGED
 
     def newest(self) -> str:
         """Return the name of the last training."""

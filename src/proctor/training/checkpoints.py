@@ -3,7 +3,7 @@
 checkpoints/000200/pretrained_model/      the policy (policies.lerobot.saving), train_config.json
 checkpoints/000200/training_state/        state for a resumed run (state.py)
 checkpoints/000200/pretrained_model_ema/  the policy with EMA weights, with --ema.enable
-checkpoints/last -> 000200
+checkpoints/last -> 000200               after a divergence the last good one
 checkpoints/best -> 000100                the checkpoint with the highest score, if any
 checkpoints/000150/interim                written by time or on a signal: removed with the next one
 """
@@ -57,6 +57,12 @@ class Checkpoints:
             return last.resolve()
         found = self.all()
         return found[-1] if found else None
+
+    def newest_until(self, step: int) -> Path | None:
+        """Return the newest checkpoint of at most ``step``, or else the oldest one."""
+        found = self.all()
+        earlier = [path for path in found if int(path.name) <= step] or found[:1]
+        return earlier[-1] if earlier else None
 
     def save(self, step: int, write: Callable[[Path], None], *, interim: bool = False) -> Path:
         """Let ``write`` fill the folder of a step, which appears only when it is on the disk.

@@ -81,8 +81,11 @@ class TrainingCallback(Protocol):
     def on_checkpoint(self, step: int, checkpoint: Path) -> None:
         """A checkpoint was written completely."""
 
-    def on_divergence(self, divergence: Divergence) -> Path:
-        """The training diverged; return the file with its last steps."""
+    def on_divergence(self, divergence: Divergence, good: Path | None) -> Path:
+        """The training diverged; ``good`` is the checkpoint to go on from.
+
+        Returns the file with its last steps.
+        """
 
 
 @dataclass
@@ -384,33 +387,28 @@ class Trainer:
         except DivergedTraining as error:
             records = tracker.last_steps(self.trainer_state.step)
             divergence = explain_divergence(records, error.step)
+            good = checkpoints.newest_until(divergence.last_good)
             parts = [str(error), divergence.text]
             if callback is not None:
-                parts.append(f"see {display_path(callback.on_divergence(divergence))}")
-            parts.append(self.advice_after_divergence(divergence.last_good, checkpoints))
+                parts.append(f"see {display_path(callback.on_divergence(divergence, good))}")
+            parts.append(self.advice_after_divergence(good))
             raise TrainingError("; ".join(parts), code=error.code) from None
 
-    def advice_after_divergence(self, last_good: int, checkpoints: Checkpoints) -> str:
-        """Return the command that continues from a checkpoint before the divergence."""
+    def advice_after_divergence(self, good: Path | None) -> str:
+        """Return the command that continues from ``good``, which ``last`` names now."""
         rate = self.setup.optimization.optimizer["lr"]
         rates = sorted({group["lr"] for group in self.trainer_state.optimizer.param_groups})
         which, before = f"--optimizer.lr={rate / 2:g}", ""
         if len(rates) > 1:
             before = f"the groups' rates were {', '.join(f'{n:.1e}' for n in rates)}; "
-        saved = checkpoints.all()
-        if not saved:
+        if good is None:
             return (
                 f"{before}there is no checkpoint yet: start again with {which} and a lower "
                 "--save_freq"
             )
-        good = [path for path in saved if int(path.name) <= last_good] or saved[:1]
-        where = f"--output_dir={display_path(checkpoints.folder.parent)}"
-        if good[-1] != saved[-1]:
-            config = good[-1] / PRETRAINED / "train_config.json"
-            where = f"--config_path={display_path(config)}"
         return (
-            f"{before}go on from step {int(good[-1].name):,} at a lower rate: "
-            f"proctor train --resume {where} {which}"
+            f"{before}go on from step {int(good.name):,} at a lower rate: proctor train --resume "
+            f"--output_dir={display_path(good.parent.parent)} {which}"
         )
 
     @property

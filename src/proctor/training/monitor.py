@@ -22,7 +22,7 @@ from proctor.runs.training import (
     read_training_log,
 )
 from proctor.training.checkpoint_evaluation import CheckpointEvaluator
-from proctor.training.checkpoints import BEST
+from proctor.training.checkpoints import BEST, LAST
 from proctor.training.divergence import Divergence
 from proctor.training.folder import TrainingFolder, metrics_row
 from proctor.training.loop import Trainer
@@ -117,14 +117,21 @@ class TrainingMonitor:
         self._record_evaluations(self._evaluator.finished())
         self.write_report()
 
-    def on_divergence(self, divergence: Divergence) -> Path:
+    def on_divergence(self, divergence: Divergence, good: Path | None) -> Path:
         """Write the losses and gradient norms of the last steps; return their file.
+
+        ``last`` names the checkpoint ``good`` from now on, so a resumed training begins there.
 
         Raises:
             WriteFailed: the disk is full, missing or read-only.
         """
         file = self._folder.path / DIVERGENCE_FILE
         write_run_file(file, divergence.to_jsonl())
+        if good is not None:
+            try:
+                self._checkpoints.name(LAST, good)
+            except OSError as error:
+                raise WriteFailed(self._checkpoints.folder, error) from error
         return file
 
     def lacks_validation(self, step: int) -> bool:

@@ -233,14 +233,11 @@ class _Session:
     def _set_aside_later_results(self, step: int, observer: SessionObserver) -> None:
         """Rename checkpoints and evaluations of steps after the resumed checkpoint; keep their log.
 
-        Evaluations of later steps are always renamed: their weights no longer exist.
+        There are such checkpoints if the training goes on from an earlier one, or has diverged.
         """
-        folder, resumed = self.folder, self.resumed
+        folder = self.folder
         log = folder.drop_log_after(step)
-        newest = folder.checkpoints().newest()
-        is_newest = resumed is None or newest is None or resumed.resolve() == newest.resolve()
-        places = [EVALUATIONS] if is_newest else [CHECKPOINTS, EVALUATIONS]
-        names = folder.rename_results_after(step, places)
+        names = folder.rename_results_after(step, [CHECKPOINTS, EVALUATIONS])
         if log is not None:
             names.append(log.name)
         if names:

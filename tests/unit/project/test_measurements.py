@@ -21,6 +21,7 @@ TINY = {
     "online_speed": ["state", "--tiny", "--ours", "--rounds=1"],
     "peers": ["--tiny", "--ours"],
     "loading": ["--tiny", "--batches=1", "--shards=2"],
+    "foreign_worker": ["--tiny", f"--python={sys.executable}"],
     "ten_minutes": [
         *("record", "train", "correct", "train-on", "choose", "examine"),
         *("--paraphrases", "--tiny"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import shlex
 import shutil
 from pathlib import Path
@@ -204,10 +205,10 @@ def test_losses_that_are_no_numbers_end_the_run_and_change_no_weights(
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith("proctor: error: ")
     assert "step 5 " in said
-    newest = Checkpoints(tmp_path / "run/checkpoints").newest()
-    before = tmp_path / "run/checkpoints/000004/pretrained_model"
-    weights = [folder / "model.safetensors" for folder in (newest / "pretrained_model", before)]
-    assert weights[0].read_bytes() == weights[1].read_bytes()
+    checkpoints = Checkpoints(tmp_path / "run/checkpoints")
+    assert checkpoints.newest().name == "000004"
+    weights = [folder / "pretrained_model/model.safetensors" for folder in checkpoints.all()[1:]]
+    assert len({file.read_bytes() for file in weights}) == 1
     rows = [json.loads(line) for line in (tmp_path / "run/divergence.jsonl").open()]
     assert [row["step"] for row in rows] == list(range(1, rows[-1]["step"] + 1))
     assert [row["step"] for row in rows if row["skipped"]] == list(range(5, len(rows) + 1))
@@ -218,6 +219,30 @@ def test_losses_that_are_no_numbers_end_the_run_and_change_no_weights(
     train(*advised)  # the command works
     groups = tmp_path / "run/checkpoints/000008/training_state/optimizer_param_groups.json"
     assert json.loads(groups.read_text())[0]["lr"] == 5e-6
+
+
+def test_a_diverged_run_goes_on_from_the_checkpoint_before_its_loss_rose(
+    numbers, tmp_path, monkeypatch, capsys
+):
+    untouched, risen = loop.Trainer.loss, {5: 50.0, 6: 500.0, 7: math.nan, 8: math.nan, 9: math.nan}
+
+    def loss(self, batch, draws):
+        found, parts = untouched(self, batch, draws)
+        return 0 * found + risen.get(self.trainer_state.step + 1, 1.0), parts
+
+    monkeypatch.setattr(loop.Trainer, "loss", loss)
+    run = tmp_path / "run"
+    train(*words(numbers, run, SMALL_ACT, RUN, {"steps": 20}), expect=2)
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "go on from step 4 " in said
+    assert {"000004", "000006"} <= {path.name for path in (run / "checkpoints").iterdir()}
+    assert (run / "checkpoints/last").resolve().name == "000004"
+    risen.clear()
+    train(*shlex.split(said.split("proctor train ")[1]), "--steps=8")
+    names = {path.name for path in (run / "checkpoints").iterdir()}
+    assert {"000004", "000006", "000006.old1", "000008"} <= names
+    assert "checkpoints/000006.old1" in capsys.readouterr().err
+    assert (run / "checkpoints/last").resolve().name == "000008"
 
 
 @pytest.mark.parametrize("what", ["loss", "gradient"])
