@@ -391,10 +391,10 @@ class Trainer:
             parts = [str(error), divergence.text]
             if callback is not None:
                 parts.append(f"see {display_path(callback.on_divergence(divergence, good))}")
-            parts.append(self.advice_after_divergence(good))
+            parts.append(self.advice_after_divergence(divergence.last_good, good))
             raise TrainingError("; ".join(parts), code=error.code) from None
 
-    def advice_after_divergence(self, good: Path | None) -> str:
+    def advice_after_divergence(self, last_good: int, good: Path | None) -> str:
         """Return the command that continues from ``good``, which ``last`` names now."""
         rate = self.setup.optimization.optimizer["lr"]
         rates = sorted({group["lr"] for group in self.trainer_state.optimizer.param_groups})
@@ -406,6 +406,8 @@ class Trainer:
                 f"{before}there is no checkpoint yet: start again with {which} and a lower "
                 "--save_freq"
             )
+        if int(good.name) > last_good:
+            before += f"no checkpoint up to step {last_good:,} is left, so this one may be bad; "
         return (
             f"{before}go on from step {int(good.name):,} at a lower rate: proctor train --resume "
             f"--output_dir={display_path(good.parent.parent)} {which}"

@@ -221,16 +221,22 @@ def test_losses_that_are_no_numbers_end_the_run_and_change_no_weights(
     assert json.loads(groups.read_text())[0]["lr"] == 5e-6
 
 
-def test_a_diverged_run_goes_on_from_the_checkpoint_before_its_loss_rose(
-    numbers, tmp_path, monkeypatch, capsys
-):
-    untouched, risen = loop.Trainer.loss, {5: 50.0, 6: 500.0, 7: math.nan, 8: math.nan, 9: math.nan}
+@pytest.fixture
+def risen(monkeypatch):
+    """The losses of some steps; that of all others is 1."""
+    untouched, losses = loop.Trainer.loss, {5: 50.0, 6: 500.0} | dict.fromkeys((7, 8, 9), math.nan)
 
     def loss(self, batch, draws):
         found, parts = untouched(self, batch, draws)
-        return 0 * found + risen.get(self.trainer_state.step + 1, 1.0), parts
+        return 0 * found + losses.get(self.trainer_state.step + 1, 1.0), parts
 
     monkeypatch.setattr(loop.Trainer, "loss", loss)
+    return losses
+
+
+def test_a_diverged_run_goes_on_from_the_checkpoint_before_its_loss_rose(
+    numbers, tmp_path, risen, capsys
+):
     run = tmp_path / "run"
     train(*words(numbers, run, SMALL_ACT, RUN, {"steps": 20}), expect=2)
     said = capsys.readouterr().err.splitlines()[-1]
@@ -243,6 +249,18 @@ def test_a_diverged_run_goes_on_from_the_checkpoint_before_its_loss_rose(
     assert {"000004", "000006", "000006.old1", "000008"} <= names
     assert "checkpoints/000006.old1" in capsys.readouterr().err
     assert (run / "checkpoints/last").resolve().name == "000008"
+
+
+def test_a_diverged_run_without_a_good_checkpoint_says_that_the_oldest_may_be_bad(
+    numbers, tmp_path, risen, capsys
+):
+    train(
+        *words(numbers, tmp_path / "run", SMALL_ACT, RUN, {"steps": 20, "keep_last": 1}), expect=2
+    )
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "no checkpoint up to step 4 " in said
+    assert "go on from step 6 " in said
+    assert Checkpoints(tmp_path / "run/checkpoints").newest().name == "000006"
 
 
 @pytest.mark.parametrize("what", ["loss", "gradient"])
