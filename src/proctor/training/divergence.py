@@ -36,7 +36,10 @@ class Divergence:
 
     records: Sequence[StepRecord]
     last_good: int
-    """Last step before the loss rose, or before the first bad step."""
+    """Last step before the loss rose, or before the first bad step.
+
+    If that is the first step of a resumed session, the step before its checkpoint.
+    """
     text: str
 
     def to_jsonl(self) -> str:
@@ -48,9 +51,12 @@ class Divergence:
 def explain_divergence(records: Sequence[StepRecord], bad_step: int) -> Divergence:
     """Return what happened before ``bad_step``, in words."""
     before = [record for record in records if record.step < bad_step and record.is_finite]
-    if not before:
-        text = "no step before it is known: check the dataset's statistics"
-        return Divergence(records, bad_step - 1, text)
+    if not before and bad_step == 1:
+        return Divergence(records, 0, "it is the first step: check the dataset's statistics")
+    if not before:  # the records are those of a resumed session
+        resumed = bad_step - 1
+        text = f"it is the first step after the checkpoint of step {resumed:,}, which may be bad"
+        return Divergence(records, resumed - 1, text)
     usual, last = median(record.loss for record in before), before[-1]
     norms = [record.grad_norm for record in before if record.grad_norm is not None]
     about_norms = f" (gradient norm {norms[-1]:.3g}, median {median(norms):.3g})" if norms else ""

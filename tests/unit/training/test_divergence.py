@@ -97,4 +97,10 @@ def test_a_rising_loss_is_told_from_one_bad_step():
     assert "as usual" in sudden.text
     rows = [json.loads(line) for line in sudden.to_jsonl().splitlines()]
     assert (rows[-1]["step"], rows[-1]["loss"], rows[-2]["loss"]) == (160, None, 0.21)
-    assert explain_divergence(records([math.nan]), 100).last_good == 99
+
+
+def test_the_checkpoint_is_in_doubt_if_the_first_step_after_it_is_bad():
+    assert explain_divergence(records([math.nan]), 100).last_good == 98
+    first = explain_divergence([StepRecord(1, math.nan, 1.0, skipped=True)], 1)
+    assert first.last_good == 0
+    assert "statistics" in first.text

@@ -251,6 +251,22 @@ def test_a_diverged_run_goes_on_from_the_checkpoint_before_its_loss_rose(
     assert (run / "checkpoints/last").resolve().name == "000008"
 
 
+def test_a_resumed_run_that_diverges_at_once_goes_on_from_the_checkpoint_before(
+    numbers, tmp_path, risen, capsys
+):
+    run = tmp_path / "run"
+    risen.clear()
+    train(*words(numbers, run, SMALL_ACT, RUN, {"steps": 4}))
+    risen |= dict.fromkeys((5, 6, 7), math.nan)
+    train("--resume", f"--output_dir={run}", "--steps=20", expect=2)
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "go on from step 2 " in said
+    risen.clear()
+    train(*shlex.split(said.split("proctor train ")[1]), "--steps=6")
+    names = {path.name for path in (run / "checkpoints").iterdir()}
+    assert {"000002", "000004", "000004.old1", "000006"} <= names
+
+
 def test_a_diverged_run_without_a_good_checkpoint_says_that_the_oldest_may_be_bad(
     numbers, tmp_path, risen, capsys
 ):
