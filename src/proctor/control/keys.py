@@ -299,13 +299,24 @@ class TerminalKeys(KeyHub):
                 ready, _, _ = select.select(
                     [self._fd], [], [], ESCAPE_S if parser.is_waiting else _POLL_S
                 )
-                data = os.read(self._fd, 1024) if ready and not self._is_paused else b""
+                data = self._read_now() if ready else None
             except (OSError, termios.error):
                 return
-            if ready and not data and not self._is_paused:
+            if data == b"":
                 return  # hung up
             for key in parser.feed(data) if data else parser.flush():
                 self.press(key)
+
+    def _read_now(self) -> bytes | None:
+        """Return what was typed; None if a line is being typed, or was and is read already.
+
+        A read without that check would wait for the next key, and the end of the block for it.
+        """
+        assert self._fd is not None
+        with self._changing:  # a pause begins before it or after it
+            if self._is_paused or not select.select([self._fd], [], [], 0)[0]:
+                return None
+            return os.read(self._fd, 1024)
 
 
 def _controlling_terminal() -> int | None:

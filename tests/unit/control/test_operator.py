@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 import os
 import pty
+import select
 import termios
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -86,6 +89,35 @@ def test_enter_is_a_key_where_keys_are_read_and_lines_pause_them() -> None:
         asking.join()
         assert answer == ["robin"]
         assert not termios.tcgetattr(program)[3] & termios.ICANON
+    os.close(person)
+    os.close(program)
+
+
+@pytest.mark.timeout(20)
+def test_keys_end_although_a_line_was_typed_while_they_were_awaited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    selected, select_now = threading.Event(), select.select
+
+    def late(files: Any, writing: Any, failing: Any, seconds: float) -> Any:
+        found = select_now(files, writing, failing, seconds)
+        if found[0] and seconds > 0:
+            selected.set()
+            time.sleep(0.3)  # the line is read meanwhile
+        return found
+
+    person, program = pty.openpty()
+    with TerminalKeys(program) as keys:
+        monkeypatch.setattr("proctor.control.keys.select", SimpleNamespace(select=late))
+        operator = TerminalOperator(keys, input_fd=program, output=io.StringIO())
+        while not selected.is_set():  # until a line is typed while keys are awaited
+            time.sleep(0.15)
+            asking = threading.Thread(target=operator.ask, args=("name?",))
+            asking.start()
+            while not termios.tcgetattr(program)[3] & termios.ICANON:
+                time.sleep(0.002)
+            os.write(person, b"robin\n")
+            asking.join()
     os.close(person)
     os.close(program)
 
