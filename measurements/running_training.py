@@ -11,12 +11,21 @@ import time
 from pathlib import Path
 
 from measurements.command import PROCTOR
+from proctor.runs.training import CHECKPOINTS
 from proctor.training.checkpoints import Checkpoints
 
 _EVERY_S = 0.2
 _STOP_S = 300
 _MOST_DIVERGENCES = 3
 _INTERRUPTED = 128 + signal.SIGINT
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """Return the newest checkpoint of a training; after a divergence the last good one.
+
+    It is the checkpoint's own folder: the link ``last`` moves while the training goes on.
+    """
+    return Checkpoints(folder / CHECKPOINTS).newest()
 
 
 class RunningTraining:
@@ -30,8 +39,8 @@ class RunningTraining:
 
     @property
     def checkpoint(self) -> Path | None:
-        """The newest checkpoint; after a divergence the last good one."""
-        return Checkpoints(self.folder / "checkpoints").newest()
+        """The checkpoint that it would go on from."""
+        return newest_checkpoint(self.folder)
 
     @property
     def step(self) -> int:

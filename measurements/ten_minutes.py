@@ -45,11 +45,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from measurements.command import PROCTOR, machine, make_parser
-from measurements.running_training import RunningTraining
+from measurements.running_training import RunningTraining, newest_checkpoint
 from proctor.benchmarks.metaworld.tasks import TASKS
 from proctor.runs.journal import read_journal
 from proctor.stats.rates import rate_text
-from proctor.training.checkpoints import AVERAGED, Checkpoints
+from proctor.training.checkpoints import AVERAGED
 from proctor.types import Outcome
 
 EIGHT = (
@@ -401,11 +401,8 @@ class Work:
         ]
 
     def policy(self, name: str) -> Path:
-        """Return the path of a training's averaged weights, of the newest checkpoint.
-
-        Its link ``last`` moves while a training goes on, so this is the folder itself.
-        """
-        newest = Checkpoints(self.folder / name / "checkpoints").newest()
+        """Return the path of a training's averaged weights, of the newest checkpoint."""
+        newest = newest_checkpoint(self.folder / name)
         if newest is None:
             raise SystemExit(f"{self.folder / name} has no checkpoint")
         return newest / AVERAGED
