@@ -8,6 +8,7 @@ import signal
 import statistics
 import subprocess
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from measurements.command import PROCTOR
@@ -34,7 +35,7 @@ class RunningTraining:
     def __init__(self, folder: Path, lr: float) -> None:
         self.folder = folder
         self._lr, self._divergences = lr, 0
-        self._resumed_with: tuple[str, ...] = ()
+        self._further: Callable[[], Sequence[str]] = tuple
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -60,10 +61,10 @@ class RunningTraining:
         print("$ proctor", shlex.join(words), "&", flush=True)
         self._process = subprocess.Popen([*PROCTOR, *words])  # noqa: S603  our own command
 
-    def resume(self, *flags: str) -> None:
-        """Continue from that checkpoint."""
-        self._resumed_with = flags
-        self.start("--resume", *flags)
+    def resume(self, further: Callable[[], Sequence[str]] = tuple) -> None:
+        """Continue from that checkpoint, with ``further`` flags; again after a divergence."""
+        self._further = further
+        self.start("--resume", *further())
 
     def stop(self) -> None:
         """Let it write a checkpoint and end, as Ctrl-C does."""
@@ -113,4 +114,4 @@ class RunningTraining:
         records.rename(self.folder / f"divergence-{self._divergences}.jsonl")
         self._lr /= 2
         print(f"== diverged after step {self.step}: on at {self._lr:g}", flush=True)
-        self.resume(*self._resumed_with)
+        self.resume(self._further)

@@ -274,6 +274,7 @@ class Work:
             f"--scheduler.num_warmup_steps={options.warm_up}",
             "--scheduler.num_decay_steps=0",
             f"--optimizer.grad_clip_norm={options.clip}",
+            "--stop_on_divergence=true",
         )
         begun_at, wanted = 0, options.steps
         for number in range(1, options.rounds + 1):
@@ -291,7 +292,8 @@ class Work:
             self.drop(before, name)
             if number == options.rounds or left < 60 * options.last_minutes:
                 break
-            training.resume(f"--dataset.root={self.folder / dataset}")
+            root = f"--dataset.root={self.folder / dataset}"
+            training.resume(lambda root=root: [root])
         return dataset
 
     def tasks_of_round(self, number: int) -> str:
@@ -311,15 +313,19 @@ class Work:
 
         Meanwhile the newest weights show how many actions to execute per inference call.
         """
-        seconds = max(1.0, ends_at - time.perf_counter() - self.options.start_s)
-        further = max(1, round(seconds * training.steps_per_s()))
-        steps = training.step + further
-        decay = min(further, round(self.options.decay_share * steps))
-        training.resume(
-            f"--dataset.root={self.folder / dataset}",
-            f"--steps={steps}",
-            f"--scheduler.num_decay_steps={decay}",
-        )
+
+        def flags() -> list[str]:  # a divergence costs time, so there are fewer steps after it
+            seconds = max(1.0, ends_at - time.perf_counter() - self.options.start_s)
+            further = max(1, round(seconds * training.steps_per_s()))
+            steps = training.step + further
+            decay = min(further, round(self.options.decay_share * steps))
+            return [
+                f"--dataset.root={self.folder / dataset}",
+                f"--steps={steps}",
+                f"--scheduler.num_decay_steps={decay}",
+            ]
+
+        training.resume(flags)
         self.choose()
         training.wait()
 

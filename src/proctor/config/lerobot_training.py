@@ -254,6 +254,7 @@ def lerobot_train_config(
         "save_minutes",
         "keep_last",
         "keep_best",
+        "stop_on_divergence",
         "optimizer",
         "scheduler",
         "peft",

@@ -132,6 +132,13 @@ class TrainConfig(Config):
             "default_help": "0",
         },
     )
+    stop_on_divergence: bool = field(
+        default=False,
+        metadata={
+            "help": "end the training if the loss rises to 1.25 times, and the gradient norm to 4 "
+            "times, their usual values; else it warns and goes on"
+        },
+    )
     eval_steps: int = field(
         default=0,
         metadata={

@@ -10,8 +10,16 @@ from statistics import median
 
 KEPT_STEPS = 500
 """Steps before a divergence whose losses are written."""
+COMPARED_STEPS = 2000
+"""Steps with which the newest ones are compared."""
 _RISEN, _USUAL = 2.0, 1.25
 """Multiples of the usual loss: above the first it has risen, below the second it has not."""
+_NEW, _OLD = 50, 200
+"""Updates whose medians show a rise, and earlier ones that are needed to compare them with."""
+_LOSS_FACTOR, _NORM_FACTOR, _STILL_USUAL = 1.25, 4.0, 2.0
+"""Multiples of earlier medians: a rise has both the loss's and the gradient norm's. It began when
+the norms' running median left the third."""
+_RUNNING = 20
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,51 @@ class Divergence:
         """Return a line for each step; NaN and infinity become null."""
         rows = ({k: _finite(v) for k, v in asdict(record).items()} for record in self.records)
         return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+class RiseWatch:
+    """Finds divergences whose values are all finite, by comparing a session's newest steps."""
+
+    def __init__(self) -> None:
+        self._compared_at = 0
+        self._risen = False
+
+    def newly_risen(self, records: Sequence[StepRecord]) -> Divergence | None:
+        """Return a divergence that the newest steps show, once; they are compared every 50 steps.
+
+        Loss and gradient norms have risen together and stay there. Neither is enough alone: a
+        larger dataset raises the loss, and gradients may grow while the loss falls.
+        """
+        if not records or records[-1].step < self._compared_at + _NEW:
+            return None
+        self._compared_at = records[-1].step
+        before, found = self._risen, _find_rise(records)
+        self._risen = found is not None
+        return None if before else found
+
+
+def _find_rise(records: Sequence[StepRecord]) -> Divergence | None:
+    updates = [record for record in records if record.grad_norm is not None and record.is_finite]
+    old, new = updates[:-_NEW], updates[-_NEW:]
+    if len(old) < _OLD:
+        return None
+    (old_loss, old_norm), (new_loss, new_norm) = _medians(old), _medians(new)
+    if new_loss < _LOSS_FACTOR * old_loss or new_norm < _NORM_FACTOR * old_norm:
+        return None
+    windows = (updates[end - _RUNNING : end] for end in range(len(updates), _RUNNING - 1, -1))
+    usual = (run for run in windows if _medians(run)[1] <= _STILL_USUAL * old_norm)
+    last_good = next(usual)[0].step
+    text = (
+        f"after step {last_good:,} the loss rose from {old_loss:.3g} to {new_loss:.3g} and the "
+        f"gradient norm from {old_norm:.3g} to {new_norm:.3g} (medians)"
+    )
+    return Divergence(records[-KEPT_STEPS:], last_good, text)
+
+
+def _medians(records: Sequence[StepRecord]) -> tuple[float, float]:
+    """Return the medians of loss and gradient norm."""
+    loss = median(record.loss for record in records)
+    return loss, median(record.grad_norm or 0.0 for record in records)
 
 
 def explain_divergence(records: Sequence[StepRecord], bad_step: int) -> Divergence:

@@ -40,7 +40,7 @@ from proctor.system.files import display_path
 from proctor.training.augmentation import augment, plan_augmentation
 from proctor.training.checkpoints import AVERAGED, PRETRAINED, STATE, Checkpoints
 from proctor.training.data import Batch, n_rows
-from proctor.training.divergence import Divergence, explain_divergence
+from proctor.training.divergence import Divergence, RiseWatch, explain_divergence
 from proctor.training.ema import WeightAverage
 from proctor.training.gradient_guard import GradientGuard, update_unless
 from proctor.training.graph import GraphedStep, uses_cuda_graph
@@ -85,6 +85,12 @@ class TrainingCallback(Protocol):
         """The training diverged; ``good`` is the checkpoint to go on from.
 
         Returns the file with its last steps.
+        """
+
+    def on_rise(self, divergence: Divergence, good: Path | None, advice: str) -> None:
+        """Loss and gradients rose; the training goes on.
+
+        ``good`` is the checkpoint from before, ``advice`` has the command that continues it.
         """
 
 
@@ -191,7 +197,7 @@ class Trainer:
         """
         setup, config = self.setup, self.setup.config
         tracker = MetricTracker(setup.device, setup.distributed)
-        saver = _Saver(self, checkpoints, callback, tracker)
+        saver, watch = _Saver(self, checkpoints, callback, tracker), RiseWatch()
         steps = range(self.trainer_state.step, config.steps)
         feed = setup.batches(steps)
         setup.parts.network.train()
@@ -207,6 +213,9 @@ class Trainer:
                 step = self.trainer_state.step
                 if step % config.log_freq == 0 or step == config.steps:
                     self.report(tracker, callback)
+                    rise = watch.newly_risen(tracker.reported_steps)
+                    if rise is not None:
+                        self.judge_rise(rise, checkpoints, callback)
                 if callback is not None:
                     callback.on_step(step)
                 if config.eval_steps and step % config.eval_steps == 0:
@@ -241,6 +250,24 @@ class Trainer:
         metrics = tracker.collect(self.trainer_state.step, self.rate)
         if callback is not None:
             callback.on_metrics(metrics)
+
+    def judge_rise(
+        self, rise: Divergence, checkpoints: Checkpoints, callback: TrainingCallback | None
+    ) -> None:
+        """Warn of a rise of loss and gradients, or end the training (--stop_on_divergence).
+
+        All processes found the same rise, so they end together.
+
+        Raises:
+            DivergedTraining: the training is to end.
+        """
+        step = self.trainer_state.step
+        if self.setup.config.stop_on_divergence:
+            text = f"the training diverged, as was seen at step {step:,}"
+            raise DivergedTraining(text, step, code="training.diverged", divergence=rise)
+        if callback is not None:
+            good = checkpoints.newest_until(rise.last_good)
+            callback.on_rise(rise, good, self.advice_after_rise(rise.last_good, good))
 
     def missed_validation(self, callback: TrainingCallback | None) -> bool:
         """Return whether a stop signal cut off the validation of the resumed step."""
@@ -386,7 +413,7 @@ class Trainer:
             yield
         except DivergedTraining as error:
             records = tracker.last_steps(self.trainer_state.step)
-            divergence = explain_divergence(records, error.step)
+            divergence = error.divergence or explain_divergence(records, error.step)
             good = checkpoints.newest_until(divergence.last_good)
             parts = [str(error), divergence.text]
             if callback is not None:
@@ -411,6 +438,20 @@ class Trainer:
         return (
             f"{before}go on from step {int(good.name):,} at a lower rate: proctor train --resume "
             f"--output_dir={display_path(good.parent.parent)} {which}"
+        )
+
+    def advice_after_rise(self, last_good: int, good: Path | None) -> str:
+        """Return how to go on from the checkpoint ``good`` instead of this training."""
+        lower = f"--optimizer.lr={self.setup.optimization.optimizer['lr'] / 2:g}"
+        if good is None:
+            return f"there is no checkpoint yet: start again with {lower} and a lower --save_freq"
+        doubt = ""
+        if int(good.name) > last_good:
+            doubt = f" (none up to step {last_good:,} is left, so it may be bad)"
+        file = display_path(good / PRETRAINED / "train_config.json")
+        return (
+            f"the checkpoint of step {int(good.name):,} is kept{doubt}; to go on from it, stop "
+            f"this training, then: proctor train --resume --config_path={file} {lower}"
         )
 
     @property

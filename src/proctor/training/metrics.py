@@ -18,7 +18,7 @@ from torch import Tensor
 from proctor.errors import TrainingError
 from proctor.training.data import Batch
 from proctor.training.distributed import SINGLE_PROCESS, DistributedContext
-from proctor.training.divergence import KEPT_STEPS, StepRecord
+from proctor.training.divergence import COMPARED_STEPS, KEPT_STEPS, Divergence, StepRecord
 
 _MAX_ON_DEVICE = 1000
 _MOST_IN_A_ROW, _MOST_SKIPPED = 3, 20
@@ -60,10 +60,12 @@ class Update:
 class DivergedTraining(TrainingError):
     """The weights are useless, or no update is possible any more."""
 
-    def __init__(self, text: str, step: int, *, code: str) -> None:
-        """Describe a divergence that was noticed at ``step``."""
+    def __init__(
+        self, text: str, step: int, *, code: str, divergence: Divergence | None = None
+    ) -> None:
+        """Describe what was noticed at ``step``; with ``divergence`` it is already explained."""
         super().__init__(text, code=code)
-        self.step = step
+        self.step, self.divergence = step, divergence
 
 
 class Series:
@@ -103,7 +105,7 @@ class MetricTracker:
         self._device, self._distributed = device, distributed
         self._idle: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
         self._reported_finite = True
-        self._earlier: deque[StepRecord] = deque(maxlen=KEPT_STEPS)
+        self._earlier: deque[StepRecord] = deque(maxlen=COMPARED_STEPS)
         """The last steps before the last report."""
         self._reset()
 
@@ -198,6 +200,11 @@ class MetricTracker:
     def last_steps(self, step: int) -> list[StepRecord]:
         """Return the last steps of this session; ``step`` is the newest one."""
         return [*self._earlier, *self._records(step)][-KEPT_STEPS:]
+
+    @property
+    def reported_steps(self) -> list[StepRecord]:
+        """The last steps until the last report."""
+        return list(self._earlier)
 
     def check_finite(self, step: int) -> None:
         """Check all results since the last report; ``step`` is the newest step.

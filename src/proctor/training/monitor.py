@@ -21,6 +21,7 @@ from proctor.runs.training import (
     EvaluationLogRow,
     read_training_log,
 )
+from proctor.system.files import display_path
 from proctor.training.checkpoint_evaluation import CheckpointEvaluator
 from proctor.training.checkpoints import BEST, LAST
 from proctor.training.divergence import Divergence
@@ -54,6 +55,8 @@ class TrainingMonitor:
         """The exception of the function that receives progress; it stops the training."""
         self._loss = ""
         self._skipped = 0
+        self._before_rise: Path | None = None
+        """The checkpoint from before the first rise; --keep_last does not remove it."""
         wanted = self._config.wandb.active
         self._tracking = TrainingWandb(trainer.setup, folder.path) if wanted else None
         self._headline(trainer)
@@ -133,6 +136,20 @@ class TrainingMonitor:
             except OSError as error:
                 raise WriteFailed(self._checkpoints.folder, error) from error
         return file
+
+    def on_rise(self, divergence: Divergence, good: Path | None, advice: str) -> None:
+        """Write the last steps, warn, and keep the checkpoint ``good``.
+
+        Raises:
+            WriteFailed: the disk is full, missing or read-only.
+        """
+        file = self._folder.path / DIVERGENCE_FILE
+        write_run_file(file, divergence.to_jsonl())
+        self._before_rise = self._before_rise or good
+        self._say(
+            f"warning: {divergence.text}: the training has probably diverged; see "
+            f"{display_path(file)}; {advice}"
+        )
 
     def lacks_validation(self, step: int) -> bool:
         """Return whether the log has no validation loss of this step."""
@@ -215,6 +232,8 @@ class TrainingMonitor:
         self._checkpoints.remove_superseded()
         if self._config.keep_last is not None:
             best = frozenset(self._ranked()[: self._config.keep_best or 0])
+            if self._before_rise is not None:
+                best |= {int(self._before_rise.name)}
             self._checkpoints.keep(self._config.keep_last, best | self._evaluator.pending)
         ranked = self._ranked()
         if ranked:

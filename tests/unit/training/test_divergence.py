@@ -13,7 +13,11 @@ torch = pytest.importorskip("torch", reason="training needs torch: pip install '
 
 from proctor.errors import UsageError  # noqa: E402
 from proctor.training.distributed import DistributedContext  # noqa: E402
-from proctor.training.divergence import StepRecord, explain_divergence  # noqa: E402
+from proctor.training.divergence import (  # noqa: E402
+    RiseWatch,
+    StepRecord,
+    explain_divergence,
+)
 from proctor.training.gradient_guard import GradientGuard, update_unless  # noqa: E402
 from proctor.training.metrics import DivergedTraining, MetricTracker, Update  # noqa: E402
 
@@ -97,6 +101,53 @@ def test_a_rising_loss_is_told_from_one_bad_step():
     assert "as usual" in sudden.text
     rows = [json.loads(line) for line in sudden.to_jsonl().splitlines()]
     assert (rows[-1]["step"], rows[-1]["loss"], rows[-2]["loss"]) == (160, None, 0.21)
+
+
+def course(*parts: tuple[int, float, float]) -> list[StepRecord]:
+    """Return steps from 1 on; a part is (steps, loss, gradient norm), with a little noise."""
+    noise = torch.rand(10_000, generator=torch.Generator().manual_seed(0)).tolist()
+    found: list[StepRecord] = []
+    for steps, loss, norm in parts:
+        for _ in range(steps):
+            by = 0.8 + 0.4 * noise[len(found)]
+            found.append(StepRecord(len(found) + 1, loss * by, norm * by, skipped=False))
+    return found
+
+
+def test_a_loss_that_rises_with_its_gradients_is_a_divergence_once():
+    # As in the run of docs/measurements.md that reached 42,764 steps before.
+    watch, steps = RiseWatch(), course((600, 0.102, 0.63), (400, 0.21, 13.0), (300, 0.16, 8.0))
+    assert watch.newly_risen(steps[:500]) is None
+    assert watch.newly_risen(steps[:600]) is None
+    rise = watch.newly_risen(steps[:700])
+    assert rise is not None
+    assert 570 <= rise.last_good <= 600
+    assert "the gradient norm from 0.6" in rise.text
+    assert rise.records[-1].step == 700
+    assert watch.newly_risen(steps[:800]) is None, "it was said"
+
+
+@pytest.mark.parametrize(
+    ("why", "parts"),
+    [
+        ("a larger dataset raises the loss", [(500, 0.14, 1.0), (200, 0.2, 1.1)]),
+        ("gradients grow while the loss falls", [(500, 0.14, 1.0), (200, 0.12, 6.0)]),
+        ("only a few steps are bad", [(500, 0.14, 1.0), (20, 2.0, 50.0), (50, 0.14, 1.0)]),
+        ("a training begins", [(20, 9.0, 90.0), (300, 1.0, 5.0), (300, 0.5, 2.0)]),
+        ("there is nothing to compare with", [(150, 0.1, 1.0), (60, 1.0, 10.0)]),
+    ],
+)
+def test_what_is_no_divergence(why, parts):
+    steps, watch = course(*parts), RiseWatch()
+    for end in range(50, len(steps) + 1, 50):
+        assert watch.newly_risen(steps[:end]) is None, why
+
+
+def test_a_second_rise_is_said_too():
+    parts = (600, 0.1, 0.6), (50, 0.2, 6.0), (600, 0.1, 0.6), (50, 0.2, 6.0)
+    steps, watch = course(*parts), RiseWatch()
+    said = [watch.newly_risen(steps[:end]) for end in range(50, len(steps) + 1, 50)]
+    assert [rise.last_good // 100 for rise in said if rise is not None] == [5, 12]
 
 
 def test_the_checkpoint_is_in_doubt_if_the_first_step_after_it_is_bad():

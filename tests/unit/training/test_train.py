@@ -279,6 +279,52 @@ def test_a_diverged_run_without_a_good_checkpoint_says_that_the_oldest_may_be_ba
     assert Checkpoints(tmp_path / "run/checkpoints").newest().name == "000006"
 
 
+LONG = {"steps": 400, "save_freq": 50, "log_freq": 50}
+
+
+@pytest.fixture
+def tenfold(monkeypatch):
+    """Multiply loss and gradients by ten from step 261 on, until the list is emptied."""
+    untouched, since = loop.Trainer.loss, [261]
+
+    def loss(self, batch, draws):
+        found, parts = untouched(self, batch, draws)
+        risen = since and self.trainer_state.step + 1 >= since[0]
+        return found * (10.0 if risen else 1.0), parts
+
+    monkeypatch.setattr(loop.Trainer, "loss", loss)
+    return since
+
+
+def test_a_rise_of_finite_losses_ends_the_run_if_asked(numbers, tmp_path, tenfold, capsys):
+    run = tmp_path / "run"
+    asked = LONG | {"stop_on_divergence": "true"}
+    train(*words(numbers, run, SMALL_ACT, RUN, asked), expect=2)
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "as was seen at step 300" in said
+    assert "go on from step 250 " in said
+    assert (run / "checkpoints/last").resolve().name == "000250"
+    assert str(run / "divergence.jsonl") in said
+    tenfold.clear()
+    train(*shlex.split(said.split("proctor train ")[1]), "--steps=300")
+    assert (run / "checkpoints/last").resolve().name == "000300"
+
+
+def test_a_rise_is_said_once_and_the_checkpoint_before_it_is_kept(
+    numbers, tmp_path, tenfold, capsys
+):
+    run = tmp_path / "run"
+    train(*words(numbers, run, SMALL_ACT, RUN, LONG | {"keep_last": 2}))
+    warnings = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+    assert len(warnings) == 1
+    assert "the loss rose from " in warnings[0]
+    names = {path.name for path in Checkpoints(run / "checkpoints").all()}
+    assert names == {"000250", "000350", "000400"}
+    tenfold.clear()
+    train(*shlex.split(warnings[0].split("proctor train ")[1]), "--steps=260")
+    assert (run / "checkpoints/last").resolve().name == "000260"
+
+
 @pytest.mark.parametrize("what", ["loss", "gradient"])
 def test_one_gradient_that_is_no_number_skips_its_update(
     numbers, tmp_path, monkeypatch, capsys, what
