@@ -251,9 +251,11 @@ def one_observation() -> dict[str, torch.Tensor]:
     }
 
 
-def test_degenerate_inputs_have_finite_gradients():
+@pytest.mark.parametrize("normalised", [False, True])
+def test_degenerate_inputs_have_finite_gradients(normalised):
     """Black images, no words, constant states and padding alone: a division by 0 would be NaN."""
-    network = make_parts(small_language_act()).network.train()
+    config = small_language_act(feature_norm=normalised, qk_norm=normalised)
+    network = make_parts(config).network.train()
     with torch.no_grad():
         for block in network.backbone.blocks:  # a new block is its shortcut: open it
             block.conv2.weight.fill_(1e-3)
@@ -289,6 +291,56 @@ def test_attention_does_not_grow_with_the_scale_of_image_features(fields, grows)
         network.encoder_img_feat_input_proj.weight *= 1000
         network.chunk(inputs, {})
     assert (seen[1] > 10 * seen[0]) == grows
+
+
+@pytest.mark.parametrize("normalised", [False, True])
+def test_feature_norm_limits_what_the_blocks_multiply(normalised):
+    network = make_parts(small_language_act(feature_norm=normalised)).network
+    inputs, largest = one_observation(), []
+    with torch.no_grad():
+        sentence = network.encode_sentence(inputs["words"])
+        for block in network.backbone.blocks:
+            block.conv2.weight.normal_(0, 0.05)
+        for factor in (1, 3):
+            for block in network.backbone.blocks:
+                block.conv1.weight *= factor
+            features = network.backbone(inputs["observation.image"], sentence)
+            largest.append(float(features.abs().max()))
+    assert (largest[1] > 50 * largest[0]) != normalised
+
+
+@pytest.mark.parametrize("normalised", [False, True])
+def test_instructions_differ_though_the_sentence_mlp_is_off(normalised):
+    network = make_parts(small_language_act(feature_norm=normalised)).network.eval()
+    with torch.no_grad():
+        network.sentence[1].bias.fill_(-100)
+        said = [
+            network.encode_sentence(torch.from_numpy(word_pieces(words))[None])
+            for words in ("push the puck", "open the door")
+        ]
+    assert torch.equal(*said) != normalised
+
+
+@pytest.mark.parametrize("normalised", [False, True])
+def test_qk_norm_limits_the_logits_of_attention(normalised):
+    network = make_parts(small_language_act(qk_norm=normalised)).network.eval()
+    inputs, actions = one_observation(), []
+    with torch.no_grad():
+        for _ in range(2):
+            actions.append(network.chunk(inputs, {}))
+            for layer in (*network.encoder.layers, *network.decoder.layers):
+                layer.self_attn.in_proj_weight[:64] *= 1000  # queries and keys
+    assert torch.allclose(*actions, atol=1e-4) == normalised
+
+
+def test_qk_norm_begins_with_the_same_projections():
+    usual, normalised = (
+        dict(make_parts(small_language_act(qk_norm=n)).network.named_parameters())
+        for n in (False, True)
+    )
+    further = set(normalised) - set(usual)
+    assert {name.rsplit(".", 2)[1] for name in further} == {"q_norm", "k_norm"}
+    assert all(torch.equal(usual[name], normalised[name]) for name in usual)
 
 
 def test_a_config_of_before_keeps_the_order_of_its_normalisation():

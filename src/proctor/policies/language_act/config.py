@@ -62,6 +62,14 @@ class LanguageActConfig(ActConfig):
         "apply LayerNorm before each transformer block, not after it; with false, a long training "
         "diverged",
     )
+    feature_norm: bool = setting(
+        False,
+        "normalise the input of each block of the image encoder, its features and the sentence "
+        "embedding",
+    )
+    qk_norm: bool = setting(
+        False, "normalise queries and keys of each attention head, which limits attention's logits"
+    )
     dim_model: int = setting(256, "width of the transformer")
     dim_feedforward: int = setting(1024, "width of the feed-forward layers")
     n_decoder_layers: int = setting(3, "transformer decoder layers")

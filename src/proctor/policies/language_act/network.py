@@ -6,15 +6,17 @@
 
 The ResNet has no normalisation layers and trains from random weights: every block is initialised as
 the identity (De & Smith, 2020), and FiLM provides the bias. Nothing limits the scale of its
-features, so the transformer normalises before attention (``pre_norm``). It uses the channels_last
-memory format, the fastest on GPUs. docs/measurements.md compares it with normalisation.
+features, so the transformer normalises before attention (``pre_norm``). ``feature_norm`` and
+``qk_norm`` limit what may still grow: features, sentence embeddings and attention logits. It uses
+the channels_last memory format, the fastest on GPUs. docs/measurements.md compares it with
+normalisation.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own convention)
@@ -33,6 +35,7 @@ SENTENCE = "sentence"
 SHIFT, JITTER, WORD_DROP = "shift", "jitter", "heard"
 """Keys of the random numbers of augmentation: image shifts, state noise, dropped words."""
 WIDTHS = (64, 128, 256, OUT_CHANNELS)
+_EPSILON = 1e-6
 
 
 class LanguageAct(Act):
@@ -48,6 +51,10 @@ class LanguageAct(Act):
         self.sentence = nn.Sequential(
             nn.LayerNorm(width), nn.Linear(width, width), nn.GELU(), nn.Linear(width, width)
         )
+        if config.feature_norm:
+            self.sentence_norm = nn.LayerNorm(width)
+        if config.qk_norm:
+            normalize_attention(self.encoder, self.decoder)
         draws = {**self.loss_draws, WORD_DROP: (NoiseSpec.UNIFORM, (config.most_words,))}
         if config.cameras:
             draws[SHIFT] = (NoiseSpec.UNIFORM, (len(config.cameras), 2))
@@ -70,6 +77,8 @@ class LanguageAct(Act):
         else:
             mean = self.mean_of_words(words)
         sentence: Tensor = self.sentence(mean)
+        if self.config.feature_norm:  # the sum: no words are lost where units of the MLP are off
+            sentence = self.sentence_norm(self.sentence[0](mean) + sentence)
         return sentence
 
     def mean_of_words(self, words: Tensor) -> Tensor:
@@ -158,10 +167,17 @@ class FilmEncoder(nn.Module):
         for width, n_blocks, stride in zip(WIDTHS, sizes, (1, 2, 2, last), strict=True):
             for number in range(n_blocks):
                 blocks.append(
-                    FilmBlock(before, width, stride if number == 0 else 1, config.dim_model)
+                    FilmBlock(
+                        before,
+                        width,
+                        stride if number == 0 else 1,
+                        config.dim_model,
+                        normalize=config.feature_norm,
+                    )
                 )
                 before = width
         self.blocks = nn.ModuleList(blocks)
+        self.norm = nn.LayerNorm(WIDTHS[-1]) if config.feature_norm else None
         nn.init.kaiming_normal_(self.stem.weight)
 
     def forward(self, images: Tensor, sentence: Tensor) -> Tensor:
@@ -169,14 +185,25 @@ class FilmEncoder(nn.Module):
         x = self.pool(self.stem(images.contiguous(memory_format=torch.channels_last)))
         for block in self.blocks:
             x = block(x, sentence)
-        return F.relu(x)
+        x = F.relu(x)
+        if self.norm is None:
+            return x
+        normed: Tensor = self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        return normed
 
 
 class FilmBlock(nn.Module):
-    """Residual block of two convolutions, with FiLM by the sentence embedding between them."""
+    """Residual block of two convolutions, with FiLM by the sentence embedding between them.
 
-    def __init__(self, before: int, width: int, stride: int, sentence_width: int) -> None:
+    With ``normalize``, the convolutions get the input divided by its root mean square, one number
+    for each image: each block can add to the features' scale, but not multiply it.
+    """
+
+    def __init__(
+        self, before: int, width: int, stride: int, sentence_width: int, *, normalize: bool
+    ) -> None:
         super().__init__()
+        self.normalize = normalize
         self.conv1 = nn.Conv2d(before, width, 3, stride=stride, padding=1, bias=False)
         self.film = nn.Linear(sentence_width, 2 * width)
         self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
@@ -191,9 +218,65 @@ class FilmBlock(nn.Module):
     def forward(self, x: Tensor, sentence: Tensor) -> Tensor:
         """Return [B, width, H / stride, W / stride]."""
         scale, shift = self.film(sentence)[..., None, None].chunk(2, 1)
-        modulated = torch.addcmul(shift, self.conv1(F.relu(x)), 1 + scale)
+        factor = 1 + scale
+        if self.normalize:  # after the convolution, which is linear: no further pass over the image
+            mean_square = x.float().square().mean((1, 2, 3), keepdim=True)
+            factor = factor * torch.rsqrt(mean_square + _EPSILON).to(x.dtype)
+        modulated = torch.addcmul(shift, self.conv1(F.relu(x)), factor)
         out: Tensor = self.shortcut(x) + self.conv2(F.relu(modulated))
         return out
+
+
+class QkNormAttention(nn.MultiheadAttention):
+    """Attention over [B, n, D] whose queries and keys are normalised in each head.
+
+    Logits are then bounded by the norms' weights, however large the projections grow (Dehghani et
+    al., 2023).
+    """
+
+    def __init__(self, usual: nn.MultiheadAttention) -> None:
+        """Take over the projections of ``usual``."""
+        super().__init__(usual.embed_dim, usual.num_heads, usual.dropout, batch_first=True)
+        self.in_proj_weight, self.in_proj_bias = usual.in_proj_weight, usual.in_proj_bias
+        self.out_proj = usual.out_proj
+        self.q_norm = nn.RMSNorm(self.head_dim, eps=_EPSILON)
+        self.k_norm = nn.RMSNorm(self.head_dim, eps=_EPSILON)
+
+    def forward(  # type: ignore[override]
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        *,
+        need_weights: bool = False,
+    ) -> tuple[Tensor, None]:
+        """Return [B, n, D], and no weights."""
+        if key_padding_mask is not None or need_weights:
+            raise NotImplementedError("masks and attention weights")
+        q, k, v = (
+            F.linear(x, weight, bias).view(*x.shape[:2], self.num_heads, -1).transpose(1, 2)
+            for x, weight, bias in zip(
+                (query, key, value),
+                cast(Tensor, self.in_proj_weight).chunk(3),
+                cast(Tensor, self.in_proj_bias).chunk(3),
+                strict=True,
+            )
+        )
+        q, k = self.q_norm(q.float()).to(v.dtype), self.k_norm(k.float()).to(v.dtype)
+        dropped = self.dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=dropped)
+        out: Tensor = self.out_proj(mixed.transpose(1, 2).flatten(2))
+        return out, None
+
+
+def normalize_attention(*stacks: nn.Module) -> None:
+    """Replace the attention of transformer layers by one that normalises queries and keys."""
+    for stack in stacks:
+        for module in list(stack.modules()):
+            for name, child in list(module.named_children()):
+                if type(child) is nn.MultiheadAttention:
+                    setattr(module, name, QkNormAttention(child))
 
 
 def bucket_weights(words: Tensor) -> Tensor:
