@@ -23,6 +23,8 @@ NAMES = (
     "recording",
     "warp_drawing",
     "metaworld_step",
+    "metaworld_experts",
+    "imitation",
     "robot_bus",
     "robot_faults",
     "robot_trials",

@@ -85,6 +85,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--shadow_map", type=int, default=1024)
     parser.add_argument("--renderer", choices=("gl", "warp"), default="gl")
     parser.add_argument("--renderer_python", help="interpreter of renderer warp")
+    parser.add_argument(
+        "--expert", choices=("metaworld", "smooth"), default="smooth", help="scripted experts"
+    )
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--cache", default="device", help="what --dataset.cache takes")
     parser.add_argument(
@@ -214,6 +217,7 @@ class Work:
         self.proctor(
             "record",
             "--policy.type=expert",
+            f"--env.expert={self.options.expert}",
             *self.kept_in("demos", self.options.demos, RECORDED_FROM),
             f"--env.task={self.options.tasks}",
             "--record.noise=0.3",
@@ -237,6 +241,7 @@ class Work:
             f"--policy.path={self.policy(policy)}",
             f"--policy.n_action_steps={self.options.every}",
             "--record.label=expert",
+            f"--env.expert={self.options.expert}",
             f"--record.expert_share={self.options.expert_share}",
             *recording,
             f"--env.task={tasks}",

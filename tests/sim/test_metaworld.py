@@ -16,10 +16,12 @@ import pytest
 from proctor.benchmarks.metaworld.benchmark import (
     ENVIRONMENT_STATE,
     STATE,
+    ExpertScripts,
     Metaworld,
     MetaworldConfig,
 )
 from proctor.benchmarks.metaworld.sim import is_known_version
+from proctor.benchmarks.metaworld.smooth_experts import SMOOTH_EXPERTS
 from proctor.benchmarks.metaworld.tasks import TASKS
 from proctor.errors import UsageError
 from proctor.features import Array
@@ -407,3 +409,34 @@ def test_a_shadow_map_of_no_known_size_is_refused(side: int) -> None:
     with refuses(UsageError, "flag.out-of-range") as refused:
         Metaworld(MetaworldConfig(task="reach-v3", shadow_map=side))
     assert "--env.shadow_map" in str(refused.value)
+
+
+@pytest.mark.parametrize("name", SMOOTH_EXPERTS)
+def test_a_smooth_expert_solves_its_task(name: str) -> None:
+    with sim_of(name, expert=ExpertScripts.SMOOTH) as sim:
+        for seed in (1002, 1003):
+            sim.start(seed)
+            assert solves(sim, np.zeros(39)), seed
+
+
+def test_a_smooth_expert_succeeds_where_the_object_is_seen_12_mm_too_low() -> None:
+    offset = np.zeros(39)
+    offset[4:7] = (0.0, 0.0, -0.012)
+    solved = {}
+    for scripts in ExpertScripts:
+        with sim_of("pick-out-of-hole-v3", expert=scripts) as sim:
+            solved[scripts] = []
+            for seed in range(500_000, 500_004):
+                sim.start(seed)
+                solved[scripts].append(solves(sim, offset))
+    assert all(solved[ExpertScripts.SMOOTH])
+    assert not all(solved[ExpertScripts.METAWORLD])
+
+
+def solves(sim: Any, offset: Array) -> bool:
+    """Return whether the expert succeeds if it observes positions with ``offset``."""
+    for _ in range(250):
+        seen = sim.observe((ENVIRONMENT_STATE,))[ENVIRONMENT_STATE] + offset
+        if sim.step(np.clip(sim.expert({ENVIRONMENT_STATE: seen}), -1, 1)).success:
+            return True
+    return False

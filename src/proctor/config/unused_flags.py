@@ -19,6 +19,7 @@ from proctor.datasets.cache_settings import CacheKind
 from proctor.lerobot_flags import unused_note
 from proctor.policies.lerobot.config import CheckpointConfig
 from proctor.policies.lerobot.pretrained import PretrainedConfig
+from proctor.policies.scripted.expert import ExpertConfig
 
 Idle = tuple[list[str], str]
 """Names of flags, and why they have no effect."""
@@ -84,10 +85,19 @@ def unused_in_run(config: RunConfig) -> list[str]:
         found += _of_evaluation(config)
     elif isinstance(config, RecordConfig):
         found += _of_recording(config)
+    scripts = getattr(config.env, "expert", None)
+    if scripts is not None and not _asks_expert(config):
+        found.append((["env.expert"], "no expert acts or labels"))
     if not config.eval.use_async_envs:
         watched = [f"eval.{name}" for name in _set(config.eval, "watchdog_s")]
         found.append((watched, "simulators run in this process (--eval.use_async_envs=false)"))
     return _notes(found)
+
+
+def _asks_expert(config: RunConfig) -> bool:
+    """Return whether the benchmark's scripted experts act or label."""
+    labels = isinstance(config, RecordConfig) and config.record.label is not None
+    return labels or isinstance(config.policy, ExpertConfig)
 
 
 def _of_evaluation(config: EvalConfig) -> Iterator[Idle]:

@@ -80,6 +80,10 @@ def test_flags_whose_switch_is_on_are_not_spoken_of() -> None:
         ({"live_port": 1}, "--live_port changes nothing here: --live is not set"),
         ({"alpha": 0.01}, "--alpha changes nothing here: it is the level of a test"),
         ({"eval.use_async_envs": False, "eval.watchdog_s": 9}, "--eval.watchdog_s changes nothing"),
+        (
+            {"env.type": "metaworld", "env.expert": "smooth"},
+            "--env.expert changes nothing here: no expert acts or labels",
+        ),
     ],
     ids=str,
 )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from proctor.benchmarks.metaworld.sim import (
     MetaworldSim,
     is_known_version,
 )
+from proctor.benchmarks.metaworld.smooth_experts import SMOOTH_EXPERTS
 from proctor.benchmarks.metaworld.tasks import SPLITS, TASKS
 from proctor.benchmarks.mujoco.drawing_process import render_variables
 from proctor.benchmarks.mujoco.render_config import RenderedConfig
@@ -57,6 +59,15 @@ _ROWS = {row.name: row for row in TASKS}
 _GROUPS = {"mt50": tuple(_ROWS), **SPLITS}
 
 
+class ExpertScripts(Enum):
+    """Whose scripted experts solve the tasks."""
+
+    METAWORLD = "metaworld"
+    """Meta-World's own."""
+    SMOOTH = "smooth"
+    """Proctor's, whose actions change gradually; Meta-World's own for the other tasks."""
+
+
 @dataclass
 class MetaworldConfig(RenderedConfig):
     """Flags of Meta-World."""
@@ -84,6 +95,19 @@ class MetaworldConfig(RenderedConfig):
     episode_length: int = field(
         default=500, metadata={"help": "maximum simulator steps per episode"}
     )
+    expert: ExpertScripts | None = field(
+        default=None,
+        metadata={
+            "help": "scripted experts: Meta-World's own, or smooth ones to learn from, whose "
+            "actions change gradually",
+            "default_help": "metaworld",
+        },
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.expert is ExpertScripts.METAWORLD:
+            self.expert = None  # the default: runs of both records are one protocol
 
 
 class Metaworld(ListedTasks):
@@ -148,8 +172,20 @@ class Metaworld(ListedTasks):
         return MetaworldSim(task, self._camera_of, self._render_settings)
 
     def expert(self, task: Task) -> Expert:
-        """Return Meta-World's scripted policy for ``task``."""
+        """Return the scripted policy for ``task``."""
+        if self._config.expert is ExpertScripts.SMOOTH and task.name in SMOOTH_EXPERTS:
+            return _SmoothScript(SMOOTH_EXPERTS[task.name])
         return _Script(_ROWS[task.name].policy)
+
+
+class _SmoothScript:
+    """A smooth expert."""
+
+    def __init__(self, script: Callable[[Array], Array]) -> None:
+        self._script = script
+
+    def __call__(self, observation: Observation) -> Array:
+        return self._script(observation[ENVIRONMENT_STATE])
 
 
 class _Script:
