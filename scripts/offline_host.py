@@ -194,7 +194,7 @@ def compile_kernels(tree: Path, scratch: Path, cuda_arch: int) -> int:
     (scratch / "hook/sitecustomize.py").write_text(hook)
     python = scratch / "python"
     paths = f'PYTHONPATH="{scratch}/hook:{scratch}/renderer" WARP_CACHE_PATH="{scratch}/cache"'
-    python.write_text(f'#!/bin/sh\n{paths} exec "{sys.executable}" "$@"\n')
+    python.write_text(f'#!/bin/sh\nTMPDIR="{scratch}" {paths} exec "{sys.executable}" "$@"\n')
     python.chmod(0o755)
     variables = os.environ | {"PYTHONPATH": f"{scratch}/files:{ROOT}/src"}
     for samples, tasks in DRAWN.items():
