@@ -22,6 +22,10 @@ TINY = {
     "peers": ["--tiny", "--ours"],
     "loading": ["--tiny", "--batches=1", "--shards=2"],
     "foreign_worker": ["--tiny", f"--python={sys.executable}"],
+    "online_gym_hil": [
+        *("--seeds=1", "--demonstrations=1", "--steps=20", "--clone-updates=5"),
+        *("--tests=1", "--episode-length=60"),
+    ],
     "ten_minutes": [
         *("record", "train", "correct", "train-on", "choose", "examine"),
         *("--paraphrases", "--tiny"),

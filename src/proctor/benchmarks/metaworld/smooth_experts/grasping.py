@@ -70,7 +70,8 @@ def disassemble(seen: Array) -> Array:
 
 def assembly(seen: Array) -> Array:
     """Put the nut over the peg."""
-    handle, over_peg = seen[4:7] + xyz(-0.02, 0, 0.04), seen[36:39] + xyz(0.12, 0, 0.14)
+    handle = seen[4:7] + xyz(-0.02, 0, 0.04)
+    over_peg = seen[36:39] + xyz(0.108, 0, 0.14)  # the ring's centre is that far from the hand
 
     def carry(hand: Array) -> Array:
         lift = lift_then_move(hand, over_peg, over_peg[2], 0.0, 0.01)
