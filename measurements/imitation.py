@@ -4,9 +4,9 @@
 
 A small network learns all tasks from demonstrations, and from rounds of its own episodes that the
 experts label (DAgger). It sees hand and fingers exactly. Positions of objects and goal have an
-error that is constant in an episode, and a new one of half its size at each step: so an image
-policy perceives them. Minutes on one core; the network and its images-free inputs have nothing else
-in common with `ten_minutes`.
+error that is constant in an episode, and a new one of half its size at each step. That is a model
+of an image policy's perception, not measured from one: the rates are not those of `ten_minutes`.
+Ten to twenty minutes on one core.
 """
 
 from __future__ import annotations

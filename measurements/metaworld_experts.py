@@ -2,10 +2,14 @@
 
     python -m measurements metaworld_experts [--tasks=mt50] [--episodes=100] [--seed=500000]
 
-Each expert plays the same episodes three times: as it is; with normal noise of 0.3 on the hand's
-motion, as in recordings; and with the positions of objects and goal wrong by an offset that is
-constant in an episode, normal with 8 mm in each axis, as a policy perceives them. "Change" is the
-mean change of an action in a step, summed over its four numbers.
+Each expert plays the same episodes three times:
+
+    as it is
+    action noise  new normal noise of 0.3 on the hand's motion at every step
+    8 mm wrong    positions of objects and goal have an error that is constant in an episode, normal
+                  with 8 mm in each axis
+
+"Change" is the mean change of an action in a step, summed over its four numbers.
 """
 
 from __future__ import annotations
@@ -107,7 +111,7 @@ def main(words: Sequence[str]) -> None:
     if asked.tiny:
         asked.tasks, asked.episodes = "reach-v3", 1
     print(machine())
-    print(f"{'successes, steps, change':<40}" + "".join(f"{kind:>18}" for kind in KINDS))
+    print(f"{'successes, steps, change':<40}" + "".join(f"{kind:>21}" for kind in KINDS))
     sums: dict[str, list[Tally]] = {
         scripts.value: [Tally() for _ in KINDS] for scripts in ExpertScripts
     }
@@ -125,4 +129,4 @@ def main(words: Sequence[str]) -> None:
 
 def show(task: str, scripts: str, kinds: Sequence[Tally]) -> None:
     """Print one row."""
-    print(f"{task:<30}{scripts:<10}" + "".join(f"{tally!s:>18}" for tally in kinds), flush=True)
+    print(f"{task:<30}{scripts:<10}" + "".join(f"{tally!s:>21}" for tally in kinds), flush=True)

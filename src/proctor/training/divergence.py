@@ -87,7 +87,7 @@ def _find_rise(records: Sequence[StepRecord]) -> Divergence | None:
         return None
     windows = (updates[end - _RUNNING : end] for end in range(len(updates), _RUNNING - 1, -1))
     usual = (run for run in windows if _medians(run)[1] <= _STILL_USUAL * old_norm)
-    last_good = next(usual)[0].step
+    last_good = next(usual, updates)[0].step  # alternating norms may have no such window
     text = (
         f"after step {last_good:,} the loss rose from {old_loss:.3g} to {new_loss:.3g} and the "
         f"gradient norm from {old_norm:.3g} to {new_norm:.3g} (medians)"

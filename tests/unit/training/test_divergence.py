@@ -150,6 +150,16 @@ def test_a_second_rise_is_said_too():
     assert [rise.last_good // 100 for rise in said if rise is not None] == [5, 12]
 
 
+def test_a_rise_of_norms_that_alternate_is_said():
+    steps = [
+        StepRecord(n, 0.1 if n <= 201 else 0.2, 1.0 if n % 2 else 100.0, skipped=False)
+        for n in range(1, 252)
+    ]
+    rise = RiseWatch().newly_risen(steps)
+    assert rise is not None
+    assert rise.last_good == 1
+
+
 def test_the_checkpoint_is_in_doubt_if_the_first_step_after_it_is_bad():
     assert explain_divergence(records([math.nan]), 100).last_good == 98
     first = explain_divergence([StepRecord(1, math.nan, 1.0, skipped=True)], 1)
