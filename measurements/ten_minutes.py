@@ -42,6 +42,7 @@ import subprocess
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from measurements.command import PROCTOR, machine, make_parser
@@ -297,9 +298,12 @@ class Work:
             self.drop(before, name)
             if number == options.rounds or left < 60 * options.last_minutes:
                 break
-            root = f"--dataset.root={self.folder / dataset}"
-            training.resume(lambda root=root: [root])
+            training.resume(partial(self.dataset_flags, dataset))
         return dataset
+
+    def dataset_flags(self, name: str) -> list[str]:
+        """Return the flags that resume a training on a dataset."""
+        return [f"--dataset.root={self.folder / name}"]
 
     def tasks_of_round(self, number: int) -> str:
         """Return the tasks to correct: first the given ones, later the weakest of all."""
@@ -325,7 +329,7 @@ class Work:
             steps = training.step + further
             decay = min(further, round(self.options.decay_share * steps))
             return [
-                f"--dataset.root={self.folder / dataset}",
+                *self.dataset_flags(dataset),
                 f"--steps={steps}",
                 f"--scheduler.num_decay_steps={decay}",
             ]
