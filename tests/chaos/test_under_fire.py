@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -92,10 +93,11 @@ def test_leftovers_are_found(tmp_path: Path) -> None:
     folder.mkdir()
     temporary.mkdir()
     mark = f"test-{os.getpid()}"  # another run on this machine has its own
-    process = subprocess.Popen(["sleep", "60"], env={**os.environ, leftovers.MARK: mark})
-    (found,) = leftovers.orphans(mark, grace_s=0.1)
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, leftovers.MARK: mark}) as process:
+        while not leftovers.processes_of(mark):  # its variables are readable a moment later
+            time.sleep(0.01)
+        (found,) = leftovers.orphans(mark, grace_s=0.1)
     assert found.startswith(f"process {process.pid} (")
-    process.wait()
     assert leftovers.orphans(mark) == []
     segment = "open('/dev/shm/proctor-test', 'w')"
     command = leftovers.with_own_shared_memory([sys.executable, "-c", segment], temporary)

@@ -371,3 +371,8 @@ def test_pictures_are_moved_each_by_its_own_draw_and_their_border_is_drawn_out()
     np.testing.assert_array_equal(moved[0], picture[0])
     below = np.concatenate([picture[0, 0, 1:], picture[0, 0, -1:]])  # one row further down
     np.testing.assert_array_equal(moved[1, 0], np.concatenate([below[:, :1], below[:, :-1]], 1))
+
+
+def test_norms_that_are_off_are_one_definition_however_they_are_set():
+    unset, off, on = (small_language_act(qk_norm=value) for value in (None, False, True))
+    assert defining_fields(unset) == defining_fields(off) != defining_fields(on)

@@ -62,13 +62,16 @@ class LanguageActConfig(ActConfig):
         "apply LayerNorm before each transformer block, not after it; with false, a long training "
         "diverged",
     )
-    feature_norm: bool = setting(
-        False,
+    feature_norm: bool | None = setting(
+        None,
         "normalise the input of each block of the image encoder, its features and the sentence "
         "embedding",
+        default_help="false",
     )
-    qk_norm: bool = setting(
-        False, "normalise queries and keys of each attention head, which limits attention's logits"
+    qk_norm: bool | None = setting(
+        None,
+        "normalise queries and keys of each attention head, which limits attention's logits",
+        default_help="false",
     )
     dim_model: int = setting(256, "width of the transformer")
     dim_feedforward: int = setting(1024, "width of the feed-forward layers")
@@ -96,7 +99,16 @@ class LanguageActConfig(ActConfig):
     text_encoding: int = field(default=NEWEST_ENCODING, metadata=NOT_A_FLAG | PRESENTATION)
     """Version of the text encoding; not in the fingerprint, since config.json is hashed."""
 
-    values_in_old_files: ClassVar[Mapping[str, Any]] = {"text_encoding": 1, "pre_norm": False}
+    values_in_old_files: ClassVar[Mapping[str, Any]] = {
+        "text_encoding": 1,
+        "pre_norm": False,
+        "feature_norm": None,
+        "qk_norm": None,
+    }
+
+    def __post_init__(self) -> None:
+        # None and false are one definition, also with runs from before these fields.
+        self.feature_norm, self.qk_norm = self.feature_norm or None, self.qk_norm or None
 
     @property
     def most_words(self) -> int:

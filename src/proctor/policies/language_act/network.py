@@ -172,7 +172,7 @@ class FilmEncoder(nn.Module):
                         width,
                         stride if number == 0 else 1,
                         config.dim_model,
-                        normalize=config.feature_norm,
+                        normalize=bool(config.feature_norm),
                     )
                 )
                 before = width

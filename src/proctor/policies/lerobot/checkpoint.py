@@ -267,7 +267,8 @@ def read_config(
     if config.unknown:
         notes.append(f"{file}: unknown fields, ignored: {', '.join(config.unknown)}")
     saved = [f.name for f in fields(config) if is_saved(f.name, type(config))]
-    missing = [name for name in saved if name not in raw and name not in ("type",)]
+    expected = {"type", *config.values_in_old_files}
+    missing = [name for name in saved if name not in raw and name not in expected]
     if missing:
         notes.append(f"{file}: missing fields, set to LeRobot 0.6's defaults: {', '.join(missing)}")
     return plugin, config, notes

@@ -210,7 +210,7 @@ class CheckpointConfig(PolicyConfig):
     kept_by_resume: ClassVar[tuple[str, ...]] = ()
     """Flags of training that config.json does not hold: a resumed training keeps them."""
     values_in_old_files: ClassVar[Mapping[str, Any]] = {}
-    """Values for fields that an old config.json lacks, where they differ from the default."""
+    """Values for fields that an old config.json lacks, without a note."""
 
     if TYPE_CHECKING:  # every policy has these fields, at different positions in LeRobot's order
         n_action_steps: int = 1
