@@ -13,7 +13,7 @@ from tests.refusals import refuses
 
 from proctor.benchmarks.metaworld.tasks import TASKS
 from proctor.errors import UsageError
-from proctor.fingerprint import ConfigUse
+from proctor.fingerprint import ConfigUse, defining_fields
 from proctor.policies.base import Query
 from proctor.policies.language_act.config import LanguageActConfig
 from proctor.policies.language_act.network import (
