@@ -51,6 +51,13 @@ class Tally:
         self.steps += len(actions)
         self.change += float(np.abs(np.diff(actions, axis=0)).sum())
 
+    def include(self, other: Tally) -> None:
+        """Count another tally's episodes too."""
+        self.episodes += other.episodes
+        self.solved += other.solved
+        self.steps += other.steps
+        self.change += other.change
+
     def __str__(self) -> str:
         length = self.steps / self.episodes
         return f"{self.solved:>4}/{self.episodes} {length:>4.0f} {self.change / self.steps:>5.2f}"
@@ -121,8 +128,7 @@ def main(words: Sequence[str]) -> None:
         for scripts, kinds in tallies.items():
             show(name, scripts, kinds)
             for whole, tally in zip(sums[scripts], kinds, strict=True):
-                for field, value in vars(tally).items():
-                    setattr(whole, field, getattr(whole, field) + value)
+                whole.include(tally)
     for scripts, kinds in sums.items():
         show("all", scripts, kinds)
 

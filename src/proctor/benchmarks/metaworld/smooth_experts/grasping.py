@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from proctor.benchmarks.metaworld.smooth_experts.motions import (
@@ -16,13 +18,18 @@ from proctor.benchmarks.metaworld.smooth_experts.motions import (
 from proctor.features import Array
 
 
+def carry_over(goal: Array, height: float, near: float, far: float) -> Callable[[Array], Array]:
+    """Return the motion of a held object up to ``height``, over to ``goal``, and down."""
+    return lambda hand: lift_then_move(hand, goal, height, near, far)
+
+
 def bin_picking(seen: Array) -> Array:
     """Put the cube into the other bin; take it near the middle of its own."""
     cube = seen[4:7] + xyz(0, 0, 0.03)
     cube[1] = np.clip(cube[1], 0.675, 0.725)  # the fingers do not fit between cube and rim
     other_bin = xyz(0.12, 0.7, 0.05)
     grasp = Grasp(closed=0.53)
-    return grasp.act(seen, cube, lambda hand: lift_then_move(hand, other_bin, 0.18, 0.02, 0.05))
+    return grasp.act(seen, cube, carry_over(other_bin, 0.18, 0.02, 0.05))
 
 
 def pick_out_of_hole(seen: Array) -> Array:
@@ -86,44 +93,28 @@ def hand_insert(seen: Array) -> Array:
     """Hold the block and put the hand with it into the hole."""
     goal = seen[36:39]
     grasp = Grasp(closed=0.42, opened=0.6)
-    return grasp.act(
-        seen,
-        seen[4:7] + xyz(0, 0, 0.035),
-        lambda hand: lift_then_move(hand, goal, 0.12, 0.02, 0.05),
-    )
+    return grasp.act(seen, seen[4:7] + xyz(0, 0, 0.035), carry_over(goal, 0.12, 0.02, 0.05))
 
 
 def pick_place_wall(seen: Array) -> Array:
     """Lift the puck over the wall and put it down behind."""
     goal = seen[36:39] + xyz(0, 0, 0.04)
     grasp = Grasp(closed=0.5, opened=0.65)
-    return grasp.act(
-        seen,
-        seen[4:7] + xyz(-0.005, 0, 0.04),
-        lambda hand: lift_then_move(hand, goal, 0.29, 0.02, 0.05),
-    )
+    return grasp.act(seen, seen[4:7] + xyz(-0.005, 0, 0.04), carry_over(goal, 0.29, 0.02, 0.05))
 
 
 def basketball(seen: Array) -> Array:
     """Drop the ball into the hoop."""
     hoop = xyz(seen[36], 0.875, 0.35)
     grasp = Grasp(closed=0.66, opened=0.75, too_high=0.01)
-    return grasp.act(
-        seen,
-        seen[4:7] + xyz(0, 0, 0.03),
-        lambda hand: lift_then_move(hand, hoop, 0.35, 0.02, 0.05),
-    )
+    return grasp.act(seen, seen[4:7] + xyz(0, 0, 0.03), carry_over(hoop, 0.35, 0.02, 0.05))
 
 
 def box_close(seen: Array) -> Array:
     """Put the lid onto the box."""
     box = xyz(seen[36], seen[37], 0.15)
     grasp = Grasp(closed=0.4, opened=0.6, effort=1.0)
-    return grasp.act(
-        seen,
-        seen[4:7] + xyz(0, 0, 0.07),
-        lambda hand: lift_then_move(hand, box, 0.16, 0.0, 0.02),
-    )
+    return grasp.act(seen, seen[4:7] + xyz(0, 0, 0.07), carry_over(box, 0.16, 0.0, 0.02))
 
 
 def peg_insert_side(seen: Array) -> Array:
