@@ -1,34 +1,29 @@
-"""From nothing to an evaluated policy on a GPU host: record, train, correct, train on, evaluate.
+"""From nothing to an evaluated policy on a GPU host: record, train with corrections, evaluate.
 
-    python -m measurements ten_minutes all --tasks=eight --work=/dev/shm/eight
-    python -m measurements ten_minutes record train --tasks=mt50 --work=DIR   (the others later)
+    python -m measurements ten_minutes all --work=/dev/shm/mt50
+    python -m measurements ten_minutes record --work=DIR   (the others later, with the same flags)
 
 One language-conditioned policy from pixels for all tasks (docs/guides/many_tasks.md). The stages
 are `proctor` commands, printed as they run. They may run in several sessions: WORK/times.json keeps
 the time of each. Demonstrations have other seeds than the final evaluation.
 
     record    demonstrations of the scripted experts, half of them with action noise
-    train     a first policy on the demonstrations
-    correct   episodes of that policy, labelled with the experts' actions (DAgger)
-    train-on  more optimiser steps on both datasets
+    rounds    one training, which is corrected while it goes on (DAgger)
     examine   evaluation on unseen seeds, and the mean of Meta-World's four groups
 
-``rounds`` stands for train, correct and train-on: one training that is corrected several times
-while it goes on. It runs at a constant rate. Meanwhile its newest averaged weights act, first in
+``rounds`` trains at a constant rate. Meanwhile its newest averaged weights act, first in
 --correct_tasks, later in the --weakest tasks of a short evaluation (those that cost the mean of the
 four groups most), and the experts label their states. Then the training is resumed on all datasets.
-Its last steps lower the rate to 0, so that it ends after --minutes, all earlier stages included:
+Its last steps lower the rate to 0, so that it ends after --minutes, all earlier stages included.
 
-    python -m measurements ten_minutes record rounds examine --tasks=mt50 --work=DIR --minutes=19
+Other stages are not part of "all". The last two need a trained policy in WORK:
 
-Two other stages are not part of "all". They need a trained policy in WORK:
-
+    train     instead of rounds: a training on the demonstrations alone
     choose    short evaluations with each number of --choices as actions executed per inference
               call, on seeds of its own; examine and perturb use the best (rounds has its own)
     perturb   the same evaluation with --perturb: clean episodes, and each dimension at 3 levels
 
-``--paraphrases`` trains on several wordings of each instruction. `perturb --perturb=language`
-evaluates wordings that are not among them.
+`perturb --perturb=language` evaluates wordings that the policy was not trained with.
 """
 
 from __future__ import annotations
@@ -61,63 +56,69 @@ RECORDED_FROM, CORRECTED_FROM, EXAMINED_FROM = 200_000, 300_000, 1000
 MEASURED_FROM, CHOSEN_FROM = 400_000, 600_000
 ROUND = 10_000
 """Seeds between two rounds of the same stage."""
-CROP_FLAGS = "--policy.random_shift=6 --policy.crop=[46,60,128,128]"
-"""Crop images of 192x192 to the table with the objects of Meta-World's tasks."""
+FURTHER = (
+    "--policy.random_shift=6 --policy.crop=[46,60,128,128] --policy.chunk_size=10 "
+    "--accelerator.compile.enabled=true --accelerator.compile.regional=false"
+)
+"""Crop images of 192x192 to the table with the objects of Meta-World's tasks; compile the step."""
+TRAINING = "training"
 CHOSEN = "chosen.json"
 TINY = {
-    "tasks": "reach-v3", "size": 64, "shadow_map": 64, "workers": 2, "loaders": 0, "demos": 1,
-    "corrected": 1, "corrected_steps": 10, "steps": 3, "more": 3, "batch": 2, "episodes": 1,
-    "horizon": 10, "weakest": 1, "corrected_again": 1, "measured": 1, "choices": "5,10",
-    "rounds": 2, "save_every": 2, "minutes": 0, "last_minutes": -60, "device": "cpu",
+    "tasks": "reach-v3", "size": 64, "renderer": "gl", "shadow_map": 64, "workers": 2, "loaders": 0,
+    "demos": 1, "corrected": 1, "corrected_steps": 10, "steps": 3, "more": 3, "batch": 2,
+    "episodes": 1, "horizon": 10, "weakest": 1, "corrected_again": 1, "measured": 1,
+    "choices": "5,10", "rounds": 2, "save_every": 2, "minutes": 0, "last_minutes": -60,
+    "device": "cpu",
     "further": "--policy.dim_model=32 --policy.dim_feedforward=32 --policy.n_heads=2",
 }  # fmt: skip
-STAGES = ("record", "train", "correct", "train-on", "examine")
-ROUNDS, CHOOSE, PERTURB = "rounds", "choose", "perturb"
+STAGES = ("record", "rounds", "examine")
+TRAIN, CHOOSE, PERTURB = "train", "choose", "perturb"
 ENDLESS = 999_999
 """Steps of a training before its end is decided."""
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Parse the flags."""
-    parser = make_parser("ten_minutes", __doc__, ("all", *STAGES, ROUNDS, CHOOSE, PERTURB))
-    parser.add_argument("--tasks", default="eight", help="eight, or what --env.task takes")
+    parser = make_parser("ten_minutes", __doc__, ("all", *STAGES, TRAIN, CHOOSE, PERTURB))
+    parser.add_argument("--tasks", default="mt50", help="eight, or what --env.task takes")
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--size", type=int, default=192, help="image side, pixels")
     parser.add_argument("--shadow_map", type=int, default=1024)
-    parser.add_argument("--renderer", choices=("gl", "warp"), default="gl")
+    parser.add_argument("--renderer", choices=("gl", "warp"), default="warp")
     parser.add_argument("--renderer_python", help="interpreter of renderer warp")
     parser.add_argument(
         "--expert", choices=("metaworld", "smooth"), default="smooth", help="scripted experts"
     )
-    parser.add_argument("--workers", type=int, default=14)
+    parser.add_argument("--workers", type=int, help="simulators (default: Proctor's)")
     parser.add_argument("--cache", default="device", help="what --dataset.cache takes")
     parser.add_argument(
         "--loaders", type=int, default=12, help="data loader processes, unless --cache=device"
     )
-    parser.add_argument("--demos", type=int, default=50, help="demonstrations per task")
-    parser.add_argument("--corrected", type=int, default=24, help="corrected episodes per task")
+    parser.add_argument("--demos", type=int, default=20, help="demonstrations per task")
+    parser.add_argument("--corrected", type=int, default=16, help="corrected episodes per task")
     parser.add_argument(
         "--expert_share", type=float, default=0.4, help="share of corrected steps the expert plays"
     )
     parser.add_argument(
         "--corrected_steps", type=int, default=200, help="maximum steps of a corrected episode"
     )
-    parser.add_argument("--correct_tasks", help="tasks of the stage correct (default: all)")
+    parser.add_argument("--correct_tasks", help="tasks of the first round (default: all)")
     parser.add_argument(
-        "--by_frames", action="store_true", help="sample frames uniformly, not tasks"
+        "--balance_tasks", action="store_true", help="sample every task equally often"
     )
     parser.add_argument(
-        "--steps", type=int, default=4500, help="steps of the first training, or before round 1"
+        "--steps", type=int, default=5000, help="steps before the first round, or of train"
+    )
+    parser.add_argument("--more", type=int, default=4000, help="steps between two rounds")
+    parser.add_argument("--rounds", type=int, default=1, help="rounds of corrections at most")
+    parser.add_argument(
+        "--minutes", type=float, default=5.6, help="end of the stage rounds; earlier stages count"
     )
     parser.add_argument(
-        "--more", type=int, default=8500, help="steps of the second training, or between rounds"
-    )
-    parser.add_argument("--rounds", type=int, default=4, help="rounds of corrections at most")
-    parser.add_argument(
-        "--minutes", type=float, default=19, help="end of the stage rounds; earlier stages count"
-    )
-    parser.add_argument(
-        "--last_minutes", type=float, default=6, help="with less time left, no further round begins"
+        "--last_minutes",
+        type=float,
+        default=1.5,
+        help="with less time left, no further round begins",
     )
     parser.add_argument(
         "--decay_share", type=float, default=0.25, help="share of all steps that lower the rate"
@@ -133,9 +134,14 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         "--measured", type=int, default=5, help="episodes per task of rounds and choose"
     )
     parser.add_argument(
-        "--corrected_again", type=int, default=24, help="corrected episodes per task, later rounds"
+        "--corrected_again", type=int, default=26, help="corrected episodes per task, later rounds"
     )
-    parser.add_argument("--paraphrases", action="store_true", help="several wordings of each task")
+    parser.add_argument(
+        "--paraphrases",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="several wordings of each task",
+    )
     parser.add_argument(
         "--drop",
         action="store_true",
@@ -143,27 +149,27 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--lr", type=float, default=4e-4)
-    parser.add_argument(
-        "--clip", type=float, default=1.0, help="maximum gradient norm of train-on and rounds"
-    )
-    parser.add_argument(
-        "--warm_up", type=int, default=1000, help="warm-up steps of train-on and rounds"
-    )
-    parser.add_argument("--episodes", type=int, default=25, help="evaluation episodes per task")
+    parser.add_argument("--clip", type=float, default=1.0, help="maximum gradient norm of rounds")
+    parser.add_argument("--warm_up", type=int, default=500, help="warm-up steps of rounds")
+    parser.add_argument("--episodes", type=int, default=20, help="evaluation episodes per task")
     parser.add_argument("--every", type=int, default=3, help="actions executed per inference call")
-    parser.add_argument("--choices", default="1,2,3,5", help="values of --every that choose tries")
+    parser.add_argument(
+        "--choices", help="values of --every that rounds and choose try (default: none)"
+    )
     parser.add_argument("--perturb", default="all", help="dimensions of the stage perturb")
     parser.add_argument("--videos", type=int, default=1, help="videos per perturbed task")
     parser.add_argument("--horizon", type=int, default=500, help="maximum steps of an evaluation")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--further", default=CROP_FLAGS, help="further flags of both trainings")
+    parser.add_argument("--further", default=FURTHER, help="further flags of the training")
     options = parser.parse_args(words)
     if options.tiny:
         vars(options).update(TINY)
+    if CHOOSE in options.parts and not options.choices:
+        parser.error("choose needs --choices, such as --choices=1,2,3")
     if options.tasks == "eight":
         options.tasks = EIGHT
     if not options.parts or "all" in options.parts:
-        options.parts = [*STAGES, *(part for part in options.parts if part in (CHOOSE, PERTURB))]
+        options.parts = [*STAGES, *(part for part in options.parts if part not in (*STAGES, "all"))]
     return options
 
 
@@ -187,7 +193,7 @@ class Work:
             f"--env.observation_height={options.size}",
             f"--env.observation_width={options.size}",
             *renderer_flags(options),
-            f"--eval.batch_size={options.workers}",
+            *([] if options.workers is None else [f"--eval.batch_size={options.workers}"]),
         ]
 
     def run(self, stage: str) -> None:
@@ -195,11 +201,9 @@ class Work:
         start = time.perf_counter()
         {
             "record": self.record,
-            "train": self.train,
-            "correct": self.correct,
-            "train-on": self.train_on,
+            "rounds": self.rounds,
             "examine": self.examine,
-            ROUNDS: self.rounds,
+            TRAIN: self.train,
             CHOOSE: self.choose,
             PERTURB: self.perturb,
         }[stage]()
@@ -227,19 +231,11 @@ class Work:
             "--env.episode_length=250",
         )
 
-    def correct(self) -> None:
-        """Record the first policy with the experts' actions as labels."""
-        tasks = self.options.correct_tasks or self.options.tasks
-        recording = self.kept_in("corrections", self.options.corrected, CORRECTED_FROM)
-        self.label("first", tasks, recording)
-        self.merge("demos", "corrections", into="both")
-        self.drop("demos", "corrections")
-
-    def label(self, policy: str, tasks: str, recording: Sequence[str]) -> None:
-        """Record a policy's episodes with the experts' actions as labels."""
+    def label(self, tasks: str, recording: Sequence[str]) -> None:
+        """Record the policy's episodes with the experts' actions as labels."""
         self.proctor(
             "record",
-            f"--policy.path={self.policy(policy)}",
+            f"--policy.path={self.policy()}",
             f"--policy.n_action_steps={self.options.every}",
             "--record.label=expert",
             f"--env.expert={self.options.expert}",
@@ -263,7 +259,7 @@ class Work:
         """Train once, and correct the policy while it trains."""
         minutes, earlier = self.options.minutes, sum(self.times().values())
         ends_at = time.perf_counter() + 60 * minutes - earlier
-        training = RunningTraining(self.folder / "first", self.options.lr)
+        training = RunningTraining(self.folder / TRAINING, self.options.lr)
         try:
             dataset = self.correct_in_rounds(training, ends_at)
             self.finish(training, dataset, ends_at)
@@ -288,7 +284,7 @@ class Work:
             tasks = self.tasks_of_round(number)
             name, seed = f"corrections-{number}", CORRECTED_FROM + ROUND * number
             n = options.corrected if number == 1 else options.corrected_again
-            self.label("first", tasks, self.kept_in(name, n, seed))
+            self.label(tasks, self.kept_in(name, n, seed))
             dataset, before = f"all-{number}", dataset
             self.merge(before, name, into=dataset)
             training.stop()
@@ -320,7 +316,8 @@ class Work:
     def finish(self, training: RunningTraining, dataset: str, ends_at: float) -> None:
         """Train on all datasets until the time is over, with a falling rate at the end.
 
-        Meanwhile the newest weights show how many actions to execute per inference call.
+        With --choices, the newest weights meanwhile show how many actions to execute per inference
+        call.
         """
 
         def flags() -> list[str]:  # a divergence costs time, so there are fewer steps after it
@@ -335,7 +332,8 @@ class Work:
             ]
 
         training.resume(flags)
-        self.choose()
+        if self.options.choices:
+            self.choose()
         training.wait()
 
     def choose(self) -> None:
@@ -365,43 +363,23 @@ class Work:
         ]
 
     def train(self) -> None:
-        """Train from random weights."""
-        steps, lr = self.options.steps, self.options.lr
-        self.learn("first", "demos", steps, lr, "--policy.type=language_act")
-
-    def train_on(self) -> None:
-        """Continue from the averaged weights of the first training."""
-        self.learn_on("first", "second", "both", self.options.more, self.options.lr)
-
-    def learn_on(self, before: str, name: str, dataset: str, steps: int, lr: float) -> None:
-        """Train from averaged weights. The optimiser's moments start empty: warm up, and clip."""
-        self.learn(
-            name,
-            dataset,
-            steps,
-            lr,
-            f"--policy.path={self.policy(before)}",
-            f"--scheduler.num_warmup_steps={min(self.options.warm_up, steps // 5)}",
-            f"--optimizer.grad_clip_norm={self.options.clip}",
-        )
-
-    def learn(self, name: str, dataset: str, steps: int, lr: float, *flags: str) -> None:
-        """Train; ``flags`` name the policy."""
+        """Train on the demonstrations alone."""
+        steps = self.options.steps
         self.proctor(
             "train",
-            *flags,
-            *self.training_flags(dataset, steps, max(1, steps // 5)),
-            f"--optimizer.lr={lr}",
-            f"--output_dir={self.folder / name}",
+            "--policy.type=language_act",
+            *self.training_flags("demos", steps, max(1, steps // 5)),
+            f"--optimizer.lr={self.options.lr}",
+            f"--output_dir={self.folder / TRAINING}",
         )
 
     def training_flags(self, dataset: str, steps: int, save_every: int) -> list[str]:
-        """Return the flags that all trainings share."""
+        """Return the flags that both kinds of training share."""
         options = self.options
         return [
             f"--policy.device={options.device}",
             f"--dataset.root={self.folder / dataset}",
-            f"--dataset.balance_tasks={str(not options.by_frames).lower()}",
+            f"--dataset.balance_tasks={str(options.balance_tasks).lower()}",
             f"--dataset.paraphrase_tasks={str(options.paraphrases).lower()}",
             f"--dataset.cache={options.cache}",
             "--dataset.cache_gb=80",
@@ -415,16 +393,12 @@ class Work:
             *shlex.split(options.further),
         ]
 
-    def policy(self, name: str) -> Path:
-        """Return the path of a training's averaged weights, of the newest checkpoint."""
-        newest = newest_checkpoint(self.folder / name)
+    def policy(self) -> Path:
+        """Return the path of the training's averaged weights, of the newest checkpoint."""
+        newest = newest_checkpoint(self.folder / TRAINING)
         if newest is None:
-            raise SystemExit(f"{self.folder / name} has no checkpoint")
+            raise SystemExit(f"{self.folder / TRAINING} has no checkpoint")
         return newest / AVERAGED
-
-    def newest(self) -> str:
-        """Return the name of the last training."""
-        return "second" if (self.folder / "second").exists() else "first"
 
     def examine(self) -> None:
         """Evaluate the last policy on unseen seeds."""
@@ -448,7 +422,7 @@ class Work:
         options = self.options
         self.proctor(
             "eval",
-            f"--policy.path={self.policy(self.newest())}",
+            f"--policy.path={self.policy()}",
             f"--policy.device={options.device}",
             f"--policy.n_action_steps={every}",
             *self.world,

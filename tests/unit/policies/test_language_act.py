@@ -343,10 +343,21 @@ def test_qk_norm_begins_with_the_same_projections():
     assert all(torch.equal(usual[name], normalised[name]) for name in usual)
 
 
-def test_a_config_of_before_keeps_the_order_of_its_normalisation():
+def test_a_config_of_before_keeps_its_normalisation():
     raw = json.loads(encode_config(small_language_act(), "0.6.1"))
-    assert raw.pop("pre_norm") is True
-    assert decode_config(raw, LanguageActConfig, "config.json").pre_norm is False
+    assert all(raw.pop(name) is True for name in ("pre_norm", "feature_norm", "qk_norm"))
+    before = decode_config(raw, LanguageActConfig, "config.json")
+    assert before.pre_norm is False
+    assert before.feature_norm is None
+    assert before.qk_norm is None
+
+
+def test_norms_that_are_off_stay_off_in_the_checkpoint():
+    off = small_language_act(feature_norm=False, qk_norm=False)
+    read = decode_config(json.loads(encode_config(off, "0.6.1")), LanguageActConfig, "config.json")
+    assert defining_fields(read) == defining_fields(off)
+    assert not read.feature_norm
+    assert not read.qk_norm
 
 
 @pytest.mark.parametrize(("fields", "ratio"), [({}, 1.0), ({"optimizer_lr_backbone": 1e-4}, 0.2)])
@@ -376,3 +387,4 @@ def test_pictures_are_moved_each_by_its_own_draw_and_their_border_is_drawn_out()
 def test_norms_that_are_off_are_one_definition_however_they_are_set():
     unset, off, on = (small_language_act(qk_norm=value) for value in (None, False, True))
     assert defining_fields(unset) == defining_fields(off) != defining_fields(on)
+    assert defining_fields(on) == defining_fields(small_language_act())

@@ -24,7 +24,7 @@ from proctor.policies.base import Query
 CONFIGS = {
     "act": small_act(),
     "language_act": small_language_act(),
-    "language_act, normalised": small_language_act(feature_norm=True, qk_norm=True),
+    "language_act, not normalised": small_language_act(feature_norm=False, qk_norm=False),
     "diffusion, ddpm": small_diffusion(),
     "diffusion, ddim": small_diffusion(noise_scheduler_type="DDIM", num_inference_steps=5),
 }

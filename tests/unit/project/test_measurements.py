@@ -27,8 +27,8 @@ TINY = {
         *("--tests=1", "--episode-length=60"),
     ],
     "ten_minutes": [
-        *("record", "train", "correct", "train-on", "choose", "examine"),
-        *("--paraphrases", "--tiny"),
+        *("record", "train", "choose", "examine", "perturb"),
+        *("--perturb=language", "--no-paraphrases", "--tiny"),
     ],
 }
 """Flags of a tiny run; ``--tiny`` is enough for the others."""

@@ -63,15 +63,12 @@ class LanguageActConfig(ActConfig):
         "diverged",
     )
     feature_norm: bool | None = setting(
-        None,
+        True,
         "normalise the input of each block of the image encoder, its features and the sentence "
         "embedding",
-        default_help="false",
     )
     qk_norm: bool | None = setting(
-        None,
-        "normalise queries and keys of each attention head, which limits attention's logits",
-        default_help="false",
+        True, "normalise queries and keys of each attention head, which limits attention's logits"
     )
     dim_model: int = setting(256, "width of the transformer")
     dim_feedforward: int = setting(1024, "width of the feed-forward layers")
