@@ -45,6 +45,7 @@ from proctor.runs.latency import latency_summary
 from proctor.runs.sessions import read_session_totals
 from proctor.runs.videos import read_video_warnings, remove_unfinished
 from proctor.stats.anytime import monitored_rates
+from proctor.types import EpisodeSpec
 
 MakeCallbacks = Callable[[Sequence[EpisodeRecord]], list[Callback]]
 """Makes the callbacks of a session besides the journal, given the episodes already finished."""
@@ -84,10 +85,7 @@ def run_evaluation(
             make_run_record(context, protocol, given), resume=config.resume
         )
         done = read_journal(folder.path).rows
-        read_session_totals(folder.path)  # fail now, not at the end of the run, if it is damaged
-        read_video_warnings(folder.path)
-        if config.wandb.active:
-            read_run_id(folder.path)
+        _check_records(config, folder.path)
         check_planned(plan, done, folder.path)
         folder.begin(record)  # nothing is refused from here on
         truncate_partial_line(folder.path / JOURNAL_FILE)
@@ -110,12 +108,10 @@ def run_evaluation(
             kept.finish()
             with _naming_videos(folder.path, len(plan), record, early_stopping.decision):
                 filmed = session.record_videos(rows, make_video_callbacks)
-    order = {spec.key: place for place, spec in enumerate(plan)}
-    rows.sort(key=lambda row: order[row.key])
     return Evaluation(
         path=folder.path,
         planned=len(plan),
-        rows=rows,
+        rows=_in_order(rows, plan),
         stopped=early_stopping.decision,
         monitored=monitored_rates(record.resolved),
         scores=tuple(record.scores),
@@ -124,6 +120,20 @@ def run_evaluation(
         filmed=filmed,
         rollouts=config.record,
     )
+
+
+def _in_order(rows: Sequence[EpisodeRecord], plan: Sequence[EpisodeSpec]) -> list[EpisodeRecord]:
+    """Return the episodes in the plan's order."""
+    places = {spec.key: place for place, spec in enumerate(plan)}
+    return sorted(rows, key=lambda row: places[row.key])
+
+
+def _check_records(config: EvalConfig, folder: Path) -> None:
+    """Read what the end of the run needs, so that a damaged file is refused now."""
+    read_session_totals(folder)
+    read_video_warnings(folder)
+    if config.wandb.active:
+        read_run_id(folder)
 
 
 def _session(

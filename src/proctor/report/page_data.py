@@ -68,15 +68,7 @@ def page_data(run: Run, *, running: bool = False) -> dict[str, Any]:
         "warnings": run_warnings(run.rows, record),
         "scores": [asdict(score) for score in record.scores],
         "overall": _tally(run.rows, how.overall) | _bounds(run.rows),
-        "repeats": [
-            {
-                "k": one.k,
-                "rate": rounded(one.rate, 6),
-                "interval": [rounded(end, 6) for end in one.interval],
-                "worlds": one.worlds,
-            }
-            for one in pass_rates(run.rows)
-        ],
+        "repeats": _repeats(run.rows),
         "judge": _judge(run.rows),
         "groups": [
             {"name": suite, **_tally(rows, how.group)}
@@ -103,6 +95,19 @@ def page_data(run: Run, *, running: bool = False) -> dict[str, Any]:
             "Machine": settings_rows(record.machine),
         },
     }
+
+
+def _repeats(rows: Sequence[EpisodeRecord]) -> list[dict[str, Any]]:
+    """Return pass@k and its interval, for each k of the run's repeated episodes."""
+    return [
+        {
+            "k": one.k,
+            "rate": rounded(one.rate, 6),
+            "interval": [rounded(end, 6) for end in one.interval],
+            "worlds": one.worlds,
+        }
+        for one in pass_rates(rows)
+    ]
 
 
 def _expected_episodes(run: Run) -> int | None:

@@ -155,9 +155,8 @@ def prepare(
     distributed.check_parallelism(config.parallelism)
     device = distributed.device(pick_device(_requested_device(config)))
     check_compiler(config.accelerator.compile, device)
-    on_device = config.dataset.cache is CacheKind.DEVICE
     is_forked = config.dataloader_multiprocessing_context is StartMethod.FORKSERVER
-    if config.num_workers and is_forked and not on_device:
+    if config.num_workers and is_forked and config.dataset.cache is not CacheKind.DEVICE:
         start_fork_server()
     selection = select_dataset(config)
     datasets, dataset_notes = training_datasets(selection, resumed)
@@ -188,24 +187,33 @@ def prepare(
         ),
     )
     param_groups(optimization, parts.network)  # raises for unknown groups
-    wordings = _task_wordings(config, parts)
-    regions = _image_regions(config, parts)
-    trained_on, order = selection.samples(parts, selection.trained_on, wordings, regions)
-    held_out = selection.validation_samples(parts) if config.eval_steps else None
-    loaded = [trained_on] if held_out is None else [trained_on, held_out[0]]
-    samples: Sequence[Samples] = place_on_device(loaded, device) if on_device else loaded
+    samples, order, held_out = _samples(config, parts, selection, device)
     return TrainingSetup(
         config,
         parts,
         optimization,
         device,
-        samples[0],
+        samples,
         replace(order, share=distributed.share, first_step=datasets[-1].first_step),
-        None if held_out is None else (samples[1], held_out[1]),
+        held_out,
         datasets,
         selection.frame_counts(len(order.frames)),
         distributed,
     )
+
+
+def _samples(
+    config: TrainConfig, parts: LoadedCheckpoint, selection: DatasetSelection, device: torch.device
+) -> tuple[Samples, BatchOrder, tuple[Samples, BatchOrder] | None]:
+    """Return the training's samples and their order, and those of the validation loss."""
+    wordings, regions = _task_wordings(config, parts), _image_regions(config, parts)
+    trained_on, order = selection.samples(parts, selection.trained_on, wordings, regions)
+    held_out = selection.validation_samples(parts) if config.eval_steps else None
+    loaded = [trained_on] if held_out is None else [trained_on, held_out[0]]
+    samples: Sequence[Samples] = loaded
+    if config.dataset.cache is CacheKind.DEVICE:
+        samples = place_on_device(loaded, device)
+    return samples[0], order, None if held_out is None else (samples[1], held_out[1])
 
 
 def _image_regions(config: TrainConfig, parts: LoadedCheckpoint) -> dict[str, ImageRegion]:

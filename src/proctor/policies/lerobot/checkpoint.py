@@ -162,12 +162,11 @@ def read_checkpoint(
         tensors, inputs, outputs = split_legacy(tensors, config)
         require_stats(folder, config, inputs, outputs)
         pre, post = default_pipelines(config, inputs, outputs, legacy_in=folder)
-    raw = features_without_stats(config, pre, post)
-    if raw and use is ConfigUse.EVALUATION:  # training uses the dataset's statistics
-        notes.append(f"{folder} has no statistics for {', '.join(raw)}: not normalised")
-    odd = normalization_conflicts(config, pre, post)
-    if odd and use is ConfigUse.EVALUATION:
-        notes.append(f"{folder}: in config.json {'; '.join(odd)}: {FOLLOWED}")
+    if use is ConfigUse.EVALUATION:  # training uses the dataset's statistics
+        if raw := features_without_stats(config, pre, post):
+            notes.append(f"{folder} has no statistics for {', '.join(raw)}: not normalised")
+        if odd := normalization_conflicts(config, pre, post):
+            notes.append(f"{folder}: in config.json {'; '.join(odd)}: {FOLLOWED}")
     pre = pre.with_rename_map(config.rename_map)
     if interface is not None:
         given, config = config, config.for_interface(interface, pre.rename_map, use)
@@ -190,9 +189,8 @@ def read_checkpoint(
     states.check(name for name in files if not name.startswith(BASE))
     hashes = {name: found.result() for name, found in files.items()} | file_hashes(pre)
     learning = weights.adapter if use is ConfigUse.TRAINING else None
-    told = tuple(notes)
     return LoadedCheckpoint(
-        config, network, plugin.prefix, pre, post, hashes, told, adapter=learning
+        config, network, plugin.prefix, pre, post, hashes, tuple(notes), adapter=learning
     )
 
 

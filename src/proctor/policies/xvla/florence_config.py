@@ -165,6 +165,27 @@ def _part(cls: type[PartSizes], raw: Mapping[str, Any]) -> PartSizes:
 def _check(florence: FlorenceSizes) -> None:
     """Refuse invalid sizes before the network allocates memory."""
     vision, text = florence.vision, florence.text
+    _check_stages(vision)
+    _check_sizes(vision, text)
+    if text.encoder_attention_heads < 1 or text.d_model % text.encoder_attention_heads:
+        raise UsageError(
+            f"florence_config: d_model {text.d_model} is not divisible by encoder_attention_heads",
+            code="policy.not-divisible",
+        )
+    if vision.projection_dim != text.d_model:
+        raise UsageError(
+            f"florence_config: projection_dim is {vision.projection_dim}, d_model {text.d_model}; "
+            "they must be equal",
+            code="policy.wrong-backbone",
+        )
+    if {vision.activation_function, text.activation_function} != {"gelu"}:
+        raise UsageError(
+            "florence_config: activation_function is not gelu", code="policy.wrong-backbone"
+        )
+
+
+def _check_stages(vision: DavitSizes) -> None:
+    """Refuse invalid stages of the vision encoder."""
     stages = len(vision.embed_dim)
     per_stage = ("depths", "patch_size", "patch_stride", "patch_padding", "patch_prenorm")
     for name in (*per_stage, "num_heads", "num_groups"):
@@ -193,6 +214,10 @@ def _check(florence: FlorenceSizes) -> None:
                 f"{groups} groups",
                 code="policy.not-divisible",
             )
+
+
+def _check_sizes(vision: DavitSizes, text: BartSizes) -> None:
+    """Refuse sizes out of range, of both encoders."""
     if vision.in_channels != 3 or not 1 <= vision.window_size <= MOST_PIXELS:
         raise UsageError(
             "florence_config: expected in_channels 3 and a window_size of at least 1",
@@ -214,19 +239,4 @@ def _check(florence: FlorenceSizes) -> None:
         raise UsageError(
             "florence_config: vocab_size or encoder_layers is out of range",
             code="policy.out-of-range",
-        )
-    if text.encoder_attention_heads < 1 or text.d_model % text.encoder_attention_heads:
-        raise UsageError(
-            f"florence_config: d_model {text.d_model} is not divisible by encoder_attention_heads",
-            code="policy.not-divisible",
-        )
-    if vision.projection_dim != text.d_model:
-        raise UsageError(
-            f"florence_config: projection_dim is {vision.projection_dim}, d_model {text.d_model}; "
-            "they must be equal",
-            code="policy.wrong-backbone",
-        )
-    if {vision.activation_function, text.activation_function} != {"gelu"}:
-        raise UsageError(
-            "florence_config: activation_function is not gelu", code="policy.wrong-backbone"
         )
