@@ -20,7 +20,8 @@ Other stages are not part of "all". The last two need a trained policy in WORK:
 
     train     instead of rounds: a training on the demonstrations alone
     choose    short evaluations with each number of --choices as actions executed per inference
-              call, on seeds of its own; examine and perturb use the best (rounds has its own)
+              call, on seeds of its own; examine and perturb use the best. With --choices, rounds
+              does this itself, beside its last steps
     perturb   the same evaluation with --perturb: clean episodes, and each dimension at 3 levels
 
 `perturb --perturb=language` evaluates wordings that the policy was not trained with.
@@ -81,9 +82,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     """Parse the flags."""
     parser = make_parser("ten_minutes", __doc__, ("all", *STAGES, TRAIN, CHOOSE, PERTURB))
     parser.add_argument("--tasks", default="mt50", help="eight, or what --env.task takes")
-    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True, help="folder of datasets and runs")
     parser.add_argument("--size", type=int, default=192, help="image side, pixels")
-    parser.add_argument("--shadow_map", type=int, default=1024)
+    parser.add_argument("--shadow_map", type=int, default=1024, help="pixels; GL only")
     parser.add_argument("--renderer", choices=("gl", "warp"), default="warp")
     parser.add_argument("--renderer_python", help="interpreter of renderer warp")
     parser.add_argument(
@@ -107,9 +108,14 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         "--balance_tasks", action="store_true", help="sample every task equally often"
     )
     parser.add_argument(
-        "--steps", type=int, default=5000, help="steps before the first round, or of train"
+        "--steps",
+        type=int,
+        default=5000,
+        help="steps of train; round 1 begins at the first checkpoint from here on",
     )
-    parser.add_argument("--more", type=int, default=4000, help="steps between two rounds")
+    parser.add_argument(
+        "--more", type=int, default=4000, help="steps between two rounds, or a few more"
+    )
     parser.add_argument("--rounds", type=int, default=1, help="rounds of corrections at most")
     parser.add_argument(
         "--minutes", type=float, default=5.6, help="end of the stage rounds; earlier stages count"
@@ -129,7 +135,12 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--save_every", type=int, default=1500, help="steps between checkpoints of rounds"
     )
-    parser.add_argument("--weakest", type=int, default=20, help="tasks that later rounds correct")
+    parser.add_argument(
+        "--weakest",
+        type=int,
+        default=20,
+        help="tasks that later rounds correct; tasks without a failure fill the list",
+    )
     parser.add_argument(
         "--measured", type=int, default=5, help="episodes per task of rounds and choose"
     )
@@ -147,8 +158,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         action="store_true",
         help="remove datasets once they are merged: WORK is in memory",
     )
-    parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--lr", type=float, default=4e-4)
+    parser.add_argument("--batch", type=int, default=256, help="batch size")
+    parser.add_argument("--lr", type=float, default=4e-4, help="learning rate")
     parser.add_argument("--clip", type=float, default=1.0, help="maximum gradient norm of rounds")
     parser.add_argument("--warm_up", type=int, default=500, help="warm-up steps of rounds")
     parser.add_argument("--episodes", type=int, default=20, help="evaluation episodes per task")
@@ -159,7 +170,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--perturb", default="all", help="dimensions of the stage perturb")
     parser.add_argument("--videos", type=int, default=1, help="videos per perturbed task")
     parser.add_argument("--horizon", type=int, default=500, help="maximum steps of an evaluation")
-    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--device", default="cuda", help="of policy and renderer")
     parser.add_argument("--further", default=FURTHER, help="further flags of the training")
     options = parser.parse_args(words)
     if options.tiny:
@@ -316,15 +327,21 @@ class Work:
     def finish(self, training: RunningTraining, dataset: str, ends_at: float) -> None:
         """Train on all datasets until the time is over, with a falling rate at the end.
 
+        If the time is too short for that share of the steps, the training ends later.
+
         With --choices, the newest weights meanwhile show how many actions to execute per inference
         call.
         """
 
         def flags() -> list[str]:  # a divergence costs time, so there are fewer steps after it
-            seconds = max(1.0, ends_at - time.perf_counter() - self.options.start_s)
-            further = max(1, round(seconds * training.steps_per_s()))
+            share, seconds = self.options.decay_share, ends_at - time.perf_counter()
+            in_time = round((seconds - self.options.start_s) * training.steps_per_s())
+            least = max(1, round(share / (1 - share) * training.step))
+            if in_time < least:
+                print(f"== ends after --minutes: {least:,} steps lower the rate", flush=True)
+            further = max(in_time, least)
             steps = training.step + further
-            decay = min(further, round(self.options.decay_share * steps))
+            decay = min(further, round(share * steps))
             return [
                 *self.dataset_flags(dataset),
                 f"--steps={steps}",

@@ -201,9 +201,10 @@ def resumed_recording(settings: dict[str, Any]) -> EarlierRun | None:
         raise UsageError(
             f"--resume: {folder.path} holds no recording to resume", code="run.not-found"
         )
-    return EarlierRun(
-        settings_with_paths(earlier.given, earlier.paths, folder.path, settings), str(folder.path)
-    )
+    given = settings_with_paths(earlier.given, earlier.paths, folder.path, settings)
+    if "seed" in earlier.resolved:  # the default of older versions was another one
+        given = {"seed": earlier.resolved["seed"], **given}
+    return EarlierRun(given, str(folder.path))
 
 
 def _run_folder(settings: dict[str, Any]) -> Path:

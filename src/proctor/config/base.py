@@ -25,6 +25,8 @@ STRICT_BATCH = 8
 
 For ACT with 14 simulators on an H200 it costs 5% of the run time; 16 would cost 9%."""
 MOST_SEED = 2**31 - 1
+RECORDED_SEED = 1_000_000
+"""Default seed of recorded episodes. Evaluations start at 1000, so their episodes are unseen."""
 _SECTION = "plugin_section"
 _RAY_ADDRESS = re.compile(
     r"ray://[A-Za-z0-9._-]+:\d{1,5}|ray://\[[0-9a-fA-F:]+\]:\d{1,5}", re.ASCII

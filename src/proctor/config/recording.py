@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from proctor.callbacks.action_labels import ActionLabel
 from proctor.callbacks.staged_episodes import Keep
-from proctor.config.base import RunConfig
+from proctor.config.base import RECORDED_SEED, RunConfig
 from proctor.config.bounds import at_least, between
 from proctor.config.lerobot_evaluation import OF_RECORDINGS
 from proctor.datasets.frames.encoder import CODECS
@@ -261,6 +261,13 @@ class RecordConfig(RunConfig):
 
     dataset: RecordDatasetSettings = field(default_factory=RecordDatasetSettings)
     record: RecordSettings = field(default_factory=RecordSettings)
+    seed: int = field(
+        default=RECORDED_SEED,
+        metadata={
+            "help": "seed of the first episode of each task; episode i uses seed + i. Evaluations "
+            "start at 1000, so their episodes are unseen ones"
+        },
+    )
     output_dir: Path | None = field(
         default=None,
         metadata={

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from proctor.callbacks.staged_episodes import Keep
-from proctor.config.base import MOST_SEED
+from proctor.config.base import MOST_SEED, RECORDED_SEED
 from proctor.config.bounds import at_least, between
 from proctor.config.devices import MOST_FPS, RobotCommandConfig
 from proctor.config.display import DisplayFlags
@@ -20,8 +20,6 @@ from proctor.lerobot_flags import LerobotFlag
 from proctor.system.hub import HUB_ID
 from proctor.types import MAX_EPISODES
 
-RECORDED_SEED = 1_000_000
-"""Default seed of recorded scenes. Evaluations start at 1000, so their scenes are unseen ones."""
 _LONGEST_S = 1e6
 _TAKES_PER_EPISODE = 4
 _WRITTEN = "frames are always encoded while they arrive, in a thread of their own"

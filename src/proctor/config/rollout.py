@@ -7,16 +7,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
 
-from proctor.config.base import MOST_SEED, plugin_section
+from proctor.config.base import MOST_SEED, RECORDED_SEED, plugin_section
 from proctor.config.bounds import at_least, between
 from proctor.config.devices import MOST_FPS, RobotCommandConfig
 from proctor.config.display import DisplayFlags
 from proctor.config.lerobot_evaluation import OF_POLICIES
-from proctor.config.robot_recording import (
-    OF_ROBOT_RECORDINGS,
-    RECORDED_SEED,
-    RobotDatasetSettings,
-)
+from proctor.config.robot_recording import OF_ROBOT_RECORDINGS, RobotDatasetSettings
 from proctor.errors import UsageError
 from proctor.lerobot_flags import LerobotFlag
 from proctor.policies.base import PolicyConfig

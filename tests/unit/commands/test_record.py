@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -111,6 +112,35 @@ def test_an_interrupted_recording_says_what_is_recorded_and_what_is_in_the_datas
     assert said in err
     if kept > inside:
         assert f"and {kept - inside} wait in {journal.parent}" in err
+
+
+def test_evaluations_have_other_seeds_than_recordings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["record", *WORDS, "--dataset.root=d", "--record.n_episodes=3"]) == 0
+    words = [word for word in WORDS if "record" not in word]
+    assert main(["eval", *words, "--eval.n_episodes=3", "--output_dir=run"]) == 0
+    recorded, evaluated = (
+        {row.seed for row in read_journal(tmp_path / folder).rows}
+        for folder in ("d.recording", "run")
+    )
+    assert recorded.isdisjoint(evaluated)
+
+
+def test_a_recording_with_an_older_default_seed_keeps_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["record", *WORDS, "--dataset.root=d", "--record.n_episodes=2", "--seed=1000"]
+    assert main(words) == 0
+    run = tmp_path / "d.recording" / "run.json"
+    found = json.loads(run.read_text())
+    del found["config"]["given"]["seed"]
+    run.write_text(json.dumps(found))
+    assert main(["record", "--resume", "--dataset.root=d", "--record.n_episodes=4"]) == 0
+    seeds = [row.seed for row in read_journal(run.parent).rows]
+    assert seeds == [1000, 1001, 1002, 1003]
 
 
 def test_a_recording_that_is_killed_goes_on_by_its_folder_alone(tmp_path: Path) -> None:

@@ -144,7 +144,8 @@ def test_disturbed_actions_are_played_and_wanted_ones_recorded(tmp_path: Path) -
 
 
 def test_only_some_numbers_of_an_action_are_disturbed(tmp_path: Path) -> None:
-    record(tmp_path / "d", record__noise=0.8, record__noise_dims=[1], env__episode_length=50)
+    noise = {"record__noise": 0.8, "record__noise_dims": [1]}
+    record(tmp_path / "d", **noise, env__episode_length=50, seed=1000)
     for episode in episodes_of(tmp_path / "d"):
         x, y, *goal = episode["observation.environment_state"].T
         assert np.allclose(np.diff(x), 0.1 * np.clip((goal[0] - x)[:-1] * 10, -1, 1), atol=1e-6)
@@ -325,7 +326,8 @@ def test_nothing_is_rendered_twice_and_nothing_else_is(tmp_path: Path) -> None:
 
 
 def test_recording_changes_no_episode(tmp_path: Path, run: MakeRun) -> None:
-    record(tmp_path / "d", record__keep="all", policy__type="random", policy__n_action_steps=3)
+    played = {"policy__type": "random", "policy__n_action_steps": 3}
+    record(tmp_path / "d", **played, record__keep="all", seed=1000)
     plain = run(
         env__n_tasks=2, env__episode_length=14, policy__n_action_steps=3, eval__n_episodes=2
     )

@@ -4,11 +4,11 @@
                                                                ├─▶ a token for ACT's encoder
     images ─▶ ResNet, each block scaled and shifted by FiLM ───┘   (FiLM, Perez et al., 2018)
 
-The ResNet has no normalisation layers and trains from random weights: every block is initialised as
-the identity (De & Smith, 2020), and FiLM provides the bias. Nothing limits the scale of its
-features, so the transformer normalises before attention (``pre_norm``). ``feature_norm`` and
-``qk_norm`` limit what may still grow: features, sentence embeddings and attention logits. It uses
-the channels_last memory format, the fastest on GPUs. docs/measurements.md compares it with
+The blocks of the ResNet have no normalisation layers and train from random weights: each is
+initialised as the identity (De & Smith, 2020), and FiLM provides the bias. Nothing limits the scale
+of their features, so the transformer normalises before attention (``pre_norm``). ``feature_norm``
+and ``qk_norm`` limit what may still grow: features, sentence embeddings and attention logits. It
+uses the channels_last memory format, the fastest on GPUs. docs/measurements.md compares it with
 normalisation.
 """
 
