@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -85,6 +86,9 @@ def test_a_tiny_training_is_corrected_in_rounds(tmp_path: Path) -> None:
     done = measure("ten_minutes", *stages, "--drop", "--tiny", f"--work={tmp_path}")
     assert done.returncode == 0, done.stderr
     assert "== round 2" in done.stdout
+    assert "== ends after --minutes" in done.stdout
+    (last,) = re.findall(r"--steps=(\d+) --scheduler.num_decay_steps=(\d+)", done.stdout)
+    assert int(last[1]) == pytest.approx(int(last[0]) / 4, abs=1)
     times = json.loads((tmp_path / "times.json").read_text())
     assert list(times) == stages
     assert (tmp_path / "all-2").is_dir()
