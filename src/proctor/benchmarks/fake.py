@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import resource
 import signal
 import time
@@ -44,6 +45,7 @@ from proctor.fingerprint import PRESENTATION
 from proctor.types import EpisodeSpec, StepResult, Task
 
 _GOAL_RADIUS = 0.05
+_PLACE = re.compile(r"(\d{1,9})/\d{1,9}/(\d{1,9})", re.ASCII)
 _LEAK_BYTES = 2**28
 _TALK_WORDS = 2_000_000
 _TERMINAL_CODES = "\x1b[2J\x1b]0;title\x07\r"
@@ -116,6 +118,18 @@ class FakeConfig(BenchmarkConfig):
     )
 
 
+def _check_place(place: str, config: FakeConfig) -> None:
+    """Refuse the place of a fault that no step can have."""
+    found = _PLACE.fullmatch(place)
+    task, step = map(int, found.groups()) if found else (config.n_tasks, 0)
+    if task >= config.n_tasks or step > config.episode_length:
+        raise UsageError(
+            f"--env.faults: {place!r} is not TASK/EPISODE/STEP, three numbers from 0 on "
+            f"(tasks below {config.n_tasks}, steps up to {config.episode_length})",
+            code="flag.out-of-range",
+        )
+
+
 class Fake(BenchmarkDefaults):
     """The benchmark: ``n_tasks`` identical tasks."""
 
@@ -142,6 +156,8 @@ class Fake(BenchmarkDefaults):
                     f"--env.{name} must be 0 to 1e6, not {getattr(config, name):g}",
                     code="flag.out-of-range",
                 )
+        for place in config.faults:
+            _check_place(place, config)
         self._config = config
 
     def tasks(self) -> list[Task]:

@@ -58,6 +58,7 @@ class JournalWriter(Callback):
             raise WriteFailed(self._path, error) from error
         if time.monotonic() - self._synced_at >= self._sync_every_s:
             self._sync()
+            self._check_in_place()
             self._synced_at = time.monotonic()
 
     def close(self) -> None:
@@ -70,6 +71,13 @@ class JournalWriter(Callback):
             self._sync()
         finally:
             os.close(self._fd)
+
+    def _check_in_place(self) -> None:
+        """Notice a folder that was moved or removed, before hours of episodes go nowhere."""
+        try:
+            self._path.stat()
+        except FileNotFoundError as error:
+            raise WriteFailed(self._path, error) from error
 
     def _sync(self) -> None:
         try:

@@ -183,7 +183,7 @@ class ThreadInference:
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._tickets = itertools.count()
         self._answers: queue.SimpleQueue[tuple[Ticket, ActionReply]] = queue.SimpleQueue()
-        self._failed: Exception | None = None
+        self._failed: BaseException | None = None
         self._wake: Callable[[], None] = _no_listener
         self._thread = threading.Thread(target=self._serve, name="proctor-policy", daemon=True)
         self._thread.start()
@@ -230,7 +230,7 @@ class ThreadInference:
         while (work := self._work.get()) is not None:
             try:
                 work()
-            except Exception as error:  # noqa: BLE001  not swallowed: raised by take or close
+            except BaseException as error:  # noqa: BLE001  not swallowed: raised by take or close
                 self._failed = self._failed or error
                 self._wake()
 

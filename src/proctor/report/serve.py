@@ -9,6 +9,7 @@ disconnected after a timeout, or at once when other clients need the connection.
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import math
 import os
@@ -55,6 +56,11 @@ class PageServer(ThreadingHTTPServer):
         Raises:
             UsageError: the port is in use, or the address is not one of this machine.
         """
+        if not host:  # it would mean all networks of this computer
+            raise UsageError(
+                "the host to serve on is empty; 127.0.0.1 serves on this computer alone",
+                code="serve.no-host",
+            )
         self.site = site
         self.token = None if host in LOOPBACK else secrets.token_urlsafe(16)
         editable = isinstance(site, EditableSite) and host in LOOPBACK
@@ -69,8 +75,10 @@ class PageServer(ThreadingHTTPServer):
         try:
             super().__init__((host, port), _Handler)
         except OSError as error:
+            in_use = error.errno in (errno.EADDRINUSE, errno.EACCES)
+            other = "port" if in_use else "host: an address of this computer"
             raise UsageError(
-                f"cannot serve on {host} port {port}: {error.strerror}; choose another port",
+                f"cannot serve on {host} port {port}: {error.strerror}; choose another {other}",
                 code="serve.cannot-bind",
             ) from None
 

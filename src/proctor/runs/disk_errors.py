@@ -42,8 +42,12 @@ def disk_error_advice(error: BaseException | None) -> str:
 def kept_episodes_text(folder: Path, planned: int, mend: str) -> str:
     """Return how many episodes of a run are kept, and how to continue."""
     if not (folder / RUN_FILE).exists():
-        gone = "is gone with all that was in it" if not folder.is_dir() else "holds no episodes"
-        return f"{folder} {gone}: {mend}, then run again, or choose another --output_dir"
+        if not folder.is_dir():
+            return (
+                f"{folder} is no longer there: if it was moved, its episodes are with it, and "
+                "--resume with the new --output_dir continues; otherwise run again"
+            )
+        return f"{folder} holds no episodes: {mend}, then run again, or choose another --output_dir"
     done = len(read_journal(folder).rows)
     what = f"{done} of {planned} episodes are kept in {folder}"
     return f"{what}: {mend}, then run again with --resume"

@@ -18,7 +18,7 @@ from proctor.benchmarks.fake import Fake, FakeConfig, Fault
 from proctor.cli import main
 from proctor.engine.in_process import InProcessPool
 from proctor.engine.messages import Order
-from proctor.errors import PolicyError, WorkerError
+from proctor.errors import PolicyError, UsageError, WorkerError
 from proctor.evaluation.run import Evaluation
 from proctor.features import Array
 from proctor.policies.base import Batch, PolicyPlugin
@@ -159,6 +159,8 @@ class BadPolicy(RandomPolicy):
                     return chunks[:, :, :1]
                 elif self._fault == "exit":
                     sys.exit("no licence")
+                elif self._fault == "interrupt":
+                    raise KeyboardInterrupt
                 else:
                     raise ValueError("weights\nare gone")
         return chunks
@@ -179,7 +181,7 @@ def make_bad(fault: str) -> PolicyPlugin:
 
 
 NAN, SHAPE, RAISE = make_bad("nan"), make_bad("shape"), make_bad("raise")
-EXIT = make_bad("exit")
+EXIT, INTERRUPT = make_bad("exit"), make_bad("interrupt")
 
 
 @pytest.mark.parametrize("batch_size", [1, 2])
@@ -209,6 +211,20 @@ def test_a_policy_that_returns_nonsense_stops_the_run_and_is_named(
         )
     assert "policy 'random'" in str(refused.value)
     assert named in str(refused.value)
+
+
+@pytest.mark.parametrize("scheduler", ["continuous", "lockstep"])
+def test_a_policy_that_interrupts_ends_the_run(
+    run: Callable[..., Evaluation], scheduler: str
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(policy__type="tests.unit.engine.test_engine:INTERRUPT", eval__scheduler=scheduler)
+
+
+@pytest.mark.parametrize("place", ["0/1", "point/0/1", "5/0/1", "0/0/51", "0/0/-1", ""])
+def test_a_fault_at_a_place_that_no_step_has_is_refused(place: str) -> None:
+    with refuses(UsageError, "flag.out-of-range"):
+        Fake(FakeConfig(n_tasks=5, faults={place: Fault.RAISE}))
 
 
 @pytest.mark.parametrize("clipped", [True, False])

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from proctor.benchmarks.fake import Fake, FakeConfig
 from proctor.callbacks import journal_writer
 from proctor.cli import main
 from proctor.datasets import writer as writer_module
-from proctor.errors import DatasetError
+from proctor.errors import DatasetError, WriteFailed
 from proctor.runs.journal import read_journal
 from proctor.system import files as files_module
+from proctor.types import EpisodeResult, Outcome
 from tests.recordings import columns, record, same
 
 EVAL = [
@@ -131,7 +133,20 @@ def test_a_run_folder_that_goes_away_is_said_to_be_gone(
 
     monkeypatch.setattr(journal_writer.os, "write", write)
     assert evaluate(run) == 2
-    assert f"{run} is gone with all that was in it" in capsys.readouterr().err.splitlines()[-1]
+    assert f"{run} is no longer there: if it was moved" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_run_folder_that_is_moved_is_noticed_at_the_next_sync(tmp_path: Path) -> None:
+    run, benchmark = tmp_path / "run", Fake(FakeConfig())
+    run.mkdir()
+    result = EpisodeResult(benchmark.spec(benchmark.tasks()[0], 0, 0), Outcome.SUCCESS, steps=1)
+    journal = journal_writer.JournalWriter(run, sync_every_s=0)
+    journal.on_episode_end(result)
+    run.rename(tmp_path / "elsewhere")
+    with pytest.raises(WriteFailed):
+        journal.on_episode_end(result)
+    assert len(read_journal(tmp_path / "elsewhere").rows) == 1
+    journal.close()
 
 
 def test_a_recording_whose_dataset_could_not_be_begun_is_resumed(

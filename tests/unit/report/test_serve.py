@@ -239,6 +239,17 @@ def test_a_port_in_use_is_one_line_before_anything_starts(
     assert not (tmp_path / "none").exists()
 
 
+def test_an_empty_host_is_not_all_networks(tmp_path: Path) -> None:
+    with refuses(UsageError, "serve.no-host"):
+        RunServer(tmp_path, "", 0)
+
+
+def test_an_unknown_host_is_not_blamed_on_the_port(tmp_path: Path) -> None:
+    with refuses(UsageError, "serve.cannot-bind") as refused:
+        RunServer(tmp_path, "192.0.2.1", 0)
+    assert "another host" in str(refused.value)
+
+
 def test_a_run_can_be_watched_while_it_goes_on(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "proctor.cli", "eval", "--policy.type=random", "--env.type=fake",
