@@ -9,6 +9,7 @@ from typing import Any
 from proctor.api.arguments import (
     check_names,
     env_settings,
+    flat_settings,
     plain,
     policy_settings,
     put,
@@ -18,8 +19,10 @@ from proctor.benchmarks.base import BenchmarkConfig
 from proctor.callbacks.base import Callback
 from proctor.callbacks.progress import Progress, VideoProgress
 from proctor.callbacks.progress_updates import ProgressArgument, ProgressDisplay
+from proctor.commands.eval_settings import resumed_run
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
+from proctor.config.merging import merge_settings
 from proctor.errors import ProctorNote, ProctorWarning
 from proctor.evaluation.notices import Notices, end_notices, start_notices
 from proctor.evaluation.preparing import prepare
@@ -49,6 +52,8 @@ def evaluate(
         evaluate("expert", "metaworld", task=["reach-v3", "push-v3"], n_episodes=10, seed=7,
                  eval={"max_retries": 0}, output_dir="outputs/reach")
 
+    An interrupted run is completed by ``evaluate(output_dir="outputs/reach", resume=True)``.
+
     Warnings and notes of the command line are issued as ``ProctorWarning`` and ``ProctorNote``,
     most of them before the first episode.
 
@@ -75,7 +80,8 @@ def evaluate(
     put(given, "env", "task", task)
     put(given, "eval", "n_episodes", n_episodes)
     put(given, "eval", "batch_size", batch_size)
-    config = build(EvalConfig, given)
+    merged = merge_settings(flat_settings(EvalConfig, given), resumed=resumed_run)
+    config = build(EvalConfig, merged)
     if handed is not None:
         config = with_policy(config, handed)
     prepared = prepare(config)
@@ -88,7 +94,7 @@ def evaluate(
     def make_video_callbacks(episodes: int) -> list[Callback]:
         return [VideoProgress(episodes, display.console())] if display.on_terminal else []
 
-    evaluation = run_evaluation(prepared, given, make_callbacks, make_video_callbacks)
+    evaluation = run_evaluation(prepared, merged, make_callbacks, make_video_callbacks)
     display.send_if_silent(len(evaluation.rows), evaluation.planned, str(evaluation))
     warn_of(end_notices(evaluation, prepared.benchmark.action))
     return evaluation

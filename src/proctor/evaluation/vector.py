@@ -72,6 +72,11 @@ def make_env(
     Raises:
         UsageError: the config names something that does not exist.
     """
+    if not isinstance(n_envs, int) or n_envs < 1:
+        raise UsageError(
+            f"make_env: n_envs must be a whole number from 1 on, not {n_envs!r}",
+            code="flag.out-of-range",
+        )
     if not vector and n_envs != 1:
         raise UsageError(
             f"make_env(vector=False) is one environment, not {n_envs}", code="flag.conflict"

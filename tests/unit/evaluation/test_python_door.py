@@ -167,11 +167,29 @@ def test_a_run_of_an_object_is_resumed_by_one_that_says_it_is_the_same(
         assert "--resume" in str(refused.value)
 
 
+@pytest.mark.parametrize("n_envs", [0, -1, 1.5, "2"])
+def test_a_number_of_environments_that_is_none_is_refused(n_envs: Any) -> None:
+    with refuses(UsageError, "flag.out-of-range"):
+        proctor.make_env({"type": "fake"}, n_envs=n_envs)
+
+
+def test_a_run_is_resumed_by_its_folder_alone(play: Any, tmp_path: Path) -> None:
+    env = {"type": "fake", "episode_length": 5}
+    proctor.evaluate("random", env, n_episodes=2, output_dir=tmp_path / "run")
+    more = proctor.evaluate(output_dir=tmp_path / "run", resume=True, n_episodes=4)
+    assert [row.steps for row in more.rows] == [5] * 4
+    with refuses(UsageError, "flag.missing"):
+        proctor.evaluate("random", "fake", resume=True)
+    with refuses(UsageError, "run.other-settings"):
+        proctor.evaluate("zero", "fake", output_dir=tmp_path / "run", resume=True)
+
+
 def test_no_command_can_run_an_object_again(play: Any, capsys: pytest.CaptureFixture[str]) -> None:
     path = play(still).path
     record = RunFolder(path).read()
     assert record is not None
-    assert record.given["policy"] == {"type": "python", "name": "still"}
+    assert record.given["policy.type"] == "python"
+    assert record.given["policy.name"] == "still"
     assert list(record.protocol["policy"]["code"])[-1].endswith("test_python_door.py")
     assert main(["audit", str(path)]) == 2
     assert "'still' is a Python object" in capsys.readouterr().err
