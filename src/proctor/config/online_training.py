@@ -33,7 +33,9 @@ from proctor.fingerprint import (
 from proctor.policies.base import PolicyConfig
 from proctor.policies.gaussian_actor.config import GaussianActorConfig
 from proctor.policies.lerobot.pretrained import PretrainedConfig
+from proctor.policies.remote.address import check_api_key
 from proctor.robots.base import RobotConfig, TeleoperatorConfig
+from proctor.system.loopback import LOOPBACK
 
 _MOST_STEPS, _MOST_BATCH = 10**9, 10**6
 _MOST_MINUTES = 10**6
@@ -308,8 +310,14 @@ class OnlineTrainConfig(Config):
             EvalConfig(PolicyConfig(), self.env, self.eval, video=self.video).validate()
 
     def _validate_roles(self) -> None:
-        if self.learner is not None:
-            parse_address(self.learner)
+        check_api_key("--api_key", self.api_key)
+        host = "127.0.0.1" if self.learner is None else parse_address(self.learner)[0]
+        if self.role is Role.LEARNER and host not in LOOPBACK and self.api_key is None:
+            raise UsageError(
+                f"a learner on {host} needs an API key, since it accepts transitions from the "
+                f"network: set ${API_KEY_VARIABLE} or --api_key_file",
+                code="rl.key-missing",
+            )
         if (self.tls_cert is None) != (self.tls_key is None):
             raise UsageError("--tls_cert and --tls_key come together", code="flag.missing")
         if self.tls_cert is not None and self.role is not Role.LEARNER:

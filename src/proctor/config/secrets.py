@@ -37,6 +37,10 @@ def _read_secret(config: Any, field: dataclasses.Field[Any], section: str) -> No
     flag, in_file = f"--{section}{field.name}", f"{field.name}_file"
     given, file = getattr(config, field.name), getattr(config, in_file, None)
     variable = field.metadata.get("variable", "")
+    if given == "":  # of an unset shell variable; a server would accept every client
+        raise UsageError(
+            f"{flag} is empty; give a key, or leave the flag out", code="secret.invalid"
+        )
     found: dict[str, str] = {} if given is None else {flag: given}
     if file is not None:
         found[f"{flag}_file"] = _content(file, f"{flag}_file")

@@ -15,7 +15,7 @@ from proctor.errors import UsageError, did_you_mean
 from proctor.fingerprint import API_KEY_VARIABLE, secret_metadata
 from proctor.lerobot_flags import LerobotFlag
 from proctor.policies.base import PolicyConfig
-from proctor.policies.remote.address import is_printable_ascii
+from proctor.policies.remote.address import check_api_key
 from proctor.protocols.inference_messages import Protocol
 from proctor.serving.limits import ServerLimits
 from proctor.serving.server import PORTS, Endpoint
@@ -194,8 +194,7 @@ class ServeConfig(Config):
         """Refuse to serve other machines without encryption, unless --trust is given."""
         if (self.tls_cert is None) != (self.tls_key is None):
             raise UsageError("--tls_cert and --tls_key come together", code="flag.missing")
-        if self.api_key is not None and not is_printable_ascii(self.api_key):
-            raise UsageError("--api_key holds characters that no header may", code="secret.invalid")
+        check_api_key("--api_key", self.api_key)
         if self.is_here or self.trust:
             return
         plain = [name for name in self.protocol if name in ("groot", "lerobot")]

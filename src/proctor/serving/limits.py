@@ -63,6 +63,9 @@ class ServerLimits:
     idle_s: float = 600.0
     """Longest time in seconds that a client may be silent, or take to send or receive a message."""
 
+    def __post_init__(self) -> None:
+        assert self.api_key != "", "an empty key would admit every client"
+
     def accepts_key(self, offered: str | None) -> bool:
         """Return whether a client's key is right, in constant time; without a key, all are."""
         if self.api_key is None:

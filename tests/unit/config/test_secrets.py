@@ -14,6 +14,7 @@ from proctor import cli
 from proctor.commands.eval_several import evaluate_several, variants_of
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
+from proctor.config.online_training import OnlineTrainConfig
 from proctor.config.serving import ServeConfig
 from proctor.errors import EXIT_INTERRUPTED, UsageError
 from proctor.fingerprint import API_KEY_VARIABLE
@@ -58,6 +59,29 @@ def test_a_key_comes_from_a_flag_a_file_or_a_variable(
     monkeypatch.setenv(API_KEY_VARIABLE, KEY)
     assert key_of({}) == KEY
     assert key_of({"policy.api_key_file": str(key_file), "policy.api_key": KEY}) == KEY
+
+
+def online_key(settings: dict[str, Any]) -> Any:
+    own = {name.removeprefix("policy."): value for name, value in settings.items()}
+    learner = {"role": "learner", "policy.type": "gaussian_actor", "env.type": "fake"}
+    return build(OnlineTrainConfig, learner | own).api_key
+
+
+@pytest.mark.parametrize("key_of", [eval_key, serve_key, online_key])
+@pytest.mark.parametrize("key", ["", "ab\tc", "\x7f"])
+def test_an_empty_or_unprintable_key_is_refused(
+    key_of: Callable[[dict[str, Any]], Any], key: str
+) -> None:
+    with refuses(UsageError, "secret.invalid"):
+        policy = key_of({"policy.api_key": key})
+        check_flags(RemoteConfig(url="ws://127.0.0.1:1", api_key=policy))
+
+
+def test_a_learner_for_other_machines_needs_a_key_before_anything_is_written() -> None:
+    with refuses(UsageError, "rl.key-missing"):
+        online_key({"learner": "0.0.0.0:50051"})
+    assert online_key({"learner": "0.0.0.0:50051", "policy.api_key": KEY}) == KEY
+    assert online_key({"learner": "127.0.0.1:50051"}) is None
 
 
 @pytest.mark.parametrize("key_of", [eval_key, serve_key])

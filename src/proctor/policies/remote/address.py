@@ -67,6 +67,16 @@ def is_printable_ascii(text: str) -> bool:
     return all(32 < ord(char) < 127 for char in text)
 
 
+def check_api_key(flag: str, key: str | None) -> None:
+    """Refuse a key that no HTTP header can hold.
+
+    Raises:
+        UsageError: naming the flag, not the key.
+    """
+    if key is not None and not is_printable_ascii(key):
+        raise UsageError(f"{flag} has characters that no header may have", code="secret.invalid")
+
+
 def _address(url: str, protocol: Protocol | None) -> Address:
     choices = ", ".join(f"{scheme}://" for scheme in _SCHEMES)
     try:

@@ -13,7 +13,7 @@ from proctor.errors import UsageError
 from proctor.features import STATE
 from proctor.fingerprint import API_KEY_VARIABLE, PRESENTATION, secret_metadata
 from proctor.policies.base import PolicyConfig
-from proctor.policies.remote.address import Address, is_printable_ascii, parse_addresses
+from proctor.policies.remote.address import Address, check_api_key, parse_addresses
 from proctor.protocols.inference_messages import Protocol
 
 
@@ -219,8 +219,4 @@ def check_flags(config: RemoteConfig) -> None:
             f"--policy.rotation_at must be at least 0, got {config.rotation_at}",
             code="flag.out-of-range",
         )
-    if config.api_key is not None and not is_printable_ascii(config.api_key):
-        raise UsageError(
-            "--policy.api_key has characters that are not allowed in a header",
-            code="flag.invalid-value",
-        )
+    check_api_key("--policy.api_key", config.api_key)
