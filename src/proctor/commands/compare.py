@@ -133,6 +133,7 @@ class CompareCommand(CommandConfig):
 
     def run(self) -> int:
         """Compare the runs, print and write the results, and return the exit code."""
+        self._check_outputs()
         if self.has_card:
             return self._check_card()
         from proctor.report.compare_page import write_compare_page
@@ -149,6 +150,18 @@ class CompareCommand(CommandConfig):
             write_json(self.json, {"comparisons": [_as_json(one) for one in comparisons]})
         print(f"page: {write_compare_page(runs, comparisons, self.html, gate=gate)}")
         return EXIT_WORSE if gate and any(one.is_worse for one in comparisons) else 0
+
+    def _check_outputs(self) -> None:
+        """Refuse files that would replace the card, data of a run, or one another."""
+        from proctor.report.compare_page import COMPARE_FILE
+        from proctor.runs.own_files import check_outputs
+
+        outputs = {} if self.json is None else {"--json": self.json}
+        if self.has_card:
+            check_outputs(outputs, {"the result card": self.runs[0]})
+            return
+        outputs["--html"] = self.html or self.runs[1] / COMPARE_FILE
+        check_outputs(outputs)
 
     def _check_card(self) -> int:
         """Check the claim of the card against every run, and return the exit code."""

@@ -105,17 +105,50 @@ class ReportCommand(CommandConfig):
 
     def run(self) -> int:
         """Write the requested files and return the exit code."""
-        tables = {"csv": self.csv, "markdown": self.markdown}
-        asked = {name: target for name, target in tables.items() if target is not None}
-        if asked:
-            self._write_tables(asked)
+        self._check_outputs()
+        if self._tables:
+            self._write_tables()
         if self.card is not None:
             self._write_card(self.card)
         if self.eval_results is not None:
             self._write_eval_results(self.eval_results)
-        if self.output is not None or not (asked or self.card or self.eval_results):
+        if self._writes_page:
             self._write_page()
         return 0
+
+    @property
+    def _writes_page(self) -> bool:
+        return self.output is not None or not (self._tables or self.card or self.eval_results)
+
+    @property
+    def _tables(self) -> dict[str, Path | None]:
+        """The requested tables and their files; None: standard output."""
+        targets = {"csv": self.csv, "markdown": self.markdown}
+        return {
+            name: None if target == "-" else self._file(target) or self.folder / _FILES[name]
+            for name, target in targets.items()
+            if target is not None
+        }
+
+    def _file(self, target: str) -> Path | None:
+        """Return the file that a flag names; None: the default, of a flag without a value."""
+        from proctor.config.flags import path_of
+
+        return None if target.lower() == "true" else path_of(target)
+
+    def _check_outputs(self) -> None:
+        """Refuse files that would replace data of a run or a training, or one another."""
+        from proctor.report.card import card_paths
+        from proctor.report.page import REPORT_FILE
+        from proctor.runs.own_files import check_outputs
+
+        outputs = {f"--{name}": path for name, path in self._tables.items() if path is not None}
+        if self.card is not None:
+            text, values = card_paths(self.folder, self._file(self.card))
+            outputs |= {"--card (Markdown)": text, "--card (JSON)": values}
+        if self._writes_page:
+            outputs["--output"] = self.output or self.folder / REPORT_FILE
+        check_outputs(outputs)
 
     def _write_page(self) -> None:
         from proctor.report.page import write_page
@@ -139,35 +172,29 @@ class ReportCommand(CommandConfig):
         if run.robustness is not None:
             print_robustness(run.robustness, run.sensitivity, table_console())
 
-    def _write_tables(self, tables: dict[str, str]) -> None:
-        """Write every table to its target; ``-`` prints the table and no other line."""
-        from proctor.config.flags import path_of
+    def _write_tables(self) -> None:
+        """Write every table to its file; on standard output, print no other line."""
         from proctor.report.run import load_run
         from proctor.runs.folder import write_run_file
 
         results = load_run(self.folder)
         texts = {"csv": results.to_csv, "markdown": results.to_markdown}
-        for name, target in tables.items():
-            if target == "-":
+        for name, path in self._tables.items():
+            if path is None:
                 print(texts[name](), end="")
                 continue
-            by_default = target.lower() == "true"
-            path = self.folder / _FILES[name] if by_default else path_of(target)
             write_run_file(path, texts[name]())
             print(f"{name}: {path}")
 
     def _write_card(self, target: str) -> None:
-        from proctor.config.flags import path_of
         from proctor.report.card import write_card
         from proctor.report.eval_results import HubTask, eval_results_text
         from proctor.report.run import load_run
 
-        by_default = target.lower() == "true"
-        path = None if by_default else path_of(target)
         task = None if self.eval_results is None else HubTask.parse(self.eval_results)
         text, values = write_card(
             load_run(self.folder),
-            path,
+            self._file(target),
             None if task is None else lambda card: eval_results_text(card, task, self.source),
         )
         print(f"card: {text} and {values}")

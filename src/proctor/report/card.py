@@ -182,23 +182,31 @@ def card_of(run: Run) -> Card:
     )
 
 
+def card_paths(folder: Path, path: Path | None = None) -> tuple[Path, Path]:
+    """Return the Markdown and the JSON file of a card.
+
+    ``path`` names both files: its suffix, ``.md`` or ``.json``, is replaced. Default: ``card.md``
+    and ``card.json`` in the run folder.
+    """
+    path = path or folder / CARD_NAME
+    stem = path.with_suffix("") if path.suffix in (".md", ".json") else path
+    return stem.with_name(f"{stem.name}.md"), stem.with_name(f"{stem.name}.json")
+
+
 def write_card(
     run: Run, path: Path | None = None, hub_entry: Callable[[Card], str] | None = None
 ) -> tuple[Path, Path]:
     """Write the card as Markdown and JSON, and return both paths.
 
-    ``path`` names both files: its suffix, ``.md`` or ``.json``, is replaced. Default: ``card.md``
-    and ``card.json`` in the run folder. ``hub_entry`` returns the Hub's entry of the result, which
-    the Markdown then shows.
+    ``path`` names both files, as in ``card_paths``. ``hub_entry`` returns the Hub's entry of the
+    result, which the Markdown then shows.
 
     Raises:
         UsageError: the run is empty or incomplete.
         WriteFailed: a file cannot be written.
     """
     card = card_of(run)
-    path = path or run.path / CARD_NAME
-    stem = path.with_suffix("") if path.suffix in (".md", ".json") else path
-    text, values = (stem.with_name(f"{stem.name}{suffix}") for suffix in (".md", ".json"))
+    text, values = card_paths(run.path, path)
     write_json(values, asdict(card))
     shown = card_markdown(card, run.to_markdown(), values.name)
     if hub_entry is not None:
