@@ -234,7 +234,7 @@ def _compared(a: Run, b: Run, criteria: Criteria, n_runs: int) -> Comparison:
         repeated_a=sides.repeated_a,
         repeated_b=sides.repeated_b,
         policies=changed_policy(a.record.protocol, b.record.protocol),
-        warnings=comparison_warnings(a, b, paired=criteria.paired) + pairing_warnings(sides),
+        warnings=comparison_warnings(a, b, paired=criteria.paired) + pairing_warnings(a, b, sides),
         robustness=compare_robustness(a, b, criteria.alpha) if criteria.paired else None,
     )
 

@@ -17,7 +17,7 @@ def comparison_warnings(a: Run, b: Run, *, paired: bool) -> list[str]:
     return lines + changed_protocol(a.record.protocol, b.record.protocol, seeds=paired)
 
 
-def pairing_warnings(sides: PairedSides) -> list[str]:
+def pairing_warnings(a: Run, b: Run, sides: PairedSides) -> list[str]:
     """Return warnings about episodes that were left out because of their worlds."""
     lines = []
     if sides.different_worlds:
@@ -27,8 +27,9 @@ def pairing_warnings(sides: PairedSides) -> list[str]:
         )
     if sides.repeated_a or sides.repeated_b:
         lines.append(
-            f"{sides.repeated_a} episodes of A and {sides.repeated_b} of B are left out: they "
-            "start from a world that another one counts for"
+            f"the comparison leaves out {sides.repeated_a} of {len(a.rows)} episodes of {a.path} "
+            f"and {sides.repeated_b} of {len(b.rows)} of {b.path}: they share a world with "
+            "another episode, and each world counts once"
         )
     return lines
 

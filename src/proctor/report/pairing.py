@@ -102,14 +102,20 @@ def paired_episodes(a: Run, b: Run) -> PairedSides:
         UsageError: the runs share no episode.
     """
     label = _labels(a.rows, b.rows)
-    in_a: dict[PairKey, EpisodeRecord] = {}
+    in_a: dict[PairKey, list[EpisodeRecord]] = {}
     for row in a.rows:
-        in_a.setdefault(_pair_key(row, label), row)
-    sides, worlds = PairedSides(), set()
+        in_a.setdefault(_pair_key(row, label), []).append(row)
+    sides, worlds, paired = PairedSides(), set(), set()
     for row in sorted(b.rows, key=lambda row: row.key):
-        partner = in_a.pop(_pair_key(row, label), None)
+        key = _pair_key(row, label)
+        if key in paired:  # of pooled runs whose seeds overlap
+            sides.repeated_b += 1
+            continue
+        partner, *others = in_a.get(key, [None])
         if partner is None:
             continue
+        paired.add(key)
+        sides.repeated_a += len(others)
         if _start_unlike(partner, row):
             sides.different_worlds += 1
             continue
