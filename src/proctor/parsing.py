@@ -14,6 +14,20 @@ from functools import cache
 from typing import Any
 
 DEEPEST, MOST_CHARACTERS = 32, 2**20
+
+
+class RepeatedKey(ValueError):
+    """A key that YAML or JSON text gives twice; a parser would keep one and lose the other."""
+
+    def __init__(self, key: str, lines: tuple[int, int]) -> None:
+        self.key = key
+        """The dotted name: "eval.n_episodes"."""
+        first, second = lines
+        on = f"lines {first} and {second}" if first != second else f"line {first}"
+        self.place = f"on {on}"
+        super().__init__(f"{key!r} is given twice")
+
+
 _UNION = (typing.Union, types.UnionType)
 _PLAIN = (
     ("bool", re.compile(r"true|false", re.IGNORECASE)),
@@ -84,12 +98,20 @@ def parse_flow(text: str) -> Any:
     if not text.lstrip().startswith(("[", "{")):
         raise ValueError("expected brackets")
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=_unrepeated)
     except (ValueError, RecursionError):  # ValueError: also a number with thousands of digits
         return load_yaml(text, flow=True)
     if _is_deeper(value, DEEPEST):
         raise ValueError(f"nested deeper than {DEEPEST} levels")
     return value
+
+
+def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; with a repeated key it is read as YAML, which names that key."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is given twice")
+    return found
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
@@ -103,6 +125,7 @@ def load_yaml(text: str | bytes, *, flow: bool = False) -> Any:
     """Read YAML or JSON. ``flow``: a flag's value, whose scalars are read as in JSON.
 
     Raises:
+        RepeatedKey: a key is given twice, perhaps as ``a.b`` and inside ``a``.
         ValueError: it is invalid, or nested too deep; the text is one line.
     """
     import yaml
@@ -110,10 +133,38 @@ def load_yaml(text: str | bytes, *, flow: bool = False) -> Any:
     loader = _loaders()[flow]
     try:
         return yaml.load(text, loader)  # noqa: S506  it is a SafeLoader
+    except RepeatedKey:
+        raise
     except (yaml.YAMLError, ValueError, LookupError, AttributeError) as bad:
         # PyYAML's own errors, and those that invalid dates, tags and merges cause in it
         problem = getattr(bad, "problem", None) if flow else None  # no position
         raise ValueError(" ".join(str(problem or bad).split())) from None
+
+
+def _refuse_repeats(node: Any, prefix: str, lines: dict[str, int], visited: set[int]) -> None:
+    """Refuse a key that stands twice below a YAML node, by its dotted name.
+
+    Args:
+        node: the node; None in an empty document.
+        prefix: the dotted name of the node, with a dot at its end.
+        lines: the line of each key so far; keys are added.
+        visited: the nodes so far: an alias names one of them again.
+    """
+    if node is None or node.id == "scalar" or id(node) in visited:
+        return
+    visited.add(id(node))
+    if node.id == "sequence":
+        for place, item in enumerate(node.value):
+            _refuse_repeats(item, f"{prefix}{place}.", lines, visited)
+        return
+    for key, value in node.value:
+        if key.id != "scalar":
+            continue  # a list or map as a key, which no setting has
+        name, line = f"{prefix}{key.value}", key.start_mark.line + 1
+        if name in lines:
+            raise RepeatedKey(name, (lines[name], line))
+        lines[name] = line
+        _refuse_repeats(value, f"{name}.", lines, visited)
 
 
 @cache
@@ -122,9 +173,14 @@ def _loaders() -> tuple[Any, Any]:
     import yaml
 
     class Shallow(yaml.SafeLoader):
-        """Limits the nesting depth, which could overflow the stack."""
+        """Limits the nesting depth, which could overflow the stack, and refuses repeated keys."""
 
         depth = 0
+
+        def get_single_node(self) -> Any:
+            node = super().get_single_node()
+            _refuse_repeats(node, "", {}, set())
+            return node
 
         def compose_node(self, parent: Any, index: Any) -> Any:
             self.depth += 1

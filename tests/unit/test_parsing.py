@@ -10,7 +10,7 @@ from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.errors import UsageError
 from proctor.features import Feature, FeatureKind
-from proctor.parsing import DEEPEST, MOST_CHARACTERS, load_yaml, parse_flow, parse_text
+from proctor.parsing import DEEPEST, MOST_CHARACTERS, RepeatedKey, load_yaml, parse_flow, parse_text
 from proctor.policies.act.config import ActConfig
 from proctor.policies.lerobot.overrides import override
 from tests.refusals import refuses
@@ -41,6 +41,16 @@ def test_a_list_flag_takes_yaml_json_and_commas(text: str) -> None:
 def test_a_map_flag_takes_yaml_and_json(text: str) -> None:
     config = built(env__faults=text)
     assert {key: fault.value for key, fault in config.env.faults.items()} == {"0/0/1": "raise"}
+
+
+@pytest.mark.parametrize(
+    "text", ["{0/0/1: raise, 0/0/1: hang}", '{"0/0/1":"raise","0/0/1":"hang"}']
+)
+def test_a_map_flag_gives_each_key_once(text: str) -> None:
+    with pytest.raises(RepeatedKey):
+        parse_flow(text)
+    with refuses(UsageError, "flag.invalid-value"):
+        built(env__faults=text)
 
 
 def test_words_in_a_map_of_anything_are_what_json_would_make_of_them() -> None:

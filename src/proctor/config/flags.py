@@ -22,6 +22,7 @@ from proctor.errors import UsageError, did_you_mean
 from proctor.fingerprint import ConfigUse, has_mark, is_flag
 from proctor.parsing import (
     MOST_CHARACTERS,
+    RepeatedKey,
     container_of,
     enum_in,
     inner_type,
@@ -373,13 +374,18 @@ def read_config_file(path: Path) -> dict[str, Any]:
     """Read a YAML or JSON file of nested settings.
 
     Raises:
-        UsageError: it cannot be read, or does not hold a mapping.
+        UsageError: it cannot be read, does not hold a mapping, or gives a key twice.
     """
     try:
         content = load_yaml(read_regular_file(path, MOST_CHARACTERS))
     except OSError as bad:
         raise UsageError(
             f"--config_path={path}: {bad.strerror}", code="config-file.unreadable"
+        ) from None
+    except RepeatedKey as bad:
+        raise UsageError(
+            f"--config_path={path}: {bad}, {bad.place}; write it once",
+            code="config-file.repeated-key",
         ) from None
     except ValueError as bad:
         raise UsageError(

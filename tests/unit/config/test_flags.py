@@ -206,6 +206,31 @@ def test_a_bad_config_file_is_one_line(tmp_path: Path, text: str, message: str) 
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "key", "place"),
+    [
+        ("eval:\n  n_episodes: 3\neval:\n  batch_size: 1\n", "'eval'", "on lines 1 and 3"),
+        ("eval: {n_episodes: 3, n_episodes: 5}", "'eval.n_episodes'", "on line 1"),
+        ("eval.n_episodes: 3\neval: {n_episodes: 5}", "'eval.n_episodes'", "on lines 1 and 2"),
+        ('{"seed": 1,\n "seed": 2}', "'seed'", "on lines 1 and 2"),
+        ("a: [{b: 1}, {b: 1, b: 2}]", "'a.1.b'", "on line 1"),
+    ],
+)
+def test_a_config_file_gives_each_key_once(tmp_path: Path, text: str, key: str, place: str) -> None:
+    path = tmp_path / "twice.yaml"
+    path.write_text(text)
+    with refuses(UsageError, "config-file.repeated-key") as refused:
+        read_config_file(path)
+    assert str(path) in str(refused.value)
+    assert f"{key} is given twice, {place}" in str(refused.value)
+
+
+def test_a_config_file_may_merge_and_repeat_anchors(tmp_path: Path) -> None:
+    path = tmp_path / "anchors.yaml"
+    path.write_text("a: &base {x: 1, y: 2}\nb: *base\nc: {<<: *base, y: 3}\nd: [*base, *base]\n")
+    assert read_config_file(path)["c"] == {"x": 1, "y": 3}
+
+
 def test_a_missing_config_file_is_one_line(tmp_path: Path) -> None:
     with refuses(UsageError, "config-file.unreadable") as refused:
         read_config_file(tmp_path / "none.yaml")
