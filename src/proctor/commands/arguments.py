@@ -70,7 +70,7 @@ def _named_sections(words: Sequence[str]) -> set[str]:
         flag, equals, value = word.partition("=")
         named.add(flag.removeprefix("--").partition(".")[0])
         if flag == "--config_path":
-            named.update(read_config_file(path_of(value if equals else after)))
+            named.update(read_config_file(path_of(value if equals else after, flag)))
     return named
 
 

@@ -102,7 +102,7 @@ def find_dataset(name: str) -> Path:
     from proctor.datasets.source import lerobot_home
     from proctor.system.hub import HUB_ID
 
-    path = path_of(name)
+    path = path_of(name, "DATASET")
     if path.is_dir():
         return path
     if not HUB_ID.fullmatch(name):

@@ -380,7 +380,7 @@ class DataEditCommand(CommandConfig):
         }
         positional, given = split_argv(list(words), switches)
         if "config_path" in given:
-            given = _of_file(path_of(given.pop("config_path"))) | given
+            given = _of_file(path_of(given.pop("config_path"), "--config_path")) | given
         flags: dict[str, str] = {}
         for written, value in given.items():
             name = written.replace("-", "_").replace("operation.rgb_encoder.", "operation.")

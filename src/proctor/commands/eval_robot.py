@@ -82,7 +82,7 @@ def _resumed_session(settings: Settings) -> EarlierRun | None:
         raise UsageError(
             "--resume needs --output_dir=FOLDER, the session to complete", code="flag.missing"
         )
-    file = path_of(str(settings["output_dir"])) / SESSION_FILE
+    file = path_of(str(settings["output_dir"]), "--output_dir") / SESSION_FILE
     try:
         earlier = json.loads(read_regular_file(file))["given"]
     except FileNotFoundError:
@@ -159,7 +159,7 @@ class _Command:
         from proctor.runs.folder import make_new_folder
 
         if config.output_dir is not None:
-            root = path_of(str(config.output_dir))
+            root = path_of(str(config.output_dir), "--output_dir")
             if not config.resume and (root / SESSION_FILE).is_file() and _has_trials(root):
                 raise UsageError(
                     f"{root} already holds trials; add --resume to complete them, or choose "

@@ -36,7 +36,7 @@ def resumed_run(settings: Settings) -> EarlierRun | None:
         raise UsageError(
             "--resume needs --output_dir=FOLDER, the run to complete", code="flag.missing"
         )
-    folder = run_to_resume(path_of(str(settings["output_dir"])))
+    folder = run_to_resume(path_of(str(settings["output_dir"]), "--output_dir"))
     earlier = RunFolder(folder).read()
     if earlier is None:
         raise UsageError(f"--resume: {folder} holds no run to resume", code="run.not-found")
@@ -100,7 +100,7 @@ def reference_run(settings: Settings) -> EarlierRun | None:
     """
     if str(settings.get("against", "none")).lower() in ("none", "null"):
         return None
-    path = path_of(str(settings["against"]))
+    path = path_of(str(settings["against"]), "--against")
     reference = RunFolder(path).read()
     if reference is None:
         raise UsageError(

@@ -127,7 +127,7 @@ def _is_linked(path: str) -> bool:
 
 def _matches(pattern: str) -> list[str]:
     """Return the checkpoints that match a pattern, sorted by name."""
-    place = str(path_of(pattern))
+    place = str(path_of(pattern, "--policy.path"))
     matches = [Path(name) for name in sorted(glob.glob(place))]  # noqa: PTH207  absolute ones too
     within = [path / _WEIGHTS if (path / _WEIGHTS).is_dir() else path for path in matches]
     found = [str(path) for path in within if (path / "config.json").is_file()]
@@ -233,7 +233,7 @@ def _checked(
             "--resume needs --output_dir=FOLDER, which holds the runs to complete",
             code="flag.missing",
         )
-    root = path_of(str(first["output_dir"])) if "output_dir" in first else None
+    root = path_of(str(first["output_dir"]), "--output_dir") if "output_dir" in first else None
     asked = []
     for variant in variants:
         settings = dict(variant.settings)
@@ -249,7 +249,7 @@ def _checked(
             settings.pop("resume", None)
         settings["output_dir"] = str((root or Path()) / variant.name)
         if settings.get("record") is not None:
-            settings["record"] = str(path_of(str(settings["record"])) / variant.name)
+            settings["record"] = str(path_of(str(settings["record"]), "--record") / variant.name)
         kind = variant.settings.get("policy.type")
         named = {"policy.type": kind} if kind and "policy.type" in given else {}
         settings = merge_settings(

@@ -122,8 +122,8 @@ class PlanCommand(CommandConfig):
     def _folders(self) -> list[Path]:
         from proctor.config.flags import path_of
 
-        named = (self.run_folders or "").split(",")
-        return [path_of(name.strip()) for name in named if name.strip()]
+        named = [] if self.run_folders is None else self.run_folders.split(",")
+        return [path_of(name.strip(), "--run") for name in named]
 
     def run(self) -> int:
         """Print the plan and return the exit code."""

@@ -213,10 +213,12 @@ def _run_folder(settings: dict[str, Any]) -> Path:
     from proctor.config.flags import path_of
     from proctor.config.recording import RecordDatasetSettings, run_folder_of
 
-    if settings.get("output_dir"):
-        return path_of(str(settings["output_dir"]))
+    if settings.get("output_dir") is not None:
+        return path_of(str(settings["output_dir"]), "--output_dir")
     root = get_setting("dataset", "root", settings)
     repo_id = get_setting("dataset", "repo_id", settings)
-    dataset = RecordDatasetSettings(repo_id=repo_id or None, root=path_of(root) if root else None)
+    dataset = RecordDatasetSettings(
+        repo_id=repo_id or None, root=path_of(root, "--dataset.root") if root else None
+    )
     dataset.validate()
     return run_folder_of(dataset)

@@ -125,16 +125,16 @@ class ReportCommand(CommandConfig):
         """The requested tables and their files; None: standard output."""
         targets = {"csv": self.csv, "markdown": self.markdown}
         return {
-            name: None if target == "-" else self._file(target) or self.folder / _FILES[name]
+            name: None if target == "-" else self._file(name, target) or self.folder / _FILES[name]
             for name, target in targets.items()
             if target is not None
         }
 
-    def _file(self, target: str) -> Path | None:
+    def _file(self, name: str, target: str) -> Path | None:
         """Return the file that a flag names; None: the default, of a flag without a value."""
         from proctor.config.flags import path_of
 
-        return None if target.lower() == "true" else path_of(target)
+        return None if target.lower() == "true" else path_of(target, f"--{name}")
 
     def _check_outputs(self) -> None:
         """Refuse files that would replace data of a run or a training, or one another."""
@@ -144,7 +144,7 @@ class ReportCommand(CommandConfig):
 
         outputs = {f"--{name}": path for name, path in self._tables.items() if path is not None}
         if self.card is not None:
-            text, values = card_paths(self.folder, self._file(self.card))
+            text, values = card_paths(self.folder, self._file("card", self.card))
             outputs |= {"--card (Markdown)": text, "--card (JSON)": values}
         if self._writes_page:
             outputs["--output"] = self.output or self.folder / REPORT_FILE
@@ -194,7 +194,7 @@ class ReportCommand(CommandConfig):
         task = None if self.eval_results is None else HubTask.parse(self.eval_results)
         text, values = write_card(
             load_run(self.folder),
-            self._file(target),
+            self._file("card", target),
             None if task is None else lambda card: eval_results_text(card, task, self.source),
         )
         print(f"card: {text} and {values}")

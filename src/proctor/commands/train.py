@@ -64,7 +64,7 @@ def settings_from(given: dict[str, str]) -> tuple[dict[str, Any], Path | None]:
     flags: dict[str, Any] = dict(given)
     if not is_resumed(flags):
         return merge_settings(flags, translate=_settings_of_file(flags)), None
-    file = path_of(flags.pop("config_path")) if "config_path" in flags else None
+    file = path_of(flags.pop("config_path"), "--config_path") if "config_path" in flags else None
     earlier, checkpoint = _training_to_resume(flags, file)
     return merge_settings(flags, resumed=lambda _: earlier), checkpoint
 
@@ -80,7 +80,7 @@ def _settings_of_file(flags: dict[str, Any]) -> Callable[[dict[str, Any]], dict[
     from proctor.config.merging import is_resumed
 
     def translate(settings: dict[str, Any]) -> dict[str, Any]:
-        file = path_of(str(flags["config_path"]))
+        file = path_of(str(flags["config_path"]), "--config_path")
         kept = dict(settings)
         if (file.parent.name, file.name) == ("pretrained_model", "train_config.json"):
             kept.pop("resume", None)
@@ -105,7 +105,11 @@ def _training_to_resume(flags: dict[str, Any], file: Path | None) -> tuple[Earli
     """Return the training to continue, and its checkpoint; None: it has none yet."""
     from proctor.config.flags import path_of, read_config_file
 
-    if file is None and "output_dir" in flags and not path_of(str(flags["output_dir"])).is_dir():
+    if (
+        file is None
+        and "output_dir" in flags
+        and not path_of(str(flags["output_dir"]), "--output_dir").is_dir()
+    ):
         # The imports below load torch, which takes seconds.
         raise UsageError(
             f"--resume: {flags['output_dir']} holds no training to resume", code="run.not-found"
@@ -120,7 +124,7 @@ def _training_to_resume(flags: dict[str, Any], file: Path | None) -> tuple[Earli
         checkpoint: Path | None = checkpoint_of(file)
         folder = TrainingFolder(checkpoint.parent.parent)  # type: ignore[union-attr]
     elif "output_dir" in flags:
-        folder = TrainingFolder(path_of(str(flags["output_dir"])))
+        folder = TrainingFolder(path_of(str(flags["output_dir"]), "--output_dir"))
         checkpoint = folder.checkpoints().newest()
     else:
         raise UsageError(

@@ -103,7 +103,7 @@ def _refuse_existing(output_dir: Any) -> None:
     from proctor.config.flags import path_of
     from proctor.runs.training import REPLAY
 
-    if output_dir and (path_of(str(output_dir)) / REPLAY).exists():
+    if output_dir and (path_of(str(output_dir), "--output_dir") / REPLAY).exists():
         raise RunFolderError(
             f"{output_dir} holds an online training already; add --resume to continue it, or "
             "choose another --output_dir",
@@ -130,7 +130,7 @@ def _training_to_resume(flags: dict[str, Any]) -> tuple[EarlierRun, Path | None]
         raise UsageError(
             "--resume needs --output_dir=FOLDER, the training to continue", code="flag.missing"
         )
-    folder = TrainingFolder(path_of(str(flags["output_dir"])))
+    folder = TrainingFolder(path_of(str(flags["output_dir"]), "--output_dir"))
     earlier = folder.given(flags, from_checkpoint=False)
     if earlier is None:
         raise UsageError(

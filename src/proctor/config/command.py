@@ -197,14 +197,15 @@ def _arguments(cls: type[CommandConfig], prog: str, words: list[str]) -> dict[st
     )
     hints, found = typing.get_type_hints(cls), {}
     for field in _argument_fields(cls):
-        kind, least = hints[field.name], field.metadata[ARGUMENT].least
+        kind, known = hints[field.name], field.metadata[ARGUMENT]
+        least, placeholder = known.least, known.placeholder
         if container_of(kind) is not None:
             taken, words = words, []
             if len(taken) < least:
                 raise wrong
-            found[field.name] = convert(taken, kind)
+            found[field.name] = convert(taken, kind, placeholder)
         elif words:
-            found[field.name] = convert(words.pop(0), inner_type(kind))
+            found[field.name] = convert(words.pop(0), inner_type(kind), placeholder)
         elif least:
             raise wrong
     if words:

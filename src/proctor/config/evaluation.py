@@ -133,7 +133,7 @@ class EvalConfig(RunConfig):
         parse_dimensions(self.perturb)
         check_levels(self.perturb_levels)
         if self.job_name is not None:
-            path_of(f"00-00-00_{self.job_name}")
+            path_of(f"00-00-00_{self.job_name}", "--job_name")
         if not 0 <= self.live_port <= 65535:
             raise UsageError(
                 f"--live_port must be 0 to 65535, got {self.live_port}", code="flag.out-of-range"

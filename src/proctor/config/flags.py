@@ -289,7 +289,7 @@ def parse_value(flag: Flag, given: Any) -> Any:
             code="flag.invalid-value",
         ) from None
     try:
-        return convert(value, flag.type)
+        return convert(value, flag.type, f"--{flag.name}")
     except msgspec.ValidationError as bad:
         reason = _in_our_words(str(bad), given)
         raise UsageError(
@@ -302,14 +302,18 @@ def parse_value(flag: Flag, given: Any) -> Any:
         ) from None
 
 
-def convert(value: Any, kind: Any) -> Any:
+def convert(value: Any, kind: Any, name: str) -> Any:
     """Return ``value`` as type ``kind``, reading numbers and booleans from text.
+
+    ``name`` is the flag or the argument, for messages about paths.
 
     Raises:
         msgspec.ValidationError: it is not of that type.
         UsageError: it is no path, where ``kind`` is one.
     """
-    return msgspec.convert(value, kind, strict=False, dec_hook=_decode_path)
+    return msgspec.convert(
+        value, kind, strict=False, dec_hook=functools.partial(_decode_path, name)
+    )
 
 
 def _as_one_text(value: Any) -> Any:
@@ -341,32 +345,42 @@ def _in_our_words(message: str, given: Any) -> str:
     return reason
 
 
-def _decode_path(kind: type[Any], value: Any) -> Any:
+def _decode_path(name: str, kind: type[Any], value: Any) -> Any:
     """Convert text to a path, which msgspec does not support."""
     if kind is not Path or not isinstance(value, str):
         raise TypeError(f"expected {kind.__name__}, got {type(value).__name__}")
-    return path_of(value)
+    return path_of(value, name)
 
 
-def path_of(text: str) -> Path:
+def path_of(text: str, name: str) -> Path:
     """Return ``text`` as a path, with ``~`` expanded.
 
+    ``name`` is the flag or the argument that gives it, for messages.
+
     Raises:
-        UsageError: it contains control codes, which terminals would obey, or is too long.
+        UsageError: it is empty, too long, or contains control codes, which terminals would obey.
     """
+    if not text.strip():  # of an unset shell variable; Path("") is the current folder
+        raise UsageError(
+            f"{name}: the path is empty; give a path ('.' is the current folder)",
+            code="path.empty",
+        )
     if any(ord(char) < 32 or ord(char) == 127 for char in text):
-        raise UsageError(f"the path {text!r} contains control codes", code="path.invalid")
+        raise UsageError(f"{name}: the path {text!r} contains control codes", code="path.invalid")
     try:
         raw = os.fsencode(text)
     except UnicodeEncodeError:
-        raise UsageError(f"the path {text!r} is not valid UTF-8", code="path.invalid") from None
+        raise UsageError(
+            f"{name}: the path {text!r} is not valid UTF-8", code="path.invalid"
+        ) from None
     if len(raw) > _LONGEST_PATH or any(len(part) > _LONGEST_NAME for part in raw.split(b"/")):
-        raise UsageError(f"the path {text} is too long", code="path.invalid")
+        raise UsageError(f"{name}: the path {text} is too long", code="path.invalid")
     try:
         return Path(text).expanduser()  # shells leave the ~ of --name=~/folder alone
     except RuntimeError:
         raise UsageError(
-            f"the path {text}: there is no such home folder", code="path.invalid"
+            f"{name}: the path {text} begins with a home folder that does not exist",
+            code="path.invalid",
         ) from None
 
 

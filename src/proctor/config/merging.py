@@ -89,7 +89,7 @@ def merge_config_file(
     settings = dict(flags)
     if "config_path" not in settings:
         return settings
-    file = path_of(str(settings.pop("config_path")))
+    file = path_of(str(settings.pop("config_path")), "--config_path")
     return {**translate(without_code_trust(read_config_file(file), flags, str(file))), **settings}
 
 

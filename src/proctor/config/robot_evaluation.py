@@ -162,7 +162,7 @@ class RobotEvalConfig(DisplayFlags, Config):
                 code="flag.out-of-range",
             )
         if self.job_name is not None:
-            path_of(f"00-00-00_{self.job_name}")
+            path_of(f"00-00-00_{self.job_name}", "--job_name")
         self.notes += self.validate_display()
 
     def stop_rule(self, n_policies: int) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import proctor
 from proctor import cli
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
@@ -79,8 +80,54 @@ def test_an_undecodable_path_is_no_traceback_on_a_strict_terminal(tmp_path: Path
 
 @pytest.mark.parametrize("text", ["a\0b", "a\nb", "\x1b[2J", "a" * 300, "a/" * 3000, "\ud800"])
 def test_a_path_that_no_file_can_have_is_refused(text: str) -> None:
-    with refuses(UsageError, "path.invalid"):
-        path_of(text)
+    with refuses(UsageError, "path.invalid") as refused:
+        path_of(text, "--output_dir")
+    assert "--output_dir" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "eval --policy.type=random --output_dir=",
+        "eval --policy.type=random,zero --output_dir=",
+        "eval --policy.type=random --resume --output_dir=",
+        "eval --policy.type=random --record=",
+        "eval --policy.type=random --against=",
+        "eval --config_path=",
+        "record --policy.type=random --dataset.root= --dataset.repo_id=a/b",
+        "record --policy.type=random --resume --output_dir=",
+        "train --policy.type=act --dataset.root=",
+        "train --resume --output_dir=",
+        "train-online --policy.type=gaussian_actor --dataset.root=",
+        "report run --csv=",
+        "report run --card=",
+        "report run --output=",
+        "compare run run --json=",
+        "plan --width=0.1 --run=",
+    ],
+)
+def test_an_empty_path_is_never_the_current_folder(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``--output_dir=$UNSET`` would write a run into the current folder."""
+    monkeypatch.chdir(tmp_path)
+    write_run(Path("run"), eight_episodes())
+    before = sorted(Path().rglob("*"))
+    env = ["--env.type=fake"] if words.startswith(("eval", "record")) else []
+    empty = next(word[:-1] for word in words.split() if word.endswith("="))
+    assert f"{empty}: the path is empty" in refusal(capsys, *words.split(), *env)
+    assert sorted(Path().rglob("*")) == before
+
+
+def test_an_empty_argument_is_no_path(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "RUN: the path is empty" in refusal(capsys, "report", "")
+
+
+def test_an_empty_path_is_refused_in_python_too() -> None:
+    for name in ("output_dir", "record"):
+        with refuses(UsageError, "path.empty") as refused:
+            proctor.evaluate("random", "fake", n_episodes=1, **{name: ""})
+        assert name in str(refused.value)
 
 
 @pytest.mark.parametrize(

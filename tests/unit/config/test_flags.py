@@ -128,7 +128,7 @@ def test_nested_settings_and_flat_flags_mix_and_the_later_wins() -> None:
             {"env.faults": "{0/0/1: rais}"},
             "--env.faults: got '{0/0/1: rais}' (choose raise,",
         ),
-        ({"output_dir": "~nobody_here/x"}, "the path ~nobody_here/x: "),
+        ({"output_dir": "~nobody_here/x"}, "--output_dir: the path ~nobody_here/x begins"),
         ({"seed": "-3"}, "--seed must be at least 0, got -3"),
         (
             {"env.faults": "{0/0:raise}"},

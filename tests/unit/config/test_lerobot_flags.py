@@ -133,7 +133,7 @@ def test_a_benchmark_of_lerobots_that_is_not_there_says_what_to_use() -> None:
         ({"policy.use_peft": "true"}, "--policy.use_peft=true: a checkpoint says itself"),
         ({"policy.discover_packages_path": "mine"}, "--policy.discover_packages_path=mine: name"),
         ({"env.obs_type": "state", "env.type": "aloha"}, "--env.obs_type: got 'state' (choose pix"),
-        ({"job_name": "a\x1bb"}, "the path '00-00-00_a\\x1bb'"),
+        ({"job_name": "a\x1bb"}, "--job_name: the path '00-00-00_a\\x1bb'"),
     ],
 )
 def test_what_cannot_be_done_is_refused_with_what_to_use(
