@@ -46,15 +46,15 @@ def variants_of(settings: dict[str, Any]) -> list[Variant]:
     """Return the requested runs; one if no flag is a list.
 
     Raises:
-        UsageError: a pattern matches nothing, or there are too many runs.
+        UsageError: a pattern matches nothing, a list repeats an item, or there are too many runs.
     """
     given = _given(settings, "policy", "path")
     paths, kinds = checkpoints_of(given), _kinds(settings)
     policies = [*zip(paths, _names([Path(path) for path in paths]), [""] * len(paths), strict=True)]
     if len(kinds) > 1:
         policies = [("", kind.replace(":", "-"), kind) for kind in kinds]
-    seeds = _numbers(settings.get("seed"))
-    latencies = _numbers(_given(settings, "eval", "latency_steps"))
+    seeds = _numbers(settings.get("seed"), "seed")
+    latencies = _numbers(_given(settings, "eval", "latency_steps"), "eval.latency_steps")
     asked = len(policies) * len(seeds) * len(latencies)
     if asked > _MOST_RUNS:
         raise UsageError(
@@ -75,12 +75,12 @@ def variants_of(settings: dict[str, Any]) -> list[Variant]:
 
 
 def _kinds(settings: Mapping[str, Any]) -> list[str]:
-    """Return the distinct policy types of ``--policy.type``, where no checkpoint is given.
+    """Return the policy types of ``--policy.type``, where no checkpoint is given.
 
     Raises:
-        UsageError: several types and a checkpoint are given.
+        UsageError: several types and a checkpoint are given, or a type is given twice.
     """
-    kinds = list(dict.fromkeys(_listed(_given(settings, "policy", "type"))))
+    kinds = _once(_listed(_given(settings, "policy", "type"), "policy.type"), "policy.type")
     if len(kinds) > 1 and _given(settings, "policy", "path"):
         raise UsageError(
             "--policy.path states the policy's type itself; leave out --policy.type, or evaluate "
@@ -96,12 +96,12 @@ def checkpoints_of(given: Any) -> list[str]:
     A folder that is also named by a link (a training's ``last``) is returned once.
 
     Raises:
-        UsageError: a pattern matches nothing.
+        UsageError: a pattern matches nothing, or a path is given twice.
     """
     if isinstance(given, str) and _here(given) is not None:
         return [given]
     found: list[str] = []
-    for item in _listed(given):
+    for item in _once(_listed(given, "policy.path"), "policy.path"):
         is_pattern = any(char in item for char in _PATTERN) and _here(item) is None
         found += _matches(item) if is_pattern else [item]
     once: dict[Path | str, str] = {}
@@ -145,18 +145,44 @@ def _given(settings: Mapping[str, Any], section: str, name: str) -> Any:
     return settings.get(f"{section}.{name}", inside)
 
 
-def _listed(value: Any) -> list[str]:
-    """Return the items of a flag's list: ``a,b``, ``[a, b]``, or one value."""
+def _listed(value: Any, flag: str) -> list[str]:
+    """Return the items of a flag's list: ``a,b``, ``[a, b]``, or one value.
+
+    Raises:
+        UsageError: one of several items is empty.
+    """
     if isinstance(value, list | tuple):
-        return [str(item) for item in value]
-    words = str("" if value is None else value).strip().removeprefix("[").removesuffix("]")
-    return [word.strip() for word in words.split(",") if word.strip()] or [""]
+        return [str(item) for item in value] or [""]
+    text = str("" if value is None else value).strip().removeprefix("[").removesuffix("]")
+    words = [word.strip() for word in text.split(",")]
+    if len(words) > 1 and "" in words:
+        raise UsageError(
+            f"--{flag}: {value!r} has an item without a value; remove the extra comma",
+            code="flag.invalid-value",
+        )
+    return words
 
 
-def _numbers(value: Any) -> list[str]:
-    """Return the distinct numbers of a flag's list: a repeated seed would count episodes twice."""
-    words = _listed(value)
-    return list(dict.fromkeys(str(int(w)) if w.isdecimal() else w for w in words))
+def _numbers(value: Any, flag: str) -> list[str]:
+    """Return the numbers of a flag's list.
+
+    Raises:
+        UsageError: a number is given twice, which would count its episodes twice.
+    """
+    words = _listed(value, flag)
+    return _once([str(int(w)) if w.isdecimal() else w for w in words], flag)
+
+
+def _once(words: list[str], flag: str) -> list[str]:
+    """Return ``words`` if they differ.
+
+    Raises:
+        UsageError: naming one that is given twice.
+    """
+    for place, word in enumerate(words):
+        if word in words[:place]:
+            raise UsageError(f"--{flag}: {word} is given twice", code="flag.duplicate")
+    return words
 
 
 def _names(paths: Sequence[Path]) -> list[str]:

@@ -64,9 +64,34 @@ def test_runs_are_called_by_what_tells_their_paths_apart() -> None:
     ]  # fmt: skip
 
 
-def test_a_number_that_is_named_twice_is_played_and_counted_once() -> None:
-    assert [*named({"seed": "1,2,1,02"})] == ["seed1", "seed2"]
-    assert [*named({"seed": "1,01", "eval.latency_steps": "0,00,2"})] == ["latency0", "latency2"]
+@pytest.mark.parametrize(
+    ("flag", "value", "code"),
+    [
+        ("seed", "1,1", "flag.duplicate"),
+        ("seed", "1,2,01", "flag.duplicate"),
+        ("seed", [1, 2, 1], "flag.duplicate"),
+        ("eval.latency_steps", "0,0", "flag.duplicate"),
+        ("policy.type", "random,random", "flag.duplicate"),
+        ("policy.type", "[zero, random, zero]", "flag.duplicate"),
+        ("policy.path", "me/act,me/act", "flag.duplicate"),
+        ("policy.type", "random,", "flag.invalid-value"),
+        ("seed", "1,,2", "flag.invalid-value"),
+        ("policy.path", ",me/act", "flag.invalid-value"),
+    ],
+)
+def test_a_list_of_runs_names_each_of_them_once(flag: str, value: Any, code: str) -> None:
+    with refuses(UsageError, code) as refused:
+        variants_of({flag: value})
+    assert str(refused.value).startswith(f"--{flag}: ")
+
+
+def test_a_repeated_item_is_refused_before_its_value_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for value in ("random,random", "random,"):
+        assert main(["eval", f"--policy.type={value}", *FAKE]) == 2
+        assert capsys.readouterr().err.startswith("proctor: error: --policy.type: ")
 
 
 def test_one_checkpoint_and_one_seed_are_one_run_as_before(training: Path) -> None:
@@ -160,7 +185,7 @@ def test_policy_types_have_a_run_each_and_one_comparison(
     assert [len(read_journal(Path("out", kind)).rows) for kind in ("expert", "random")] == [3, 3]
     assert main(["eval", "--policy.type=expert,randm", *FAKE, "--output_dir=other"]) == 2
     assert not Path("other").exists()
-    assert [*named({"policy.type": "a,b,a", "seed": "1,2"})] == [
+    assert [*named({"policy.type": "a,b", "seed": "1,2"})] == [
         "a_seed1", "a_seed2", "b_seed1", "b_seed2",
     ]  # fmt: skip
     with refuses(UsageError, "flag.conflict"):
@@ -259,4 +284,4 @@ def test_what_is_no_path_at_all_is_left_to_those_who_read_paths(path: str) -> No
     try:
         assert variants_of({"policy.path": path})
     except UsageError as refused:
-        assert refused.code == "checkpoint.not-found"  # noqa: PT017  either is fine
+        assert refused.code in ("checkpoint.not-found", "flag.invalid-value")  # noqa: PT017
