@@ -292,6 +292,7 @@ class _Command:
         """Show the results, which says for the first time which policy did what."""
         from proctor.commands.eval_several import show_all
         from proctor.report.run import load_run
+        from proctor.report.run_warnings import journal_warnings
 
         if len(policies) > 1:
             show_all(
@@ -299,6 +300,8 @@ class _Command:
             )
             return
         run = load_run(policies[0].folder.path)
+        for warning in journal_warnings(run.path, run.damaged):
+            print(strip_control_codes(f"warning: {warning}"), file=sys.stderr)
         print(f"success {run.tally}")
         print(f"results: {root}")
 

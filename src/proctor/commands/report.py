@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from proctor.config.command import CommandConfig, argument, run_command
-from proctor.errors import UsageError
+from proctor.errors import UsageError, strip_control_codes
 
 _FILES = {"csv": "episodes.csv", "markdown": "report.md"}
 
@@ -106,6 +107,7 @@ class ReportCommand(CommandConfig):
     def run(self) -> int:
         """Write the requested files and return the exit code."""
         self._check_outputs()
+        self._warn_of_damaged_lines()
         if self._tables:
             self._write_tables()
         if self.card is not None:
@@ -115,6 +117,14 @@ class ReportCommand(CommandConfig):
         if self._writes_page:
             self._write_page()
         return 0
+
+    def _warn_of_damaged_lines(self) -> None:
+        """Print which lines of a run's journal are skipped."""
+        from proctor.report.run_warnings import journal_warnings
+        from proctor.runs.journal import read_journal
+
+        for warning in journal_warnings(self.folder, read_journal(self.folder).damaged):
+            print(strip_control_codes(f"warning: {warning}"), file=sys.stderr)
 
     @property
     def _writes_page(self) -> bool:

@@ -13,9 +13,10 @@ from proctor.evaluation.run import Evaluation
 from proctor.features import ActionSpec
 from proctor.policies.compatibility import indistinguishable_text
 from proctor.report.protocol_differences import changed_protocol
+from proctor.report.run_warnings import journal_warnings
 from proctor.report.worlds import planned_repeats, world_warnings
 from proctor.runs.folder import RunFolder
-from proctor.runs.journal import EpisodeRecord
+from proctor.runs.journal import EpisodeRecord, read_journal
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,8 @@ def start_notices(context: RolloutContext[RunConfig]) -> Notices:
     """Return the notices to show before an evaluation or recording starts."""
     config, benchmark = context.config, context.benchmark
     notes = (*config.notes, *unused_in_run(config), *benchmark.notes, *context.policy.spec.notes)
-    warnings = (*_of_comparison(context), *context.warnings, *_of_plan(context))
-    return Notices((*warnings, *_of_texts(context)), notes)
+    warnings = (*_of_journal(context), *_of_comparison(context), *context.warnings)
+    return Notices((*warnings, *_of_plan(context), *_of_texts(context)), notes)
 
 
 def end_notices(evaluation: Evaluation, action: ActionSpec) -> Notices:
@@ -62,6 +63,14 @@ def _of_texts(context: RolloutContext[RunConfig]) -> Iterator[str]:
     if pair is not None:
         told = indistinguishable_text(policy.spec.name, pair)
         yield f"{told}, so it cannot tell these tasks apart"
+
+
+def _of_journal(context: RolloutContext[RunConfig]) -> list[str]:
+    """Name the damaged lines in the journal of a resumed run: their episodes are run again."""
+    if not context.config.resume:
+        return []
+    folder = context.folder.path
+    return journal_warnings(folder, read_journal(folder).damaged)
 
 
 def _of_comparison(context: RolloutContext[RunConfig]) -> Iterator[str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from proctor.report.pairing import PairedSides, worlds_of
 from proctor.report.protocol_differences import changed_protocol
 from proctor.report.run import Run
+from proctor.report.run_warnings import journal_warnings
 from proctor.report.stopped import round_warnings
-from proctor.runs.journal import JOURNAL_FILE, EpisodeRecord
+from proctor.runs.journal import EpisodeRecord
 from proctor.types import EpisodeKey, Outcome
 
 
@@ -37,9 +38,7 @@ def pairing_warnings(a: Run, b: Run, sides: PairedSides) -> list[str]:
 def run_warnings(run: Run) -> list[str]:
     """Return warnings about one run: damaged lines, early stop, missing episodes."""
     lines = [f"{run.path}: {warning}" for warning in run.warnings]
-    if run.damaged:
-        numbers = ", ".join(map(str, run.damaged))
-        lines.append(f"{run.path}: skipped unreadable lines of {JOURNAL_FILE}: {numbers}")
+    lines += journal_warnings(run.path, run.damaged)
     if run.stopped is not None:
         lines.append(
             f"{run.path} stopped itself early ({run.stopped}): p-values and intervals here do "

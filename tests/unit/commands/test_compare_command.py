@@ -122,14 +122,36 @@ def test_another_protocol_is_warned_of_by_name(
     assert f"warning: protocols differ: {horizon}" in said
 
 
-def test_a_damaged_line_is_skipped_and_named_by_number(
-    good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def hurt(good: Path, tmp_path: Path) -> Path:
+    """A copy of a run whose journal has a damaged line."""
     hurt = tmp_path / "hurt"
     shutil.copytree(good, hurt)
     journal = hurt / "episodes.jsonl"
     lines = journal.read_text().splitlines(keepends=True)
     journal.write_text("".join([*lines[:4], "{nonsense\n", *lines[5:]]))
+    return hurt
+
+
+def test_report_and_a_resumed_run_name_a_damaged_line_as_compare_does(
+    hurt: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warning = f"warning: {hurt}: skipped unreadable lines of episodes.jsonl: 5"
+    capsys.readouterr()
+    for words in (["--csv=-"], []):
+        assert main(["report", str(hurt), *words]) == 0
+        out, err = capsys.readouterr()
+        assert err.splitlines() == [warning]
+        assert "unreadable" not in out
+    evaluate(hurt, "expert", *ON_FAKE, "--resume")
+    assert capsys.readouterr().err.splitlines().count(warning) == 1
+    evaluate(hurt, "expert", *ON_FAKE, "--resume")
+    assert warning in capsys.readouterr().err.splitlines(), "no episode is left to run"
+
+
+def test_a_damaged_line_is_skipped_and_named_by_number(
+    good: Path, hurt: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     capsys.readouterr()
     assert main(["compare", str(good), str(hurt)]) == 0
     out, err = capsys.readouterr()
