@@ -37,6 +37,14 @@ class LimitSettings:
     start_distance: float | None = None
     """Largest distance of the first target from the measured pose; None: any."""
 
+    def __post_init__(self) -> None:
+        if self.start_speed is not None and not 0 < self.start_speed < math.inf:
+            raise UsageError(
+                f"--robot.start_speed is {self.start_speed:g}; it must be above 0 (null: the robot "
+                "goes to the first target at once)",
+                code="robot.limit-invalid",
+            )
+
 
 def per_channel(flag: str, value: PerChannel, channels: list[str]) -> dict[str, float]:
     """Return a limit by channel from one number or numbers by motor ("gripper", "gripper.pos").

@@ -45,6 +45,13 @@ def test_a_wrong_limit_is_refused(value: float | dict[str, float], code: str) ->
     assert refused.value.code == code
 
 
+@pytest.mark.parametrize("speed", [0.0, -1.0, math.nan, math.inf])
+def test_a_start_speed_of_none_is_not_at_once(speed: float) -> None:
+    with pytest.raises(UsageError) as refused:
+        LimitSettings(start_speed=speed)
+    assert refused.value.code == "robot.limit-invalid"
+
+
 def test_a_step_limit_clips_to_the_measured_position_and_counts() -> None:
     limiter = ActionLimiter(LimitSettings(step={"gripper.pos": 5.0}))
     sent = limiter.apply(

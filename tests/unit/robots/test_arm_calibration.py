@@ -64,6 +64,32 @@ def test_a_new_arm_is_calibrated_at_connect(tmp_path: Path) -> None:
     assert arm.get_observation()["shoulder_pan.pos"] == pytest.approx(-350 * 360 / 4095, abs=0.05)
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda file: "",
+        lambda file: "[" * 100_000,
+        lambda file: json.dumps({name: file[name] for name in file if name != "gripper"}),
+        lambda file: json.dumps(file | {"gripper": file["gripper"] | {"range_min": 4000}}),
+        lambda file: json.dumps(file | {"gripper": file["gripper"] | {"drive_mode": 7}}),
+    ],
+)
+def test_a_damaged_file_is_refused_and_a_calibration_replaces_it(
+    tmp_path: Path, damage: Callable[[dict[str, dict[str, int]]], str]
+) -> None:
+    bus = so_bus(MIDDLE)
+    arm = arm_on(bus, tmp_path)
+    arm.connect(ScriptedOperator([""], sweep(bus, 500, -900, 100)))
+    arm.disconnect()
+    good = read_file(tmp_path)
+    (tmp_path / "arm.json").write_text(damage(good))
+    with pytest.raises(UsageError) as refused:
+        arm_on(bus, tmp_path).connect()
+    assert refused.value.code == "robot.calibration-invalid"
+    arm_on(bus, tmp_path).calibrate(ScriptedOperator([""], sweep(bus, 500, -900, 100)))
+    assert set(read_file(tmp_path)) == set(good)
+
+
 def test_a_range_across_the_encoders_end_is_unwrapped(tmp_path: Path) -> None:
     bus = so_bus((4095, 0, 100, 4000, 2047, 2048))
     person = ScriptedOperator([""], sweep(bus, 800, -800, -800))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from proctor.benchmarks.so101.kinematics import CHANNELS
+from proctor.cli import main
 from proctor.errors import DeviceNotConnected, UsageError
 from proctor.plugins import find_robot, find_teleoperator
 from proctor.robots.base import Robot, Unit
@@ -132,3 +134,14 @@ def test_a_script_without_a_robot_has_no_action() -> None:
 def test_impossible_settings_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         ScriptedConfig(**fields)
+
+
+def test_a_recording_keeps_what_succeeded(tmp_path: Path) -> None:
+    """Half a second is too short for a grasp."""
+    words = [
+        "--robot.type=so101_follower", "--robot.port=sim:virtual", "--teleop.type=scripted",
+        f"--dataset.root={tmp_path / 'd'}", "--dataset.repo_id=me/x", "--dataset.num_episodes=1",
+        "--dataset.single_task=a", "--dataset.episode_time_s=0.5", "--dataset.reset_time_s=0",
+    ]  # fmt: skip
+    assert main(["record", *words, "--record.max_attempts=2"]) == 1
+    assert not (tmp_path / "d" / "data").exists()

@@ -23,6 +23,7 @@ from proctor.robots.base import (
     Unit,
 )
 from proctor.robots.buses.calibration import (
+    INVALID_FILE,
     Calibration,
     MotorCalibration,
     load_calibration,
@@ -272,8 +273,9 @@ class SerialArm(Device):
         found = load_calibration(self.calibration_file)
         if missing := [name for name in self.bus.motors if name not in found]:
             raise UsageError(
-                f"{self.calibration_file} has no calibration of {', '.join(missing)}",
-                code="robot.calibration-invalid",
+                f"{self.calibration_file} has no calibration of {', '.join(missing)}; "
+                "run proctor calibrate",
+                code=INVALID_FILE,
             )
         return {name: found[name] for name in self.bus.motors}
 
@@ -284,12 +286,22 @@ class SerialArm(Device):
             return
         self.bus.connect()
         try:
-            self.bus.calibration = self._load()
+            self.bus.calibration = self._load_for_calibration(operator)
             self._calibrate(operator)
         except BaseException:
             self._abandon()
             raise
         self.disconnect()
+
+    def _load_for_calibration(self, operator: Operator) -> dict[str, MotorCalibration]:
+        """Return the calibration of the file; of a damaged file nothing, so it is measured anew."""
+        try:
+            return self._load()
+        except UsageError as error:
+            if error.code != INVALID_FILE:
+                raise
+            operator.tell(f"{error.args[0]}. This calibration replaces the file.")
+            return {}
 
     def _calibrate(self, operator: Operator) -> None:
         if self.bus.calibration and self._uses_file(operator):

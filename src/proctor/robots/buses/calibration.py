@@ -33,6 +33,10 @@ Calibration = Mapping[str, MotorCalibration]
 """Motor name -> its calibration."""
 
 
+INVALID_FILE = "robot.calibration-invalid"
+"""Error code of a file that a new calibration replaces."""
+
+
 def load_calibration(path: Path) -> dict[str, MotorCalibration]:
     """Read a calibration file.
 
@@ -41,7 +45,11 @@ def load_calibration(path: Path) -> dict[str, MotorCalibration]:
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror}", code="robot.calibration-unreadable"
+        ) from error
+    except (ValueError, RecursionError) as error:
         raise _bad_file(path, str(error)) from error
     if not isinstance(content, dict):
         raise _bad_file(path, "it is not an object")
@@ -68,13 +76,17 @@ def _parse(path: Path, name: str, entry: Any) -> MotorCalibration:
     for key in keys:
         if not isinstance(entry[key], int) or isinstance(entry[key], bool):
             raise _bad_file(path, f"{name}.{key} must be an integer, not {entry[key]!r}")
+    if entry["range_min"] >= entry["range_max"]:
+        ends = f"{entry['range_min']} to {entry['range_max']}"
+        raise _bad_file(path, f"{name} has the range {ends}, which is empty")
+    if entry["drive_mode"] not in (0, 1):
+        raise _bad_file(path, f"{name}.drive_mode must be 0 or 1, not {entry['drive_mode']}")
     return MotorCalibration(**entry)
 
 
 def _bad_file(path: Path, reason: str) -> UsageError:
     return UsageError(
-        f"{path} is not a calibration file: {reason}; run proctor calibrate",
-        code="robot.calibration-invalid",
+        f"{path} is not a calibration file: {reason}; run proctor calibrate", code=INVALID_FILE
     )
 
 

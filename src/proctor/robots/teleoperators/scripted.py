@@ -56,6 +56,7 @@ class ScriptedTeleoperator(Teleoperator):
     """Picks the cube up and drops it into the bin, again in every episode."""
 
     name = "scripted"
+    is_scripted = True
 
     def __init__(self, config: ScriptedConfig) -> None:
         self.clock: Clock = RealClock()
