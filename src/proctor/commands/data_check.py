@@ -34,8 +34,8 @@ class DataCheckCommand(DatasetCommand):
     mend: bool = field(
         default=False,
         metadata={
-            "help": "repair derived metadata before the checks: the totals of info.json, and "
-            "the tasks' order and indices"
+            "help": "repair derived metadata before the checks: the totals of info.json, "
+            "which then count every complete episode, and the tasks' order and indices"
         },
     )
 

@@ -22,12 +22,14 @@ from proctor.datasets.checks.findings import (
     DatasetFinding,
     FindingLevel,
     RepairCommands,
+    episodes_text,
     with_repairs,
 )
 from proctor.datasets.checks.images import check_images
 from proctor.datasets.checks.rows import RowCheck
 from proctor.datasets.checks.stats import check_camera, check_episode_stats, check_stats
 from proctor.datasets.checks.table import EpisodeTable, read_episode_table
+from proctor.datasets.checks.uncounted import find_uncounted
 from proctor.datasets.checks.videos import VideoCheck
 from proctor.datasets.edit.destination import free_backup
 from proctor.datasets.format.episodes import read_episode_stats
@@ -96,6 +98,7 @@ def check(
 def repair(root: Path) -> list[str]:
     """Rewrite what can be derived: the totals, and the order and index of tasks.
 
+    Complete episodes that info.json does not count are counted in; incomplete ones stay left out.
     The replaced files are kept beside the dataset, in ROOT_meta_old. Return the changes as text.
 
     Raises:
@@ -113,27 +116,25 @@ def repair(root: Path) -> list[str]:
             write_tasks(root, tasks.ordered())
             done.append(f"wrote the {len(tasks.names)} tasks again, in order, with their index")
         table = read_episode_table(root, info)
-        counted = table.first(info.total_episodes)
-        said = (info.total_episodes, info.total_frames, info.total_tasks)
-        found = (len(counted), int(counted.length.sum()), len(tasks.names))
+        uncounted = find_uncounted(root, info, table)
+        now = replace(uncounted.counted_in(info, table), total_tasks=len(tasks.names))
+        said, found = _totals(info), _totals(now)
         if said != found:
             backup = _keep_meta_file(root, INFO_FILE, backup)
-            write_info(
-                root,
-                replace(
-                    info,
-                    total_episodes=found[0],
-                    total_frames=found[1],
-                    total_tasks=found[2],
-                    splits={"train": f"0:{found[0]}"},
-                ),
-            )
+            write_info(root, now)
             done.append(f"set totals of episodes, frames and tasks from {said} to {found}")
+        if uncounted.incomplete:
+            left_out = episodes_text(uncounted.incomplete)
+            done.append(f"left out {left_out}, incomplete: {uncounted.reason}")
         if backup is not None:
             done.append(f"backup of the replaced files: {backup}")
         return done
     finally:
         lock.release()
+
+
+def _totals(info: Info) -> tuple[int, int, int]:
+    return info.total_episodes, info.total_frames, info.total_tasks
 
 
 def _keep_meta_file(root: Path, name: str, backup: Path | None) -> Path:
@@ -174,8 +175,16 @@ class _Look:
         except DatasetError as error:
             yield _unreadable(self.root, "episodes.unreadable", "meta", error)
             return
-        yield from check_totals(self.info, rows, tasks, self.mends)
-        table = rows.first(self.info.total_episodes)
+        uncounted = find_uncounted(self.root, self.info, rows)
+        yield from check_totals(self.info, rows, uncounted, tasks, self.mends)
+        info = uncounted.counted_in(self.info, rows)
+        yield from replace(self, info=info)._frames(rows.first(info.total_episodes), tasks)
+
+    def _frames(self, table: EpisodeTable, tasks: TaskTable | None) -> Iterator[DatasetFinding]:
+        """Yield the findings in episodes: those that info.json counts, and complete uncounted ones.
+
+        An episode that info.json does not count has one finding, and its rows none.
+        """
         yield from check_episodes(table, tasks, self.mends)
         if not len(table) or not np.array_equal(table.episode, np.arange(len(table))):
             return  # without episode numbers, nothing else can be checked

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -322,6 +324,49 @@ def test_what_follows_from_the_rest_is_mended(name: str, tmp_path: Path) -> None
     assert read_info(root) == read_info(VIDEO)
     assert read_tasks(root, read_info(root)) == ("push the block", "lift the cup")
     assert repair(root) == []
+
+
+UNCOUNTED = json_with(INFO, lambda said: said.update(total_episodes=1, total_frames=12))
+
+
+@pytest.mark.parametrize("version", ["v3.0", "v2.1"])
+def test_complete_episodes_that_info_json_does_not_count_are_counted_in(
+    version: str, tmp_path: Path
+) -> None:
+    root = tmp_path / "d"
+    copy = shutil.copytree(VIDEO, root) if version == "v3.0" else as_v2(VIDEO, root, version)
+    whole = read_info(copy)
+    UNCOUNTED(root)
+    (finding,) = check(root).findings
+    assert (finding.kind, finding.level) == ("episodes.beyond", FindingLevel.WARNING)
+    assert finding.mend == f"proctor data check {root} --mend"
+    repair(root)
+    assert read_info(root) == replace(whole, splits={"train": "0:3"})
+    assert check(root).findings == ()
+    assert repair(root) == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        table_with(DATA, lambda table: table[:-1]),
+        column_with(EPISODES, TO, entry(2, 2.5)),
+        column_with(EPISODES, FROM, lambda values: values.__setitem__(2, 2.4)),
+        column_with(EPISODES, "dataset_from_index", entry(2, 21)),
+    ],
+    ids=["rows", "span", "video", "gap"],
+)
+def test_incomplete_episodes_that_info_json_does_not_count_stay_left_out(
+    damage: Damage, tmp_path: Path
+) -> None:
+    root = copy_of(VIDEO, tmp_path, UNCOUNTED, damage)
+    assert any("episode 2, incomplete" in done for done in repair(root))
+    assert read_info(root).total_episodes == 2
+    found = {finding.kind: finding.mend for finding in check(root).findings}
+    assert found["episodes.beyond"] == f"proctor data stats {root} --in_place"
+    assert main(shlex.split(found["episodes.beyond"])[1:]) == 0
+    assert read_info(root).total_episodes == 2
+    assert "episodes.beyond" not in kinds_of(root)
 
 
 def test_tasks_whose_numbers_are_lost_are_not_mended_by_guessing(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from proctor.datasets.checks.findings import (
     episodes_text,
 )
 from proctor.datasets.checks.table import EpisodeTable
+from proctor.datasets.checks.uncounted import UncountedEpisodes
 from proctor.datasets.format.arrow import pq
 from proctor.datasets.format.info import EPISODES_PATH, INFO_FILE, Info
 from proctor.datasets.format.tables import read_lines, read_table, text_column
@@ -117,27 +118,40 @@ def check_tasks(info: Info, tasks: TaskTable, mends: RepairCommands) -> Iterator
 
 
 def check_totals(
-    info: Info, table: EpisodeTable, tasks: TaskTable | None, mends: RepairCommands
+    info: Info,
+    table: EpisodeTable,
+    uncounted: UncountedEpisodes,
+    tasks: TaskTable | None,
+    mends: RepairCommands,
 ) -> Iterator[DatasetFinding]:
     """Check the totals of info.json against the tables; ``table`` has all stored rows."""
     counted = table.first(info.total_episodes)
     if len(table) < info.total_episodes:
         yield _total("total_episodes", info.total_episodes, len(table), mends)
-    elif len(table) > info.total_episodes:
-        beyond = [int(episode) for episode in table.episode[info.total_episodes :]]
-        what = (
-            f"{len(beyond)} more episodes than info.json counts ({info.total_episodes}): "
-            "readers leave them out"
-        )
-        where = f"{table.written_in[info.total_episodes]}, {episodes_text(beyond)}"
-        yield DatasetFinding(
-            FindingLevel.WARNING, "episodes.beyond", what, where, mends.rewritten()
-        )
+    yield from _uncounted(info, table, uncounted, mends)
     lengths_hold = (counted.to_index - counted.from_index == counted.length).all()
-    if lengths_hold and int(counted.length.sum()) != info.total_frames:
-        yield _total("total_frames", info.total_frames, int(counted.length.sum()), mends)
+    frames = int(counted.length.sum())
+    if lengths_hold and frames != info.total_frames and not uncounted.complete:
+        yield _total("total_frames", info.total_frames, frames, mends)
     if tasks is not None and len(tasks.names) != info.total_tasks:
         yield _total("total_tasks", info.total_tasks, len(tasks.names), mends)
+
+
+def _uncounted(
+    info: Info, table: EpisodeTable, uncounted: UncountedEpisodes, mends: RepairCommands
+) -> Iterator[DatasetFinding]:
+    begin = f"more episodes than info.json counts ({info.total_episodes}): readers leave them out"
+    row = info.total_episodes
+    if complete := uncounted.complete:
+        where = f"{table.written_in[row]}, {episodes_text(complete)}"
+        what = f"{len(complete)} {begin}"
+        yield DatasetFinding(FindingLevel.WARNING, "episodes.beyond", what, where, mends.check())
+    row += len(complete)
+    if incomplete := uncounted.incomplete:
+        where = f"{table.written_in[row]}, {episodes_text(incomplete)}"
+        what = f"{len(incomplete)} {begin}. They are incomplete: {uncounted.reason}"
+        mend = mends.rewritten() if row else mends.resume()
+        yield DatasetFinding(FindingLevel.WARNING, "episodes.beyond", what, where, mend)
 
 
 def _total(name: str, said: int, found: int, mends: RepairCommands) -> DatasetFinding:

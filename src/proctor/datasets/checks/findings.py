@@ -60,6 +60,10 @@ class RepairCommands:
         """Return the command that only writes the tables again, as every edit does."""
         return self.stats()
 
+    def resume(self) -> str:
+        """Return the command that continues a recording of Proctor into the dataset."""
+        return shlex.join(["proctor", "record", f"--dataset.root={self.root}", "--resume"])
+
     def delete(self, episodes: Sequence[int]) -> str:
         """Return the command that creates a copy of the dataset without some episodes."""
         return self.data("delete", f"--episodes={ranges(episodes)}", f"--output={self.root}_mended")
