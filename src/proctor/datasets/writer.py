@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from proctor.datasets.checks.uncounted import refuse_uncounted
 from proctor.datasets.edit.compaction import compact
 from proctor.datasets.edit.destination import remove_leftovers
 from proctor.datasets.format.arrow import pa
@@ -124,8 +125,8 @@ class DatasetWriter:
             codec: encoding of new videos; None keeps the dataset's.
 
         Raises:
-            DatasetError: there is no dataset, another process writes it, or its version or features
-                cannot be recorded.
+            DatasetError: there is no dataset, another process writes it, its version or features
+                cannot be recorded, or it holds complete episodes that info.json does not count.
         """
         root = root.resolve()  # compaction replaces the folder, not a symbolic link to it
         recover_swap(root)
@@ -142,6 +143,7 @@ class DatasetWriter:
             with explaining_disk_errors(root, "it is unchanged"):
                 StagingArea(root).clear()
                 remove_leftovers(root)
+                refuse_uncounted(root)
                 return cls(root, read_info(root), codec or recorded_codec(info), lock)
         except BaseException:
             unlock_dataset(root, lock)

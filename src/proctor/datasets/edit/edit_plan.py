@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from proctor.datasets.checks.uncounted import refuse_uncounted
 from proctor.datasets.format.episodes import (
     EpisodeMetadata,
     Episodes,
@@ -76,9 +77,11 @@ def open_source(root: Path) -> SourceDataset:
     """Open the dataset in ``root`` as the source of an edit.
 
     Raises:
-        DatasetError: there is no dataset, or it cannot be read.
+        DatasetError: there is no dataset, it cannot be read, or it holds complete episodes that
+            info.json does not count.
     """
     recover_swap(root)
+    refuse_uncounted(root)
     info = read_info(root)
     return SourceDataset(root, info, read_episodes(root, info), read_tasks(root, info))
 

@@ -16,11 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from proctor import datasets
-from proctor.datasets.check import check
+from proctor.commands.data_edit import merge_into
+from proctor.datasets.check import check, repair
 from proctor.datasets.edit import edit_plan, operations
 from proctor.datasets.edit.build import build, edit
 from proctor.datasets.edit.destination import in_place_destination, new_destination
 from proctor.datasets.edit.edit_plan import EditPlan, SourceDataset, open_source
+from proctor.datasets.edit.split import split_into
 from proctor.datasets.format.episodes import read_episode_stats, write_episodes
 from proctor.datasets.format.info_file import read_info, write_info
 from proctor.datasets.format.tables import read_stats
@@ -28,6 +30,8 @@ from proctor.datasets.frames.encoder import CODECS
 from proctor.datasets.frames.video import probe
 from proctor.datasets.numbers.statistics import QUANTILES, aggregate
 from proctor.datasets.writer import DatasetWriter
+from proctor.datasets.writing.file_allocation import FileAllocation
+from proctor.datasets.writing.staging import StagingArea
 from proctor.errors import UsageError
 from proctor.system import files
 from tests.refusals import refuses
@@ -535,6 +539,44 @@ def test_datasets_that_differ_are_not_merged_and_it_is_said_in_what(
     with refuses(UsageError, "dataset.sources-differ") as refused:
         operations.merge([open_source(source), open_source(second)])
     assert datum in str(refused.value)
+
+
+def count_two(root: Path) -> None:
+    write_info(root, replace(read_info(root), total_episodes=2, total_frames=19))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda root: edit(root, in_place_destination(root), lambda s: operations.delete(s, [0])),
+        lambda root: merge_into([GOLDEN / "video3ep", root], root.with_name("merged")),
+        lambda root: split_into(root, {"a": 0.5, "b": 0.5}),
+        lambda root: DatasetWriter.resume(root),
+    ],
+    ids=["delete", "merge", "split", "resume"],
+)
+def test_complete_episodes_that_info_json_does_not_count_are_not_dropped(
+    source: Path, change: Callable[[Path], Any]
+) -> None:
+    count_two(source)
+    before = sorted(source.parent.iterdir())
+    with refuses(UsageError, "dataset.uncounted-episodes") as refused:
+        change(source)
+    assert all(n in str(refused.value) for n in ("2", "3", f"proctor data check {source} --mend"))
+    assert sorted(source.parent.iterdir()) == before
+    repair(source)
+    change(source)
+
+
+def test_episodes_of_an_append_in_progress_do_not_stop_an_edit(
+    source: Path, tmp_path: Path
+) -> None:
+    count_two(source)
+    video = {TOP: [(0, 0)]}
+    (source / ".proctor").mkdir()
+    StagingArea(source).intend(FileAllocation(2, [(0, 1)], (0, 1), video))
+    made(source, tmp_path / "out", lambda s: operations.delete(s, [0]))
+    assert read_info(tmp_path / "out").total_episodes == 1
 
 
 def test_a_result_does_not_lie_inside_its_source(source: Path) -> None:
