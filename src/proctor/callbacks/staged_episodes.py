@@ -23,7 +23,7 @@ from proctor.errors import DatasetError, RunFolderError
 from proctor.features import ACTION, REWARD, SUCCESS, Array, Feature, FeatureKind, Observation
 from proctor.runs.disk_errors import disk_error_advice
 from proctor.runs.journal import STAGING_FOLDER, staged_episode_path
-from proctor.types import EpisodeKey, EpisodeSpec, Outcome, StepResult
+from proctor.types import EpisodeKey, EpisodeSpec, Outcome, StepResult, Task
 
 if TYPE_CHECKING:
     from proctor.datasets.writing.staged_episode import StagedEpisodeWriter
@@ -87,6 +87,11 @@ class RecordingOptions:
                 folder.rmdir()
 
 
+def recorded_task(task: Task) -> str:
+    """Return the text that a dataset stores for the episodes of ``task``."""
+    return task.instruction or task.name
+
+
 class EpisodeRecorder:
     """Records a running episode: frame i holds the observation before action i."""
 
@@ -94,7 +99,7 @@ class EpisodeRecorder:
         from proctor.datasets.writing.staged_episode import StagedEpisodeWriter
 
         self._recording = recording
-        self._task = spec.task.instruction or spec.task.name
+        self._task = recorded_task(spec.task)
         with explaining_write_errors(recording.folder):
             self._writer: StagedEpisodeWriter = StagedEpisodeWriter(
                 recording.staging_folder(spec.key), recording.info, recording.codec

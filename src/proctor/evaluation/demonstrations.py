@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -18,6 +19,7 @@ from proctor.callbacks.dataset import AppendOrder, Ledger, OpenDataset
 from proctor.callbacks.staged_episodes import (
     RecordingOptions,
     explaining_write_errors,
+    recorded_task,
     stored_feature,
 )
 from proctor.config.recording import RecordDatasetSettings, RecordSettings
@@ -25,7 +27,13 @@ from proctor.datasets.format.info import VERSION, Info
 from proctor.datasets.frames.encoder import codec_named
 from proctor.datasets.hub import CARD_FILE, card_head
 from proctor.datasets.writing.frame import own_features
-from proctor.errors import DatasetError, MissingExtra, UsageError, did_you_mean
+from proctor.errors import (
+    DatasetError,
+    MissingExtra,
+    UsageError,
+    did_you_mean,
+    strip_control_codes,
+)
 from proctor.features import (
     ACTION,
     ENVIRONMENT_STATE,
@@ -74,7 +82,7 @@ class Demonstrations:
         A new dataset gets a card that holds the whole ``protocol``.
 
         Raises:
-            DatasetError: the folder holds no dataset, or one with other features.
+            DatasetError: the folder holds no dataset, or one with other features or tasks.
             RunFolderError: the dataset was changed since, or cannot be written.
         """
         from proctor.datasets.writer import DatasetWriter
@@ -93,6 +101,10 @@ class Demonstrations:
             with explaining_write_errors(folder):
                 self._write_card(protocol)
             ledger = Ledger(folder, writer.n_episodes)
+            with contextlib.ExitStack() as on_error:
+                on_error.callback(ledger.close)
+                self._check_tasks(writer.info, ledger.keys)
+                on_error.pop_all()
         except BaseException:
             writer.release()
             raise
@@ -120,6 +132,27 @@ class Demonstrations:
                 raise DatasetError(
                     f"{self.root}: its {key} is {found}, and {now} is recorded: it was edited "
                     "since; record into another dataset",
+                    code="dataset.changed",
+                )
+
+    def _check_tasks(self, info: Info, keys: Sequence[EpisodeKey]) -> None:
+        """Refuse a dataset whose episodes, of ``keys``, have other tasks than the recorded ones.
+
+        Raises:
+            DatasetError: naming the first such episode.
+        """
+        from proctor.datasets.format.episodes import read_episodes
+
+        recorded = {task.key: recorded_task(task) for task in self.benchmark.tasks()}
+        of_episodes = read_episodes(self.root, info).tasks
+        for episode, (key, tasks) in enumerate(zip(keys, of_episodes, strict=True)):
+            now = recorded.get(key[:2])
+            if now is not None and tasks and tasks != (now,):
+                found = strip_control_codes(", ".join(map(repr, tasks)), 120)
+                raise DatasetError(
+                    f"{self.root}: the task of episode {episode} is {found}, and {now!r} is "
+                    "recorded: it was edited since; record into another dataset, then merge the "
+                    "two (proctor data merge)",
                     code="dataset.changed",
                 )
 

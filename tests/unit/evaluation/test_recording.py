@@ -20,7 +20,8 @@ from proctor.callbacks import appender
 from proctor.callbacks.base import Callback
 from proctor.datasets.edit.build import edit
 from proctor.datasets.edit.destination import in_place_destination
-from proctor.datasets.edit.operations import rename_feature
+from proctor.datasets.edit.edit_plan import EditPlan, SourceDataset
+from proctor.datasets.edit.operations import rename_feature, set_tasks
 from proctor.datasets.format.info_file import read_info
 from proctor.datasets.reader import open as open_dataset
 from proctor.datasets.writer import DatasetWriter
@@ -418,12 +419,22 @@ def test_pictures_can_be_kept_without_loss_instead_of_as_videos(tmp_path: Path) 
     np.testing.assert_allclose(pictures, lossy.batch(range(4))["observation.image"], atol=90)
 
 
-def test_a_dataset_that_was_edited_since_is_refused_and_nobody_fails_for_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "datum"),
+    [
+        (lambda source: rename_feature(source, "next.reward", "reward"), "next.reward"),
+        (lambda source: set_tasks(source, {0: "push the cup"}), "push the cup"),
+    ],
+    ids=["feature", "task"],
+)
+def test_a_dataset_that_was_edited_since_is_refused_and_nobody_fails_for_it(
+    change: Callable[[SourceDataset], EditPlan], datum: str, tmp_path: Path
+) -> None:
     root, few = tmp_path / "d", {"env__n_tasks": 1, "record__n_episodes": 1}
     record(root, **few)
     before = journal(root)
-    edit(root, in_place_destination(root), lambda s: rename_feature(s, "next.reward", "reward"))
+    edit(root, in_place_destination(root), change)
     with refuses(UsageError, "dataset.changed") as refused:
         record(root, resume=True, **few | {"record__n_episodes": 2})
-    assert "next.reward" in str(refused.value)
+    assert datum in str(refused.value)
     assert journal(root) == before
