@@ -46,6 +46,7 @@ from proctor.policies.compatibility import (
 )
 from proctor.policies.latency import check_latency
 from proctor.runs.folder import RunFolder, RunRecord
+from proctor.runs.path_checks import refuse_run_inside_dataset
 from proctor.runs.paths import record_paths
 from proctor.system.environment import DRAWER_VARIABLE
 from proctor.system.package_files import package_hashes
@@ -72,6 +73,10 @@ def prepare(config: EvalConfig) -> RolloutContext[EvalConfig]:
     """
     default = config.output_dir is None
     folder = RunFolder(config.output_dir or default_folder(config), or_next=default)
+    if config.record is not None:
+        refuse_run_inside_dataset(folder.path, config.record, "--record")
+    if not config.resume:
+        folder.refuse_foreign_content()
     return prepare_context(config, folder, config.eval.indices, _load_judge(config))
 
 

@@ -33,6 +33,7 @@ from proctor.runs.disk_errors import explaining_disk_errors
 from proctor.runs.folder import RUN_FILE, RunFolder
 from proctor.runs.journal import JOURNAL_FILE, EpisodeRecord, read_journal
 from proctor.runs.jsonl import truncate_partial_line
+from proctor.runs.path_checks import refuse_run_inside_dataset
 from proctor.system.files import recover_swap
 from proctor.types import EpisodeKey, EpisodeSpec, Outcome, Task
 
@@ -138,7 +139,7 @@ def prepare(config: RecordConfig) -> tuple[RolloutContext[RecordConfig], Demonst
 
 
 def _check_destination(config: RecordConfig, folder: RunFolder) -> None:
-    """Refuse a dataset that exists, or a dataset to resume that does not."""
+    """Refuse folders that other files are in, or a dataset to resume that does not exist."""
     root = config.dataset.folder
     if config.resume:
         recover_swap(root)
@@ -149,6 +150,9 @@ def _check_destination(config: RecordConfig, folder: RunFolder) -> None:
             "--dataset.root",
             code="dataset.exists",
         )
+    refuse_run_inside_dataset(folder.path, root, "--dataset.root")
+    if not config.resume:
+        folder.refuse_foreign_content()
     if config.resume and folder.read() is None:
         raise UsageError(
             f"--resume: {folder.path} holds no recording to go on with", code="run.missing"

@@ -212,6 +212,21 @@ class RunFolder:
         }
         write_json(self.path / RUN_FILE, content)
 
+    def refuse_foreign_content(self) -> None:
+        """Refuse an existing folder with files that are not a run's, such as a dataset.
+
+        Raises:
+            UsageError: the folder is not empty and holds no run.
+        """
+        if self._or_next or not self.path.is_dir():
+            return
+        if self.read() is None and not is_unused(self.path):
+            raise UsageError(
+                f"--output_dir: {self.path} has files and holds no run; choose a folder that does "
+                "not exist or is empty",
+                code="run.foreign-content",
+            )
+
     @property
     def has_episodes(self) -> bool:
         """Whether an episode of the run has ended; damaged lines of the journal count.

@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from proctor.errors import RunFolderError
+from proctor.errors import RunFolderError, UsageError
 from proctor.runs.journal import VIDEO_FOLDER
 
 WANDB_FOLDER = "wandb"
 _SUFFIXES = (".json", ".jsonl", ".html", ".log", ".mp4", ".part")
 """Suffixes of the files that a run writes."""
+
+
+def refuse_run_inside_dataset(run: Path, dataset: Path, flag: str) -> None:
+    """Refuse a run folder that is the folder of the dataset of ``flag``, or inside it.
+
+    Raises:
+        UsageError: naming both flags.
+    """
+    path, root = run.resolve(), dataset.resolve()
+    if root in (path, *path.parents):
+        raise UsageError(
+            f"--output_dir={run} and {flag}={dataset} overlap: a dataset's folder holds no run; "
+            "choose an --output_dir beside it",
+            code="path.overlap",
+        )
 
 
 def refuse_blocked_paths(folder: Path) -> None:

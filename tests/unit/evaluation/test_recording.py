@@ -298,6 +298,37 @@ def test_a_path_that_is_not_utf8_is_refused_before_anything_is_played(
     assert list(tmp_path.iterdir()) == []
 
 
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_run_is_not_written_into_a_folder_of_other_files(
+    whole: Path, tmp_path: Path, run: MakeRun
+) -> None:
+    dataset = Path(shutil.copytree(whole, tmp_path / "dataset"))
+    before = contents(tmp_path)
+    with refuses(UsageError, "run.foreign-content"):
+        record(tmp_path / "d", output_dir=str(dataset))
+    with refuses(UsageError, "run.foreign-content"):
+        run(output_dir=str(dataset))
+    assert contents(tmp_path) == before
+    assert list(tmp_path.iterdir()) == [dataset]
+    (tmp_path / "empty").mkdir()
+    assert record(tmp_path / "d", output_dir=str(tmp_path / "empty")).complete
+
+
+@pytest.mark.parametrize("inside", ["", "run"])
+def test_a_run_is_not_written_into_its_dataset(tmp_path: Path, inside: str, run: MakeRun) -> None:
+    folder = str(tmp_path / "d" / inside)
+    with refuses(UsageError, "path.overlap") as refused:
+        record(tmp_path / "d", output_dir=folder)
+    assert all(flag in str(refused.value) for flag in ("--output_dir", "--dataset.root"))
+    with refuses(UsageError, "path.overlap") as refused:
+        run(record=str(tmp_path / "d"), output_dir=folder)
+    assert all(flag in str(refused.value) for flag in ("--output_dir", "--record"))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_evaluation_is_not_recorded_to_a_path_that_is_not_utf8(
     tmp_path: Path, run: MakeRun
 ) -> None:
