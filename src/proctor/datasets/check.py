@@ -15,6 +15,8 @@ from proctor.datasets.checks.episodes import (
     check_episodes,
     check_tasks,
     check_totals,
+    is_new,
+    no_episodes,
     read_task_table,
 )
 from proctor.datasets.checks.files import check_files
@@ -109,6 +111,8 @@ def repair(root: Path) -> list[str]:
     try:
         info = read_info(root)
         done: list[str] = []
+        if is_new(root, info):
+            return done
         backup: Path | None = None
         tasks = read_task_table(root, info)
         if not info.is_v2 and not (tasks.is_index and tasks.in_order):
@@ -163,6 +167,9 @@ class _Look:
 
     def all(self) -> Iterator[DatasetFinding]:
         """Yield all findings; an unreadable file ends only the checks that need it."""
+        if is_new(self.root, self.info):
+            yield no_episodes(self.mends)
+            return
         tasks: TaskTable | None = None
         self.tell("tasks and episodes")
         try:

@@ -238,7 +238,7 @@ def test_kinds_of_findings_are_all_tried() -> None:
     text = "".join(path.read_text() for path in [folder / "check.py", *folder.glob("checks/*.py")])
     rooms = "info|tasks|episodes|data|columns|rows|video|stats|files|pictures"
     kinds = set(re.findall(rf'"((?:{rooms})\.[a-z_]+)"', text))
-    tried_below = {"pictures.undecodable", "rows.shape", "video.long"}
+    tried_below = {"episodes.none", "pictures.undecodable", "rows.shape", "video.long"}
     assert kinds == {name.split()[0] for name in DAMAGES} | tried_below
 
 
@@ -367,6 +367,19 @@ def test_incomplete_episodes_that_info_json_does_not_count_stay_left_out(
     assert main(shlex.split(found["episodes.beyond"])[1:]) == 0
     assert read_info(root).total_episodes == 2
     assert "episodes.beyond" not in kinds_of(root)
+
+
+def test_a_recording_without_episodes_yet_is_no_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "begun"
+    features = {"action": {"dtype": "float32", "shape": [2], "names": None}}
+    DatasetWriter.create(root, 10, features).close()
+    (finding,) = check(root).findings
+    assert (finding.kind, finding.level) == ("episodes.none", FindingLevel.WARNING)
+    assert finding.mend == f"proctor record --dataset.root={root} --resume"
+    assert main(["data", "check", str(root), "--mend"]) == 0
+    assert finding.mend in capsys.readouterr().out
 
 
 def test_tasks_whose_numbers_are_lost_are_not_mended_by_guessing(tmp_path: Path) -> None:

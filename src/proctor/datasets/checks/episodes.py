@@ -19,7 +19,8 @@ from proctor.datasets.checks.findings import (
 from proctor.datasets.checks.table import EpisodeTable
 from proctor.datasets.checks.uncounted import UncountedEpisodes
 from proctor.datasets.format.arrow import pq
-from proctor.datasets.format.info import EPISODES_PATH, INFO_FILE, Info
+from proctor.datasets.format.episodes import OLD_EPISODES_FILE
+from proctor.datasets.format.info import EPISODES_PATH, INFO_FILE, Info, episode_files
 from proctor.datasets.format.tables import read_lines, read_table, text_column
 from proctor.datasets.format.tasks import OLD_TASKS_FILE, TASKS_FILE
 from proctor.errors import DatasetError, strip_control_codes
@@ -96,6 +97,18 @@ def _pandas_index(path: Path) -> list[str]:
         return [column for column in columns if isinstance(column, str)]
     except (ValueError, KeyError, TypeError):
         return []
+
+
+def is_new(root: Path, info: Info) -> bool:
+    """Tell whether a dataset has no episodes yet, and so no tables."""
+    tables = [root / OLD_EPISODES_FILE] if info.is_v2 else episode_files(root)
+    return info.total_episodes == 0 and not any(path.exists() for path in tables)
+
+
+def no_episodes(mends: RepairCommands) -> DatasetFinding:
+    """Return the finding for a dataset whose recording ended before its first episode."""
+    what = "there are no episodes yet: the recording was stopped, or kept none"
+    return DatasetFinding(FindingLevel.WARNING, "episodes.none", what, INFO_FILE, mends.resume())
 
 
 def check_tasks(info: Info, tasks: TaskTable, mends: RepairCommands) -> Iterator[DatasetFinding]:
