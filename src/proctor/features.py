@@ -169,6 +169,8 @@ class Interface:
     fps: int | None = None
     """Actions per second; None if tasks differ."""
     scripts: ScriptedExperts | None = None
+    image_size_flags: tuple[str, ...] = ()
+    """Flags that set the images' height and width, or one for both; empty if there is none."""
 
 
 class NormMode(Enum):

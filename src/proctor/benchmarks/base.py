@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from proctor.features import (
@@ -350,8 +350,11 @@ class ListedTasks(BenchmarkDefaults):
         return EpisodeSpec(task=task, index=index, seed=seed + index)
 
 
-def interface_of(benchmark: Benchmark) -> Interface:
-    """Return the benchmark's interface for policies. Creates no simulator."""
+def interface_of(benchmark: Benchmark, config: BenchmarkConfig | None = None) -> Interface:
+    """Return the benchmark's interface for policies. Creates no simulator.
+
+    With its ``config``, errors name the flags that set the images' size.
+    """
     tasks = tuple(benchmark.tasks())
     rates = {task.fps for task in tasks}
     scripts = ScriptedExperts(benchmark.expert_inputs, tasks, benchmark.expert)
@@ -361,7 +364,17 @@ def interface_of(benchmark: Benchmark) -> Interface:
         action=benchmark.action,
         fps=rates.pop() if len(rates) == 1 else None,
         scripts=scripts if benchmark.expert_inputs else None,
+        image_size_flags=() if config is None else _image_size_flags(config),
     )
+
+
+def _image_size_flags(config: BenchmarkConfig) -> tuple[str, ...]:
+    """Return the flags of ``config`` that set the images' height and width, or one for both."""
+    names = {entry.name for entry in fields(config)}
+    for flags in (("observation_height", "observation_width"), ("image_size",)):
+        if names.issuperset(flags):
+            return tuple(f"--env.{name}" for name in flags)
+    return ()
 
 
 @dataclass(frozen=True)

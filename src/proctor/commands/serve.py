@@ -107,7 +107,7 @@ def _interface(config: ServeConfig) -> Interface:
     if plugin.check_config is not None:
         plugin.check_config(config.policy)
     if config.env is not None:
-        return interface_of(plugins.benchmark_maker(config.env)())
+        return interface_of(plugins.benchmark_maker(config.env)(), config.env)
     if plugin.trained_interface is None:
         raise UsageError(
             f"--policy.type={config.policy.type} states no input features: name a benchmark "

@@ -182,7 +182,9 @@ def check_ahead_of_time(config: RunConfig) -> None:
     """
     plugin = check_policy_settings(config)
     if config.eval.latency and not plugin.has_network:
-        policy = make_policy(config.played_policy, interface_of(_make_benchmark(config)[1]))
+        policy = make_policy(
+            config.played_policy, interface_of(_make_benchmark(config)[1], config.env)
+        )
         try:
             _check_latency(config, policy.spec)
         finally:
@@ -204,7 +206,7 @@ def _make_context(
         inputs = plugin.image_inputs(config.played_policy)
         warm = _warm_workers(config, (make_benchmark, benchmark), indices, inputs)
     start_background_setup(benchmark, in_workers=in_workers, images=plugin.has_network, warm=warm)
-    interface = interface_of(benchmark)
+    interface = interface_of(benchmark, config.env)
     with ThreadPoolExecutor(1) as thread:  # hashing takes up to a second
         hashes = thread.submit(package_hashes, benchmark.distributions)
         policy = make_policy(config.played_policy, interface)

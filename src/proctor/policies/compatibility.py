@@ -229,11 +229,11 @@ def _check_shape(
     if wanted.kind is FeatureKind.VISUAL:
         height, width, _ = wanted.shape
         shape = "x".join(map(str, found.shape[:2]))
-        scaled = f"--env.observation_height={height} --env.observation_width={width}"
+        advice = _size_advice(interface, height, width)
         if use is ConfigUse.TRAINING:
-            scaled = f"--dataset.image_size=[{height},{width}]"
+            advice = f"; add --dataset.image_size=[{height},{width}]"
         raise SpecMismatch(
-            f"{who} wants {key} at {height}x{width}, {interface.name} gives {shape}; add {scaled}",
+            f"{who} wants {key} at {height}x{width}, {interface.name} gives {shape}{advice}",
             code="policy.image-size-mismatch",
         )
     raise SpecMismatch(
@@ -241,6 +241,15 @@ def _check_shape(
         f"{list(found.shape)}: it was trained for another robot or observation",
         code="policy.state-size-mismatch",
     )
+
+
+def _size_advice(interface: Interface, height: int, width: int) -> str:
+    """Return the flags that make the interface's images this large; empty if there are none."""
+    flags = interface.image_size_flags
+    if not flags or (len(flags) == 1 and height != width):
+        return ""
+    sizes = (height, width)[: len(flags)]
+    return "; add " + " ".join(f"{flag}={n}" for flag, n in zip(flags, sizes, strict=True))
 
 
 def default_inputs(interface: Interface) -> dict[str, Feature]:

@@ -50,7 +50,7 @@ def environment_interface(config: OnlineTrainConfig) -> Interface:
     """
     if config.env is not None:
         benchmark, task = _benchmark(config)
-        interface = interface_of(benchmark)
+        interface = interface_of(benchmark, config.env)
         env: OnlineEnv = SimOnlineEnv(benchmark, task, tuple(interface.features))
     else:
         assert config.robot is not None

@@ -265,7 +265,7 @@ def _check_benchmark(
             code="flag.conflict",
         )
     benchmark = plugins.benchmark_maker(config.env)()
-    interface, renames = interface_of(benchmark), parts.preprocessor.rename_map
+    interface, renames = interface_of(benchmark, config.env), parts.preprocessor.rename_map
     played = parts.config.for_interface(interface, renames, ConfigUse.EVALUATION)
     check_compatible(played.features, interface, renames)
     if played.language_conditioned:

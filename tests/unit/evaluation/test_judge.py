@@ -205,8 +205,9 @@ def test_what_cannot_judge_is_refused(judge: Path, tmp_path: Path) -> None:
         ({"eval.scheduler": "lockstep"}, UsageError, "flag.conflict"),
         ({"eval.judge_threshold": 1.5}, UsageError, "flag.out-of-range"),
     ):
-        with refuses(error, code):
+        with refuses(error, code) as refused:
             prepare(build(EvalConfig, RUN | {"eval.judge": str(judge)} | changed))
+        assert error is UsageError or "--env.image_size=128" in str(refused.value)
 
 
 def test_a_judge_of_several_classes_is_refused(tmp_path: Path) -> None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
 from small_policies import ACTION, IMAGE, INPUTS, OFFERED, STATE, offering, small_act, without
 from tests.refusals import refuses
 
+from proctor import plugins
+from proctor.benchmarks.base import interface_of
+from proctor.benchmarks.fake import FakeConfig
 from proctor.errors import SpecMismatch
 from proctor.features import ActionSpec, Feature, FeatureKind
 from proctor.policies.act.config import ActConfig
@@ -49,11 +53,29 @@ def test_no_state():
     assert IMAGE in message
 
 
-def test_another_image_size_names_the_flags():
-    interface = offering(IMAGE, FeatureKind.VISUAL, (480, 480, 3))
+@pytest.mark.parametrize(
+    ("benchmark", "advice"),
+    [
+        ("fake", ["--env.image_size=64"]),
+        ("so101", ["--env.observation_height=64", "--env.observation_width=64"]),
+        ("robotwin", []),
+    ],
+)
+def test_another_image_size_names_the_benchmarks_flags(benchmark, advice):
+    config = plugins.find_benchmark(benchmark).config()
+    flags = interface_of(plugins.benchmark_maker(FakeConfig())(), config).image_size_flags
+    other = offering(IMAGE, FeatureKind.VISUAL, (480, 480, 3))
+    interface = replace(other, image_size_flags=flags)
     message = mismatch(small_act(), interface, "policy.image-size-mismatch")
     assert "480x480" in message
-    assert "--env.observation_height=64 --env.observation_width=64" in message
+    assert [word for word in message.split() if word.startswith("--")] == advice
+
+
+def test_one_flag_for_both_sides_is_no_help_for_other_images():
+    camera = Feature(FeatureKind.VISUAL, (64, 80, 3), "uint8")
+    interface = replace(OFFERED, image_size_flags=("--env.image_size",))
+    config = small_act(input_features={**INPUTS, IMAGE: camera})
+    assert "--env" not in mismatch(config, interface, "policy.image-size-mismatch")
 
 
 def test_one_camera_too_many():
