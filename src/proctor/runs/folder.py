@@ -8,7 +8,7 @@ import hashlib
 import itertools
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +23,7 @@ from proctor.runs.paths import RecordedPath, keep_typed, pinned_settings
 from proctor.runs.records import RECORD_FORMAT, PlannedTask, Seconds, refuse_newer_format
 from proctor.runs.sessions import SESSIONS_FILE
 from proctor.system import clock
-from proctor.system.files import atomic_write, read_regular_file
+from proctor.system.files import UNFINISHED, atomic_write, read_regular_file
 from proctor.system.locks import CLAIM_FILE, LOCK_FILE, acquire_lock
 from proctor.types import Score
 
@@ -220,7 +220,8 @@ class RunFolder:
         """
         if self._or_next or not self.path.is_dir():
             return
-        if self.read() is None and not is_unused(self.path):
+        own = [*self.path.glob(f".{RUN_FILE}.*{UNFINISHED}")]  # left by a start that was killed
+        if self.read() is None and not is_unused(self.path, own):
             raise UsageError(
                 f"--output_dir: {self.path} has files and holds no run; choose a folder that does "
                 "not exist or is empty",
@@ -308,9 +309,9 @@ def _check_room(folder: Path) -> None:
         )
 
 
-def is_unused(folder: Path) -> bool:
-    """Tell whether a folder contains nothing but lock files."""
-    return {entry.name for entry in folder.iterdir()} <= {LOCK_FILE, CLAIM_FILE}
+def is_unused(folder: Path, ignored: Collection[Path] = ()) -> bool:
+    """Tell whether a folder contains nothing but lock files and the ``ignored`` paths."""
+    return set(folder.iterdir()) <= {folder / LOCK_FILE, folder / CLAIM_FILE, *ignored}
 
 
 def remove_if_unused(folder: Path) -> None:

@@ -313,8 +313,9 @@ def test_a_run_is_not_written_into_a_folder_of_other_files(
         run(output_dir=str(dataset))
     assert contents(tmp_path) == before
     assert list(tmp_path.iterdir()) == [dataset]
-    (tmp_path / "empty").mkdir()
-    assert record(tmp_path / "d", output_dir=str(tmp_path / "empty")).complete
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun/.run.json.12.part").touch()  # of a start that was killed
+    assert record(tmp_path / "d", output_dir=str(tmp_path / "begun")).complete
 
 
 @pytest.mark.parametrize("inside", ["", "run"])
