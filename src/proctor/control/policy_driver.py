@@ -13,11 +13,12 @@ import numpy as np
 from proctor import plugins
 from proctor.control.robot_features import ChannelMapping, robot_interface
 from proctor.engine.chunks import blame_policy, checked_chunks
-from proctor.errors import RobotError
+from proctor.errors import RobotError, UsageError
 from proctor.evaluation.preparing import make_policy
 from proctor.features import Array, Feature, Interface, Observation
 from proctor.policies.base import Batch, Policy, PolicyConfig, Query
 from proctor.policies.compatibility import check_instructions, check_offered
+from proctor.policies.lerobot.config import CheckpointConfig
 from proctor.policies.lerobot.pretrained import PretrainedConfig
 from proctor.policies.lerobot.trained_channels import (
     UNKNOWN_CHANNELS,
@@ -46,9 +47,15 @@ def load_robot_policy(config: PolicyConfig, robot: Robot, task: Task) -> RobotPo
     """Make the policy of ``config`` for ``robot`` and ``task``. The robot need not be connected.
 
     Raises:
-        UsageError: the policy cannot be loaded, or does not match the robot's channels, units,
-            cameras or task.
+        UsageError: the policy is not trained, cannot be loaded, or does not match the robot's
+            channels, units, cameras or task.
     """
+    if isinstance(config, CheckpointConfig):
+        raise UsageError(
+            f"--policy.type={config.type} has random weights, and {robot.name} would move by them; "
+            "give a trained checkpoint with --policy.path=DIR",
+            code="policy.untrained",
+        )
     plugin = plugins.find_policy(config.type)
     if plugin.check_config is not None:
         plugin.check_config(config)

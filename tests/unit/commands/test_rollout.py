@@ -42,6 +42,13 @@ def test_a_rollout_of_base_returns_to_the_start_pose() -> None:
     assert not robot.torque
 
 
+def test_random_weights_do_not_move_a_robot(capsys: pytest.CaptureFixture[str]) -> None:
+    before = len(FakeRobot.made)
+    assert roll_out(policy__type="act", duration=1, fps=10) == 2
+    assert "--policy.path=DIR" in capsys.readouterr().err
+    assert not any(robot.sent for robot in FakeRobot.made[before:])
+
+
 def test_a_rollout_is_shown_on_the_live_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert roll_out(duration=0.5, fps=10, live="true", live_port=0) == 0
     assert "live: http://127.0.0.1:" in capsys.readouterr().err
