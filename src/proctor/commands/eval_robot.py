@@ -8,7 +8,8 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,8 +57,12 @@ def evaluate_on_robot(words: list[str], usage: str) -> int:
     given = parse_flags(RobotEvalConfig, words, usage)
     if given is None:
         return 0
-    settings = merge_settings(given, resumed=_resumed_session)
+    names: list[str] = []
+    settings = merge_settings(given, resumed=partial(_resumed_session, names=names))
     variants = variants_of(settings)
+    if "policy.path" not in given and len(names) == len(variants):
+        # The folders' names: they may come from links, and the paths are without links by now.
+        variants = [replace(v, name=name) for v, name in zip(variants, names, strict=True)]
     if len({variant.seed for variant in variants}) > 1:
         raise UsageError(
             "--seed is one number: it draws the order of the trials", code="flag.invalid-value"
@@ -66,8 +71,8 @@ def evaluate_on_robot(words: list[str], usage: str) -> int:
     return _Command(variants, configs, settings).run()
 
 
-def _resumed_session(settings: Settings) -> EarlierRun | None:
-    """Return the session that ``--resume`` completes.
+def _resumed_session(settings: Settings, names: list[str]) -> EarlierRun | None:
+    """Return the session that ``--resume`` completes; add its policies' names to ``names``.
 
     Raises:
         UsageError: there is none.
@@ -84,7 +89,9 @@ def _resumed_session(settings: Settings) -> EarlierRun | None:
         )
     file = path_of(str(settings["output_dir"]), "--output_dir") / SESSION_FILE
     try:
-        earlier = json.loads(read_regular_file(file))["given"]
+        session = json.loads(read_regular_file(file))
+        earlier = session["given"]
+        names += map(str, session.get("names", ()))
     except FileNotFoundError:
         raise UsageError(
             f"--resume: {file.parent} holds no trials to resume", code="run.not-found"
@@ -216,7 +223,9 @@ class _Command:
         paths = [getattr(own.policy, "path", "") for own in self.configs]
         if all(paths):
             given["policy.path"] = [_absolute(path) for path in paths]
-        write_json(root / SESSION_FILE, {"given": without_secrets(self.configs[0], given)})
+        names = [variant.name for variant in self.variants]
+        session = {"given": without_secrets(self.configs[0], given), "names": names}
+        write_json(root / SESSION_FILE, session)
 
     def _run_session(
         self, root: Path, policies: Sequence[PolicyUnderTest], robot: Robot, keys: KeyHub

@@ -157,6 +157,7 @@ def test_a_dead_bus_is_no_failure_and_the_trial_is_repeated(tmp_path: Path) -> N
     assert trials() == begun + after[1:]
     assert load_run(tmp_path / GOOD).tally.errors == 0
     assert load_run(tmp_path / GOOD).tally.episodes == 6
+    assert json.loads((tmp_path / "trials.json").read_text())["names"] == [GOOD, BAD]
 
 
 def test_one_policy_has_its_run_in_the_folder_itself(tmp_path: Path) -> None:
