@@ -15,11 +15,10 @@ import os
 import signal
 import socket
 import sys
-import threading
 import time
 from dataclasses import replace
 from functools import lru_cache
-from multiprocessing import connection, parent_process
+from multiprocessing import parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -49,6 +48,7 @@ from proctor.engine.worker_exec import WorkerState, move_to, read_state
 from proctor.engine.worker_settings import WorkerSettings
 from proctor.errors import PluginError, PolicyError, RunFolderError, truncate_text
 from proctor.system import clock
+from proctor.system.dependent_process import exit_at_end_of
 from proctor.system.global_rng import SEED_BEFORE_RESET, seed_global_rng
 from proctor.system.user_code import check_contract
 from proctor.types import EpisodeResult, Task
@@ -213,7 +213,7 @@ def resume_worker(descriptor: str) -> None:
     state = read_state(int(descriptor))
     faulthandler.enable()
     if state.parent is not None:
-        _exit_at_end_of(state.parent)
+        exit_at_end_of(state.parent)
     if state.is_home:
         sys.path[:] = state.home_path
     else:
@@ -308,17 +308,7 @@ def exit_with_parent() -> None:
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
     parent = parent_process()
     if parent is not None:
-        _exit_at_end_of(parent.sentinel)
-
-
-def _exit_at_end_of(sentinel: Any) -> None:
-    """Start a thread that ends this process when ``sentinel`` becomes readable."""
-
-    def wait_and_exit() -> None:
-        connection.wait([sentinel])
-        os._exit(1)
-
-    threading.Thread(target=wait_and_exit, daemon=True).start()
+        exit_at_end_of(parent.sentinel)
 
 
 def _close_fork_server_pipe() -> None:

@@ -16,7 +16,12 @@ from proctor.report.training_page import write_training_page
 from proctor.rl.learner import Learner, LearnerCounters
 from proctor.rl.learner_metrics import OnlineMetrics
 from proctor.rl.tracking import OnlineWandb
-from proctor.runs.training import EVALUATIONS, EvaluationLogRow, read_training_log
+from proctor.runs.training import (
+    EVALUATIONS,
+    EvaluationLogRow,
+    evaluated_steps,
+    read_training_log,
+)
 from proctor.training.checkpoint_evaluation import CheckpointEvaluator
 from proctor.training.checkpoints import BEST
 from proctor.training.folder import TrainingFolder
@@ -146,8 +151,7 @@ class OnlineMonitor:
         """Log evaluations that ended after an earlier session was killed."""
         if not self._config.evaluates_in_env:
             return
-        rows = read_training_log(self._folder.path)
-        logged = {row.step for row in rows if isinstance(row, EvaluationLogRow)}
+        logged = evaluated_steps(read_training_log(self._folder.path))
         for checkpoint in self._checkpoints.all():
             if not (self._folder.path / EVALUATIONS / checkpoint.name).is_dir():
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -204,6 +205,12 @@ def read_training_log(folder: Path) -> list[LogRow]:
     """
     lines = read_jsonl(folder / LOG_FILE, _decode_row)
     return [line.value for line in lines if line.value is not None]
+
+
+def evaluated_steps(rows: Iterable[LogRow]) -> set[int]:
+    """Return the steps whose evaluation ended with results."""
+    evaluations = [row for row in rows if isinstance(row, EvaluationLogRow)]
+    return {row.step for row in evaluations if row.problem is None}
 
 
 def _decode_row(text: bytes) -> LogRow | None:

@@ -1,8 +1,9 @@
 """Evaluates checkpoints during training, each in a process of its own.
 
 All checkpoints run the same episodes, so that they can be compared pairwise. One evaluation runs at
-a time. A failed evaluation is logged and does not stop the training. RUN/eval/000200 is a run of
-`proctor eval`, and RUN/eval/000200.log is its output.
+a time. A failed evaluation is logged and does not stop the training; a resumed training tries it
+again. RUN/eval/000200 is a run of `proctor eval`, and RUN/eval/000200.log is its output. The
+process ends with the training, also with a killed one.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,10 +26,12 @@ from proctor.errors import summarize_traceback
 from proctor.fingerprint import without_secrets
 from proctor.runs.training import EvaluationLogRow
 from proctor.system.files import MAX_JOURNAL_BYTES, read_regular_file
+from proctor.system.locks import is_locked
 from proctor.training.checkpoints import AVERAGED, PRETRAINED
 
-COMMAND = (sys.executable, "-m", "proctor.cli", "eval")
+COMMAND = (sys.executable, "-m", "proctor.system.dependent_process", "proctor.cli", "eval")
 _STOP_S = 10.0
+_LOCK_POLL_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,8 @@ class CheckpointEvaluator:
         self._weights = AVERAGED if averaged else PRETRAINED
         self._waiting: deque[Path] = deque()
         self._running: tuple[Path, subprocess.Popen[bytes]] | None = None
-        self._unstarted: list[EvaluationLogRow] = []
+        self._without_process: list[EvaluationLogRow] = []
+        """Results of evaluations that this evaluator did not start."""
 
     @property
     def pending(self) -> frozenset[int]:
@@ -97,18 +102,29 @@ class CheckpointEvaluator:
 
     def finished(self) -> Iterator[EvaluationLogRow]:
         """Yield the results of evaluations that have ended since the last call, without waiting."""
+        self._start_next()
         while self._running is not None and self._running[1].poll() is not None:
             checkpoint, process = self._running
-            self._running = None
+            self._leave(process)
+            if self.result_of(checkpoint) is None and self._is_in_use(checkpoint):
+                self._waiting.appendleft(checkpoint)
+                self._start_next()
+                continue
             self._start_next()
             yield self._result(checkpoint, process.returncode)
-        unstarted, self._unstarted = self._unstarted, []
-        yield from unstarted
+        found, self._without_process = self._without_process, []
+        yield from found
 
     def wait_for_all(self) -> Iterator[EvaluationLogRow]:
-        """Wait for all submitted evaluations and yield their results."""
-        while self._running is not None:
-            self._running[1].wait()
+        """Wait for all submitted evaluations and yield their results.
+
+        Also wait for a process that uses the run folder of a submitted evaluation.
+        """
+        while self._running is not None or self._waiting:
+            if self._running is not None:
+                self._running[1].wait()
+            else:
+                time.sleep(_LOCK_POLL_S)
             yield from self.finished()
         yield from self.finished()
 
@@ -128,24 +144,42 @@ class CheckpointEvaluator:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            self._running = None
+            self._leave(process)
+
+    def _leave(self, process: subprocess.Popen[bytes]) -> None:
+        """Close the pipe of an evaluation that has ended."""
+        if process.stdin is not None:
+            process.stdin.close()
+        self._running = None
 
     def _start_next(self) -> None:
-        """Start the next evaluation; a failed start is logged and does not stop the training."""
-        while self._running is None and self._waiting:
+        """Start the next evaluation; a failed start is logged and does not stop the training.
+
+        An evaluation whose run folder is in use, such as by `proctor eval --resume`, waits for it.
+        """
+        while self._running is None and self._waiting and not self._is_in_use(self._waiting[0]):
             checkpoint = self._waiting.popleft()
+            found = self.result_of(checkpoint)
+            if found is not None:  # the other process has completed it
+                self._without_process.append(found)
+                continue
             try:
                 self._running = checkpoint, self._started(checkpoint)
             except OSError as error:
                 problem = f"the evaluation could not be started: {error.strerror or error}"
-                self._unstarted.append(EvaluationLogRow(int(checkpoint.name), problem=problem))
+                row = EvaluationLogRow(int(checkpoint.name), problem=problem)
+                self._without_process.append(row)
+
+    def _is_in_use(self, checkpoint: Path) -> bool:
+        """Return whether a process uses the run folder of the checkpoint's evaluation."""
+        return is_locked(self._folder / checkpoint.name)
 
     def _started(self, checkpoint: Path) -> subprocess.Popen[bytes]:
         self._folder.mkdir(exist_ok=True)
         with self._log(checkpoint).open("ab") as log:
             return subprocess.Popen(  # noqa: S603  our own command, with the user's own flags
                 [*self._command, *self.eval_flags(checkpoint)],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # its end tells the process that the training has ended
                 stdout=log,
                 stderr=log,
             )

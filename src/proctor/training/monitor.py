@@ -19,6 +19,7 @@ from proctor.runs.training import (
     DIVERGENCE_FILE,
     EVALUATIONS,
     EvaluationLogRow,
+    evaluated_steps,
     read_training_log,
 )
 from proctor.system.files import display_path
@@ -160,9 +161,7 @@ class TrainingMonitor:
 
         Also log evaluations that ended after that session was killed.
         """
-        logged = {
-            n.step for n in read_training_log(self._folder.path) if isinstance(n, EvaluationLogRow)
-        }
+        logged = evaluated_steps(read_training_log(self._folder.path))
         for checkpoint in self._checkpoints.all():
             step = int(checkpoint.name)
             if self._config.evaluates_after(step):

@@ -17,6 +17,7 @@ from proctor.cli import main
 from proctor.config.builder import build
 from proctor.config.training import TrainConfig
 from proctor.runs.training import EvaluationLogRow
+from proctor.system.locks import acquire_lock
 from proctor.training import checkpoint_evaluation
 from proctor.training.checkpoint_evaluation import CheckpointEvaluator
 from proctor.training.checkpoints import Checkpoints
@@ -36,6 +37,7 @@ overall = {"pc_success": rate, "n_episodes": 10, "pc_success_interval95": [1.0, 
 info = {"overall": overall, "proctor": {"complete": True}}
 (folder / "eval_info.json").write_text(json.dumps(info))
 """
+WITHOUT_RATE = '{"kind": "evaluation", "step": 6, "pc_success": null, "problem": "killed"}'
 ENV = {"env.type": "fake", "env_eval_freq": 2, "eval.n_episodes": 3}
 
 
@@ -90,6 +92,43 @@ def test_what_was_played_to_its_end_is_not_played_again(tmp_path, config, comman
     assert evaluator.pending == frozenset()
 
 
+@pytest.mark.parametrize("other_completes", [True, False])
+def test_one_whose_folder_is_in_use_waits_for_the_other_process(
+    tmp_path, config, command, other_completes, monkeypatch
+):
+    folder = tmp_path / "eval/000002"
+    folder.mkdir(parents=True)
+    lock = acquire_lock(folder)
+    evaluator = CheckpointEvaluator(config, tmp_path / "eval", command)
+    evaluator.submit(checkpoint(tmp_path, 2))
+    assert list(evaluator.finished()) == []
+    assert evaluator.pending == {2}
+
+    def other_process_ends(_: float) -> None:
+        if other_completes:
+            overall = {"pc_success": 30.0, "n_episodes": 10}
+            info = {"overall": overall, "proctor": {"complete": True}}
+            (folder / "eval_info.json").write_text(json.dumps(info))
+        lock.release()
+
+    monkeypatch.setattr(checkpoint_evaluation.time, "sleep", other_process_ends)
+    (row,) = evaluator.wait_for_all()
+    assert (row.problem, row.pc_success) == (None, 30.0 if other_completes else 50.0)
+
+
+def test_one_that_finds_its_folder_in_use_is_tried_again(tmp_path, config, monkeypatch):
+    script = tmp_path / "refused.py"
+    script.write_text("import sys; sys.exit(2)")
+    evaluator = CheckpointEvaluator(config, tmp_path / "eval", (sys.executable, str(script)))
+    evaluator.submit(checkpoint(tmp_path, 2))
+    (tmp_path / "eval/000002").mkdir()
+    lock = acquire_lock(tmp_path / "eval/000002")  # after the evaluator has looked
+    monkeypatch.setattr(checkpoint_evaluation.time, "sleep", lambda _: lock.release())
+    (row,) = evaluator.wait_for_all()
+    assert row.problem is not None
+    assert evaluator.pending == frozenset()
+
+
 def test_the_command_plays_the_same_episodes_of_every_checkpoint(tmp_path, config):
     evaluator = CheckpointEvaluator(config, tmp_path / "eval")
     one, other = (evaluator.eval_flags(checkpoint(tmp_path, step)) for step in (2, 4))
@@ -121,8 +160,9 @@ def test_the_best_checkpoint_is_the_one_that_succeeds_most_and_is_kept(
     assert played == {2: 50.0, 4: None, 6: 90.0, 8: 70.0}
 
 
+@pytest.mark.parametrize("logged", [[], [WITHOUT_RATE]], ids=["no line", "no rate"])
 def test_an_evaluation_that_ended_after_its_training_was_killed_is_written_down_on_resume(
-    numbers, tmp_path, monkeypatch, command
+    numbers, tmp_path, monkeypatch, command, logged
 ):
     monkeypatch.setattr(
         checkpoint_evaluation.CheckpointEvaluator.__init__, "__defaults__", (command,)
@@ -132,13 +172,14 @@ def test_an_evaluation_that_ended_after_its_training_was_killed_is_written_down_
     start = '{"kind": "evaluation", "step": 6,'
     before = (run / "log.jsonl").read_text().splitlines()
     kept = [line for line in before if not line.startswith(start)]
-    (run / "log.jsonl").write_text("".join(f"{line}\n" for line in kept))
+    (run / "log.jsonl").write_text("".join(f"{line}\n" for line in [*kept, *logged]))
     for _ in range(2):  # once, and not again
         assert main(["train", "--resume", f"--output_dir={run}"]) == 0
         after = (run / "log.jsonl").read_text().splitlines()
         found = [line for line in after if line.startswith(start)]
-        assert found == [line for line in before if line.startswith(start)]
-        assert len(found) == 1
+        assert found == [*logged, *(line for line in before if line.startswith(start))]
+        assert len(found) == len(logged) + 1
+    assert (run / "checkpoints/best").readlink() == Path("000006")
 
 
 def test_the_best_that_is_named_is_one_that_is_there(numbers, tmp_path, monkeypatch, command):
