@@ -87,6 +87,12 @@ def test_a_second_training_in_the_folder_is_refused_and_resumed(
     assert proctor.load_run(folder).planned == 14
 
 
+def test_a_pretrained_policy_needs_a_path(numbers: Path, tmp_path: Path) -> None:
+    with refuses(UsageError, "flag.missing"):
+        proctor.train(numbers, "pretrained", output_dir=tmp_path / "run", **QUICK)
+    assert main(["train", *words(numbers, tmp_path / "run", {"policy.type": "pretrained"})]) == 2
+
+
 def test_ctrl_c_raises_after_the_checkpoint_and_the_bits_stay(
     numbers: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

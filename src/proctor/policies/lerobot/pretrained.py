@@ -58,14 +58,22 @@ def pin(config: PretrainedConfig) -> PretrainedConfig:
     """Return the config with links, such as checkpoints/last, resolved.
 
     Raises:
-        UsageError: there is no such checkpoint.
+        UsageError: the config has no path, or there is no such checkpoint.
     """
     from proctor.policies.lerobot.location import pinned_path
 
-    if not config.path:
-        return config
+    _require_path(config)
     path = pinned_path(config.path, config.revision)
     return config if path == config.path else replace(config, path=path)
+
+
+def _require_path(config: PretrainedConfig) -> None:
+    if not config.path:
+        raise UsageError(
+            "--policy.type=pretrained needs --policy.path=CHECKPOINT, a checkpoint folder or a "
+            "Hub id",
+            code="flag.missing",
+        )
 
 
 def check_checkpoint(config: PretrainedConfig) -> None:
@@ -75,10 +83,7 @@ def check_checkpoint(config: PretrainedConfig) -> None:
     """
     from proctor.policies.lerobot.location import local_folder, locate
 
-    if not config.path:
-        raise UsageError(
-            "--policy.path is missing (a checkpoint folder, or a Hub id)", code="flag.missing"
-        )
+    _require_path(config)
     folder = local_folder(config.path, config.revision)
     if config.latency_steps:
         from proctor.policies.latency import check_config_latency
