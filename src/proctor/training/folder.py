@@ -161,9 +161,14 @@ class TrainingFolder:
 
         Raises:
             FolderInUse: another process uses the folder.
-            RunFolderError: the folder exists already, or cannot be written.
+            RunFolderError: the folder exists already, is a file, or cannot be written.
         """
         made = not self.path.exists()
+        if not made and not self.path.is_dir():
+            raise RunFolderError(
+                f"{self.path} is not a folder; choose another --output_dir",
+                code="run.path-blocked",
+            )
         if not config.resume and not made and not self._can_begin():
             raise RunFolderError(
                 f"{self.path} exists already; add --resume to continue it, or choose another "

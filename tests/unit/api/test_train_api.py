@@ -87,6 +87,14 @@ def test_a_second_training_in_the_folder_is_refused_and_resumed(
     assert proctor.load_run(folder).planned == 14
 
 
+def test_a_file_in_place_of_the_folder_is_refused(numbers: Path, tmp_path: Path) -> None:
+    file = tmp_path / "run"
+    file.touch()
+    with refuses(RunFolderError, "run.path-blocked"):
+        proctor.train(numbers, ACT, output_dir=file, **QUICK)
+    assert main(["train", *words(numbers, file, SMALL_ACT, RUN)]) == 2
+
+
 def test_a_pretrained_policy_needs_a_path(numbers: Path, tmp_path: Path) -> None:
     with refuses(UsageError, "flag.missing"):
         proctor.train(numbers, "pretrained", output_dir=tmp_path / "run", **QUICK)
