@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +45,24 @@ class DatasetHandle:
         if self.found.remote is not None:
             self.found.fetch(_files(info, table, chosen))
         return Dataset(self.source, chosen, offsets, look)
+
+    def require_files(self, episodes: Sequence[int], keys: Collection[str]) -> None:
+        """Check that the data files of ``episodes`` exist, and the videos of the cameras ``keys``.
+
+        Raises:
+            DatasetError: a file is missing.
+        """
+        info, table = self.source.info, self.source.episodes
+        chosen = chosen_episodes(self.found.name, table, episodes)
+        files = (self.found.root / file for file in _files(info, table, chosen, keys))
+        missing = [file for file in files if not file.exists()]
+        if missing:
+            more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+            raise DatasetError(
+                f"{missing[0]}{more}: a file of the dataset is missing; restore it, or leave its "
+                "episodes out (--dataset.exclude_episodes)",
+                code="dataset.missing-file",
+            )
 
 
 def open_handle(
@@ -117,12 +135,19 @@ def chosen_episodes(name: str, table: Episodes, episodes: Sequence[int] | None) 
     return wanted
 
 
-def _files(info: Info, table: Episodes, chosen: Array) -> list[str]:
-    """Return the paths, relative to the dataset, of the files that hold ``chosen`` episodes."""
+def _files(
+    info: Info, table: Episodes, chosen: Array, keys: Collection[str] | None = None
+) -> list[str]:
+    """Return the paths, relative to the dataset, of the files that hold ``chosen`` episodes.
+
+    Of videos, those of the cameras ``keys`` (None: all cameras).
+    """
     here = Path()
     tables = _pairs(table.data_chunk[chosen], table.data_file[chosen])
     paths = [data_file(here, info, *pair) for pair in tables]
     for key, spans in table.videos.items():
+        if keys is not None and key not in keys:
+            continue
         videos = _pairs(spans.chunk[chosen], spans.file[chosen])
         paths += [video_file(here, info, key, *pair) for pair in videos]
     return [path.as_posix() for path in paths]

@@ -258,7 +258,7 @@ def _loader_error(error: Exception) -> TrainingError:
     return TrainingError(
         "no space left in /dev/shm, which loader processes use to share batches; enlarge it "
         "(docker run --shm-size=8g), reduce --batch_size or --prefetch_factor, or set "
-        "--num_workers=0; the saved checkpoints are complete, and --resume continues from them",
+        "--num_workers=0",
         code="disk.shared-memory-full",
     )
 

@@ -150,6 +150,7 @@ class DatasetSelection:
             found = TrainingSamples(stream, shapes, instruction_encoder, wordings, regions)
             return found, replace(order, streamed=stream.order)
         dataset = self.handle.frames(episodes, deltas, _image_options(config))
+        self.handle.require_files(episodes, shapes)
         if config.dataset.balance_tasks:
             order = replace(order, tasks=self._tasks(episodes)[frames])
         return TrainingSamples(dataset, shapes, instruction_encoder, wordings, regions), order

@@ -192,7 +192,8 @@ class Trainer:
 
         Raises:
             KeyboardInterrupt: a second signal came.
-            TrainingError: the loss is not finite, or a loader process died.
+            TrainingError: the loss is not finite, the data cannot be read, or a loader process
+                died.
             RunFolderError: a checkpoint cannot be written.
         """
         setup, config = self.setup, self.setup.config
@@ -205,6 +206,7 @@ class Trainer:
             training_numerics(setup.device, deterministic=config.cudnn_deterministic),
             stop.deferring(),
             self.explaining_divergence(tracker, checkpoints, callback),
+            self.keeping_finished_steps(saver),
         ):
             if self.missed_validation(callback):
                 self.validate(callback, stop)
@@ -226,9 +228,7 @@ class Trainer:
             signum = self.requested_stop(stop)
             if signum is not None:
                 feed.close()  # ends the loader processes, which the signal may also have reached
-                if tracker.has_steps:
-                    self.report(tracker, callback)
-                saver.save_rest()
+                saver.report_and_save_rest()
             return signum
 
     def may_stop(self) -> bool:
@@ -421,6 +421,26 @@ class Trainer:
             parts.append(self.advice_after_divergence(divergence.last_good, good))
             raise TrainingError("; ".join(parts), code=error.code) from None
 
+    @contextmanager
+    def keeping_finished_steps(self, saver: _Saver) -> Iterator[None]:
+        """Write a checkpoint of the finished steps if the data cannot be read any more.
+
+        With several processes, the others may wait within a step: then no checkpoint is written.
+
+        Raises:
+            TrainingError: instead of the error; it has the command that continues the training.
+        """
+        try:
+            yield
+        except DivergedTraining:
+            raise
+        except (UsageError, TrainingError) as error:
+            if self.may_stop():
+                saver.report_and_save_rest()
+            raise TrainingError(
+                f"{error}; {_continuation(saver.checkpoints)}", code=error.code
+            ) from error
+
     def advice_after_divergence(self, last_good: int, good: Path | None) -> str:
         """Return the command that continues from ``good``, which ``last`` names now."""
         rate = self.setup.optimization.optimizer["lr"]
@@ -515,7 +535,7 @@ class _Saver:
         tracker: MetricTracker,
     ) -> None:
         self._trainer, self._tracker = trainer, tracker
-        self._checkpoints, self._callback = checkpoints, callback
+        self.checkpoints, self._callback = checkpoints, callback
         self._config = trainer.setup.config
         self._timer = SaveTimer(self._config.save_minutes)
         self._saved = trainer.trainer_state.step
@@ -538,6 +558,12 @@ class _Saver:
             return requested != 0
         return trainer.requested_stop(stop) is not None  # a signal while it was written
 
+    def report_and_save_rest(self) -> None:
+        """Report the steps since the last metrics, and write an interim checkpoint."""
+        if self._tracker.has_steps:
+            self._trainer.report(self._tracker, self._callback)
+        self.save_rest()
+
     def save_rest(self) -> None:
         """Write an interim checkpoint if there were steps since the last checkpoint."""
         if self._config.save_checkpoint and self._trainer.trainer_state.step > self._saved:
@@ -549,7 +575,7 @@ class _Saver:
         if not self._tracker.ends_finite:
             self._trainer.check_weights()
         with self._tracker.untimed():
-            self._trainer.save(self._checkpoints, self._callback, interim=interim)
+            self._trainer.save(self.checkpoints, self._callback, interim=interim)
         self._timer.restart()
 
 
@@ -574,6 +600,17 @@ def _in_background(
         except BaseException:
             failed.set()
             raise
+
+
+def _continuation(checkpoints: Checkpoints) -> str:
+    """Return the newest checkpoint and the command that continues from it."""
+    newest = checkpoints.newest()
+    if newest is None:
+        return "there is no checkpoint yet: run again"
+    return (
+        f"{display_path(newest)} is complete; continue with: proctor train --resume "
+        f"--output_dir={display_path(newest.parent.parent)}"
+    )
 
 
 def _check_accumulation(step: int, accumulation: int) -> None:

@@ -16,6 +16,7 @@ from proctor.datasets.cache_settings import FrameCacheSettings
 from proctor.datasets.edit.build import edit
 from proctor.datasets.edit.destination import in_place_destination
 from proctor.datasets.edit.operations import delete
+from proctor.datasets.reader import open_handle
 from proctor.errors import DatasetError
 from tests.refusals import refuses
 from tests.unit.datasets.making import GOLDEN, TOP, change, copied, make_numbers
@@ -54,6 +55,33 @@ def test_a_missing_video_is_named(tmp_path: Path) -> None:
     with refuses(DatasetError, "video.missing") as refused:
         datasets.open(root)[0]
     assert str(path) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "episodes", "keys", "is_refused"),
+    [
+        (f"videos/{TOP}/chunk-000/file-000.mp4", [0], [TOP], True),
+        (f"videos/{TOP}/chunk-000/file-000.mp4", [0], ["action"], False),
+        ("data/chunk-000/file-001.parquet", [2], [], True),
+        ("data/chunk-000/file-001.parquet", [0, 1], [], False),
+    ],
+)
+def test_files_are_required_of_the_episodes_and_cameras_that_are_read(
+    tmp_path: Path, name: str, episodes: list[int], keys: list[str], is_refused: bool
+) -> None:
+    root = tmp_path / "set"
+    if name.startswith("data"):
+        make_numbers(root, [4, 4, 4], per_file=2)
+    else:
+        copied("video3ep", root)
+    (root / name).unlink()
+    handle = open_handle(root)
+    if not is_refused:
+        handle.require_files(episodes, keys)
+        return
+    with refuses(DatasetError, "dataset.missing-file") as refused:
+        handle.require_files(episodes, keys)
+    assert str(root / name) in str(refused.value)
 
 
 def test_a_video_whose_frames_are_elsewhere_is_refused(tmp_path: Path) -> None:

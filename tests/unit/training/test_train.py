@@ -24,10 +24,14 @@ from .builders import (
 torch = pytest.importorskip("torch")
 
 from proctor.cli import main  # noqa: E402
+from proctor.commands.train import run as train_command  # noqa: E402
+from proctor.datasets.reading.dataset import Dataset  # noqa: E402
+from proctor.errors import DatasetError, TrainingError  # noqa: E402
 from proctor.policies.lerobot.checkpoint import read_checkpoint  # noqa: E402
 from proctor.runs.training import TrainingLogRow, read_training_log  # noqa: E402
 from proctor.training import loop  # noqa: E402
 from proctor.training.checkpoints import Checkpoints  # noqa: E402
+from tests.refusals import refuses  # noqa: E402
 
 FAMILIES = {"act": SMALL_ACT, "language_act": SMALL_LANGUAGE_ACT, "diffusion": SMALL_DIFFUSION}
 
@@ -180,6 +184,40 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_later(numbers, tmp_path, mo
     monkeypatch.undo()
     train("--resume", f"--output_dir={tmp_path / 'run'}")
     newest = files_of(tmp_path / "run/checkpoints/000008")
+    assert newest == files_of(tmp_path / "whole/checkpoints/000008")
+
+
+def test_a_dataset_without_one_of_its_files_is_refused_before_the_start(numbers, tmp_path):
+    root = tmp_path / "data"
+    shutil.copytree(numbers, root)
+    (root / "data/chunk-000/file-000.parquet").unlink()
+    with refuses(DatasetError, "dataset.missing-file"):
+        train_command(words(root, tmp_path / "run", SMALL_ACT, RUN))
+
+
+@pytest.mark.parametrize(("accumulated", "saved"), [(1, 3), (2, 2)])
+def test_data_that_cannot_be_read_any_more_cost_no_finished_step(
+    numbers, tmp_path, monkeypatch, accumulated, saved
+):
+    often = RUN | {"accelerator.gradient_accumulation.steps": accumulated}
+    train(*words(numbers, tmp_path / "whole", SMALL_ACT, often))
+    untouched, reads = Dataset.batch, []
+
+    def batch(self, positions, keys=None):
+        reads.append(positions)
+        if len(reads) > 3:
+            raise DatasetError("the disk of the dataset is gone", code="dataset.unreadable")
+        return untouched(self, positions, keys)
+
+    monkeypatch.setattr(Dataset, "batch", batch)
+    run = tmp_path / "run"
+    rare = often | {"save_freq": 2 if accumulated > 1 else 100}
+    with refuses(TrainingError, "dataset.unreadable") as refused:
+        train_command(words(numbers, run, SMALL_ACT, rare))
+    assert f"{run / 'checkpoints' / f'{saved:06d}'} is complete" in str(refused.value)
+    monkeypatch.undo()
+    train("--resume", f"--output_dir={run}")
+    newest = files_of(run / "checkpoints/000008")
     assert newest == files_of(tmp_path / "whole/checkpoints/000008")
 
 
