@@ -57,7 +57,7 @@ def a_log() -> list[dict[str, Any]]:
     """Return a log of 400 steps, two validation losses and three evaluations, one failed."""
     lines: list[dict[str, Any]] = [reading(step) for step in range(10, 401, 10)]
     lines += [{"kind": "held_out", "step": step, "loss": 300 / step} for step in (100, 200, 400)]
-    lines += [played(200, 87.5, 52.9, 97.8), played(400, 62.5, 30.6, 86.3)]
+    lines += [played(200, 87.5, 52.9, 97.8) | {"errors": 1}, played(400, 62.5, 30.6, 86.3)]
     broken = {"kind": "evaluation", "step": 300, "pc_success": None, "interval": None}
     lines.append(broken | {"episodes": 0, "problem": "exit code 1, <b>no</b> display here"})
     return lines

@@ -193,7 +193,7 @@
     const names = [one.step === run.best ? "best" : null, ...one.kept.filter((name) => name !== "best")];
     return el("tr", {}, el("td", { class: "step" }, link), el("td", { class: "number" }, percent(one.rate)),
       el("td", { class: "number" }, interval(one.interval)), el("td", { class: "number" }, count(one.n)),
-      el("td", {}, ...names.filter(Boolean).map((name) => el("span", { class: "tag" }, name)), one.problem ?? ""));
+      el("td", {}, ...names.filter(Boolean).map((name) => el("span", { class: "tag" }, name)), one.problem ?? one.errors));
   }
 
   function showSuccess() {

@@ -252,6 +252,7 @@ def _evaluation(line: EvaluationLogRow, training: TrainingContent) -> dict[str, 
         "interval": None if ends is None else [rounded(end / 100, 6) for end in ends],
         "n": line.episodes,
         "problem": line.problem,
+        "errors": line.errors_text,
         "run": _run_path(training, line.step),
         "kept": [name for name, step in training.checkpoints.items() if step == line.step],
     }

@@ -130,13 +130,21 @@ class EvaluationLogRow:
     problem: str | None = None
     avg_sum_reward: FiniteFloat | None = None
     eval_s: Seconds | None = None
+    errors: _Step = 0
+    """Episodes that failed for a reason that is not the policy's; outside the rate."""
+
+    @property
+    def errors_text(self) -> str:
+        """The number of errors in words; empty without errors."""
+        return f"{self.errors:,} error{'s' * (self.errors != 1)}" if self.errors else ""
 
     def __str__(self) -> str:
         if self.problem is not None:
             return f"step {self.step:,}: its evaluation ended without a rate: {self.problem}"
         ends = "" if self.interval is None else " [{:.1f}, {:.1f}]".format(*self.interval)
         rate = "n/a" if self.pc_success is None else f"{self.pc_success:.1f}%"
-        return f"step {self.step:,}: success {rate}{ends} n={self.episodes}"
+        broken = f", {self.errors_text}" if self.errors else ""
+        return f"step {self.step:,}: success {rate}{ends} n={self.episodes}{broken}"
 
 
 @dataclass(frozen=True)

@@ -167,7 +167,8 @@ def _evaluation(policy: PolicyCard, *, averaged: bool) -> str:
 
 def _rate(row: EvaluationLogRow) -> str:
     ends = "" if row.interval is None else " [{:.1f}, {:.1f}]".format(*row.interval)
-    return f"{row.pc_success:.1f}%{ends} n={row.episodes}"
+    broken = f", {row.errors_text}" if row.errors else ""
+    return f"{row.pc_success:.1f}%{ends} n={row.episodes}{broken}"
 
 
 def _benchmark(record: RunRecord) -> str:

@@ -40,6 +40,7 @@ class _Overall:
 
     pc_success: float | None
     n_episodes: int
+    n_errors: int = 0
     pc_success_interval95: tuple[float, float] | None = None
     avg_sum_reward: float | None = None
     eval_s: float | None = None
@@ -98,6 +99,7 @@ class CheckpointEvaluator:
             episodes=overall.n_episodes,
             avg_sum_reward=overall.avg_sum_reward,
             eval_s=overall.eval_s,
+            errors=overall.n_errors,
         )
 
     def finished(self) -> Iterator[EvaluationLogRow]:

@@ -47,6 +47,7 @@ def test_every_evaluation_has_its_rate_its_run_and_the_checkpoints_that_are_left
     seen = values(write_training(tmp_path))
     first, broken, last = seen["evaluations"]
     assert (first["step"], first["rate"], first["interval"]) == (200, 0.875, [0.529, 0.978])
+    assert first["errors"] == "1 error"
     assert (first["run"], first["kept"]) == ("eval/000200", ["000200", "best"])
     assert (broken["rate"], broken["run"]) == (None, None)
     assert "no</b> display" in broken["problem"]

@@ -129,6 +129,18 @@ def test_one_that_finds_its_folder_in_use_is_tried_again(tmp_path, config, monke
     assert evaluator.pending == frozenset()
 
 
+def test_broken_episodes_of_an_evaluation_are_counted(tmp_path, config):
+    folder = tmp_path / "eval/000002"
+    folder.mkdir(parents=True)
+    overall = {"pc_success": 0.0, "n_episodes": 2, "n_errors": 1}
+    info = {"overall": overall, "proctor": {"complete": True}}
+    (folder / "eval_info.json").write_text(json.dumps(info))
+    row = CheckpointEvaluator(config, tmp_path / "eval").result_of(checkpoint(tmp_path, 2))
+    assert row is not None
+    assert (row.episodes, row.errors) == (2, 1)
+    assert str(row) == "step 2: success 0.0% n=2, 1 error"
+
+
 def test_the_command_plays_the_same_episodes_of_every_checkpoint(tmp_path, config):
     evaluator = CheckpointEvaluator(config, tmp_path / "eval")
     one, other = (evaluator.eval_flags(checkpoint(tmp_path, step)) for step in (2, 4))
