@@ -81,6 +81,28 @@ class DatasetSelection:
         """Names of the action's numbers; None if the dataset has none."""
         return self.source.info.feature(ACTION).names
 
+    def require_episodes(self) -> None:
+        """Check that there are training episodes.
+
+        Raises:
+            UsageError: naming what leaves them out.
+        """
+        if self.trained_on:
+            return
+        given, name, n = self.config.dataset, self.source.name, len(self.source.episodes)
+        if self.held_out:
+            cause = (
+                f"--dataset.eval_split={given.eval_split:g} holds out all {len(self.held_out)} "
+                f"episodes of {name}, at least one of every task; lower it, or give more episodes"
+            )
+        elif n == 0:
+            cause = f"{name} has no episodes; record some (proctor record)"
+        elif given.episodes is not None:
+            cause = "--dataset.episodes is empty; list episodes, or leave the flag out"
+        else:
+            cause = f"--dataset.exclude_episodes leaves out all {n} episodes of {name}"
+        raise UsageError(f"no episode is left to train on: {cause}", code="dataset.no-episodes")
+
     def require_instructions(self, policy: str) -> None:
         """Check that every episode has an instruction, as evaluations do.
 

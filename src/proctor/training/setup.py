@@ -160,6 +160,7 @@ def prepare(
         start_fork_server()
     selection = select_dataset(config)
     datasets, dataset_notes = training_datasets(selection, resumed)
+    selection.require_episodes()
     parts = _parts(config, selection, device, resumed)
     if parts.adapter is not None:
         config = replace(config, peft=adapter_settings(parts.adapter))

@@ -26,7 +26,7 @@ torch = pytest.importorskip("torch")
 from proctor.cli import main  # noqa: E402
 from proctor.commands.train import run as train_command  # noqa: E402
 from proctor.datasets.reading.dataset import Dataset  # noqa: E402
-from proctor.errors import DatasetError, TrainingError  # noqa: E402
+from proctor.errors import DatasetError, TrainingError, UsageError  # noqa: E402
 from proctor.policies.lerobot.checkpoint import read_checkpoint  # noqa: E402
 from proctor.runs.training import TrainingLogRow, read_training_log  # noqa: E402
 from proctor.training import loop  # noqa: E402
@@ -193,6 +193,23 @@ def test_a_dataset_without_one_of_its_files_is_refused_before_the_start(numbers,
     (root / "data/chunk-000/file-000.parquet").unlink()
     with refuses(DatasetError, "dataset.missing-file"):
         train_command(words(root, tmp_path / "run", SMALL_ACT, RUN))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "setting", "cause"),
+    [
+        ((4, 4), {"dataset.episodes": "[]"}, "--dataset.episodes"),
+        ((4, 4), {"dataset.exclude_episodes": "[0,1]"}, "--dataset.exclude_episodes"),
+        ((4, 4), {"dataset.eval_split": 0.99}, "--dataset.eval_split"),
+        ((), {}, "has no episodes"),
+    ],
+)
+def test_a_training_without_episodes_is_refused_with_the_cause(tmp_path, lengths, setting, cause):
+    root = write_numbers(tmp_path / "data", lengths)
+    with refuses(UsageError, "dataset.no-episodes") as refused:
+        train_command(words(root, tmp_path / "run", SMALL_ACT, RUN, setting))
+    assert cause in str(refused.value)
+    assert "drop_n_last_frames" not in str(refused.value)
 
 
 @pytest.mark.parametrize(("accumulated", "saved"), [(1, 3), (2, 2)])
