@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from small_policies import OFFERED, small_act, small_diffusion, write_small
+from small_policies import OFFERED, small_act, small_diffusion, small_language_act, write_small
 from tests.refusals import refuses
 
 from proctor.errors import SpecMismatch, UsageError
@@ -124,6 +124,14 @@ def test_truncated_weights(folder):
     message = refusal(folder, "checkpoint.damaged")
     assert str(size) in message
     assert str(size - 100) in message
+
+
+@pytest.mark.parametrize("name", ["feature_norm", "qk_norm"])
+def test_weights_that_proctors_own_config_does_not_describe(tmp_path, name):
+    folder = write_small(small_language_act(), tmp_path / "checkpoint")
+    edit_json(folder / "config.json", **{name: "DELETE"})
+    message = refusal(folder, "checkpoint.unused-tensors")
+    assert str(folder / "config.json") in message
 
 
 def test_garbage_weights(folder):

@@ -96,6 +96,7 @@ class LanguageActConfig(ActConfig):
     text_encoding: int = field(default=NEWEST_ENCODING, metadata=NOT_A_FLAG | PRESENTATION)
     """Version of the text encoding; not in the fingerprint, since config.json is hashed."""
 
+    uses_all_weights: ClassVar[bool] = True
     values_in_old_files: ClassVar[Mapping[str, Any]] = {
         "text_encoding": 1,
         "pre_norm": False,

@@ -183,15 +183,33 @@ def read_checkpoint(
         network = build_network(plugin, config)
     where, merged = str(weights.file), weights.merging(use)
     unused = load_weights(network, tensors, plugin.prefix, where, merged)
-    unused = [key for key in unused if not key.endswith("num_batches_tracked")]
-    if unused:
-        notes.append(f"{weights.file}: {len(unused)} tensors are unused, such as {unused[0]}")
+    notes += _unused_weights_notes(config, folder, where, unused)
     states.check(name for name in files if not name.startswith(BASE))
     hashes = {name: found.result() for name, found in files.items()} | file_hashes(pre)
     learning = weights.adapter if use is ConfigUse.TRAINING else None
     return LoadedCheckpoint(
         config, network, plugin.prefix, pre, post, hashes, tuple(notes), adapter=learning
     )
+
+
+def _unused_weights_notes(
+    config: CheckpointConfig, folder: Path, where: str, unused: list[str]
+) -> list[str]:
+    """Return a note on tensors that the network does not have.
+
+    Raises:
+        UsageError: the family is Proctor's own, so config.json describes another network.
+    """
+    unused = [key for key in unused if not key.endswith("num_batches_tracked")]
+    if not unused:
+        return []
+    if config.uses_all_weights:
+        raise UsageError(
+            f"{folder / 'config.json'} does not describe the network of the weights: "
+            f"{len(unused)} tensors are unused, such as {unused[0]}; restore the file",
+            code="checkpoint.unused-tensors",
+        )
+    return [f"{where}: {len(unused)} tensors are unused, such as {unused[0]}"]
 
 
 def refuse_reward_model(folder: Path) -> None:

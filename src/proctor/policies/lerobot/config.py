@@ -211,6 +211,8 @@ class CheckpointConfig(PolicyConfig):
     """Flags of training that config.json does not hold: a resumed training keeps them."""
     values_in_old_files: ClassVar[Mapping[str, Any]] = {}
     """Values for fields that an old config.json lacks, without a note."""
+    uses_all_weights: ClassVar[bool] = False
+    """Whether weights that the network lacks are refused. LeRobot ignores them in its families."""
 
     if TYPE_CHECKING:  # every policy has these fields, at different positions in LeRobot's order
         n_action_steps: int = 1
