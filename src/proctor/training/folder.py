@@ -55,6 +55,10 @@ _HELD_OUT = (
     "max_eval_samples",
     "seed",
 )
+_OF_ORDER = ("seed", "batch_size", "dataset.balance_tasks", "dataset.streaming")
+"""Settings that define the order of samples, besides the frames and the number of processes."""
+_OF_SAMPLES = ("dataset.paraphrase_tasks",)
+"""Settings that change the samples themselves, and not their order."""
 _LIBRARIES = ("torch", "numpy", "pyarrow", "av", "safetensors")
 
 
@@ -119,6 +123,25 @@ class TrainingFolder:
         """
         record = read_training(self.path)
         return None if record is None else record.frames
+
+    def sample_changes(self, config: TrainConfig) -> list[str]:
+        """Return notes on settings of ``config`` that change the samples of a resumed training.
+
+        Raises:
+            UsageError: the record is damaged, or was written by a newer Proctor.
+        """
+        record = read_training(self.path)
+        if record is None:
+            return []
+        was, now = flatten(record.resolved), flatten(config.as_dict())
+        order, samples = (
+            _changed(was, {name: now[name] for name in names}) for names in (_OF_ORDER, _OF_SAMPLES)
+        )
+        effects = [
+            (order, "from here on, the samples come in another order than in an uninterrupted run"),
+            (samples, "from here on, samples have other instructions"),
+        ]
+        return [f"{changed}: {effect}" for changed, effect in effects if changed]
 
     def check_scores_comparable(self, config: TrainConfig) -> None:
         """Check that new checkpoints are scored like the old ones, so that the best is meaningful.

@@ -177,8 +177,11 @@ class _Session:
             folder.check_scores_comparable(config)
         known = folder.recorded_frames() if config.resume else None
         step = None if self.resumed is None else read_step(self.resumed / STATE)
+        notes = [] if self.resumed is None else folder.sample_changes(config)
         wordings = wordings_digest() if config.dataset.paraphrase_tasks else None
         with folder.in_use(config, given, SessionData(frames, setup.datasets, step, wordings)):
+            for note in notes:
+                observer.on_note(note)
             if known not in (None, frames) and setup.datasets[-1].first_step != step:
                 observer.on_note(
                     f"{frames:,} frames instead of {known:,}: what is taken of the dataset was "

@@ -7,12 +7,14 @@ import shutil
 
 import pytest
 
-from .builders import RUN, SMALL_ACT, files_of, words
+from .builders import RUN, SMALL_ACT, SMALL_LANGUAGE_ACT, files_of, words
 
 pytest.importorskip("torch")
 
 from proctor.cli import main
 from proctor.training.checkpoints import Checkpoints
+
+PLAIN = {"dataset.balance_tasks": "false", "dataset.paraphrase_tasks": "false"}
 
 
 def train(*settings, expect=0) -> None:
@@ -140,3 +142,31 @@ def test_a_config_file_that_says_resume_is_told_what_to_type(numbers, tmp_path, 
     file.write_text(json.dumps({"resume": True, "output_dir": str(tmp_path / "run")}))
     train(*words(numbers, tmp_path / "run", SMALL_ACT, RUN), f"--config_path={file}", expect=2)
     assert "proctor train --resume --output_dir=FOLDER" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--seed=7",
+        "--batch_size=3",
+        "--dataset.balance_tasks=true",
+        "--dataset.paraphrase_tasks=true",
+        "--dataset.episodes=[0,1]",
+    ],
+)
+def test_a_change_of_the_samples_is_noted(numbers, tmp_path, capsys, flag):
+    run = tmp_path / "run"
+    train(*words(numbers, run, SMALL_LANGUAGE_ACT, RUN, PLAIN, {"steps": 2}))
+    capsys.readouterr()
+    train("--resume", f"--output_dir={run}", "--steps=4")
+    assert not notes_in(capsys)
+    train("--resume", f"--output_dir={run}", "--steps=6", flag)
+    (note,) = notes_in(capsys)
+    assert "episodes" in flag or flag.partition("=")[0] in note
+    train("--resume", f"--output_dir={run}", "--steps=8")
+    assert not notes_in(capsys)
+
+
+def notes_in(capsys) -> list[str]:
+    lines = capsys.readouterr().err.splitlines()
+    return [line for line in lines if line.startswith("note: ")]
