@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -203,6 +204,24 @@ def test_torque_is_kept_at_a_clean_end_only(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), closing_at_the_end(arm):
         _ = 1 / 0
     assert torques(bus) == [False] * 6
+
+
+def test_a_dip_of_the_power_is_noticed_within_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bus = so_bus()
+    arm = connected(bus, tmp_path)
+    moment = time.perf_counter()
+    monkeypatch.setattr(arm.clock, "now", lambda: moment)
+    arm.send_action({"gripper.pos": 1.0})
+    bus.servos[2].power_cycle()
+    moment += 0.5
+    arm.send_action({"gripper.pos": 1.0})
+    moment += 0.5
+    with pytest.raises(RobotError, match=NAMES[2]) as refused:
+        arm.send_action({"gripper.pos": 1.0})
+    assert refused.value.code == "robot.torque-lost"
+    arm.disconnect()
 
 
 def test_a_stop_switches_off_and_refuses_targets_until_the_next_connection(tmp_path: Path) -> None:

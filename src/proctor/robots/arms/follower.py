@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -24,6 +25,8 @@ from proctor.robots.base import (
 from proctor.robots.buses.normalisation import PositionScale
 from proctor.robots.buses.registers import Motor
 from proctor.robots.cameras.configs import camera_configs, make_cameras
+
+_TORQUE_CHECK_S = 1.0
 
 
 @dataclass(kw_only=True)
@@ -100,6 +103,7 @@ class SerialFollower(SerialArm, Robot):
         self._keeps_torque = not config.disable_torque_on_disconnect
         self._retries = retries
         self._stopped = False
+        self._torque_checked_at = -math.inf
 
     @property
     def observation_features(self) -> Mapping[str, Unit | ImageShape]:
@@ -124,6 +128,7 @@ class SerialFollower(SerialArm, Robot):
         for camera in self.cameras.values():
             camera.connect()
         self._stopped = False
+        self._torque_checked_at = -math.inf
         self._limiter.restart(self.limits)
         self._limiter.clipped.clear()
 
@@ -148,10 +153,29 @@ class SerialFollower(SerialArm, Robot):
             raise DeviceNotConnected(f"{self._label} is not connected")
         if self._stopped:
             raise RobotError(f"{self._label} was stopped; connect it again", code="robot.stopped")
+        self._check_torque()
         wished = {name: action[name] for name in self.action_features if name in action}
         sent = self._limiter.apply(wished, self._read_pose, self.clock.now())
         self._send(sent)
         return sent
+
+    def _check_torque(self) -> None:
+        """Ask the motors once a second whether they still hold: a dip of the power releases them.
+
+        Raises:
+            RobotError: naming the motors whose torque is off.
+        """
+        now = self.clock.now()
+        if now < self._torque_checked_at + _TORQUE_CHECK_S:
+            return
+        on = self._read("Torque_Enable", self._joints, self._retries)
+        if off := [name for name, value in on.items() if not value]:
+            raise RobotError(
+                f"{self._label}: the torque of {', '.join(off)} is off, and no command switched it "
+                "off; check the power supply and the cables",
+                code="robot.torque-lost",
+            )
+        self._torque_checked_at = now
 
     def _send(self, targets: Action) -> None:
         goals = {channel.removesuffix(".pos"): value for channel, value in targets.items()}
