@@ -2,7 +2,7 @@
 
 ``.proctor/recording.jsonl`` says how an episode ended, how regular its ticks were, which images
 repeat and how often a limit changed an action. Readers of datasets and the Hub ignore the folder.
-Edits that renumber episodes leave it out. Of two lines with one number the later one is true: the
+Edits carry it over with the new numbers. Of two lines with one number the later one is true: the
 episode was recorded again.
 """
 
@@ -16,11 +16,9 @@ from pathlib import Path
 import msgspec
 
 from proctor.control.pacing import Jitter
-from proctor.datasets.writing.staging import STAGING_FOLDER
+from proctor.datasets.writing.staging import RECORDING_LOG
 from proctor.runs.jsonl import read_jsonl, truncate_partial_line
 from proctor.system.files import sync
-
-LOG_FILE = f"{STAGING_FOLDER}/recording.jsonl"
 
 
 class EpisodeEnd(Enum):
@@ -74,7 +72,7 @@ class RecordingLog:
     """Appends to the log of the dataset in ``root``."""
 
     def __init__(self, root: Path) -> None:
-        self._path = root / LOG_FILE
+        self._path = root / RECORDING_LOG
 
     def open(self) -> None:
         """Remove a line that a kill cut off."""
@@ -98,5 +96,5 @@ class RecordingLog:
 def read_recording_log(root: Path) -> Mapping[int, LoggedEpisode]:
     """Return the last line of every episode by number; damaged lines are left out."""
     decoder = msgspec.json.Decoder(LoggedEpisode)
-    lines = read_jsonl(root / LOG_FILE, decoder.decode)
+    lines = read_jsonl(root / RECORDING_LOG, decoder.decode)
     return {line.value.episode: line.value for line in lines if line.value is not None}

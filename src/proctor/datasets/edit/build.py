@@ -19,6 +19,7 @@ from proctor.datasets.edit.episode_tables import relocate_rows, write_new_rows
 from proctor.datasets.edit.files import copy_other_files, link_or_copy, link_unpacked_files
 from proctor.datasets.edit.frames import FrameNumbering, number_frames, write_frames
 from proctor.datasets.edit.operations import convert
+from proctor.datasets.edit.recording_log import carry_recording_log
 from proctor.datasets.edit.videos import WrittenVideos, write_videos
 from proctor.datasets.format.episodes import EpisodeMetadata
 from proctor.datasets.format.info import VERSION, Info
@@ -122,6 +123,7 @@ def write_dataset(edit_plan: EditPlan, into: Path) -> tuple[Info, dict[str, Writ
         write_tasks(into, numbering.tasks)
         write_stats(into, statistics.total())
         _copy_unchanged_files(edit_plan, into)
+        carry_recording_log(edit_plan, into)
         info = replace(
             edit_plan.info,
             total_episodes=len(rows),

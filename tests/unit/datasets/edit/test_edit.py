@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -631,3 +632,21 @@ def test_the_folder_one_stands_in_is_edited(source: Path, monkeypatch: pytest.Mo
     here = Path()
     edit(here, in_place_destination(here), lambda s: operations.delete(s, [0]))
     assert read_info(source).total_episodes == 2
+
+
+def test_the_log_of_recording_sessions_keeps_its_episodes(source: Path, tmp_path: Path) -> None:
+    """A replay and a resumed recording read the seeds of scenes from it."""
+    log = ".proctor/recording.jsonl"
+    lines = [f'{{"episode": {n}, "report": {{"seed": {seed}}}}}\n' for n, seed in
+             ((0, 100), (1, 7), (1, 101), (2, 102))]  # fmt: skip
+    (source / ".proctor").mkdir(exist_ok=True)
+    (source / log).write_text("".join(lines) + '"damaged\n{"episode": 9')
+
+    def seeds(root: Path) -> list[tuple[int, int]]:
+        found = map(json.loads, (root / log).read_text().splitlines())
+        return [(line["episode"], line["report"]["seed"]) for line in found]
+
+    fewer = made(source, tmp_path / "fewer", lambda found: operations.delete(found, [0]))
+    assert seeds(fewer) == [(0, 101), (1, 102)]
+    edit(source, in_place_destination(source), lambda found: operations.delete(found, [1]))
+    assert seeds(source) == [(0, 100), (1, 102)]
