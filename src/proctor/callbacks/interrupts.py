@@ -26,7 +26,12 @@ class Interrupts(Callback):
     does every finaliser. A run that continues after Ctrl-C is interrupted once more.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, settle_s: float = 0.0) -> None:
+        """Ignore further signals for ``settle_s`` seconds after the first.
+
+        A supervisor may send SIGINT and SIGTERM together. The second would interrupt the shutdown.
+        """
+        self._settle_s = settle_s
         self._asked_at: float | None = None
         self._asked_by = signal.SIGINT
         self._before: dict[signal.Signals, Any] = {}
@@ -42,6 +47,8 @@ class Interrupts(Callback):
             signal.signal(signum, signal.SIG_DFL if handler is None else handler)
 
     def _interrupt(self, signum: int, frame: Any) -> None:
+        if self._asked_at is not None and time.monotonic() < self._asked_at + self._settle_s:
+            return
         self._note(signal.Signals(signum))
         raise KeyboardInterrupt(self._asked_by)
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from proctor.protocols.inference_messages import ServerInfo
     from proctor.serving.service import PolicyService
 
+_SETTLE_S = 1.0
+"""A shutdown takes some milliseconds; a signal that comes later interrupts it."""
 _USAGE = """\
 proctor serve --policy.path=CHECKPOINT [--protocol=openpi,vla-eval,groot] [--FLAG=VALUE ...]
 
@@ -52,7 +54,11 @@ def run(words: list[str]) -> int:
     limits = config.limits(key)
     limits.ssl_context()  # check certificate and ports before the policy is loaded
     check_ports_free(config.endpoints, limits)
-    with Interrupts(), opened(config) as service, serving(config.endpoints, service, limits) as at:
+    with (
+        Interrupts(settle_s=_SETTLE_S),
+        opened(config) as service,
+        serving(config.endpoints, service, limits) as at,
+    ):
         _say_where(config, service, at, key)
         try:
             threading.Event().wait()

@@ -64,3 +64,28 @@ def test_a_swallowed_interrupt_is_raised_again(monkeypatch: pytest.MonkeyPatch) 
             callback.on_progress(PROGRESS)
         callback.on_progress(PROGRESS)  # once
     assert stop.value.args == (signal.SIGTERM,)
+
+
+def test_signals_that_come_together_are_one() -> None:
+    def stop_and_close() -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            signal.raise_signal(signal.SIGTERM)
+
+    with Interrupts(settle_s=60.0), pytest.raises(KeyboardInterrupt) as stop:
+        stop_and_close()
+    assert stop.value.args == (signal.SIGINT,)
+
+
+def test_a_signal_after_the_settling_time_interrupts_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    moments = iter((10.0, 10.5, 11.5, 11.5))
+    monkeypatch.setattr(interrupts.time, "monotonic", lambda: next(moments))
+    with Interrupts(settle_s=1.0):
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
