@@ -132,7 +132,10 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     left = [name for target in targets for name in switch_off(**target)]
     with contextlib.suppress(OSError):  # the terminal may be gone
-        result = f"no answer from {', '.join(left)}" if left else "all motors are off"
+        result = "all motors are off"
+        if left:
+            silent = ", ".join(left)
+            result = f"no answer from {silent}: they may still hold; cut the power of the arm"
         print(f"torque guard: the driver ended without disconnecting; {result}", file=sys.stderr)
     return 1 if left else 0
 
