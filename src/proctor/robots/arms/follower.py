@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -103,7 +102,7 @@ class SerialFollower(SerialArm, Robot):
         self._keeps_torque = not config.disable_torque_on_disconnect
         self._retries = retries
         self._stopped = False
-        self._torque_checked_at = -math.inf
+        self._torque_checked_at: float | None = None
 
     @property
     def observation_features(self) -> Mapping[str, Unit | ImageShape]:
@@ -128,7 +127,7 @@ class SerialFollower(SerialArm, Robot):
         for camera in self.cameras.values():
             camera.connect()
         self._stopped = False
-        self._torque_checked_at = -math.inf
+        self._torque_checked_at = None
         self._limiter.restart(self.limits)
         self._limiter.clipped.clear()
 
@@ -166,6 +165,8 @@ class SerialFollower(SerialArm, Robot):
             RobotError: naming the motors whose torque is off.
         """
         now = self.clock.now()
+        if self._torque_checked_at is None:  # torque has just been switched on
+            self._torque_checked_at = now
         if now < self._torque_checked_at + _TORQUE_CHECK_S:
             return
         on = self._read("Torque_Enable", self._joints, self._retries)
