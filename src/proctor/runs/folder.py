@@ -8,7 +8,7 @@ import hashlib
 import itertools
 import json
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +23,7 @@ from proctor.runs.paths import RecordedPath, keep_typed, pinned_settings
 from proctor.runs.records import RECORD_FORMAT, PlannedTask, Seconds, refuse_newer_format
 from proctor.runs.sessions import SESSIONS_FILE
 from proctor.system import clock
-from proctor.system.files import UNFINISHED, atomic_write, read_regular_file
+from proctor.system.files import atomic_write, read_regular_file
 from proctor.system.locks import CLAIM_FILE, LOCK_FILE, acquire_lock
 from proctor.types import Score
 
@@ -32,6 +32,12 @@ EVAL_INFO_FILE = "eval_info.json"
 WANDB_ID_FILE = "wandb.json"
 _OF_SESSIONS = (EVAL_INFO_FILE, SESSIONS_FILE, WANDB_ID_FILE)
 """Files besides the journal that hold something of earlier sessions."""
+_FOREIGN = {
+    "meta/info.json": "dataset",
+    "train.json": "training",
+    "model.safetensors": "checkpoint",
+}
+"""Files of folders that a run would scatter its own files over, and what the folders are."""
 _LEAST_FREE_BYTES = 16 * 2**20
 
 
@@ -213,20 +219,20 @@ class RunFolder:
         write_json(self.path / RUN_FILE, content)
 
     def refuse_foreign_content(self) -> None:
-        """Refuse an existing folder with files that are not a run's, such as a dataset.
+        """Refuse the folder of a dataset, a training or a checkpoint.
+
+        Other files may be there, such as a log that the shell has begun.
 
         Raises:
-            UsageError: the folder is not empty and holds no run.
+            UsageError: naming what the folder holds.
         """
-        if self._or_next or not self.path.is_dir():
-            return
-        own = [*self.path.glob(f".{RUN_FILE}.*{UNFINISHED}")]  # left by a start that was killed
-        if self.read() is None and not is_unused(self.path, own):
-            raise UsageError(
-                f"--output_dir: {self.path} has files and holds no run; choose a folder that does "
-                "not exist or is empty",
-                code="run.foreign-content",
-            )
+        for file, kind in _FOREIGN.items():
+            if (self.path / file).exists():
+                raise UsageError(
+                    f"--output_dir: {self.path} holds a {kind} ({file}), not a run; choose another "
+                    "folder",
+                    code="run.foreign-content",
+                )
 
     @property
     def has_episodes(self) -> bool:
@@ -309,9 +315,9 @@ def _check_room(folder: Path) -> None:
         )
 
 
-def is_unused(folder: Path, ignored: Collection[Path] = ()) -> bool:
-    """Tell whether a folder contains nothing but lock files and the ``ignored`` paths."""
-    return set(folder.iterdir()) <= {folder / LOCK_FILE, folder / CLAIM_FILE, *ignored}
+def is_unused(folder: Path) -> bool:
+    """Tell whether a folder contains nothing but lock files."""
+    return {entry.name for entry in folder.iterdir()} <= {LOCK_FILE, CLAIM_FILE}
 
 
 def remove_if_unused(folder: Path) -> None:

@@ -315,6 +315,7 @@ def test_a_run_is_not_written_into_a_folder_of_other_files(
     assert list(tmp_path.iterdir()) == [dataset]
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun/.run.json.12.part").touch()  # of a start that was killed
+    (tmp_path / "begun/log.txt").touch()  # of the shell: proctor record ... > begun/log.txt
     assert record(tmp_path / "d", output_dir=str(tmp_path / "begun")).complete
 
 
