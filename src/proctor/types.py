@@ -108,6 +108,28 @@ class EpisodeSpec:
         return f"{self.task.name} episode {self.index} (seed {self.seed})"
 
 
+MAX_START_VALUES = 64
+"""Largest number of values of a measured start."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """The state from which an episode started, as measured after the reset.
+
+    Episodes of a task with equal starts are one independent unit (``stats/independent_units``).
+    """
+
+    names: Tuple[str, ...]
+    """What each value is ("block x"). Empty if the environment shows no state; then ``digest`` is
+    a hash of the first observation."""
+    values: Tuple[float, ...]
+    """Poses of objects, goal and joints: at most ``MAX_START_VALUES`` numbers of float32."""
+    tolerance: float
+    """Two starts are equal if no value differs by more than this."""
+    digest: str
+    """Hash of names and values, or of the first observation."""
+
+
 class Outcome(Enum):
     """How an episode ended. ``ERROR`` is a failure of the system, not of the policy."""
 
@@ -217,6 +239,8 @@ class EpisodeResult:
     clipped_steps: int = 0
     renders: int = 0
     digest: str | None = None
+    start: Start | None = None
+    """The measured start; None if the worker died before it reported one."""
     timings: Timings = field(default_factory=Timings)
     started_at: float = 0.0
     ended_at: float = 0.0

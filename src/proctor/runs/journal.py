@@ -21,7 +21,15 @@ from proctor.runs.records import (
     Seconds,
     refuse_newer_format,
 )
-from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome, WorldKey, default_world
+from proctor.types import (
+    EpisodeKey,
+    EpisodeResult,
+    EpisodeSpec,
+    Outcome,
+    Start,
+    WorldKey,
+    default_world,
+)
 
 JOURNAL_FILE = "episodes.jsonl"
 VIDEO_FOLDER = "videos"
@@ -68,6 +76,11 @@ class EpisodeRecord:
     """Probability of success by the judge of --eval.judge; None: not judged."""
     judge_success: bool | None = None
     """The judge's verdict; the success rate is the simulator's."""
+    start: Start | None = None
+    """The measured start; None in journals of older versions, whose starts are assumed."""
+    clean_task: tuple[str, NonNegativeInt] | None = None
+    """The clean task (suite, task id) of a perturbed episode; None: a clean episode, and every
+    episode in journals of older versions."""
     format: NonNegativeInt = RECORD_FORMAT
 
     def __post_init__(self) -> None:
@@ -172,6 +185,8 @@ def make_record(result: EpisodeResult) -> EpisodeRecord:
         scores=result.scores if measured else None,
         judge_probability=result.judge_probability,
         judge_success=result.judge_success,
+        start=result.start,
+        clean_task=None if spec.task.perturbation is None else spec.task.perturbation.clean_key,
     )
 
 
