@@ -117,7 +117,7 @@ def two_drops(rng: Any, setting: tuple[Any, ...]) -> tuple[bool, bool]:
         b=counts[1],
         losses_a=losses[0],
         losses_b=losses[1],
-        worlds=range(n),
+        starts=range(n),
         effective_n=n,
     )
     interval = drop_difference_interval(drops)

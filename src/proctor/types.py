@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Tuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Tuple
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -66,10 +66,6 @@ EpisodeKey: TypeAlias = Tuple[str, int, int]
 """(suite, task_id, episode index): identifies an episode within a run."""
 
 
-WorldKey: TypeAlias = Tuple[str, int, str]
-"""(suite, task_id, world): identifies an initial state within a run."""
-
-
 def default_world(seed: int, init_state: int | None) -> str:
     """Return the world's name if the benchmark gives none: from its init state, else its seed.
 
@@ -100,9 +96,9 @@ class EpisodeSpec:
         return (self.task.suite, self.task.task_id, self.index)
 
     @property
-    def world_key(self) -> WorldKey:
-        """Identifies the initial state within a run."""
-        return (self.task.suite, self.task.task_id, self.world)
+    def started(self) -> EpisodeStart:
+        """Where the episode will start, as planned."""
+        return planned_start(self, None)
 
     def __str__(self) -> str:
         return f"{self.task.name} episode {self.index} (seed {self.seed})"
@@ -119,15 +115,40 @@ class Start:
     Episodes of a task with equal starts are one independent unit (``stats/independent_units``).
     """
 
-    names: Tuple[str, ...]
+    names: tuple[str, ...]
     """What each value is ("block x"). Empty if the environment shows no state; then ``digest`` is
     a hash of the first observation."""
-    values: Tuple[float, ...]
+    values: tuple[float, ...]
     """Poses of objects, goal and joints: at most ``MAX_START_VALUES`` numbers of float32."""
     tolerance: float
     """Two starts are equal if no value differs by more than this."""
     digest: str
     """Hash of names and values, or of the first observation."""
+
+
+class EpisodeStart(NamedTuple):
+    """Where an episode starts: as the plan names it, and as measured."""
+
+    clean_task: tuple[str, int]
+    """(suite, task id) of the episode's task; of a perturbed episode, of its clean task."""
+    perturbed: bool
+    planned: str
+    """The start's name within its task (``EpisodeSpec.world``)."""
+    seed: int
+    init_state: int | None
+    measured: Start | None
+
+    @property
+    def unnamed(self) -> str:
+        """The planned start's name if the benchmark gives none."""
+        return default_world(self.seed, self.init_state)
+
+
+def planned_start(spec: EpisodeSpec, measured: Start | None) -> EpisodeStart:
+    """Return the start of a spec's episode, with what was measured."""
+    change = spec.task.perturbation
+    task = spec.task.key if change is None else change.clean_key
+    return EpisodeStart(task, change is not None, spec.world, spec.seed, spec.init_state, measured)
 
 
 class Outcome(Enum):
@@ -263,6 +284,16 @@ class EpisodeResult:
     """Probability of success by the judge (``--eval.judge``); None: not judged."""
     judge_success: bool | None = None
     """The judge's verdict."""
+
+    @property
+    def key(self) -> EpisodeKey:
+        """Identifies the episode within a run."""
+        return self.spec.key
+
+    @property
+    def started(self) -> EpisodeStart:
+        """Where the episode started."""
+        return planned_start(self.spec, self.start)
 
     @property
     def success_once(self) -> bool | None:

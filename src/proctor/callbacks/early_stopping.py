@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from proctor.callbacks.base import Callback
 from proctor.stats.stopping import EpisodeOutcome, StopRule
-from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome, WorldKey
+from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec
 
 
 class EarlyStopping(Callback):
@@ -18,21 +18,19 @@ class EarlyStopping(Callback):
     def __init__(self, plan: Iterable[EpisodeSpec], rules: Sequence[StopRule]) -> None:
         self._rules = rules
         self._missing: dict[int, set[EpisodeKey]] = {}
-        self._worlds: dict[EpisodeKey, WorldKey] = {}
         for spec in plan if rules else ():
             self._missing.setdefault(spec.index, set()).add(spec.key)
-            self._worlds[spec.key] = spec.world_key
         self._rounds = sorted(self._missing, reverse=True)  # rounds to come, the next one last
         self._ended: dict[int, list[EpisodeOutcome]] = {index: [] for index in self._rounds}
         self.decision: str | None = None
 
-    def add(self, key: EpisodeKey, outcome: Outcome) -> None:
+    def add(self, episode: EpisodeOutcome) -> None:
         """Add one finished episode, of this session or an earlier one."""
         if not self._rules:
             return
-        index = key[2]
-        self._missing[index].discard(key)
-        self._ended[index].append(EpisodeOutcome(key, self._worlds[key], outcome))
+        index = episode.key[2]
+        self._missing[index].discard(episode.key)
+        self._ended[index].append(episode)
         while self.decision is None and self._rounds and not self._missing[self._rounds[-1]]:
             episodes = self._ended[self._rounds.pop()]
             for rule in self._rules:
@@ -41,7 +39,7 @@ class EarlyStopping(Callback):
 
     def on_episode_end(self, result: EpisodeResult) -> None:
         """Add one finished episode."""
-        self.add(result.spec.key, result.outcome)
+        self.add(EpisodeOutcome(result.key, result.started, result.outcome))
 
     @property
     def decided(self) -> bool:

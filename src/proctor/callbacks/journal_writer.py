@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
 from proctor.callbacks.base import Callback
 from proctor.errors import RunFolderError, WriteFailed
-from proctor.runs.journal import JOURNAL_FILE, EpisodeRecord, make_record
+from proctor.runs.journal import JOURNAL_FILE, EpisodeRecord, make_record, measures_starts
 from proctor.runs.records import RunProgress
 from proctor.runs.sessions import SESSIONS_FILE
 from proctor.system.files import sync
@@ -26,6 +27,7 @@ class JournalWriter(Callback):
     def __init__(self, folder: Path, sync_every_s: float = _SYNC_EVERY_S) -> None:
         """Open the journal; ``sync_every_s=0`` syncs every line to disk at once."""
         self._path = folder / JOURNAL_FILE
+        self._measures_starts = measures_starts(folder)
         self._sync_every_s = sync_every_s
         try:
             self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -47,6 +49,8 @@ class JournalWriter(Callback):
         Raises:
             WriteFailed: the disk is full or missing.
         """
+        if not self._measures_starts:
+            record = replace(record, start=None)
         line = msgspec.json.encode(record) + b"\n"
         size = os.fstat(self._fd).st_size
         try:

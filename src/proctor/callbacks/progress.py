@@ -148,7 +148,8 @@ class Progress(ProgressCallback):
         for spec in plan:
             fresh = TaskProgress(spec.task.name, counts=Counts(anytime=monitored.task))
             self._tasks.setdefault(spec.task.key, fresh).planned += 1
-        self._counts = Counts(anytime=monitored.overall)
+        clean_only = any(spec.task.perturbation is None for spec in plan)
+        self._counts = Counts(anytime=monitored.overall, clean_only=clean_only)
         for row in before:
             self._count(row)
         self._done_before = self._counts.total
@@ -169,9 +170,9 @@ class Progress(ProgressCallback):
         self._print_error(result)
 
     def _count(self, row: EpisodeRecord) -> None:
-        self._counts.add(row.outcome, row.world_key)
+        self._counts.add(row)
         task = self._tasks[row.suite, row.task_id]
-        task.counts.add(row.outcome, row.world_key)
+        task.counts.add(row)
         task.ended_at = max(task.ended_at, row.end_time)
 
     def below(self) -> list[str]:

@@ -236,7 +236,7 @@ class WandbCallback(WandbSession, Callback):
 
     def on_episode_end(self, result: EpisodeResult) -> None:
         """Count the episode."""
-        self._counts.add(result.outcome, result.spec.world_key)
+        self._counts.add(result)
 
     def on_progress(self, progress: RunProgress) -> None:
         """Log the success rate, at most once a second, if an episode has ended since."""
@@ -280,7 +280,7 @@ def success_metrics(counts: Counts) -> dict[str, float]:
         "episodes": counts.total,
         "diverged": counts.diverged,
         "errors": counts.errors,
-        "worlds": counts.worlds.distinct,
+        "starts": counts.units.distinct,
     }
     if counts.interval is not None:
         metrics["success/rate"] = counts.successes / counts.completed

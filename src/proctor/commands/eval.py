@@ -131,7 +131,7 @@ def _evaluate_and_show(
     for notices in unseen:  # no episodes were left to run
         print_notices(notices, Console(stderr=True))
     show(evaluation, prepared.benchmark.action, table_console())
-    return prepared, EXIT_ERRORED_EPISODES if evaluation.tally.errors else 0
+    return prepared, EXIT_ERRORED_EPISODES if evaluation.n_errors else 0
 
 
 def _headline(prepared: RolloutContext[EvalConfig], done: int) -> str:
@@ -188,14 +188,14 @@ def _say_how_to_resume(prepared: RolloutContext[EvalConfig], resume_as: str) -> 
 def _show(evaluation: Evaluation, action: ActionSpec, console: Console) -> None:
     from proctor.evaluation.notices import out_of_range_note
     from proctor.report.judge_agreement import judge_agreement
+    from proctor.report.starts import start_warnings
     from proctor.report.summary import at_end_text, pass_rates, pass_text
     from proctor.report.tables import results_table
-    from proctor.report.worlds import world_warnings
 
     console.print(
         results_table(evaluation.rows, evaluation.monitored, console.width, evaluation.scores)
     )
-    console.print(f"\nsuccess {evaluation.tally}", style="bold", highlight=False)
+    console.print(f"\n{evaluation.headline} {evaluation.tally}", style="bold", highlight=False)
     for line in (at_end_text(evaluation.tally), pass_text(pass_rates(evaluation.rows))):
         if line is not None:
             console.print(line, highlight=False, soft_wrap=True, markup=False)
@@ -207,7 +207,10 @@ def _show(evaluation: Evaluation, action: ActionSpec, console: Console) -> None:
     if note is not None:
         console.print(f"note: {note}", highlight=False, soft_wrap=True)
     renders = sum(row.renders or 0 for row in evaluation.rows)
-    console.print(f"{evaluation.tally.steps:,} steps, {renders:,} images rendered", highlight=False)
+    console.print(
+        f"{sum(row.steps or 0 for row in evaluation.rows):,} steps, {renders:,} images rendered",
+        highlight=False,
+    )
     if evaluation.stopped is not None:
         console.print(
             f"stopped: {evaluation.stopped} ({len(evaluation.rows)} of {evaluation.planned} "
@@ -216,7 +219,7 @@ def _show(evaluation: Evaluation, action: ActionSpec, console: Console) -> None:
             markup=False,
             soft_wrap=True,
         )
-    for warning in world_warnings(evaluation.rows):
+    for warning in start_warnings(evaluation.rows):
         print(strip_control_codes(f"warning: {warning}"), file=sys.stderr)
     _say_what_came_of_filming(evaluation)
     if evaluation.rollouts is not None:
@@ -241,7 +244,7 @@ def _evaluate_one_of_several(settings: dict[str, Any], name: str) -> tuple[Path,
 
 
 def _show_briefly(evaluation: Evaluation, action: ActionSpec, console: Console) -> None:
-    console.print(f"success {evaluation.tally}", style="bold", highlight=False)
+    console.print(f"{evaluation.headline} {evaluation.tally}", style="bold", highlight=False)
     _say_what_results_mean(evaluation, console)
     _say_what_came_of_filming(evaluation)
 

@@ -305,7 +305,9 @@ def show_all(done: Sequence[tuple[Variant, Path]], root: Path) -> None:
     """
     from proctor.report.multi_run import NamedRun, runs_table
     from proctor.report.run import load_run
+    from proctor.report.summary import clean_rows
     from proctor.report.tables import table_console
+    from proctor.stats.independent_units import independent_units
 
     console = table_console()
     loaded: list[tuple[Variant, Run]] = []
@@ -324,9 +326,8 @@ def show_all(done: Sequence[tuple[Variant, Path]], root: Path) -> None:
         for warning in run.warnings:
             print(strip_control_codes(f"warning: {variant.name}: {warning}"))
     for run in pools[:1]:
-        worlds = [row.world_key for row in run.rows]
-        if len(set(worlds)) < len(worlds):
-            print("note: these seeds share worlds; those --eval.n_episodes apart share none")
+        if len(independent_units(clean_rows(run.rows))) < len(clean_rows(run.rows)):
+            print("note: these seeds share starts; those --eval.n_episodes apart share none")
     if len(pools) > 1:
         _compare(pools, root, "", f" over {len({variant.seed for variant, _ in loaded})} seeds")
     else:

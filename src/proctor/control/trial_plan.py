@@ -79,7 +79,7 @@ class TrialStopping:
             self.decision = self._best.decision
         for policy, rule in enumerate(self._narrow):
             spec = trial_spec(self._task, block, self._seed)
-            rule.on_round_end([EpisodeOutcome(spec.key, spec.world_key, outcomes[policy])])
+            rule.on_round_end([EpisodeOutcome(spec.key, spec.started, outcomes[policy])])
         if self._narrow:
             decisions = [rule.decision for rule in self._narrow]
             if all(decisions):

@@ -14,7 +14,7 @@ from proctor.features import ActionSpec
 from proctor.policies.compatibility import indistinguishable_text
 from proctor.report.protocol_differences import changed_protocol
 from proctor.report.run_warnings import journal_warnings
-from proctor.report.worlds import planned_repeats, world_warnings
+from proctor.report.starts import planned_repeats, start_warnings
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import EpisodeRecord, read_journal
 
@@ -41,7 +41,7 @@ def end_notices(evaluation: Evaluation, action: ActionSpec) -> Notices:
     """Return the notices to show after an evaluation."""
     notes = (out_of_range_note(evaluation.rows, action), evaluation.filmed.note)
     return Notices(
-        (*world_warnings(evaluation.rows), *evaluation.filmed.warnings),
+        (*start_warnings(evaluation.rows), *evaluation.filmed.warnings),
         tuple(note for note in notes if note is not None),
     )
 

@@ -39,12 +39,19 @@ from proctor.runs.disk_errors import (
     kept_episodes_text,
 )
 from proctor.runs.folder import EVAL_INFO_FILE, RunFolder, RunRecord, write_json
-from proctor.runs.journal import JOURNAL_FILE, EpisodeRecord, read_journal, videos_in
+from proctor.runs.journal import (
+    JOURNAL_FILE,
+    EpisodeRecord,
+    read_journal,
+    videos_in,
+    with_clean_tasks,
+)
 from proctor.runs.jsonl import truncate_partial_line
 from proctor.runs.latency import latency_summary
 from proctor.runs.sessions import read_session_totals
 from proctor.runs.videos import read_video_warnings, remove_unfinished
 from proctor.stats.anytime import monitored_rates
+from proctor.stats.stopping import EpisodeOutcome
 from proctor.types import EpisodeSpec
 
 MakeCallbacks = Callable[[Sequence[EpisodeRecord]], list[Callback]]
@@ -84,7 +91,7 @@ def run_evaluation(
         record = folder.session_record(
             make_run_record(context, protocol, given), resume=config.resume
         )
-        done = read_journal(folder.path).rows
+        done = with_clean_tasks(read_journal(folder.path).rows, record.tasks or ())
         _check_records(config, folder.path)
         check_planned(plan, done, folder.path)
         folder.begin(record)  # nothing is refused from here on
@@ -92,7 +99,7 @@ def run_evaluation(
         remove_unfinished(folder.path)
         before = [row for row in done if row.outcome.counts]
         for row in before:
-            early_stopping.add(row.key, row.outcome)
+            early_stopping.add(EpisodeOutcome(row.key, row.started, row.outcome))
         rest = remaining_episodes(plan, done, decided=early_stopping.decided)
         with (
             recording_rollouts(demonstrations, plan, done, folder.path, protocol) as kept,
@@ -202,7 +209,8 @@ def _write_info(
     folder: Path, planned: int, record: RunRecord, decision: str | None
 ) -> list[EpisodeRecord]:
     """Write ``eval_info.json`` and return the rows."""
-    rows, how = read_journal(folder).rows, monitored_rates(record.resolved)
+    rows = with_clean_tasks(read_journal(folder).rows, record.tasks or ())
+    how = monitored_rates(record.resolved)
     info = eval_info(rows, planned, record.sessions, decision, how, videos_in(folder))
     effort = read_session_totals(folder)
     info["proctor"] |= {"infer_s": effort.infer_s, "mean_batch": effort.mean_batch}

@@ -7,7 +7,7 @@ from typing import Any
 from proctor.callbacks.early_stopping import EarlyStopping
 from proctor.config.evaluation import EvalConfig
 from proctor.errors import UsageError
-from proctor.report.pairing import paired_outcomes
+from proctor.report.pairing import planned_partners
 from proctor.report.protocol_differences import require_same_worlds
 from proctor.report.run import Run, load_run
 from proctor.stats.stopping import EpisodeOutcome, PairedTest, StopRule, parse_stop_rule
@@ -46,16 +46,19 @@ def _whole_rounds(plan: list[EpisodeSpec], reference: Run) -> list[EpisodeOutcom
     Raises:
         UsageError: there is no such round.
     """
-    outcomes = paired_outcomes(plan, reference)
+    partners = planned_partners(plan, reference)
     rounds: dict[int, list[EpisodeSpec]] = {}
     for spec in plan:
         rounds.setdefault(spec.index, []).append(spec)
     whole: list[EpisodeOutcome] = []
     for _, specs in sorted(rounds.items()):
-        if not all(spec.key in outcomes for spec in specs):
+        if not all(spec.key in partners for spec in specs):
             break
-        whole += [EpisodeOutcome(spec.key, spec.world_key, outcomes[spec.key]) for spec in specs]
-    if not outcomes:
+        for spec in specs:
+            row = partners[spec.key]
+            started = spec.started._replace(measured=row.start)
+            whole.append(EpisodeOutcome(spec.key, started, row.outcome))
+    if not partners:
         raise UsageError(
             f"--against: {reference.path} has none of the planned episodes "
             "(task, seed, init state); leave out --seed and --env.task to run its own",

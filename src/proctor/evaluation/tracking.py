@@ -9,9 +9,15 @@ from typing import Any
 
 from proctor.callbacks.base import Callback
 from proctor.callbacks.wandb import WandbCallback, WandbConfig, WandbResults
-from proctor.report.summary import by_task, tally
+from proctor.report.summary import by_task, clean_rows, tally
 from proctor.runs.folder import EVAL_INFO_FILE, RUN_FILE, RunRecord
-from proctor.runs.journal import JOURNAL_FILE, EpisodeRecord, read_journal, videos_in
+from proctor.runs.journal import (
+    JOURNAL_FILE,
+    EpisodeRecord,
+    read_journal,
+    videos_in,
+    with_clean_tasks,
+)
 from proctor.stats.anytime import AnytimeInterval, MonitoredRates, monitored_rates
 from proctor.stats.counts import Counts
 
@@ -25,23 +31,26 @@ def wandb_tracking(
         yield []
         return
     how = monitored_rates(record.resolved)
-    counts = Counts.of(((row.outcome, row.world_key) for row in before), how.overall)
+    clean_only = any(task.perturbation is None for task in record.tasks or ())
+    counts = Counts.of(before, how.overall, clean_only=clean_only)
     log = WandbCallback(config, folder, _about(record), counts)
     failed = True
     try:
         yield [log]
         failed = False
     finally:
-        results = wandb_results(folder, record.planned_episodes, how)
+        results = wandb_results(folder, record, how)
         log.finish(results, failed=failed)
 
 
-def wandb_results(folder: Path, planned: int | None, how: MonitoredRates) -> WandbResults:
+def wandb_results(folder: Path, record: RunRecord, how: MonitoredRates) -> WandbResults:
     """Read the final results for W&B from a run folder."""
     from proctor.report.page import REPORT_FILE  # late: the first action does not wait
 
-    rows = sorted(read_journal(folder).rows, key=lambda row: row.key)
-    overall, filmed, videos = tally(rows, how.overall), videos_in(folder), {}
+    planned = record.planned_episodes
+    rows = with_clean_tasks(read_journal(folder).rows, record.tasks or ())
+    rows.sort(key=lambda row: row.key)
+    overall, filmed, videos = tally(clean_rows(rows), how.overall), videos_in(folder), {}
     tasks = list(by_task(rows).values())
     for task_rows in tasks:
         paths = [folder / row.video for row in task_rows if row.video in filmed]
@@ -74,7 +83,7 @@ def _task(rows: Sequence[EpisodeRecord], anytime: AnytimeInterval | None) -> dic
         "successes": added.successes if added.judged else None,
         "episodes": added.episodes,
         "diverged": added.diverged,
-        "worlds": added.worlds.distinct,
+        "starts": added.units.distinct,
         "errors": added.errors,
         "mean_reward": added.avg_sum_reward,
         "mean_steps_to_success": added.mean_steps_to_success,

@@ -7,7 +7,7 @@ papers, READMEs and model cards.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,9 +19,9 @@ from proctor.report.formatting import settings_rows, utc_date
 from proctor.report.page_data import title
 from proctor.report.reproduce import run_command
 from proctor.report.run import Run
+from proctor.report.starts import start_warnings
 from proctor.report.stopped import interval_kind, round_warnings
 from proctor.report.summary import Tally, by_task
-from proctor.report.worlds import world_warnings
 from proctor.runs.folder import write_json, write_run_file
 from proctor.runs.journal import EpisodeRecord
 from proctor.runs.records import FiniteFloat, NonNegativeInt, Seconds
@@ -53,9 +53,9 @@ class CardTally:
     diverged: NonNegativeInt
     errors: NonNegativeInt
     worlds: NonNegativeInt
-    """Distinct initial worlds of the completed episodes."""
+    """Independent starts of the completed episodes. The name is that of format 1."""
     effective_n: Annotated[float, msgspec.Meta(ge=0, le=MAX_EPISODES)]
-    """The effective sample size of episodes that share worlds."""
+    """The effective sample size of episodes that share starts."""
     rate: _Part | None
     """None: the environment defines no success, or no episode was completed."""
     interval: tuple[_Part, _Part] | None
@@ -74,8 +74,8 @@ class CardTally:
             episodes=added.episodes,
             diverged=added.diverged,
             errors=added.errors,
-            worlds=added.worlds.distinct,
-            effective_n=added.worlds.effective_n,
+            worlds=added.units.distinct,
+            effective_n=added.units.effective_n,
             rate=added.rate,
             interval=added.interval,
             mean_reward=added.avg_sum_reward,
@@ -98,6 +98,9 @@ class CardTask:
     """The first index and the letters of each range of episodes: s success, f failure, d diverged,
     e error, n not judged."""
     tally: CardTally
+    perturbed: bool = False
+    """Whether it is the perturbed variant of a task. Then the card's rate leaves it out, unless
+    every task is perturbed."""
 
 
 @dataclass(frozen=True)
@@ -126,12 +129,21 @@ class Card:
     format: NonNegativeInt = CARD_FORMAT
 
     @property
+    def clean_tasks(self) -> list[CardTask]:
+        """The tasks that the card's rate is about."""
+        return [task for task in self.tasks if not task.perturbed] or self.tasks
+
+    @property
     def outcomes(self) -> dict[EpisodeKey, Outcome]:
-        """The outcome of every episode."""
+        """The outcome of every episode that the card's rate is about."""
+        return self.outcomes_of(self.clean_tasks)
+
+    def outcomes_of(self, tasks: Iterable[CardTask]) -> dict[EpisodeKey, Outcome]:
+        """Return the outcome of every episode of some of the tasks."""
         known = {letter: outcome for outcome, letter in _LETTERS.items()}
         return {
             (task.suite, task.task_id, index): known[letter]
-            for task in self.tasks
+            for task in tasks
             for first, letters in task.outcomes
             for index, letter in enumerate(letters, first)
         }
@@ -168,12 +180,13 @@ def card_of(run: Run) -> Card:
                 instructions.get((task.suite, task.task_id)),
                 _outcomes(rows[task.suite, task.task_id]),
                 CardTally.of(task.tally),
+                perturbed=rows[task.suite, task.task_id][0].clean_task is not None,
             )
             for task in run.per_task
         ],
         interval=interval_kind(record.resolved),
         stopped=run.stopped,
-        warnings=world_warnings(run.rows) + round_warnings(run.rows, record.resolved),
+        warnings=start_warnings(run.rows) + round_warnings(run.rows, record.resolved),
         fingerprint=record.fingerprint,
         protocol=record.protocol,
         command=run_command(record.pinned_given, record.resolved),
@@ -218,7 +231,12 @@ def write_card(
 
 def card_markdown(card: Card, table: str, json_name: str) -> str:
     """Return the card as Markdown; ``table`` has the results, ``json_name`` is the JSON file."""
-    lines = [f"# {_inline(card.title)}", "", f"Success: **{card.overall.text}**"]
+    headline = "Success"
+    if card.clean_tasks[0].perturbed:
+        headline = "Success, all perturbed"
+    elif len(card.clean_tasks) < len(card.tasks):
+        headline = "Success of the clean episodes"
+    lines = [f"# {_inline(card.title)}", "", f"{_inline(headline)}: **{card.overall.text}**"]
     lines += [f"(95% interval: {_inline(card.interval)}; n: completed episodes).", ""]
     if card.stopped is None:
         lines.append("The number of episodes was fixed before the run.")
@@ -240,7 +258,7 @@ def tally_text(added: CardTally, interval: Interval | None) -> str:
     low, high = interval
     text = f"{100 * added.rate:.1f}% [{100 * low:.1f}, {100 * high:.1f}] n={added.episodes}"
     if added.worlds != added.episodes:
-        text += f" ({added.worlds} world{'s' * (added.worlds != 1)})"
+        text += f" ({added.worlds} start{'s' * (added.worlds != 1)})"
     if added.diverged:
         text += f", {added.diverged} diverged"
     return text + (f", {added.errors} error{'s' * (added.errors != 1)}" if added.errors else "")

@@ -18,14 +18,16 @@ from proctor.report.card import Card, tally_text
 from proctor.report.card_file import card_interval
 from proctor.report.comparison_warnings import run_warnings
 from proctor.report.run import Run
+from proctor.report.summary import by_task, clean_rows
 from proctor.stats.differences import Paired, combined_interval, difference_interval
+from proctor.stats.independent_units import UnitIndex
 from proctor.stats.rates import Interval, wilson_interval
-from proctor.types import Outcome, WorldKey
+from proctor.types import Outcome
 
 _IGNORED = ("digest", "format")
 """Fields that say how a protocol was recorded."""
 _OTHER_WORLDS = ("seed", "benchmark.")
-"""Fields after whose change equal episode indices stand for different worlds."""
+"""Fields after whose change equal episode indices stand for different starts."""
 
 
 @dataclass(frozen=True)
@@ -141,15 +143,16 @@ def _require_tasks(card: Card, path: Path, run: Run) -> None:
 
 
 def _paired(card: Card, path: Path, run: Run, confidence: float) -> _Difference:
-    """Compare the episodes that are in both, each world once."""
-    claimed, worlds = card.outcomes, set[WorldKey]()
+    """Compare the episodes that are in both, each start once."""
+    claimed, units, index = card.outcomes, set[int](), UnitIndex()
     wins: Counter[tuple[bool, bool]] = Counter()
-    for row in run.rows:
+    for row in clean_rows(run.rows):
         before = claimed.get(row.key)
         if before is None or not before.counts or not row.outcome.counts:
             continue
-        if row.world_key not in worlds:
-            worlds.add(row.world_key)
+        unit = index.unit(index.add(row.started))
+        if unit not in units:
+            units.add(unit)
             wins[before is Outcome.SUCCESS, row.outcome is Outcome.SUCCESS] += 1
     counts = Paired(wins[True, True], wins[True, False], wins[False, True], wins[False, False])
     interval = difference_interval(counts, confidence)
@@ -168,11 +171,10 @@ def _independent(card: Card, path: Path, run: Run, confidence: float) -> _Differ
         UsageError: the shares differ, so one of them has more episodes of easier tasks.
     """
     of_card = {
-        (task.suite, task.task_id): task.tally.episodes + task.tally.errors for task in card.tasks
+        (task.suite, task.task_id): task.tally.episodes + task.tally.errors
+        for task in card.clean_tasks
     }
-    of_run = {
-        (task.suite, task.task_id): task.tally.episodes + task.tally.errors for task in run.per_task
-    }
+    of_run = {task: len(rows) for task, rows in by_task(clean_rows(run.rows)).items()}
     n_card, n_run = sum(of_card.values()), sum(of_run.values())
     for task in of_card | of_run:
         if of_card.get(task, 0) * n_run != of_run.get(task, 0) * n_card:
@@ -187,7 +189,7 @@ def _independent(card: Card, path: Path, run: Run, confidence: float) -> _Differ
         claim.successes, claim.episodes, confidence, effective_n=claim.effective_n
     )
     of_b = wilson_interval(
-        found.successes, found.episodes, confidence, effective_n=found.worlds.effective_n
+        found.successes, found.episodes, confidence, effective_n=found.units.effective_n
     )
     assert claim.rate is not None
     assert found.rate is not None

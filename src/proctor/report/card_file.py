@@ -82,7 +82,7 @@ def _check_numbers(path: Path, card: Card) -> None:
     letters = [letters for task in card.tasks for _, letters in task.outcomes]
     if sum(map(len, letters)) > MAX_EPISODES:
         _refuse(path, "it has more episodes than a run can have")
-    outcomes = card.outcomes
+    outcomes = card.outcomes_of(card.tasks)
     if len(outcomes) != sum(map(len, letters)):
         _refuse(path, "it has an episode twice")
     ended: dict[tuple[str, int], list[Outcome]] = {}
@@ -91,7 +91,7 @@ def _check_numbers(path: Path, card: Card) -> None:
     for task in card.tasks:
         of_task = ended.get((task.suite, task.task_id), [])
         _check_tally(path, task.tally, of_task, card.interval, f"the task {task.name}")
-    _check_tally(path, card.overall, outcomes.values(), card.interval, "all episodes")
+    _check_tally(path, card.overall, card.outcomes.values(), card.interval, "all episodes")
 
 
 def _check_tally(
@@ -112,7 +112,7 @@ def _check_tally(
         or added.effective_n > added.worlds + _TOLERANCE
         or (done and added.effective_n < 1 - _TOLERANCE)
     ):
-        _refuse(path, f"{what} cannot have {added.worlds} worlds")
+        _refuse(path, f"{what} cannot have {added.worlds} starts")
     found = card_interval(added, kind) or (None, None)
     claimed = added.interval or (None, None)
     if not all(_equal(one, other) for one, other in zip(claimed, found, strict=True)):

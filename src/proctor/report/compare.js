@@ -161,7 +161,7 @@
     const left = found.left_out.some(Boolean) ? ` Pairs that the other run does not have: ${found.left_out.map(count).join(" in A, ")} in B.` : "";
     return el("section", {}, el("h2", {}, "Robustness"),
       el("p", { class: "quiet" }, "Drop: clean rate minus perturbed rate of a run, in points. Dot: drop of B minus drop of A; to the right, the perturbation " +
-        `costs B more. P-values by swapping A and B in every world, Holm-corrected over cells and over dimensions.${left}`),
+        `costs B more. P-values by swapping A and B in every start, Holm-corrected over cells and over dimensions.${left}`),
       el("table", { class: "rates differences drops-of-two" }, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Perturbation"),
         el("th", { class: "plot", scope: "col" }, axis(half)),
         ...[["Drop of A", ""], ["Drop of B", ""], ["B − A", ""], [`${page.level} interval`, " secondary"], ["p", " secondary"], ["p (Holm)", " secondary"], ["Pairs", " secondary"]]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from proctor.errors import UsageError
 from proctor.report.comparison_warnings import comparison_warnings, pairing_warnings
-from proctor.report.pairing import independent_samples, paired_episodes
+from proctor.report.pairing import PairedSides, independent_samples, paired_episodes
 from proctor.report.protocol_differences import changed_policy, require_same_worlds
 from proctor.report.robustness_comparison import (
     RobustnessComparison,
@@ -19,7 +19,7 @@ from proctor.report.robustness_comparison import (
     correct_p_values,
 )
 from proctor.report.run import Run
-from proctor.report.summary import tally
+from proctor.report.summary import clean_rows, tally
 from proctor.runs.journal import EpisodeRecord
 from proctor.stats.differences import (
     Independent,
@@ -95,7 +95,7 @@ class Comparison:
     """Episodes without a pair in the other run."""
     repeated_a: int
     repeated_b: int
-    """Episodes left out because another episode of the same world is counted."""
+    """Episodes left out because another episode of the same start is counted."""
     policies: list[str]
     """The fields in which the policies differ."""
     warnings: list[str]
@@ -208,7 +208,7 @@ def _compared(a: Run, b: Run, criteria: Criteria, n_runs: int) -> Comparison:
         protocols, what = (a.record.protocol, b.record.protocol), f"{a.path} and {b.path}"
         require_same_worlds(*protocols, what, "add --unpaired to compare them as separate samples")
     sides = paired_episodes(a, b) if criteria.paired else independent_samples(a, b)
-    counted = {task: _count(of_a, of_b, criteria) for task, (of_a, of_b) in sides.tasks.items()}
+    counted = {task: _count(sides, task, criteria) for task in sides.tasks}
     tasks = [_change(task, counts, sides.tasks[task], criteria) for task, counts in counted.items()]
     everything = _sum(list(counted.values()))
     if everything.difference is None:
@@ -229,8 +229,8 @@ def _compared(a: Run, b: Run, criteria: Criteria, n_runs: int) -> Comparison:
         p_worse_holm=worse,
         n_runs=n_runs,
         detectable=_detectable(everything, criteria.alpha / n_runs),
-        left_out_a=len(a.rows) - len(rows_a) - sides.repeated_a,
-        left_out_b=len(b.rows) - len(rows_b) - sides.repeated_b,
+        left_out_a=len(clean_rows(a.rows)) - len(rows_a) - sides.repeated_a,
+        left_out_b=len(clean_rows(b.rows)) - len(rows_b) - sides.repeated_b,
         repeated_a=sides.repeated_a,
         repeated_b=sides.repeated_b,
         policies=changed_policy(a.record.protocol, b.record.protocol),
@@ -239,14 +239,13 @@ def _compared(a: Run, b: Run, criteria: Criteria, n_runs: int) -> Comparison:
     )
 
 
-def _count(a: list[EpisodeRecord], b: list[EpisodeRecord], criteria: Criteria) -> Samples:
+def _count(sides: PairedSides, task: str, criteria: Criteria) -> Samples:
     if not criteria.paired:
-        of_a, of_b = tally(a), tally(b)
+        of_a, of_b = map(tally, sides.tasks[task])
         return Independent(of_a.successes, of_a.episodes, of_b.successes, of_b.episodes)
     wins = [
         (x.outcome is Outcome.SUCCESS, y.outcome is Outcome.SUCCESS)
-        for x, y in zip(a, b, strict=True)
-        if x.outcome.counts and y.outcome.counts
+        for (x, y), *_ in sides.units(task)
     ]
     return Paired(
         both=wins.count((True, True)),

@@ -122,7 +122,7 @@ def robustness_change_lines(found: RobustnessComparison) -> list[str]:
     """Return the sentences below the table of drops."""
     lines = [
         "drop: clean rate minus perturbed rate, in points; positive difference: the perturbation "
-        "costs B more; p by swapping A and B in every world, Holm over the cells of all runs and, "
+        "costs B more; p by swapping A and B in every start, Holm over the cells of all runs and, "
         "for totals, over the dimensions",
     ]
     if found.left_out_a or found.left_out_b:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proctor.report.pairing import PairedSides, worlds_of
+from proctor.report.pairing import PairedSides, starts_of
 from proctor.report.protocol_differences import changed_protocol
 from proctor.report.run import Run
 from proctor.report.run_warnings import journal_warnings
@@ -19,18 +19,23 @@ def comparison_warnings(a: Run, b: Run, *, paired: bool) -> list[str]:
 
 
 def pairing_warnings(a: Run, b: Run, sides: PairedSides) -> list[str]:
-    """Return warnings about episodes that were left out because of their worlds."""
+    """Return warnings about episodes that were left out or assumed."""
     lines = []
-    if sides.different_worlds:
+    if sides.different_starts:
         lines.append(
-            f"{sides.different_worlds} episodes of the same task, seed and init state are left "
-            "out: the runs say that they start from different worlds"
+            f"{sides.different_starts} episodes of the same task, seed and init state are left "
+            "out: they start differently in the two runs"
+        )
+    if sides.assumed:
+        lines.append(
+            f"{sides.assumed} pairs are assumed: an older version recorded one of the runs and did "
+            "not measure its starts"
         )
     if sides.repeated_a or sides.repeated_b:
         lines.append(
             f"the comparison leaves out {sides.repeated_a} of {len(a.rows)} episodes of {a.path} "
-            f"and {sides.repeated_b} of {len(b.rows)} of {b.path}: they share a world with "
-            "another episode, and each world counts once"
+            f"and {sides.repeated_b} of {len(b.rows)} of {b.path}: another episode of the same "
+            "start is counted"
         )
     return lines
 
@@ -74,11 +79,11 @@ def _identity(row: EpisodeRecord) -> tuple[EpisodeKey, float, float, Outcome, st
 
 
 def _overlap(a: Run, b: Run, *, paired: bool) -> list[str]:
-    """Warn if the runs' worlds overlap partly: paired runs should share them, unpaired ones not."""
-    of_a, of_b = worlds_of(a, b)
+    """Warn if the runs' starts overlap partly: paired runs should share them, unpaired ones not."""
+    of_a, of_b = starts_of(a, b)
     shared = len(of_a & of_b)
     apart = paired and (of_a <= of_b or of_b <= of_a)
     if not shared or apart:
         return []
     so = "only those are compared" if paired else "they are no separate samples: p is too large"
-    return [f"the runs share {shared} of {len(of_a)} worlds in A and {len(of_b)} in B: {so}"]
+    return [f"the runs share {shared} of {len(of_a)} starts in A and {len(of_b)} in B: {so}"]

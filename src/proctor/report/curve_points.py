@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from proctor.report.run import Run
-from proctor.report.summary import tally
+from proctor.report.summary import clean_rows, tally
 from proctor.runs.journal import EpisodeRecord
 from proctor.stats.anytime import NOT_MONITORED
-
-Start = tuple[str, str, int, int | None]
-"""Suite, task, seed and init state: how an episode starts."""
+from proctor.stats.independent_units import plan_key, unit_numbers
 
 
 def curve_points(groups: Sequence[Sequence[Run]]) -> tuple[list[dict[str, Any]], int]:
@@ -20,24 +18,26 @@ def curve_points(groups: Sequence[Sequence[Run]]) -> tuple[list[dict[str, Any]],
     All points use the same episodes: those that all groups completed. Otherwise a run of easier
     tasks, or an unfinished one, would look better. The runs of a group are pooled.
     """
-    rows = [[row for run in group for row in run.rows] for group in groups]
-    completed = [{_start(row) for row in of_group if row.outcome.counts} for of_group in rows]
+    rows = [[row for run in group for row in clean_rows(run.rows)] for group in groups]
+    numbers = iter(unit_numbers(row for of_group in rows for row in of_group))
+    named = [
+        [((row.suite, row.task, plan_key(row), next(numbers)), row) for row in of_group]
+        for of_group in rows
+    ]
+    completed = [{name for name, row in of_group if row.outcome.counts} for of_group in named]
     shared = set.intersection(*completed)
-    points = [_point(group, of_group, shared) for group, of_group in zip(groups, rows, strict=True)]
+    chosen = [
+        [row for name, row in of_group if row.outcome.counts and name in shared]
+        for of_group in named
+    ]
+    points = [_point(group, of_group) for group, of_group in zip(groups, chosen, strict=True)]
     left_out = sum(map(len, rows)) - sum(point["episodes"] for point in points)
     return points, left_out
 
 
-def _start(row: EpisodeRecord) -> Start:
-    return (row.suite, row.task, row.seed, row.init_state)
-
-
-def _point(
-    group: Sequence[Run], rows: Sequence[EpisodeRecord], shared: Collection[Start]
-) -> dict[str, Any]:
-    chosen = [row for row in rows if row.outcome.counts and _start(row) in shared]
+def _point(group: Sequence[Run], rows: Sequence[EpisodeRecord]) -> dict[str, Any]:
     monitored = group[0].monitored if len(group) == 1 else NOT_MONITORED
-    added = tally(chosen, monitored.overall)
+    added = tally(rows, monitored.overall)
     return {
         "rate": added.rate,
         "interval": None if added.interval is None else list(added.interval),

@@ -19,14 +19,14 @@ const failures = (() => {
     return [k === 0 ? 0 : Math.max(0, centre - half), k === n ? 1 : Math.min(1, centre + half)];
   }
 
-  // Episodes that start from the same state count as one world, as in all other intervals.
+  // Episodes that start alike are one independent unit, as in all other intervals.
   function rateText(inside) {
-    const worlds = new Map();
-    for (const { world } of inside) worlds.set(world, (worlds.get(world) ?? 0) + 1);
+    const units = new Map();
+    for (const { episode: { unit } } of inside) units.set(unit, (units.get(unit) ?? 0) + 1);
     const n = inside.length, k = inside.filter(({ solved }) => solved).length;
-    const worth = n * n / [...worlds.values()].reduce((sum, times) => sum + times * times, 0);
+    const worth = n * n / [...units.values()].reduce((sum, times) => sum + times * times, 0);
     return `${percent(k / n)} ${interval(wilson(k, n, worth))} n=${count(n)}` +
-      (worlds.size === n ? "" : ` (${plural(worlds.size, "world")})`);
+      (units.size === n ? "" : ` (${plural(units.size, "start")})`);
   }
 
   // ---- The map of starts ----
@@ -35,7 +35,7 @@ const failures = (() => {
     return episodes.filter((e) => e.task === run.tasks[task.task] && run.failures.starts[e.place] !== null &&
       ["success", "failure", "diverged"].includes(kinds[e.outcome])).map((episode) => {
       const start = run.failures.starts[episode.place];
-      return { episode, start, world: start.join(" "), solved: kinds[episode.outcome] === "success" };
+      return { episode, start, solved: kinds[episode.outcome] === "success" };
     });
   }
 

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from proctor.report.summary import clean_rows
 from proctor.runs.journal import EpisodeRecord
-from proctor.stats.rates import Interval, WorldCounts, rate_text, wilson_interval
+from proctor.stats.independent_units import UnitCounts
+from proctor.stats.rates import Interval, rate_text, wilson_interval
 
 
 @dataclass(frozen=True)
@@ -23,8 +25,10 @@ class JudgeAgreement:
     false_successes: int
     """Successes of the judge that are failures of the simulator."""
     missed_successes: int
-    worlds: WorldCounts
-    """Initial worlds of the compared episodes."""
+    judged_units: UnitCounts
+    """Independent units of the judged episodes."""
+    units: UnitCounts
+    """Independent units of the compared episodes."""
 
     @property
     def rate(self) -> float | None:
@@ -33,14 +37,14 @@ class JudgeAgreement:
 
     @property
     def interval(self) -> Interval | None:
-        """The 95% interval of the agreement, corrected for shared worlds."""
-        return wilson_interval(self.agreed, self.compared, effective_n=self.worlds.effective_n)
+        """The 95% interval of the agreement, corrected for shared starts."""
+        return wilson_interval(self.agreed, self.compared, effective_n=self.units.effective_n)
 
     def __str__(self) -> str:
-        said = f"judge: success {rate_text(self.successes, self.judged)}"
+        said = f"judge: success {rate_text(self.successes, self.judged, self.judged_units)}"
         if not self.compared:
             return said
-        agreement = rate_text(self.agreed, self.compared, self.worlds)
+        agreement = rate_text(self.agreed, self.compared, self.units)
         return (
             f"{said}; agrees with the simulator in {agreement} ({self.false_successes} false, "
             f"{self.missed_successes} missed)"
@@ -62,7 +66,7 @@ class JudgeAgreement:
 
 def judge_agreement(rows: Iterable[EpisodeRecord]) -> JudgeAgreement | None:
     """Compare the verdicts of judge and simulator; None if no episode was judged."""
-    judged = [row for row in rows if row.judge_success is not None]
+    judged = [row for row in clean_rows(rows) if row.judge_success is not None]
     if not judged:
         return None
     both = [row for row in judged if row.success_once is not None]
@@ -75,5 +79,6 @@ def judge_agreement(rows: Iterable[EpisodeRecord]) -> JudgeAgreement | None:
         agreed=agreed,
         false_successes=false,
         missed_successes=len(both) - agreed - false,
-        worlds=WorldCounts(row.world_key for row in both),
+        judged_units=UnitCounts((row, bool(row.judge_success)) for row in judged),
+        units=UnitCounts((row, row.judge_success == row.success_once) for row in both),
     )

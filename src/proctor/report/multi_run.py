@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from proctor.errors import strip_control_codes
-from proctor.report.summary import Tally, by_group, by_task, tally
+from proctor.report.summary import Tally, by_group, by_task, clean_rows, tally
 from proctor.report.tables import fit_table
 from proctor.runs.journal import EpisodeRecord
 from proctor.stats.anytime import NOT_MONITORED, MonitoredRates
@@ -48,7 +48,7 @@ def runs_table(
     def add(run: NamedRun, style: str | None = None) -> None:
         added = [] if parts is None else [parts.of(name, run) for name in names]
         cells = [part.brief.partition(" n=")[0] for part in added]
-        overall = tally(run.rows, run.monitored.overall).brief
+        overall = tally(clean_rows(run.rows), run.monitored.overall).brief
         table.add_row(Text(strip_control_codes(run.name)), overall, *cells, style=style)
 
     for run in runs:

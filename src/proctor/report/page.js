@@ -39,7 +39,7 @@
 
   // ---- The chart of a rate: posterior, interval, point ----
 
-  const worlds = (tally) => (tally.worlds === tally.n ? "" : ` (${plural(tally.worlds, "world")})`);
+  const starts = (tally) => (tally.starts === tally.n ? "" : ` (${plural(tally.starts, "start")})`);
   const across = (rate) => `${(100 * rate).toFixed(3)}%`;
 
   function violin(k, n) {
@@ -114,11 +114,12 @@
     byId("rate").append(
       el("div", { class: "big" }, percent(all.rate)),
       el("div", { class: "interval" }, all.rate === null ? (all.n ? "the environment defines no success: rewards only" : "no episode has ended with a result") :
-        `${interval(all.interval)} `, el("span", { class: "quiet" }, all.rate === null ? "" : `95% interval (${run.interval}), n=${count(all.n)}${worlds(all)}`)));
+        `${interval(all.interval)} `, el("span", { class: "quiet" }, all.rate === null ? "" : `95% interval (${run.interval}), n=${count(all.n)}${starts(all)}`)));
     byId("posterior").append(rateChart(all, null), axis());
+    if (run.headline !== "success") byId("rate").append(el("div", { class: "quiet" }, run.headline));
     const figures = [all.n && all.rate === null ? ["Ended", count(all.n)] : ["Succeeded", `${count(all.k)} of ${count(all.n)}`]];
     if (all.at_end !== null) figures.push(["Solved at the end", `${percent(all.at_end)} ${interval(all.at_end_interval)}`]);
-    figures.push(...run.repeats.map((one) => [`pass^${one.k}: all of ${one.k} attempts`, `${percent(one.rate)} ${interval(one.interval)}, ${plural(one.worlds, "world")}`]));
+    figures.push(...run.repeats.map((one) => [`pass^${one.k}: all of ${one.k} attempts`, `${percent(one.rate)} ${interval(one.interval)}, ${plural(one.starts, "start")}`]));
     if (all.diverged) figures.push(["Simulation diverged, failed", count(all.diverged)]);
     figures.push(["Errors, not in the rate", count(all.errors)]);
     if (run.judge) {
@@ -138,7 +139,7 @@
 
   const group = (task) => (task.group === task.name ? null : el("span", { class: "group" }, task.group));
 
-  const ratio = (row) => `${row.k === null ? "" : `${row.k}/`}${row.n}${worlds(row)}` +
+  const ratio = (row) => `${row.k === null ? "" : `${row.k}/`}${row.n}${starts(row)}` +
     (row.planned && row.n + row.errors < row.planned ? ` of ${count(row.planned)}` : "");
 
   function rateColumns(nameCell) {

@@ -21,13 +21,14 @@ from proctor.report.run import Run
 from proctor.report.run_warnings import run_warnings
 from proctor.report.status import seconds_left, status_of
 from proctor.report.stopped import interval_kind
-from proctor.report.summary import by_group, by_task, pass_rates, tally
+from proctor.report.summary import by_group, by_task, clean_rows, pass_rates, tally
 from proctor.report.timeline import Timeline, make_timeline, throughput_limit, time_spent
 from proctor.runs.folder import RunRecord
 from proctor.runs.journal import EpisodeRecord
 from proctor.runs.latency import latency_summary
 from proctor.runs.records import RunProgress
 from proctor.stats.anytime import AnytimeInterval
+from proctor.stats.independent_units import unit_numbers
 from proctor.types import Outcome
 
 _LONGEST_ERROR = 1500
@@ -47,6 +48,7 @@ def page_data(run: Run, *, running: bool = False) -> dict[str, Any]:
     record, done, planned = run.record, run.n_done, run.record.planned_episodes
     timeline = make_timeline(run.rows, record.sessions)
     tasks, groups, how = _tasks(run), by_group(run.rows), run.monitored
+    clean = clean_rows(run.rows)
     status = status_of(done, planned, running=running, stopped=run.stopped is not None)
     return {
         "title": title(record),
@@ -67,7 +69,8 @@ def page_data(run: Run, *, running: bool = False) -> dict[str, Any]:
         "interval": interval_kind(record.resolved),
         "warnings": run_warnings(run.rows, record),
         "scores": [asdict(score) for score in record.scores],
-        "overall": _tally(run.rows, how.overall) | _bounds(run.rows),
+        "overall": _tally(clean, how.overall) | _bounds(clean),
+        "headline": run.headline,
         "repeats": _repeats(run.rows),
         "judge": _judge(run.rows),
         "groups": [
@@ -104,7 +107,7 @@ def _repeats(rows: Sequence[EpisodeRecord]) -> list[dict[str, Any]]:
             "k": one.k,
             "rate": rounded(one.rate, 6),
             "interval": [rounded(end, 6) for end in one.interval],
-            "worlds": one.worlds,
+            "starts": one.starts,
         }
         for one in pass_rates(rows)
     ]
@@ -176,8 +179,8 @@ def _tally(rows: Sequence[EpisodeRecord], anytime: AnytimeInterval | None) -> di
         "k": added.successes if added.judged else None,
         "n": added.episodes,
         "diverged": added.diverged,
-        "worlds": added.worlds.distinct,
-        "worth": rounded(added.worlds.effective_n, 3),
+        "starts": added.units.distinct,
+        "worth": rounded(added.units.effective_n, 3),
         "errors": added.errors,
         "rate": rounded(added.rate, 6),
         "interval": None if interval is None else [rounded(end, 6) for end in interval],
@@ -243,6 +246,7 @@ def _episodes(run: Run, timeline: Timeline, tasks: list[tuple[str, int]]) -> dic
         "labels": lambda row: run.labels.get(row.key),
     }
     episodes = {name: [value(row) for row in run.rows] for name, value in columns.items()}
+    episodes["unit"] = unit_numbers(run.rows)
     episodes["start"] = [rounded(span.start_s, 3) for span in timeline.spans]
     episodes["duration"] = [
         None if row.sim_s is None else rounded(span.duration_s, 4)

@@ -9,9 +9,10 @@ from typing import NamedTuple, TypeAlias
 
 from proctor.errors import UsageError
 from proctor.report.run import Run
-from proctor.report.summary import tally
+from proctor.report.summary import clean_rows, tally
 from proctor.runs.journal import EpisodeRecord
-from proctor.types import EpisodeKey, EpisodeSpec, Outcome, default_world
+from proctor.stats.independent_units import PlanKey, UnitIndex, may_pair, plan_key, unit_numbers
+from proctor.types import EpisodeKey, EpisodeSpec
 
 
 class _TaskOf(NamedTuple):
@@ -30,9 +31,8 @@ def _task_of(episode: EpisodeRecord | EpisodeSpec) -> _TaskOf:
 
 Episodes: TypeAlias = Sequence[EpisodeRecord] | Sequence[EpisodeSpec]
 Label: TypeAlias = Callable[[EpisodeRecord | EpisodeSpec], str]
-TaskWorld: TypeAlias = tuple[str, str]
-PairKey: TypeAlias = tuple[str, int, int | None]
-"""(task, seed, init state): equal for episodes that start from the same world."""
+PairKey: TypeAlias = tuple[str, PlanKey]
+"""Task and plan key: equal for episodes that are planned to start alike."""
 
 
 def _labels(a: Episodes, b: Episodes) -> Label:
@@ -55,32 +55,46 @@ def _labels(a: Episodes, b: Episodes) -> Label:
     return label
 
 
-def paired_outcomes(plan: list[EpisodeSpec], run: Run) -> dict[EpisodeKey, Outcome]:
-    """Return the outcomes in ``run`` of the planned episodes that it has."""
+def planned_partners(plan: list[EpisodeSpec], run: Run) -> dict[EpisodeKey, EpisodeRecord]:
+    """Return the episodes of ``run`` that are planned too, by the key in the plan."""
     label = _labels(plan, run.rows)
     rows = {_pair_key(row, label): row for row in run.rows}
     partners = {spec.key: (spec, rows.get(_pair_key(spec, label))) for spec in plan}
     return {
-        key: row.outcome
+        key: row
         for key, (spec, row) in partners.items()
-        if row is not None and not _start_unlike(row, spec)
+        if row is not None and may_pair(row.started, spec.started)
     }
 
 
 def _pair_key(episode: EpisodeRecord | EpisodeSpec, label: Label) -> PairKey:
-    return (label(episode), episode.seed, episode.init_state)
+    return (label(episode), plan_key(episode))
 
 
 @dataclass
 class PairedSides:
-    """The compared episodes of A and B by task, each world once."""
+    """The compared episodes of A and B by task, in the same order."""
 
     tasks: dict[str, tuple[list[EpisodeRecord], list[EpisodeRecord]]] = field(default_factory=dict)
     repeated_a: int = 0
     repeated_b: int = 0
-    """Episodes left out because another episode of the same world is counted."""
-    different_worlds: int = 0
-    """Pairs left out: same task, seed and init state, but the runs recorded different worlds."""
+    """Episodes left out because the other run's partner is counted already."""
+    different_starts: int = 0
+    """Pairs left out: same task, seed and init state, but the episodes start differently."""
+    assumed: int = 0
+    """Pairs of which only one start was measured."""
+
+    def units(self, task: str) -> list[list[tuple[EpisodeRecord, EpisodeRecord]]]:
+        """Return the pairs of a task that both runs completed, by independent unit."""
+        pairs = [
+            (of_a, of_b)
+            for of_a, of_b in zip(*self.tasks[task], strict=True)
+            if of_a.outcome.counts and of_b.outcome.counts
+        ]
+        units: dict[int, list[tuple[EpisodeRecord, EpisodeRecord]]] = {}
+        for pair, unit in zip(pairs, unit_numbers(of_a for of_a, _ in pairs), strict=True):
+            units.setdefault(unit, []).append(pair)
+        return list(units.values())
 
     @property
     def rows_a(self) -> list[EpisodeRecord]:
@@ -94,69 +108,56 @@ class PairedSides:
 
 
 def paired_episodes(a: Run, b: Run) -> PairedSides:
-    """Pair episodes that start from the same world: both lists of a task have the same order.
+    """Pair episodes that start alike: both lists of a task have the same order.
 
-    Each world counts once: another pair of it may be a copy of the first.
+    Perturbed episodes are left out if both runs have clean ones.
 
     Raises:
         UsageError: the runs share no episode.
     """
-    label = _labels(a.rows, b.rows)
+    rows_a, rows_b = clean_rows(a.rows), clean_rows(b.rows)
+    label = _labels(rows_a, rows_b)
     in_a: dict[PairKey, list[EpisodeRecord]] = {}
-    for row in a.rows:
+    for row in rows_a:
         in_a.setdefault(_pair_key(row, label), []).append(row)
-    sides, worlds, paired = PairedSides(), set(), set()
-    for row in sorted(b.rows, key=lambda row: row.key):
+    sides = PairedSides()
+    for row in sorted(rows_b, key=lambda row: row.key):
         key = _pair_key(row, label)
-        if key in paired:  # of pooled runs whose seeds overlap
-            sides.repeated_b += 1
+        if not (partners := in_a.get(key)):
+            sides.repeated_b += key in in_a
             continue
-        partner, *others = in_a.get(key, [None])
-        if partner is None:
+        partner = partners.pop(0)
+        if not may_pair(partner.started, row.started):
+            sides.different_starts += 1
             continue
-        paired.add(key)
-        sides.repeated_a += len(others)
-        if _start_unlike(partner, row):
-            sides.different_worlds += 1
-            continue
-        world = (label(row), row.world)
-        if world in worlds:
-            sides.repeated_a += 1
-            sides.repeated_b += 1
-            continue
-        if row.outcome.counts and partner.outcome.counts:
-            worlds.add(world)
+        sides.assumed += (partner.start is None) != (row.start is None)
         of_a, of_b = sides.tasks.setdefault(label(row), ([], []))
         of_a.append(partner)
         of_b.append(row)
+    sides.repeated_a = sum(map(len, in_a.values()))
     if not sides.tasks:
         raise UsageError(
-            f"{a.path} and {b.path} have no common episode (task, seed, init state); "
+            f"{a.path} and {b.path} have no common episode (task, seed, init state, start); "
             "run B with A's --seed and tasks, or compare as separate samples with --unpaired",
             code="run.no-common-episode",
         )
     return sides
 
 
-def _start_unlike(a: EpisodeRecord, b: EpisodeRecord | EpisodeSpec) -> bool:
-    """Tell whether two episodes of one seed start from different worlds, if both runs record it."""
-    default = default_world(a.seed, a.init_state)  # of journals that do not record the world
-    return a.world != b.world and default not in (a.world, b.world)
-
-
 def independent_samples(a: Run, b: Run) -> PairedSides:
-    """Take equally many completed episodes of A and B of every common task, each world once.
+    """Take equally many completed episodes of A and B of every common task, each start once.
 
     Otherwise a run with more episodes of easy tasks would look better than it is.
 
     Raises:
         UsageError: the runs share no task.
     """
-    label = _labels(a.rows, b.rows)
-    in_a, in_b = _by_label(a.rows, label), _by_label(b.rows, label)
+    rows_a, rows_b = clean_rows(a.rows), clean_rows(b.rows)
+    label = _labels(rows_a, rows_b)
+    in_a, in_b = _by_label(rows_a, label), _by_label(rows_b, label)
     sides = PairedSides()
     for task in (task for task in in_a if task in in_b):
-        new_a, new_b = _new_worlds(in_a[task]), _new_worlds(in_b[task])
+        new_a, new_b = _new_starts(in_a[task]), _new_starts(in_b[task])
         sides.repeated_a += len(in_a[task]) - len(new_a)
         sides.repeated_b += len(in_b[task]) - len(new_b)
         n = min(tally(new_a).episodes, tally(new_b).episodes)
@@ -166,11 +167,17 @@ def independent_samples(a: Run, b: Run) -> PairedSides:
     return sides
 
 
-def worlds_of(a: Run, b: Run) -> tuple[set[TaskWorld], set[TaskWorld]]:
-    """Return the worlds of both runs, by task label."""
-    label = _labels(a.rows, b.rows)
-    of_a, of_b = ({(label(row), row.world) for row in run.rows} for run in (a, b))
-    return of_a, of_b
+def starts_of(a: Run, b: Run) -> tuple[set[int], set[int]]:
+    """Return the independent units of both runs, with one number for equal starts."""
+    rows_a, rows_b = clean_rows(a.rows), clean_rows(b.rows)
+    label = _labels(rows_a, rows_b)
+    index = UnitIndex()
+
+    def nodes(rows: Iterable[EpisodeRecord]) -> list[int]:
+        return [index.add(row.started._replace(clean_task=(label(row), 0))) for row in rows]
+
+    of_a, of_b = nodes(rows_a), nodes(rows_b)
+    return set(map(index.unit, of_a)), set(map(index.unit, of_b))
 
 
 def _by_label(rows: Iterable[EpisodeRecord], label: Label) -> dict[str, list[EpisodeRecord]]:
@@ -180,15 +187,15 @@ def _by_label(rows: Iterable[EpisodeRecord], label: Label) -> dict[str, list[Epi
     return tasks
 
 
-def _new_worlds(rows: list[EpisodeRecord]) -> list[EpisodeRecord]:
-    """Leave out episodes of a world that an earlier completed episode started from."""
-    worlds: set[str] = set()
+def _new_starts(rows: list[EpisodeRecord]) -> list[EpisodeRecord]:
+    """Leave out episodes of a start that an earlier completed episode has."""
+    units: set[int] = set()
     new = []
-    for row in rows:
-        if row.world not in worlds:
+    for row, unit in zip(rows, unit_numbers(rows), strict=True):
+        if unit not in units:
             new.append(row)
         if row.outcome.counts:
-            worlds.add(row.world)
+            units.add(unit)
     return new
 
 

@@ -16,8 +16,11 @@ from proctor.report.robustness_table import HEADS, robustness_lines, table_rows
 from proctor.report.sensitivity import Sensitivity, make_sensitivity
 from proctor.report.summary import (
     Tally,
+    all_name,
     by_group,
     by_task,
+    clean_rows,
+    headline_of,
     number_cells,
     number_heads,
     pass_rates,
@@ -98,8 +101,18 @@ class Results:
 
     @property
     def tally(self) -> Tally:
-        """The tally of all episodes."""
-        return tally(self.rows, self.monitored.overall)
+        """The tally of the clean episodes; of all, if every episode is perturbed."""
+        return tally(clean_rows(self.rows), self.monitored.overall)
+
+    @property
+    def headline(self) -> str:
+        """What ``tally`` is about: "success", or which of two kinds of episodes."""
+        return headline_of(self.rows)
+
+    @property
+    def n_errors(self) -> int:
+        """Episodes that ended with an error of the simulator or the system, perturbed ones too."""
+        return sum(not row.outcome.counts for row in self.rows)
 
     @property
     def per_task(self) -> list[TaskResult]:
@@ -177,7 +190,7 @@ class Results:
         if 1 < len(groups) < len(tasks):
             lines += [add(suite, "all", added) for suite, added in groups.items()]
         if len(tasks) != 1:
-            lines.append(add("all", "all", self.tally))
+            lines.append(add("all", all_name(self.rows), self.tally))
         if (repeated := pass_text(pass_rates(self.rows))) is not None:
             lines += ["", f"{repeated}."]
         lines += self._robustness_markdown()

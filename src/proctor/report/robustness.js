@@ -139,7 +139,7 @@ const robustness = (() => {
     if (!found) return;
     byId("robustness-about").textContent = "Every perturbed episode is paired with the clean episode of the same task, seed and " +
       "init state. Positive: the perturbation costs successes. * marks what is beyond chance (Holm-corrected, p at most 0.05). " +
-      `${plural(found.all.n, "pair")} from ${plural(found.all.worlds, "clean world")}; each interval is of its cell alone.`;
+      `${plural(found.all.n, "pair")} from ${plural(found.all.starts, "clean start")}; each interval is of its cell alone.`;
     const choose = (drop) => {
       const inside = found.lost.filter(([, , cell]) => (drop.dimension === null || found.cells[cell].dimension === drop.dimension) &&
         (drop.level === null || found.cells[cell].level === drop.level));

@@ -15,13 +15,9 @@ from typing import Any, TypeAlias
 from proctor.runs.journal import EpisodeRecord
 from proctor.runs.records import PlannedTask
 from proctor.stats.differences import Paired, difference_interval, p_value
+from proctor.stats.independent_units import UnitCounts, plan_key, unit_numbers
 from proctor.stats.mean_changes import mean_change_interval
-from proctor.stats.rates import (
-    Interval,
-    WorldCounts,
-    clustered_effective_n,
-    holm,
-)
+from proctor.stats.rates import Interval, clustered_effective_n, holm
 from proctor.types import Outcome, Perturbation
 
 CellKey: TypeAlias = tuple[str, int | None]
@@ -99,16 +95,16 @@ class Drop:
     """Number of clean tasks."""
     counts: Paired
     """A is the perturbed episode, B the clean one."""
-    worlds: WorldCounts
-    """Clean worlds of the pairs. Pairs of one world are not independent."""
+    units: UnitCounts
+    """Independent units of the pairs, with the successes of the clean episodes."""
     effective_perturbed: float
-    """Effective number of perturbed episodes, by how alike those of one world end."""
+    """Effective number of perturbed episodes, by how alike those of one start end."""
     missing: int
     """Episodes that ended without a pair."""
     unfinished: int
     """Planned episodes that have not ended."""
     p_value: float | None = None
-    """McNemar's exact test, each world once; None for totals and without pairs."""
+    """McNemar's exact test, each start once; None for totals and without pairs."""
     p_holm: float | None = None
     """Holm-corrected over the cells."""
     scores: tuple[ScoreChange, ...] = ()
@@ -146,7 +142,7 @@ class Drop:
         return difference_interval(
             self.counts,
             effective_a=self.effective_perturbed or None,
-            effective_b=self.worlds.effective_n or None,
+            effective_b=self.units.effective_n or None,
         )
 
 
@@ -208,8 +204,10 @@ def make_robustness(
             level=level,
             tasks=len({pair.perturbation.clean_key for pair in inside}),
             counts=count_pairs(inside),
-            worlds=WorldCounts(pair.clean.world_key for pair in inside),
-            effective_perturbed=clustered_effective_n(_by_world(inside)),
+            units=UnitCounts((pair.clean, pair.solved[1]) for pair in inside),
+            effective_perturbed=clustered_effective_n(
+                UnitCounts((pair.clean, pair.solved[0]) for pair in inside).clusters
+            ),
             missing=sum(one.cell in chosen for one in missing),
             unfinished=sum(max(0, planned[cell] - ended[cell]) for cell in of),
             scores=tuple(_score_changes(inside)),
@@ -241,9 +239,9 @@ def pair_with_clean(
     ordered = sorted(rows, key=lambda row: row.key)
 
     def start(task: tuple[str, int], owner: tuple[str, int], row: EpisodeRecord) -> tuple[Any, ...]:
-        place = order[owner, row.seed, row.init_state]
-        order[owner, row.seed, row.init_state] += 1
-        return (*task, row.seed, row.init_state, place)
+        place = order[owner, plan_key(row)]
+        order[owner, plan_key(row)] += 1
+        return (*task, plan_key(row), place)
 
     for row in ordered:
         if (task := row.key[:2]) not in perturbed:
@@ -280,15 +278,6 @@ def count_pairs(pairs: Iterable[EpisodePair]) -> Paired:
     )
 
 
-def _by_world(pairs: Iterable[EpisodePair]) -> list[tuple[int, int]]:
-    """Return successes and number of the perturbed episodes of each clean world."""
-    found: dict[Any, tuple[int, int]] = {}
-    for pair in pairs:
-        won, n = found.get(pair.clean.world_key, (0, 0))
-        found[pair.clean.world_key] = won + pair.solved[0], n + 1
-    return list(found.values())
-
-
 def _score_changes(pairs: Sequence[EpisodePair]) -> Iterator[ScoreChange]:
     """Yield the change of every score that both episodes of a pair have."""
     for name in sorted({name for pair in pairs for name in pair.perturbed.scores or ()}):
@@ -305,7 +294,7 @@ def _score_changes(pairs: Sequence[EpisodePair]) -> Iterator[ScoreChange]:
                 clean=fmean(clean for _, clean, _ in known),
                 perturbed=fmean(perturbed for _, _, perturbed in known),
                 interval=mean_change_interval(
-                    changes, [pair.clean.world_key for pair, *_ in known]
+                    changes, unit_numbers(pair.clean for pair, *_ in known)
                 ),
             )
 
@@ -324,11 +313,11 @@ def _cells(changes: Iterable[Perturbation]) -> list[CellKey]:
 
 
 def _p_value(pairs: Iterable[EpisodePair], cell: CellKey) -> float | None:
-    """Return McNemar's p-value of a cell; of several pairs of a clean world, the first counts."""
-    first: dict[Any, EpisodePair] = {}
-    for pair in pairs:
-        if pair.cell == cell:
-            first.setdefault(pair.clean.world_key, pair)
+    """Return McNemar's p-value of a cell; of several pairs of a start, the first counts."""
+    inside = [pair for pair in pairs if pair.cell == cell]
+    first: dict[int, EpisodePair] = {}
+    for pair, unit in zip(inside, unit_numbers(pair.clean for pair in inside), strict=True):
+        first.setdefault(unit, pair)
     return p_value(count_pairs(first.values())) if first else None
 
 

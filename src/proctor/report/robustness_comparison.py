@@ -19,7 +19,8 @@ from proctor.stats.drop_difference import (
     drop_difference_interval,
     drop_difference_p_value,
 )
-from proctor.stats.rates import Interval, WorldCounts, holm
+from proctor.stats.independent_units import UnitCounts, may_pair, plan_key, unit_numbers
+from proctor.stats.rates import Interval, holm
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class DropChange:
     """None: all levels, or a dimension without levels."""
     pairs: int
     """Pairs of perturbed and clean episodes that both runs have."""
-    worlds: int
+    starts: int
     a: Paired
     b: Paired
     """Of each run: A is the perturbed episode, B the clean one."""
@@ -121,14 +122,18 @@ def _adjusted(changes: list[DropChange]) -> Iterator[DropChange]:
 def _common(a: Robustness, b: Robustness) -> list[tuple[EpisodePair, EpisodePair]]:
     """Return the pairs that both runs have, by perturbed task, seed and init state."""
     of_b = dict(_keyed(b.pairs))
-    return [(pair, of_b[key]) for key, pair in _keyed(a.pairs) if key in of_b]
+    return [
+        (pair, of_b[key])
+        for key, pair in _keyed(a.pairs)
+        if key in of_b and may_pair(pair.clean.started, of_b[key].clean.started)
+    ]
 
 
 def _keyed(pairs: Sequence[EpisodePair]) -> Iterator[tuple[tuple[Any, ...], EpisodePair]]:
     order: Counter[tuple[Any, ...]] = Counter()
     for pair in pairs:
         row = pair.perturbed
-        start = (pair.perturbation, row.suite, row.task_id, row.seed, row.init_state)
+        start = (pair.perturbation, row.suite, row.task_id, plan_key(row))
         yield (*start, order[start]), pair
         order[start] += 1
 
@@ -140,21 +145,21 @@ def _change(
     confidence: float,
 ) -> DropChange:
     of_a, of_b = [a for a, _ in common], [b for _, b in common]
-    worlds = WorldCounts(pair.clean.world_key for pair in of_a)
+    units = UnitCounts((pair.clean, pair.solved[1]) for pair in of_a)
     drops = PairedDrops(
         a=count_pairs(of_a),
         b=count_pairs(of_b),
         losses_a=[pair.loss for pair in of_a],
         losses_b=[pair.loss for pair in of_b],
-        worlds=[pair.clean.world_key for pair in of_a],
-        effective_n=worlds.effective_n,
+        starts=unit_numbers(pair.clean for pair in of_a),
+        effective_n=units.effective_n,
     )
     p = drop_difference_p_value(drops) if common else None
     return DropChange(
         dimension=dimension,
         level=level,
         pairs=len(common),
-        worlds=worlds.distinct,
+        starts=units.distinct,
         a=drops.a,
         b=drops.b,
         drop_a=drops.a.difference,

@@ -51,7 +51,7 @@ def _drop(drop: Drop, labels: Mapping[str, str]) -> dict[str, Any]:
         "drop": rounded(drop.drop, 6),
         "interval": _ends(drop.interval),
         "n": drop.counts.n,
-        "worlds": drop.worlds.distinct,
+        "starts": drop.units.distinct,
         "lost": drop.counts.only_b,
         "gained": drop.counts.only_a,
         "missing": drop.missing,

@@ -167,7 +167,7 @@ def drop_json(drop: Drop) -> dict[str, Any]:
         "p_holm": drop.p_holm,
         "n_pairs": drop.counts.n,
         "n_tasks": drop.tasks,
-        "n_worlds": drop.worlds.distinct,
+        "n_starts": drop.units.distinct,
         "n_only_clean": drop.counts.only_b,
         "n_only_perturbed": drop.counts.only_a,
         "n_missing": drop.missing,

@@ -12,7 +12,7 @@ from proctor.errors import UsageError
 from proctor.report.results import Results
 from proctor.report.stopped import interruption_reason, stop_reason
 from proctor.runs.folder import RunFolder, RunRecord
-from proctor.runs.journal import read_journal, videos_in
+from proctor.runs.journal import read_journal, videos_in, with_clean_tasks
 from proctor.runs.labels import read_labels
 from proctor.runs.records import RunProgress
 from proctor.runs.sessions import read_session_totals
@@ -140,7 +140,7 @@ def load_run(folder: str | Path) -> Run:
     return Run(
         path=path,
         planned=len(journal.rows) if planned is None else planned,
-        rows=sorted(journal.rows, key=lambda row: row.key),
+        rows=sorted(with_clean_tasks(journal.rows, record.tasks or ()), key=lambda row: row.key),
         stopped=stop_reason(path, record.resolved),
         monitored=monitored_rates(record.resolved),
         scores=tuple(record.scores),

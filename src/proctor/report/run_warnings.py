@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from proctor.report.starts import start_warnings
 from proctor.report.stopped import round_warnings
-from proctor.report.worlds import world_warnings
 from proctor.runs.folder import RunRecord
 from proctor.runs.journal import JOURNAL_FILE, EpisodeRecord
 
 
 def run_warnings(rows: Sequence[EpisodeRecord], record: RunRecord) -> list[str]:
     """Return the recorded warnings of policy and benchmark, then those about the episodes."""
-    about_episodes = world_warnings(rows) + round_warnings(rows, record.resolved)
+    about_episodes = start_warnings(rows) + round_warnings(rows, record.resolved)
     return [*record.warnings, *about_episodes]
 
 

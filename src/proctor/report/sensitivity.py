@@ -9,9 +9,10 @@ import numpy as np
 
 from proctor.report.robustness import CellKey, Drop, EpisodePair, Robustness
 from proctor.runs.journal import EpisodeRecord
+from proctor.stats.independent_units import UnitCounts
 from proctor.stats.logistic import FactorModel
-from proctor.stats.rates import Interval, WorldCounts, holm
-from proctor.types import Outcome, WorldKey
+from proctor.stats.rates import Interval, holm
+from proctor.types import Outcome
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def make_sensitivity(robustness: Robustness) -> Sensitivity | None:
 
 
 def _weights(drops: Sequence[Drop]) -> dict[CellKey, float]:
-    """Return what a perturbed episode counts for, where several share a world."""
+    """Return what a perturbed episode counts for, where several share a start."""
     return {
         (drop.dimension or "", drop.level): drop.effective_perturbed / drop.counts.n
         for drop in drops
@@ -72,27 +73,27 @@ def _effects(
 ) -> list[Effect]:
     """Fit the model ``log odds of failure = task + factor``.
 
-    Episodes that share a world weigh together as their effective number.
+    Episodes that share a start weigh together as their effective number.
     """
     task_of = {
         key: n for n, key in enumerate(dict.fromkeys(p.perturbation.clean_key for p in pairs))
     }
     place = {factor: n for n, factor in enumerate(factors, start=1)}
-    rows: dict[tuple[int, int], list[tuple[WorldKey, EpisodeRecord]]] = {}
+    rows: dict[tuple[int, int], list[EpisodeRecord]] = {}
     seen = set()
     for pair in pairs:
-        task, world = task_of[pair.perturbation.clean_key], pair.clean.world_key
-        rows.setdefault((task, place[factor_of(pair)]), []).append((world, pair.perturbed))
+        task = task_of[pair.perturbation.clean_key]
+        rows.setdefault((task, place[factor_of(pair)]), []).append(pair.perturbed)
         if pair.clean.key not in seen:
             seen.add(pair.clean.key)
-            rows.setdefault((task, 0), []).append((world, pair.clean))
+            rows.setdefault((task, 0), []).append(pair.clean)
     failures, episodes = np.zeros((2, len(task_of), len(factors) + 1))
     for at, group in rows.items():
         if at[1]:
             effective = weights[factors[at[1] - 1]] * len(group)
         else:
-            effective = WorldCounts(world for world, _ in group).effective_n
-        failed = sum(row.outcome is not Outcome.SUCCESS for _, row in group)
+            effective = UnitCounts((row, True) for row in group).effective_n
+        failed = sum(row.outcome is not Outcome.SUCCESS for row in group)
         episodes[at], failures[at] = effective, effective * failed / len(group)
     model = FactorModel(failures, episodes)
     p_values = [model.p_value(number) for number in range(len(factors))]

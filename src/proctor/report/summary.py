@@ -10,10 +10,10 @@ from typing import Any
 
 from proctor.runs.journal import EpisodeRecord
 from proctor.stats.anytime import NOT_MONITORED, AnytimeInterval, MonitoredRates, rate_interval
+from proctor.stats.independent_units import UnitCounts, independent_units
 from proctor.stats.rates import (
     AverageRate,
     Interval,
-    WorldCounts,
     macro_average,
     micro_average,
     rate_text,
@@ -41,10 +41,8 @@ class Tally:
     """Mean over the successes only."""
     scores: Mapping[str, float | None]
     """Mean of each score of the benchmark, by name."""
-    worlds: WorldCounts
-    """Initial worlds of the completed episodes."""
-    first: tuple[int, int]
-    """Successes and episodes if only the first completed episode of each world counts."""
+    units: UnitCounts
+    """Independent units of the completed episodes."""
     anytime: AnytimeInterval | None = None
     """Set if a stop rule monitors the rate."""
     at_end: int | None = None
@@ -62,7 +60,7 @@ class Tally:
         """The rate's 95% interval; None without a rate."""
         if not self.judged:
             return None
-        return rate_interval(self.successes, self.episodes, self.worlds, self.first, self.anytime)
+        return rate_interval(self.successes, self.episodes, self.units, self.anytime)
 
     @property
     def rate_at_end(self) -> float | None:
@@ -73,10 +71,10 @@ class Tally:
 
     @property
     def interval_at_end(self) -> Interval | None:
-        """The 95% interval of the rate at the end, corrected for shared worlds."""
+        """The 95% interval of the rate at the end, corrected for shared starts."""
         if self.at_end is None or self.rate_at_end is None:
             return None
-        return wilson_interval(self.at_end, self.episodes, effective_n=self.worlds.effective_n)
+        return wilson_interval(self.at_end, self.episodes, effective_n=self.units.effective_n)
 
     @property
     def differs_at_end(self) -> bool:
@@ -107,7 +105,7 @@ class Tally:
         errors = f", {self.errors} error{'s' * (self.errors != 1)}" if self.errors else ""
         text = f"not judged n={self.episodes}"
         if self.judged:
-            text = rate_text(self.successes, self.episodes, self.worlds, self.interval)
+            text = rate_text(self.successes, self.episodes, self.units, self.interval)
         return text + diverged + errors
 
 
@@ -116,7 +114,6 @@ def tally(rows: Iterable[EpisodeRecord], anytime: AnytimeInterval | None = None)
     rows = sorted(rows, key=lambda row: row.key)
     done = [row for row in rows if row.outcome.counts]
     solved = [row for row in done if row.outcome is Outcome.SUCCESS]
-    first = {row.world_key: row.outcome for row in reversed(done)}
     return Tally(
         episodes=len(done),
         successes=len(solved),
@@ -128,14 +125,35 @@ def tally(rows: Iterable[EpisodeRecord], anytime: AnytimeInterval | None = None)
         mean_steps=_mean(row.steps for row in done),
         mean_steps_to_success=_mean(map(_steps_to_success, solved)),
         scores=_mean_scores(done),
-        worlds=WorldCounts(row.world_key for row in done),
-        first=(sum(ended is Outcome.SUCCESS for ended in first.values()), len(first)),
+        units=UnitCounts((row, row.outcome is Outcome.SUCCESS) for row in done),
         anytime=anytime,
         at_end=None
         if any(row.success_at_end is None for row in done)
         else sum(bool(row.success_at_end) for row in done),
         judged=all(row.outcome is not Outcome.ENDED for row in done),
     )
+
+
+def clean_rows(rows: Iterable[EpisodeRecord]) -> list[EpisodeRecord]:
+    """Return the episodes that a run's rate is about: the clean ones.
+
+    If every episode is perturbed, it is about all of them.
+    """
+    rows = list(rows)
+    return [row for row in rows if row.clean_task is None] or rows
+
+
+def headline_of(rows: Iterable[EpisodeRecord]) -> str:
+    """Return the name of a run's rate: it says if perturbed episodes are left out, or all."""
+    kinds = {row.clean_task is not None for row in rows}
+    if True not in kinds:
+        return "success"
+    return "success of the clean episodes" if False in kinds else "success, all perturbed"
+
+
+def all_name(rows: Iterable[EpisodeRecord]) -> str:
+    """Return the name of the row of totals in a table."""
+    return "clean" if headline_of(rows) == "success of the clean episodes" else "all"
 
 
 def score_column(name: str) -> str:
@@ -147,20 +165,20 @@ _MAX_K = 8
 
 
 def pass_rates(rows: Iterable[EpisodeRecord]) -> list[PassAll]:
-    """Return pass^k for every k from 2 to the episodes of a world; empty if no world repeats."""
-    done = [row for row in rows if row.outcome.counts]
+    """Return pass^k for every k from 2 to the episodes of a start; empty if no start repeats."""
+    done = [row for row in clean_rows(rows) if row.outcome.counts]
     if any(row.outcome is Outcome.ENDED for row in done):
         return []
-    of_world = _grouped(done, lambda row: row.world_key).values()
     counts = [
-        (sum(row.outcome is Outcome.SUCCESS for row in world), len(world)) for world in of_world
+        (sum(row.outcome is Outcome.SUCCESS for row in unit), len(unit))
+        for unit in independent_units(done)
     ]
     most = min(_MAX_K, max((n for _, n in counts), default=0))
     return [found for k in range(2, most + 1) if (found := pass_all(counts, k)) is not None]
 
 
 def pass_text(found: Sequence[PassAll]) -> str | None:
-    """Return pass^k as a line for a terminal; None if no world repeats."""
+    """Return pass^k as a line for a terminal; None if no start repeats."""
     if not found:
         return None
     parts = []
@@ -169,7 +187,7 @@ def pass_text(found: Sequence[PassAll]) -> str | None:
         left = f", {one.left_out} left out" if one.left_out else ""
         parts.append(
             f"pass^{one.k} {100 * one.rate:.1f}% [{low:.1f}, {high:.1f}] "
-            f"({one.worlds} world{'s' * (one.worlds != 1)}{left})"
+            f"({one.starts} start{'s' * (one.starts != 1)}{left})"
         )
     return "; ".join(parts)
 
@@ -178,7 +196,7 @@ def at_end_text(added: Tally) -> str | None:
     """Return the rate at the end as a line; None if it is the success rate."""
     if not added.differs_at_end or added.at_end is None:
         return None
-    rate = rate_text(added.at_end, added.episodes, added.worlds)
+    rate = rate_text(added.at_end, added.episodes, added.units)
     return f"solved at the end of the episode: {rate}"
 
 
@@ -233,7 +251,7 @@ def eval_info(
     metrics = partial(_metrics, videos=videos)
     rows = sorted(rows, key=lambda row: row.key)
     eval_s = working_seconds(rows, sessions)
-    overall = metrics(rows, monitored.overall)
+    overall = metrics(clean_rows(rows), monitored.overall)
     overall |= {"eval_s": eval_s, "eval_ep_s": eval_s / len(rows) if rows else None}
     return {
         "per_task": [
@@ -294,7 +312,7 @@ def _metrics(
         else [100 * end for end in added.interval_at_end],
         "n_episodes": added.episodes,
         "n_diverged": added.diverged,
-        "n_worlds": added.worlds.distinct,
+        "n_starts": added.units.distinct,
         "n_errors": added.errors,
         "pc_success_interval95": interval,
         "pc_success_wilson95": interval if anytime is None else None,
@@ -305,10 +323,12 @@ def _metrics(
 
 def _proctor_section(rows: list[EpisodeRecord], planned: int) -> dict[str, Any]:
     done = [row for row in rows if row.outcome.counts]
-    tallies = [tally(episodes) for episodes in by_task(done).values()]
+    perturbed = sum(row.clean_task is not None for row in rows)
+    tallies = [tally(episodes) for episodes in by_task(clean_rows(done)).values()]
     counts = [(added.successes, added.episodes) for added in tallies if added.judged]
     return {
         "planned_episodes": planned,
+        "perturbed_episodes": perturbed,
         "complete": len(rows) == planned,
         "micro": _clustered(micro_average(counts)),
         "macro": _clustered(macro_average(counts)),
@@ -317,7 +337,7 @@ def _proctor_section(rows: list[EpisodeRecord], planned: int) -> dict[str, Any]:
                 "k": one.k,
                 "pc": 100 * one.rate,
                 "interval95": [100 * end for end in one.interval],
-                "n_worlds": one.worlds,
+                "n_starts": one.starts,
                 "n_left_out": one.left_out,
             }
             for one in pass_rates(rows)

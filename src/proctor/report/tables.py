@@ -12,8 +12,10 @@ from rich.text import Text
 from proctor.errors import strip_control_codes
 from proctor.report.summary import (
     Tally,
+    all_name,
     by_group,
     by_task,
+    clean_rows,
     number_cells,
     number_heads,
     tally,
@@ -123,7 +125,8 @@ def results_table(
             add((suite, "all"), tally(episodes, monitored.group))
     if len(tasks) > 1:
         table.add_section()
-        add(("all", "all"), tally(rows, monitored.overall), style="bold")
+        total = tally(clean_rows(rows), monitored.overall)
+        add(("all", all_name(rows)), total, style="bold")
     if not _fits(table, width, len(names)):
         for column, head in zip(table.columns[-len(heads) :], heads, strict=True):
             column.header = _folded(strip_control_codes(head))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from proctor.runs.records import (
     RECORD_FORMAT,
     FiniteFloat,
     NonNegativeInt,
+    PlannedTask,
     Seconds,
     refuse_newer_format,
 )
@@ -25,9 +27,9 @@ from proctor.types import (
     EpisodeKey,
     EpisodeResult,
     EpisodeSpec,
+    EpisodeStart,
     Outcome,
     Start,
-    WorldKey,
     default_world,
 )
 
@@ -107,9 +109,12 @@ class EpisodeRecord:
         return (self.suite, self.task_id, self.episode_index)
 
     @property
-    def world_key(self) -> WorldKey:
-        """The key of the episode's initial world inside its run."""
-        return (self.suite, self.task_id, self.world)
+    def started(self) -> EpisodeStart:
+        """Where the episode started."""
+        clean, task = self.clean_task, (self.suite, self.task_id)
+        return EpisodeStart(
+            clean or task, clean is not None, self.world, self.seed, self.init_state, self.start
+        )
 
     @property
     def video(self) -> str:
@@ -234,6 +239,34 @@ def read_journal(folder: Path) -> JournalContent:
         elif earlier.outcome is Outcome.ERROR:
             rows[row.key] = replace(row, attempts=earlier.attempts + row.attempts)
     return JournalContent(list(rows.values()), damaged)
+
+
+def measures_starts(folder: Path) -> bool:
+    """Tell whether a run's next episodes are journalled with their starts.
+
+    A run keeps its kind: if an older version began it without measuring starts, they stay assumed.
+    """
+    for line in read_jsonl(folder / JOURNAL_FILE, _decode_row):
+        if line.value is not None and line.value.outcome.counts:
+            return line.value.start is not None or line.value.steps is None
+    return True
+
+
+def with_clean_tasks(
+    rows: Iterable[EpisodeRecord], tasks: Iterable[PlannedTask]
+) -> list[EpisodeRecord]:
+    """Set the clean task of perturbed episodes, which journals of older versions do not have."""
+    clean = {
+        (task.suite, task.task_id): task.perturbation.clean_key
+        for task in tasks
+        if task.perturbation is not None
+    }
+    return [
+        row
+        if row.clean_task is not None or row.key[:2] not in clean
+        else replace(row, clean_task=clean[row.key[:2]])
+        for row in rows
+    ]
 
 
 def _format_of(line: bytes) -> int:

@@ -21,7 +21,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from proctor.stats.rates import Interval, WorldCounts, wilson_interval
+from proctor.stats.independent_units import UnitCounts
+from proctor.stats.rates import Interval, wilson_interval
 
 _HALVINGS = 50
 
@@ -70,26 +71,21 @@ def monitored_rates(resolved: Mapping[str, Any]) -> MonitoredRates:
 
 
 def rate_interval(
-    successes: int,
-    n: int,
-    worlds: WorldCounts,
-    first: tuple[int, int],
-    anytime: AnytimeInterval | None,
+    successes: int, n: int, units: UnitCounts, anytime: AnytimeInterval | None
 ) -> Interval | None:
-    """Return a rate's 95% interval, corrected for repeated worlds; None without episodes.
+    """Return a rate's 95% interval, corrected for repeated starts; None without episodes.
 
     It is Wilson's if the number of episodes was fixed in advance, otherwise an anytime-valid one.
 
     Args:
         successes: successful episodes.
         n: completed episodes.
-        worlds: the initial worlds of those episodes.
-        first: successes and episodes if only the first episode of each world counts.
+        units: the independent units of those episodes.
         anytime: set if a stop rule monitors the rate.
     """
     if anytime is not None:
-        return anytime_interval(*first, anytime.width)
-    return wilson_interval(successes, n, effective_n=worlds.effective_n)
+        return anytime_interval(*units.first, anytime.width)
+    return wilson_interval(successes, n, effective_n=units.effective_n)
 
 
 def anytime_interval(

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Protocol, Self
 
 from proctor.stats.anytime import AnytimeInterval, rate_interval
-from proctor.stats.rates import Interval, WorldCounts, rate_text
-from proctor.types import Outcome, WorldKey
+from proctor.stats.independent_units import UnitCounts
+from proctor.stats.rates import Interval, rate_text
+from proctor.types import EpisodeKey, EpisodeStart, Outcome
+
+
+class _Ended(Protocol):
+    """A journal row or a result."""
+
+    @property
+    def key(self) -> EpisodeKey: ...
+    @property
+    def outcome(self) -> Outcome: ...
+    @property
+    def started(self) -> EpisodeStart: ...
 
 
 @dataclass
@@ -22,30 +34,37 @@ class Counts:
     errors: int = 0
     ended: int = 0
     """Episodes of environments that do not define success."""
-    worlds: WorldCounts = field(default_factory=WorldCounts)
-    """Initial worlds of the completed episodes."""
+    clean_only: bool = False
+    """Whether perturbed episodes are left out of the rate, since the plan has clean ones."""
+    perturbed: int = 0
+    """Episodes that are left out of the rate because they are perturbed."""
+    units: UnitCounts = field(default_factory=UnitCounts)
+    """Independent units of the completed episodes."""
     anytime: AnytimeInterval | None = None
     """Set if a stop rule monitors the rate."""
-    first_successes: int = 0
-    """Successes if only the first completed episode of each world counts."""
 
     @classmethod
     def of(
-        cls, ended: Iterable[tuple[Outcome, WorldKey]] = (), anytime: AnytimeInterval | None = None
+        cls,
+        ended: Iterable[_Ended] = (),
+        anytime: AnytimeInterval | None = None,
+        *,
+        clean_only: bool = False,
     ) -> Self:
         """Count episodes that have already ended."""
-        counts = cls(anytime=anytime)
-        for outcome, world in ended:
-            counts.add(outcome, world)
+        counts = cls(anytime=anytime, clean_only=clean_only)
+        for episode in ended:
+            counts.add(episode)
         return counts
 
-    def add(self, outcome: Outcome, world: WorldKey) -> None:
+    def add(self, episode: _Ended) -> None:
         """Count one episode."""
+        outcome = episode.outcome
+        if self.clean_only and episode.started.perturbed:
+            self.perturbed += 1
+            return
         if outcome.counts:
-            before = self.worlds.distinct
-            self.worlds.add(world)
-            is_first = self.worlds.distinct > before
-            self.first_successes += is_first and outcome is Outcome.SUCCESS
+            self.units.add(episode, outcome is Outcome.SUCCESS)
         self.successes += outcome is Outcome.SUCCESS
         self.failures += outcome.failed
         self.diverged += outcome is Outcome.DIVERGED
@@ -62,8 +81,7 @@ class Counts:
         """The rate's 95% interval; None without a rate."""
         if self.ended:
             return None
-        first = self.first_successes, self.worlds.distinct
-        return rate_interval(self.successes, self.completed, self.worlds, first, self.anytime)
+        return rate_interval(self.successes, self.completed, self.units, self.anytime)
 
     @property
     def rate_text(self) -> str:
@@ -74,9 +92,9 @@ class Counts:
         """
         if self.ended:
             return f"not judged n={self.ended + self.failures}"
-        return rate_text(self.successes, self.completed, self.worlds, self.interval)
+        return rate_text(self.successes, self.completed, self.units, self.interval)
 
     @property
     def total(self) -> int:
         """All episodes that ended, errors included."""
-        return self.successes + self.failures + self.errors + self.ended
+        return self.successes + self.failures + self.errors + self.ended + self.perturbed

@@ -26,8 +26,8 @@ class PairedDrops:
     losses_a: Sequence[int]
     losses_b: Sequence[int]
     """The loss of every pair, in one order."""
-    worlds: Sequence[object]
-    """The world of every pair. Pairs of one world are not independent."""
+    starts: Sequence[object]
+    """The independent unit of every pair."""
     effective_n: float
 
     @property
@@ -73,17 +73,17 @@ def _correlation(a: Array, b: Array, effective_n: float) -> float:
 def drop_difference_p_value(drops: PairedDrops) -> float:
     """Return the exact two-sided p-value of "A and B lose alike"; 1 without pairs.
 
-    If they do, the two policies can be swapped in every world. So the sum of the differences is
+    If they do, the two policies can be swapped in every start. So the sum of the differences is
     compared with those of all such swaps.
     """
-    of_world: dict[object, int] = {}
-    for world, a, b in zip(drops.worlds, drops.losses_a, drops.losses_b, strict=True):
-        of_world[world] = of_world.get(world, 0) + b - a
-    sizes = [abs(total) for total in of_world.values() if total]
+    of_start: dict[object, int] = {}
+    for start, a, b in zip(drops.starts, drops.losses_a, drops.losses_b, strict=True):
+        of_start[start] = of_start.get(start, 0) + b - a
+    sizes = [abs(total) for total in of_start.values() if total]
     chances = np.ones(1)  # of every sum of +-size, from the lowest to the highest
     for size in sizes:
         kernel = np.zeros(2 * size + 1)
         kernel[[0, -1]] = 0.5
         chances = np.convolve(chances, kernel)
     sums = np.arange(len(chances)) - sum(sizes)
-    return min(1.0, float(chances[np.abs(sums) >= abs(sum(of_world.values()))].sum()))
+    return min(1.0, float(chances[np.abs(sums) >= abs(sum(of_start.values()))].sum()))

@@ -6,12 +6,12 @@ scipy is imported inside functions, so that printing a Wilson interval does not 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
 from typing import TypeAlias
 
-from proctor.types import WorldKey
+from proctor.stats.independent_units import UnitCounts
 
 Interval: TypeAlias = tuple[float, float]
 
@@ -19,66 +19,34 @@ LEAST_ALPHA = 1e-9
 """Smallest alpha of a test; far below, 1 - alpha rounds to 1."""
 
 
-class WorldCounts:
-    """Counts distinct initial worlds, and the effective sample size of episodes that share them.
-
-    Episodes of one world are correlated; at worst they are copies. In that case the rate varies
-    like that of ``effective_n`` independent episodes (Kish 1965). This is the number of worlds if
-    all have equally many episodes, and less otherwise.
-    """
-
-    def __init__(self, worlds: Iterable[WorldKey] = ()) -> None:
-        self._episodes_of: dict[WorldKey, int] = {}
-        self._episodes = self._squares = 0
-        for world in worlds:
-            self.add(world)
-
-    def add(self, world: WorldKey) -> None:
-        """Count one episode."""
-        before = self._episodes_of.get(world, 0)
-        self._episodes_of[world] = before + 1
-        self._episodes += 1
-        self._squares += 2 * before + 1
-
-    @property
-    def distinct(self) -> int:
-        """Number of distinct worlds."""
-        return len(self._episodes_of)
-
-    @property
-    def effective_n(self) -> float:
-        """The effective sample size: at least as many independent episodes."""
-        return self._episodes**2 / self._squares if self._episodes else 0.0
-
-
 _LEAST_CLUSTERS = 10
-"""Worlds from which the correlation inside worlds is estimated."""
+"""Starts from which the correlation inside starts is estimated."""
 
 
 def clustered_effective_n(clusters: Sequence[tuple[int, int]], confidence: float = 0.95) -> float:
-    """Return the effective number of episodes of which several share a world.
+    """Return the effective number of episodes of which several share a start.
 
-    ``WorldCounts.effective_n`` takes the episodes of a world for copies. Here the correlation is
-    estimated: the variance of the rate clustered by world (CR1), against that of independent
-    episodes, and enlarged by Student's quantile for the number of worlds. The result lies between
-    copies and independent episodes. With few worlds, or if all episodes end alike, they are copies.
+    ``UnitCounts.effective_n`` takes the episodes of a start for copies. Here the correlation is
+    estimated: the variance of the rate clustered by start (CR1), against that of independent
+    episodes, and enlarged by Student's quantile for the number of starts. The result lies between
+    copies and independent episodes. With few starts, or if all episodes end alike, they are copies.
 
     Args:
-        clusters: (successes, episodes) of each world.
+        clusters: (successes, episodes) of each independent unit.
         confidence: of the interval in which the number is used.
     """
     n, k = sum(size for _, size in clusters), sum(won for won, _ in clusters)
     squares = sum(size * size for _, size in clusters)
     if not n or squares == n:
         return float(n)
-    copies, worlds, rate = n * n / squares, len(clusters), k / n
-    if worlds < _LEAST_CLUSTERS or k in (0, n):
+    copies, units, rate = n * n / squares, len(clusters), k / n
+    if units < _LEAST_CLUSTERS or k in (0, n):
         return copies
     from scipy.special import stdtrit
 
-    spread = sum((won - size * rate) ** 2 for won, size in clusters) * worlds / (worlds - 1)
+    spread = sum((won - size * rate) ** 2 for won, size in clusters) * units / (units - 1)
     tail = 0.5 + confidence / 2
-    wider = float(stdtrit(worlds - 1, tail)) / NormalDist().inv_cdf(tail)
+    wider = float(stdtrit(units - 1, tail)) / NormalDist().inv_cdf(tail)
     return min(float(n), max(copies, n * n * rate * (1 - rate) / (spread * wider**2)))
 
 
@@ -88,7 +56,7 @@ def wilson_interval(
     """Return Wilson's score interval of a proportion; None if ``n`` is 0.
 
     Unlike p +- z*sqrt(p(1-p)/n) it keeps its coverage for small n and for rates near 0 and 1.
-    ``effective_n`` is the effective sample size of the ``n`` episodes if they share worlds.
+    ``effective_n`` is the effective sample size of the ``n`` episodes if they share starts.
     """
     if n == 0:
         return None
@@ -175,19 +143,19 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def rate_text(
-    successes: int, n: int, worlds: WorldCounts | None = None, interval: Interval | None = None
+    successes: int, n: int, units: UnitCounts | None = None, interval: Interval | None = None
 ) -> str:
     """Return ``71.3% [67.0, 75.3] n=450``, or ``n/a`` if ``n`` is 0.
 
-    If episodes share worlds, the text ends with ``n=450 (150 worlds)``. The interval is Wilson's,
-    corrected for shared worlds, unless another is given.
+    If episodes share starts, the text ends with ``n=450 (150 starts)``. The interval is Wilson's,
+    corrected for shared starts, unless another is given.
     """
-    n_eff = None if worlds is None else worlds.effective_n
+    n_eff = None if units is None else units.effective_n
     interval = interval or wilson_interval(successes, n, effective_n=n_eff)
     if interval is None:
         return "n/a"
     low, high = interval
     text = f"{100 * successes / n:.1f}% [{100 * low:.1f}, {100 * high:.1f}] n={n}"
-    if worlds is None or worlds.distinct == n:
+    if units is None or units.distinct == n:
         return text
-    return f"{text} ({worlds.distinct} world{'s' * (worlds.distinct != 1)})"
+    return f"{text} ({units.distinct} start{'s' * (units.distinct != 1)})"

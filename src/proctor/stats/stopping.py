@@ -12,25 +12,40 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from proctor.errors import UsageError, did_you_mean
 from proctor.stats.anytime import anytime_interval
-from proctor.types import EpisodeKey, Outcome, WorldKey
+from proctor.stats.independent_units import UnitCounts, UnitIndex, may_pair
+from proctor.types import EpisodeKey, EpisodeStart, Outcome
 
 NEVER = "never"
 
 
 class EpisodeOutcome(NamedTuple):
-    """The outcome of an episode and the world it started from."""
+    """The outcome of an episode, and where it started."""
 
     key: EpisodeKey
-    world: WorldKey
+    started: EpisodeStart
     outcome: Outcome
 
 
 Round = Sequence[EpisodeOutcome]
 """The episodes of one index, one of every task."""
+
+
+def clean_episodes(episodes: Iterable[EpisodeOutcome]) -> list[EpisodeOutcome]:
+    """Return the clean episodes, which a rate is about; all, if every one is perturbed."""
+    episodes = list(episodes)
+    return [one for one in episodes if not one.started.perturbed] or episodes
+
+
+_Planned: TypeAlias = tuple[tuple[str, int], str]
+
+
+def _planned(episode: EpisodeOutcome) -> _Planned:
+    """Return the start as the plan names it."""
+    return episode.started.clean_task, episode.started.planned
 
 
 class StopRule(Protocol):
@@ -47,35 +62,33 @@ class StopRule(Protocol):
 class CIWidth:
     """Stops when the 95% interval of all episodes, or of every task, is narrow enough.
 
-    The interval is anytime-valid (``anytime``), since it is checked after every round. Each world
-    counts once: another episode of it may be a copy of the first.
+    The interval is anytime-valid (``anytime``), since it is checked after every round. Each
+    independent unit counts once. Over all episodes, perturbed ones do not count if clean ones do.
     """
 
     def __init__(self, width: float, *, per_task: bool = False) -> None:
         self._width = width
         self._per_task = per_task
-        self._counts: dict[tuple[str, int] | None, list[int]] = {}  # [successes, episodes]
-        self._worlds: set[WorldKey] = set()
+        self._counts: dict[tuple[str, int] | None, UnitCounts] = {}
 
     def on_round_end(self, episodes: Round) -> None:
         """Count the round."""
-        for (suite, task_id, _), world, outcome in episodes:
-            cell = (suite, task_id) if self._per_task else None
-            counts = self._counts.setdefault(cell, [0, 0])
-            if outcome.counts and world not in self._worlds:
-                self._worlds.add(world)
-                counts[0] += outcome is Outcome.SUCCESS
-                counts[1] += 1
+        for episode in episodes if self._per_task else clean_episodes(episodes):
+            cell = episode.key[:2] if self._per_task else None
+            counts = self._counts.setdefault(cell, UnitCounts())
+            if episode.outcome.counts:
+                counts.add(episode, episode.outcome is Outcome.SUCCESS)
 
     @property
     def decision(self) -> str | None:
         """The width of the widest interval, once it is below the limit."""
-        intervals = [anytime_interval(k, n, self._width) for k, n in self._counts.values()]
+        firsts = [counts.first for counts in self._counts.values()]
+        intervals = [anytime_interval(k, n, self._width) for k, n in firsts]
         widest = max((1.0 if i is None else i[1] - i[0] for i in intervals), default=1.0)
         if widest >= self._width:
             return None
         name = "task_ci_width" if self._per_task else "ci_width"
-        n = sum(counts[1] for counts in self._counts.values())
+        n = sum(n for _, n in firsts)
         return f"{name} {widest:.4f} < {self._width:g} after {n} episodes"
 
 
@@ -91,30 +104,51 @@ class PairedTest:
     probability at most alpha / 2 (Ville's inequality), however often it is checked. The same bet
     is made on A. The test holds at the ends of rounds even if A is better on some tasks and B on
     others: the expectation of a round is prod_t (1 + s d_t) <= (1 + s mean_t d_t)^T <= 1. Each
-    world gets one bet: another pair of it may be a copy of the first.
+    independent unit gets one bet. Perturbed episodes do not count if the run has clean ones.
     """
 
     def __init__(self, reference: Iterable[EpisodeOutcome], name: str, alpha: float) -> None:
-        self._left: dict[WorldKey, dict[EpisodeKey, Outcome]] = {}  # worlds without a bet yet
-        for key, world, outcome in reference:
-            self._left.setdefault(world, {})[key] = outcome
+        self._open: dict[_Planned, dict[EpisodeKey, EpisodeOutcome]] = {}
+        """The reference's episodes by planned start, until that start had its bet."""
+        for episode in clean_episodes(reference):
+            self._open.setdefault(_planned(episode), {})[episode.key] = episode
+        self._units = UnitIndex(self._join)
+        self._bets: set[int] = set()
+        """Units that had their bet."""
         self._name = name
         self._alpha = alpha
         self._pairs = 0
+        self._unlike = 0
         self.wins_a = self.wins_b = 0
 
     def on_round_end(self, episodes: Round) -> None:
-        """Count the wins of both; pairs with an error are left out."""
-        for key, world, of_b in episodes:
-            of_a = self._left.get(world, {}).pop(key, Outcome.ERROR)
-            complete = of_a.counts and of_b.counts
-            if complete or not self._left.get(world):
-                self._left.pop(world, None)
-            if not complete:
-                continue
+        """Count the wins of both; pairs with an error, or of different starts, are left out."""
+        for episode in clean_episodes(episodes):
+            planned = _planned(episode)
+            of_a = self._open.get(planned, {}).pop(episode.key, None)
+            bet = of_a is not None and self._bet(of_a, episode)
+            if bet or not self._open.get(planned):
+                self._open.pop(planned, None)
+
+    def _bet(self, of_a: EpisodeOutcome, of_b: EpisodeOutcome) -> bool:
+        """Bet on a pair; tell whether its start has had its bet by now."""
+        if not (of_a.outcome.counts and of_b.outcome.counts):
+            return False
+        if not may_pair(of_a.started, of_b.started):
+            self._unlike += 1
+            return False
+        unit = self._units.unit(self._units.add(of_b.started))
+        if unit not in self._bets:
+            self._bets.add(unit)
             self._pairs += 1
-            self.wins_a += of_a is Outcome.SUCCESS and of_b.failed
-            self.wins_b += of_b is Outcome.SUCCESS and of_a.failed
+            self.wins_a += of_a.outcome is Outcome.SUCCESS and of_b.outcome.failed
+            self.wins_b += of_b.outcome is Outcome.SUCCESS and of_a.outcome.failed
+        return True
+
+    def _join(self, kept: int, gone: int) -> None:
+        if gone in self._bets:
+            self._bets.remove(gone)
+            self._bets.add(kept)
 
     @property
     def decision(self) -> str | None:
@@ -122,11 +156,13 @@ class PairedTest:
         better = e_value(self.wins_b, self.wins_a)
         worse = e_value(self.wins_a, self.wins_b)
         pairs = f"{self._pairs} pair{'s' * (self._pairs != 1)}"
+        if self._unlike:
+            pairs += f" ({self._unlike} left out: they start differently)"
         score = f"after {pairs}, {self.wins_b} won to {self.wins_a} lost"
         if max(better, worse) >= 2 / self._alpha:
             word = "better" if better > worse else "worse"
             return f"{word} than {self._name} at alpha {self._alpha:g} {score}"
-        if not self._left:
+        if not self._open:
             return f"undecided against {self._name} at alpha {self._alpha:g} {score}"
         return None
 
