@@ -38,11 +38,14 @@ class AdapterError(Exception):
 class WorldSim(Protocol):
     """A live simulator of one task. ``step`` never renders; ``observe`` does.
 
-    Optional: ``coordinates() -> {name: float}``, positions of things for the report page.
+    Optional: ``coordinates() -> {name: float}``, positions of things for the report page, and
+    ``start_state() -> {name: float}``, at most 64 numbers that tell the start of an episode from
+    others, called after a reset. An attribute ``start_tolerance`` says how far the numbers of equal
+    starts may be apart. Without it, Proctor compares starts by ``physics``.
     """
 
     def reset(self, spec: Dict[str, Any]) -> None:
-        """Reset to the start of episode ``spec`` (seed, index, init_state).
+        """Reset to the start of episode ``spec``, which its seed and init_state determine.
 
         ``random`` and ``np.random`` are seeded with the spec's seed just before.
         """

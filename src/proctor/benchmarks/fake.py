@@ -257,6 +257,10 @@ class FakeSim:
         """Return the positions of point and goal."""
         return xyz(ROBOT, self._point) | xyz("goal", self._goal)
 
+    def start_state(self) -> dict[str, float]:
+        """Return the positions of point and goal."""
+        return self.coordinates()
+
     def close(self) -> None:
         """Do nothing."""
 
