@@ -119,11 +119,12 @@ class Start:
     Episodes of a task with equal starts are one independent unit (``stats/independent_units``).
     """
 
-    names: Tuple[str, ...]
+    names: tuple[str, ...]
     """What each value is ("block x"). Empty if the environment shows no state; then ``digest`` is
     a hash of the first observation."""
-    values: Tuple[float, ...]
-    """Poses of objects, goal and joints: at most ``MAX_START_VALUES`` numbers of float32."""
+    values: tuple[float, ...]
+    """Poses of objects, goal and joints: at most ``MAX_START_VALUES`` numbers, rounded to a tenth
+    of the tolerance."""
     tolerance: float
     """Two starts are equal if no value differs by more than this."""
     digest: str

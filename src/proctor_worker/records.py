@@ -73,7 +73,8 @@ class World(Protocol):
     def describe(self) -> Dict[str, Any]:
         """Return what Proctor must know, as JSON values; creates no simulator if it can.
 
-        Required: ``tasks`` [{suite, task_id, name, instruction, max_steps, fps}], ``features``
+        Required: ``tasks`` [{suite, task_id, name, instruction, max_steps, fps}] (a task with a
+        list of starts has their number as ``init_states`` too), ``features``
         {key: {kind, shape, dtype}} (kind: STATE, ENV, VISUAL, FILM or ACTION), ``action`` {size,
         low, high}, ``protocol`` (the rules that define an episode), ``distributions`` [names].
         Optional: ``action.clipped``, ``action.names``, ``judged`` (default true), ``scores``

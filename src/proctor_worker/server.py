@@ -194,8 +194,12 @@ class _Server:
         positions = self._positions() if self._located else {}
         if header["keys"]:
             state.update(self._sim.observe(header["keys"]))
-        fields = {"op": "reset", "coordinates": tuple(positions), "start": tuple(start)}
-        fields["start_tolerance"] = getattr(self._sim, "start_tolerance", None)
+        fields = {
+            "op": "reset",
+            "coordinates": tuple(positions),
+            "start": tuple(start),
+            "start_tolerance": getattr(self._sim, "start_tolerance", None),
+        }
         numbers = pack_numbers([*start.values(), *positions.values()])
         self._channel.send(fields, state, numbers, key=tuple(fields.values()))
 

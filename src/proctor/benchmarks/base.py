@@ -130,9 +130,9 @@ class LocatedSim(Protocol):
 class MeasuredSim(Protocol):
     """An optional method of simulators: what tells the starts of a task apart.
 
-    Episodes of a task with equal starts count as one independent unit. Without the method, starts are
-    compared by ``physics``. An attribute ``start_tolerance`` says how far the numbers of equal starts
-    may be apart (default: 1e-6); those of different starts are at least ten times as far apart.
+    Episodes of a task with equal starts count as one independent unit. Without the method, starts
+    are compared by ``physics``. An attribute ``start_tolerance`` says how far the numbers of equal
+    starts may be apart (default: 1e-6); different starts are at least ten times as far apart.
     """
 
     def start_state(self) -> Mapping[str, float]:

@@ -80,9 +80,9 @@ class GuardedSim:
         self._sim = sim
         if isinstance(sim, LocatedSim):
             self.coordinates = partial(_named_numbers, sim.coordinates)
+        self.start_tolerance = start_tolerance(sim)
         if isinstance(sim, MeasuredSim):
             self.start_state = partial(_start_state, sim)
-            self.start_tolerance = start_tolerance(sim)
         if isinstance(sim, AnnouncedSim):
             self.announce_reset, self.announce = sim.announce_reset, sim.announce
         if isinstance(sim, PipelinedSim):

@@ -1,12 +1,13 @@
 """The measured start of an episode: what tells it from other starts of its task.
 
-Equal starts are one independent unit of every statistic, so a start is read from the simulator, right
-after its reset, and never derived from a seed.
+Equal starts are one independent unit of every statistic, so a start is read from the simulator,
+right after its reset, and never derived from a seed.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 from proctor.benchmarks.base import MeasuredSim, Sim
 from proctor.errors import SimulatorFault
 from proctor.features import Array, Feature, FeatureKind, Observation
+from proctor.system.user_code import plugin_error
 from proctor.types import MAX_START_VALUES, Start
 
 START_TOLERANCE = 1e-6
@@ -23,15 +25,24 @@ START_TOLERANCE = 1e-6
 
 
 def start_tolerance(sim: Any) -> float:
-    """Return the simulator's ``start_tolerance``, or the default."""
-    return float(getattr(sim, "start_tolerance", START_TOLERANCE))
+    """Return the simulator's ``start_tolerance``, or the default.
+
+    Raises:
+        PluginError: it is not positive.
+    """
+    tolerance = float(getattr(sim, "start_tolerance", START_TOLERANCE))
+    if not 0 < tolerance < math.inf:
+        raise plugin_error(
+            sim, f"{type(sim).__name__}.start_tolerance is {tolerance:g}, not above 0"
+        )
+    return tolerance
 
 
 def pass_on_start(wrapper: Any, sim: Any) -> None:
-    """Give the wrapper of a simulator its optional ``start_state`` and ``start_tolerance``."""
+    """Give the wrapper of a simulator its ``start_tolerance``, and its ``start_state`` if any."""
+    wrapper.start_tolerance = start_tolerance(sim)
     if isinstance(sim, MeasuredSim):
         wrapper.start_state = sim.start_state
-        wrapper.start_tolerance = start_tolerance(sim)
 
 
 def start_values(sim: Sim, world: Array | None = None) -> Mapping[str, float]:
@@ -52,14 +63,19 @@ def measured_start(sim: Sim, world: Array) -> Start | None:
     found = start_values(sim, world)
     if not found:
         return None
-    with np.errstate(over="ignore"):
-        values = np.array(list(found.values()), np.float32) + np.float32(0)  # no negative zero
+    tolerance = start_tolerance(sim)
+    scale = _decimal_scale(tolerance)
+    values = np.rint(np.array(list(found.values())) * scale) / scale + 0.0  # no negative zero
     if not np.isfinite(values).all():
         raise SimulatorFault("the simulator's start is not finite")
     digest = hashlib.blake2b("\0".join(found).encode() + values.tobytes(), digest_size=16)
-    # The shortest decimals of float32, as the journal writes them.
-    shortest = tuple([float(str(value)) for value in values])
-    return Start(tuple(found), shortest, start_tolerance(sim), digest.hexdigest())
+    return Start(tuple(found), tuple(values.tolist()), tolerance, digest.hexdigest())
+
+
+@lru_cache(maxsize=8)
+def _decimal_scale(tolerance: float) -> float:
+    """Return the power of ten that rounds to a tenth of ``tolerance``: short decimals in JSON."""
+    return float(10 ** (1 - math.floor(math.log10(tolerance))))
 
 
 def observed_start(observation: Observation) -> Start:
@@ -71,7 +87,7 @@ def observed_start(observation: Observation) -> Start:
 
 
 def start_keys(features: Mapping[str, Feature]) -> tuple[str, ...]:
-    """Return what is observed to tell starts apart if a simulator shows no state: rather numbers."""
+    """Return what is observed if a simulator shows no state: its numbers, else its images."""
     for kinds in ((FeatureKind.STATE, FeatureKind.ENV), (FeatureKind.VISUAL,)):
         keys = tuple(key for key, feature in features.items() if feature.kind in kinds)
         if keys:
@@ -99,4 +115,5 @@ def condensed(world: Array) -> dict[str, float]:
 def _weights(size: int) -> Array:
     """Return the weights of a state's numbers; ``RandomState`` is the same in every numpy."""
     rng = np.random.RandomState(0)
-    return rng.uniform(0.5, 1.0, size) * rng.choice((-1.0, 1.0), size)
+    weights: Array = rng.uniform(0.5, 1.0, size) * rng.choice((-1.0, 1.0), size)
+    return weights

@@ -113,4 +113,6 @@ class RecordingFailed:
 
 
 Failed = Union[PolicyFailed, PluginFailed, RecordingFailed]
-Report = Union[WorkerReady, EpisodeStarted, NeedsActions, EpisodeEnded, SimClosed, WorkerFailed, Failed]
+Report = Union[
+    WorkerReady, EpisodeStarted, NeedsActions, EpisodeEnded, SimClosed, WorkerFailed, Failed
+]

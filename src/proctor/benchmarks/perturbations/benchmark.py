@@ -11,10 +11,10 @@ import numpy as np
 from proctor.benchmarks.base import Benchmark, LocatedSim, RobotControl, Sim
 from proctor.benchmarks.guarded_sim import proctor_code
 from proctor.benchmarks.mujoco.rendering import EditableSim
-from proctor.benchmarks.starts import start_tolerance, start_values
 from proctor.benchmarks.perturbations import DEFINITIONS
 from proctor.benchmarks.perturbations.base import ActivePerturbation, Dimension, PerturbedEpisode
 from proctor.benchmarks.perturbations.dimensions import BY_NAME, dimensions_of
+from proctor.benchmarks.starts import start_tolerance, start_values
 from proctor.features import STATE, ActionSpec, Array, Expert, Feature, Observation
 from proctor.types import EpisodeSpec, Perturbation, StepResult, Task
 

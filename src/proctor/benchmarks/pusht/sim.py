@@ -112,6 +112,14 @@ class PushTSim:
             **xyz(f"{ROBOT} finger", agent.position),
         }
 
+    start_tolerance = 1e-3
+    """Of a window of 512 units, which float32 does not resolve further than 3e-5."""
+
+    def start_state(self) -> dict[str, float]:
+        """Return the pose of the block, the position of the finger, and the pose of the target."""
+        goal = dict(zip(("goal x", "goal y", "goal angle"), self._env.goal_pose.tolist()))
+        return {**self.coordinates(), **goal}
+
     def close(self) -> None:
         """Free the environment."""
         self._env.close()
