@@ -169,8 +169,8 @@ class CalvinWorld:
             "protocol": {
                 "scene": SCENE,
                 "horizon": self._config["episode_length"] or HORIZON,
-                "episode_rule": "init state i of a task: the i-th of upstream's 1,000 sequences that "
-                "begins with it; episode i has init state i, modulo their number",
+                "episode_rule": "init state i: the i-th of upstream's 1,000 sequences that begin "
+                "with the task; episode i has init state i, modulo their number",
                 "episodes": {name: len(starts) for name, starts in sorted(self._starts.items())},
                 "chain": "first of five instructions only",
                 "termination": "success",

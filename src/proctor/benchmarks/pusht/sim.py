@@ -116,9 +116,9 @@ class PushTSim:
     """Of a window of 512 units, which float32 does not resolve further than 3e-5."""
 
     def start_state(self) -> dict[str, float]:
-        """Return the pose of the block, the position of the finger, and the pose of the target."""
-        goal = dict(zip(("goal x", "goal y", "goal angle"), self._env.goal_pose.tolist()))
-        return {**self.coordinates(), **goal}
+        """Return the poses of block and target, and the position of the finger."""
+        x, y, angle = map(float, self._env.goal_pose)
+        return {**self.coordinates(), "goal x": x, "goal y": y, "goal angle": angle}
 
     def close(self) -> None:
         """Free the environment."""
