@@ -259,7 +259,8 @@ class FakeSim:
 
     def start_state(self) -> dict[str, float]:
         """Return the positions of point and goal."""
-        return self.coordinates()
+        names = ("point x", "point y", "goal x", "goal y")
+        return dict(zip(names, self.physics().tolist(), strict=True))
 
     def close(self) -> None:
         """Do nothing."""

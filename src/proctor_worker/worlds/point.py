@@ -121,7 +121,7 @@ class PointSim:
 
     def start_state(self) -> Mapping[str, float]:
         """Return the positions of point and goal."""
-        return self.coordinates()
+        return dict(zip(("point x", "point y", "goal x", "goal y"), self.physics().tolist()))
 
     def close(self) -> None:
         """Do nothing."""
