@@ -11,20 +11,31 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from proctor.benchmarks.base import Benchmark, BenchmarkConfig, LocatedSim, Sim, with_defaults
+from proctor.benchmarks.base import (
+    Benchmark,
+    BenchmarkConfig,
+    LocatedSim,
+    MeasuredSim,
+    Sim,
+    with_defaults,
+)
 from proctor.benchmarks.checks import is_text_tuple
+from proctor.benchmarks.starts import measured_start, observed_start, start_keys
 from proctor.engine.chunks import checked_chunks
 from proctor.errors import UsageError
 from proctor.features import Array, Feature, FeatureKind, Observation
 from proctor.policies.base import Batch, Policy, Query
 from proctor.system.global_rng import SEED_BEFORE_RESET, IsolatedRng, seed_global_rng
-from proctor.types import EpisodeSpec, Task
+from proctor.types import MAX_START_VALUES, EpisodeSpec, Start, Task
+
+_GAP = 10
+"""Least distance of different starts, in tolerances."""
 
 
 def check_sim(
@@ -72,10 +83,15 @@ def check_sim(
         different = _play(benchmark, sim, other, n_steps, keys)
         used = _play(benchmark, sim, spec, n_steps, keys)
         unobserved = _play(benchmark, sim, spec, n_steps, ())
+        renumbered = _play(benchmark, sim, replace(spec, index=spec.index + 1), n_steps, ())
         sim.close()
     assert used == fresh, "a used simulator gives another episode than a fresh one"
     assert different != fresh, "two specs give the same episode"
-    assert unobserved[0] == fresh[0], "observing changes the episode"
+    assert unobserved.physics == fresh.physics, "observing changes the episode"
+    assert renumbered.physics == fresh.physics, (
+        "an episode depends on its index; it must depend on seed and init state only"
+    )
+    _check_gap(fresh.start, different.start)
 
 
 def _config_of(benchmark: Benchmark) -> BenchmarkConfig:
@@ -144,9 +160,17 @@ def _open(benchmark: Benchmark, task: Task) -> Sim:
     return benchmark.make_sim(task)
 
 
+class _Trace(NamedTuple):
+    """Digests of an episode, and its start."""
+
+    physics: str
+    observations: str
+    start: Start
+
+
 def _trace(
     benchmark: Benchmark, sim: Sim, spec: EpisodeSpec, n_steps: int, keys: Sequence[str]
-) -> tuple[str, str]:
+) -> _Trace:
     trace = _play(benchmark, sim, spec, n_steps, keys)
     sim.close()
     return trace
@@ -154,13 +178,14 @@ def _trace(
 
 def _play(
     benchmark: Benchmark, sim: Sim, spec: EpisodeSpec, n_steps: int, keys: Sequence[str]
-) -> tuple[str, str]:
-    """Run an episode with random actions; return digests of its physics and of its observations."""
+) -> _Trace:
+    """Run an episode with random actions; return its digests and its start."""
     rng = np.random.default_rng(spec.seed)
     features = benchmark.features()
     physics_digest, observation_digest = hashlib.blake2b(), hashlib.blake2b()
     seed_global_rng(spec.seed)  # as an evaluation does
     sim.reset(spec)
+    start = _measure_start(sim, features)
     for _ in range(n_steps):
         _check_observation(sim.observe(keys), features, keys, observation_digest)
         step = sim.step(rng.uniform(-1, 1, benchmark.action.size).astype(np.float32))
@@ -175,19 +200,47 @@ def _play(
         physics_digest.update(physics.tobytes())
         if step.terminated:
             break
-    return physics_digest.hexdigest(), observation_digest.hexdigest()
+    return _Trace(physics_digest.hexdigest(), observation_digest.hexdigest(), start)
+
+
+def _measure_start(sim: Sim, features: dict[str, Feature]) -> Start:
+    """Return the start of an episode; check the optional ``start_state``."""
+    physics = sim.physics()
+    if isinstance(sim, MeasuredSim):
+        _check_numbers("start_state()", sim.start_state())
+        assert len(sim.start_state()) <= MAX_START_VALUES, (
+            f"start_state() gives more than {MAX_START_VALUES} numbers"
+        )
+        same = np.array_equal(sim.physics(), physics, equal_nan=True)
+        assert same, "start_state() changes the episode: it must only read"
+    return measured_start(sim, physics) or observed_start(sim.observe(start_keys(features)))
+
+
+def _check_gap(one: Start, other: Start) -> None:
+    """Check that two starts of a task are equal, or clearly different."""
+    assert one.names == other.names, "start_state() names other numbers in another episode"
+    apart = max(map(abs, np.subtract(one.values, other.values)), default=0.0)
+    assert apart <= one.tolerance or apart >= _GAP * one.tolerance, (
+        f"two starts are {apart:g} apart, neither equal (start_tolerance {one.tolerance:g}) nor "
+        f"{_GAP} times that apart"
+    )
 
 
 def _check_coordinates(sim: Sim, physics: Array) -> None:
     """Check the optional ``coordinates``: finite numbers by name, and the world stays the same."""
     if not isinstance(sim, LocatedSim):
         return
-    for name, value in sim.coordinates().items():
-        assert isinstance(name, str), f"coordinates() names a position {name!r}, not by text"
-        assert np.ndim(value) == 0, f"coordinates() must give one number for {name}"
-        assert np.isfinite(value), f"coordinates() gives {value} for {name}"
+    _check_numbers("coordinates()", sim.coordinates())
     same = np.array_equal(sim.physics(), physics, equal_nan=True)
     assert same, "coordinates() changes the episode: it must only read"
+
+
+def _check_numbers(method: str, found: Mapping[Any, Any]) -> None:
+    """Check that a method of a simulator gave finite numbers by name."""
+    for name, value in found.items():
+        assert isinstance(name, str), f"{method} names a number {name!r}, not by text"
+        assert np.ndim(value) == 0, f"{method} must give one number for {name}"
+        assert np.isfinite(value), f"{method} gives {value} for {name}"
 
 
 def _check_observation(

@@ -119,7 +119,8 @@ class Start:
     """What each value is ("block x"). Empty if the environment shows no state; then ``digest`` is
     a hash of the first observation."""
     values: tuple[float, ...]
-    """Poses of objects, goal and joints: at most ``MAX_START_VALUES`` numbers of float32."""
+    """Poses of objects, goal and joints: at most ``MAX_START_VALUES`` numbers, rounded to a tenth
+    of the tolerance."""
     tolerance: float
     """Two starts are equal if no value differs by more than this."""
     digest: str

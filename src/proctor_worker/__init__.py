@@ -4,5 +4,5 @@
 stdin and stdout. ``records`` has the interface of worlds, ``worlds/`` has the worlds.
 """
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Version of the messages between Proctor and this package."""

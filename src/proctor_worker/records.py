@@ -38,11 +38,14 @@ class AdapterError(Exception):
 class WorldSim(Protocol):
     """A live simulator of one task. ``step`` never renders; ``observe`` does.
 
-    Optional: ``coordinates() -> {name: float}``, positions of things for the report page.
+    Optional: ``coordinates() -> {name: float}``, positions of things for the report page, and
+    ``start_state() -> {name: float}``, at most 64 numbers that tell the start of an episode from
+    others, called after a reset. An attribute ``start_tolerance`` says how far the numbers of equal
+    starts may be apart. Without it, Proctor compares starts by ``physics``.
     """
 
     def reset(self, spec: Dict[str, Any]) -> None:
-        """Reset to the start of episode ``spec`` (seed, index, init_state).
+        """Reset to the start of episode ``spec``, which its seed and init_state determine.
 
         ``random`` and ``np.random`` are seeded with the spec's seed just before.
         """
@@ -70,7 +73,8 @@ class World(Protocol):
     def describe(self) -> Dict[str, Any]:
         """Return what Proctor must know, as JSON values; creates no simulator if it can.
 
-        Required: ``tasks`` [{suite, task_id, name, instruction, max_steps, fps}], ``features``
+        Required: ``tasks`` [{suite, task_id, name, instruction, max_steps, fps}] (a task with a
+        list of starts has their number as ``init_states`` too), ``features``
         {key: {kind, shape, dtype}} (kind: STATE, ENV, VISUAL, FILM or ACTION), ``action`` {size,
         low, high}, ``protocol`` (the rules that define an episode), ``distributions`` [names].
         Optional: ``action.clipped``, ``action.names``, ``judged`` (default true), ``scores``

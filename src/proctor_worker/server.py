@@ -190,12 +190,18 @@ class _Server:
         self._sim.reset(spec)
         self._steps_left = spec["max_steps"]
         state = {"physics": self._sim.physics()}
+        start = self._sim.start_state() if hasattr(self._sim, "start_state") else {}
         positions = self._positions() if self._located else {}
         if header["keys"]:
             state.update(self._sim.observe(header["keys"]))
-        fields = {"op": "reset", "coordinates": tuple(positions)}
-        numbers = pack_numbers(list(positions.values()))
-        self._channel.send(fields, state, numbers, key=("reset", fields["coordinates"]))
+        fields = {
+            "op": "reset",
+            "coordinates": tuple(positions),
+            "start": tuple(start),
+            "start_tolerance": getattr(self._sim, "start_tolerance", None),
+        }
+        numbers = pack_numbers([*start.values(), *positions.values()])
+        self._channel.send(fields, state, numbers, key=tuple(fields.values()))
 
     def _run(self, header: Dict[str, Any], arrays: Dict[str, Any]) -> None:
         """Execute actions; reply to each, until they are used up or the episode ends.

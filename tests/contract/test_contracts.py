@@ -136,6 +136,62 @@ class Nowhere(Fake):
         return Sim(self._config, task)
 
 
+class Numbered(Fake):
+    """Its episodes depend on their index."""
+
+    def make_sim(self, task: Task) -> FakeSim:
+        class Sim(FakeSim):
+            def reset(self, spec: EpisodeSpec) -> None:
+                super().reset(spec)
+                self._point = self._point + spec.index
+
+        return Sim(self._config, task)
+
+
+class Shifting(Fake):
+    """Its simulator changes when its start is measured."""
+
+    def make_sim(self, task: Task) -> FakeSim:
+        class Sim(FakeSim):
+            def start_state(self) -> dict[str, float]:
+                self._point = self._point + 1e-9
+                return super().start_state()
+
+        return Sim(self._config, task)
+
+
+class Talkative(Fake):
+    """Its starts have more numbers than there may be."""
+
+    def make_sim(self, task: Task) -> FakeSim:
+        class Sim(FakeSim):
+            def start_state(self) -> dict[str, float]:
+                return {f"number {n}": 0.0 for n in range(65)}
+
+        return Sim(self._config, task)
+
+
+class Renaming(Fake):
+    """Its starts have other names in every episode."""
+
+    def make_sim(self, task: Task) -> FakeSim:
+        class Sim(FakeSim):
+            def start_state(self) -> dict[str, float]:
+                return {f"number {self._point[0]}": 0.0}
+
+        return Sim(self._config, task)
+
+
+class Vague(Fake):
+    """Its tolerance does not tell different starts from equal ones."""
+
+    def make_sim(self, task: Task) -> FakeSim:
+        class Sim(FakeSim):
+            start_tolerance = 0.2
+
+        return Sim(self._config, task)
+
+
 class Misshapen(Fake):
     """Its images have another shape than declared."""
 
@@ -209,6 +265,11 @@ def test_a_benchmark_that_keeps_no_config_is_checked_with_the_one_that_is_passed
         (Meddling, "observing changes the episode"),
         (Nudging, "coordinates.. changes the episode"),
         (Nowhere, "coordinates.. gives nan"),
+        (Numbered, "depends on its index"),
+        (Shifting, "start_state.. changes the episode"),
+        (Talkative, "start_state.. gives more than 64 numbers"),
+        (Renaming, "start_state.. names other numbers"),
+        (Vague, "two starts are .* apart"),
         (Misshapen, "has shape"),
     ],
 )

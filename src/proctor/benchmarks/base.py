@@ -126,6 +126,23 @@ class LocatedSim(Protocol):
         """
 
 
+@runtime_checkable
+class MeasuredSim(Protocol):
+    """An optional method of simulators: what tells the starts of a task apart.
+
+    Episodes of a task with equal starts count as one independent unit. Without the method, starts
+    are compared by ``physics``. An attribute ``start_tolerance`` says how far the numbers of equal
+    starts may be apart (default: 1e-6); different starts are at least ten times as far apart.
+    """
+
+    def start_state(self) -> Mapping[str, float]:
+        """Return at most 64 named numbers of the world after a reset. Reads only.
+
+        They are the poses of objects, the goal and the robot's joints: everything that differs
+        between starts. Every episode of a task has the same names. Empty: ``physics`` is compared.
+        """
+
+
 @dataclass(frozen=True)
 class ComingSteps:
     """The next steps of an episode, and what is read after them."""

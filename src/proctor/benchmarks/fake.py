@@ -257,6 +257,11 @@ class FakeSim:
         """Return the positions of point and goal."""
         return xyz(ROBOT, self._point) | xyz("goal", self._goal)
 
+    def start_state(self) -> dict[str, float]:
+        """Return the positions of point and goal."""
+        names = ("point x", "point y", "goal x", "goal y")
+        return dict(zip(names, self.physics().tolist(), strict=True))
+
     def close(self) -> None:
         """Do nothing."""
 

@@ -7,17 +7,18 @@ whether the process is inside the simulator's code; the engine reads it after th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 from types import TracebackType
 from typing import NoReturn
 
-from proctor.benchmarks.base import AnnouncedSim, LocatedSim, PipelinedSim, Sim
+from proctor.benchmarks.base import AnnouncedSim, LocatedSim, MeasuredSim, PipelinedSim, Sim
+from proctor.benchmarks.starts import start_tolerance
 from proctor.errors import PluginError, SimulatorFault
 from proctor.features import Array, Observation
 from proctor.system.user_code import plugin_error
-from proctor.types import EpisodeSpec, StepResult
+from proctor.types import MAX_START_VALUES, EpisodeSpec, StepResult
 
 
 class Phase(IntEnum):
@@ -71,14 +72,17 @@ class proctor_code:  # noqa: N801  used as a context manager, like contextlib.su
 class GuardedSim:
     """Wrapper of a simulator that raises its exceptions as ``SimulatorFault``, as their cause.
 
-    It has the optional methods of ``LocatedSim``, ``AnnouncedSim`` and ``PipelinedSim`` if the
-    simulator has them.
+    It has the optional methods of ``LocatedSim``, ``MeasuredSim``, ``AnnouncedSim`` and
+    ``PipelinedSim`` if the simulator has them.
     """
 
     def __init__(self, sim: Sim) -> None:
         self._sim = sim
         if isinstance(sim, LocatedSim):
-            self.coordinates = partial(_coordinates, sim)
+            self.coordinates = partial(_named_numbers, sim.coordinates)
+        self.start_tolerance = start_tolerance(sim)
+        if isinstance(sim, MeasuredSim):
+            self.start_state = partial(_start_state, sim)
         if isinstance(sim, AnnouncedSim):
             self.announce_reset, self.announce = sim.announce_reset, sim.announce
         if isinstance(sim, PipelinedSim):
@@ -138,19 +142,30 @@ class GuardedSim:
         self._sim.close()
 
 
-def _coordinates(sim: LocatedSim) -> dict[str, float]:
-    """Return the named positions of a simulator.
+def _start_state(sim: MeasuredSim) -> dict[str, float]:
+    """Return what tells the simulator's start from others.
+
+    Raises:
+        PluginError: it is not at most ``MAX_START_VALUES`` numbers by name.
+    """
+    found = _named_numbers(sim.start_state)
+    if len(found) > MAX_START_VALUES:
+        made = f"returned {len(found)} numbers, more than {MAX_START_VALUES}"
+        raise plugin_error(sim.start_state, f"{sim.start_state.__qualname__} {made}")
+    return found
+
+
+def _named_numbers(method: Callable[[], Mapping[str, float]]) -> dict[str, float]:
+    """Return the numbers by name that a simulator's optional method gives.
 
     Raises:
         PluginError: it did not return numbers by name.
     """
     try:
-        return {str(name): float(at) for name, at in sim.coordinates().items()}
+        return {str(name): float(value) for name, value in method().items()}
     except Exception as error:
-        raise plugin_error(
-            sim.coordinates,
-            f"{type(sim).__name__}.coordinates failed: {type(error).__name__}: {error}",
-        ) from error
+        name = getattr(method, "__qualname__", repr(method))
+        raise plugin_error(method, f"{name} failed: {type(error).__name__}: {error}") from error
 
 
 def _raise_marked(error: BaseException) -> NoReturn:

@@ -22,6 +22,7 @@ from proctor.engine.inference import (
 from proctor.engine.messages import (
     CloseSim,
     EpisodeEnded,
+    EpisodeStarted,
     ExecuteChunk,
     NeedsActions,
     PluginFailed,
@@ -48,7 +49,7 @@ from proctor.errors import (
 from proctor.features import Array
 from proctor.runs.latency import bucket_of
 from proctor.runs.records import RunProgress
-from proctor.types import EpisodeKey, EpisodeResult
+from proctor.types import EpisodeKey, EpisodeResult, Start
 
 _POLL_S = 0.2
 _MAX_FAILED_STARTS = 3
@@ -89,6 +90,7 @@ class Engine:
         self._failed_starts = 0
         self._steps_at_start: dict[int, int] = {}  # step counters when the slots' episodes began
         self._earlier_failures: dict[EpisodeKey, set[_FailurePoint]] = {}  # of retried episodes
+        self._starts: dict[EpisodeKey, Start] = {}  # of retried episodes
         self._startup_failures = StartupFailures()
         self._progress_at = 0.0
         self._begin_counting()
@@ -179,6 +181,10 @@ class Engine:
                 self._needs_actions(slot, step)
             case EpisodeEnded(result):
                 self._episode_ended(slot, result)
+            case EpisodeStarted(start):
+                spec = self._scheduler.running(slot)
+                assert spec is not None
+                self._starts[spec.key] = start
             case WorkerReady():
                 self._failed_starts = 0
                 self._starting.discard(slot)
@@ -212,7 +218,7 @@ class Engine:
     def _episode_ended(self, slot: int, result: EpisodeResult) -> None:
         spec = self._scheduler.finish(slot)
         self._finished += self._startup_failures.opened(spec.task.key)
-        self._earlier_failures.pop(spec.key, None)
+        self._forget_failures(spec.key)
         result.attempts = self._scheduler.attempts(spec)
         self._end_attempt(slot)
         self._free.add(slot)
@@ -240,6 +246,8 @@ class Engine:
         n_actions = int(self._pool.steps()[slot]) - self._steps_at_start[slot]
         if n_actions:
             self._finished += self._startup_failures.opened(spec.task.key)
+        if failure.so_far is not None and failure.so_far.start is not None:
+            self._starts[spec.key] = failure.so_far.start
         earlier = self._earlier_failures.setdefault(spec.key, set())
         diverged = n_actions > 0 and (n_actions, failure.cause) in earlier
         if failure.cause is not None:
@@ -247,11 +255,17 @@ class Engine:
         _, again = self._scheduler.fail(slot, for_good=diverged)
         if again:
             return
-        del self._earlier_failures[spec.key]
         result = diverged_result(spec, n_actions, failure) if diverged else errored_result(spec)
+        result.start = result.start or self._starts.get(spec.key)
+        self._forget_failures(spec.key)
         result.error, result.worker = failure.reason, slot
         result.attempts = self._scheduler.attempts(spec)
         self._finished += [result] if n_actions else self._startup_failures.failed(result)
+
+    def _forget_failures(self, key: EpisodeKey) -> None:
+        """Forget the failed attempts of an episode that has ended."""
+        self._earlier_failures.pop(key, None)
+        self._starts.pop(key, None)
 
     def _end_attempt(self, slot: int) -> None:
         """Let the policy drop the state of the episode in ``slot``, if there is one."""
@@ -266,7 +280,10 @@ class Engine:
                 self._free.discard(slot)
                 self._steps_at_start[slot] = int(self._pool.steps()[slot])
                 actions = self._actions.get(spec.key)
-                self._pool.send(slot, StartEpisode(spec, self._camera, actions, self._recording))
+                order = StartEpisode(
+                    spec, self._camera, actions, self._recording, spec.key in self._earlier_failures
+                )
+                self._pool.send(slot, order)
             elif self._scheduler.must_close(slot):
                 self._free.discard(slot)
                 self._pool.send(slot, CloseSim())

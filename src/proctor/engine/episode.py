@@ -13,12 +13,21 @@ from typing import Any
 import numpy as np
 
 from proctor.benchmarks.base import ComingSteps, Sim
+from proctor.benchmarks.starts import measured_start, observed_start
 from proctor.engine.state_sampler import StateSampler
 from proctor.errors import SimulatorFault, WorkerError
 from proctor.features import ActionSpec, Array, Feature, FeatureKind, Observation
 from proctor.system import clock
 from proctor.system.global_rng import seed_global_rng
-from proctor.types import EpisodeResult, EpisodeSpec, Outcome, StepResult, Timings, keeps_minimum
+from proctor.types import (
+    EpisodeResult,
+    EpisodeSpec,
+    Outcome,
+    Start,
+    StepResult,
+    Timings,
+    keeps_minimum,
+)
 
 DIGEST = 2
 """Version of the digest. Version 1 did not hash the initial state, and of the final state the
@@ -37,6 +46,8 @@ class Episode:
         """Actions given to the simulator: one more than ``steps`` if it failed in a step."""
         self.ended = False
         self.renders = 0
+        self.start: Start | None = None
+        """The measured start; None before the reset, or if the simulator shows no state."""
         self.timings = Timings()
         self._sim = sim
         self._action = action
@@ -60,7 +71,9 @@ class Episode:
         start = time.perf_counter()
         seed_global_rng(self.spec.seed)  # some simulators use global RNGs
         self._sim.reset(self.spec)
-        self._sampler.begin(self._hash_world())
+        world = self._hash_world()
+        self.start = measured_start(self._sim, world)
+        self._sampler.begin(world)
         self.timings.sim_s += time.perf_counter() - start
 
     def step(self, action: Array) -> StepResult:
@@ -142,6 +155,7 @@ class Episode:
             scores=self._scores,
             clipped_steps=self._action.count_out_of_range(self.actions),
             renders=self.renders,
+            start=self.start,
             timings=self.timings,
             started_at=self._started_at,
             ended_at=clock.now(),
@@ -193,6 +207,8 @@ class Window:
     arrays: dict[str, Array]  # each [n_obs_steps, ...]
     features: dict[str, Feature]
     n_obs_steps: int
+    start_keys: tuple[str, ...] = ()
+    """Observed after the reset of a simulator that shows no state, to tell its starts apart."""
 
     def push(self, observation: Observation, *, first: bool) -> None:
         """Append an observation; the first one of an episode fills the whole window.
@@ -239,6 +255,8 @@ class ObservedEpisode(Episode):
             self._announced.announce_reset(self._keys)
         self.reset()
         self._observe(first=True)
+        if self.start is None:
+            self.start = observed_start(self._observe_keys(self._window.start_keys))
 
     def run(self, chunk: Array) -> None:
         """Execute a chunk until it is used up or the episode ends.

@@ -32,7 +32,9 @@ class InProcessPool:
         if slot in self._workers:
             with contextlib.suppress(Exception):  # its failure has been reported
                 self._workers.pop(slot).close_sim()
-        self._workers[slot] = Worker(self._settings, self._buffer, slot)
+        self._workers[slot] = Worker(
+            self._settings, self._buffer, slot, lambda report: self._reports.append((slot, report))
+        )
         self._reports.append((slot, WorkerReady()))
 
     def send(self, slot: int, order: Order) -> None:

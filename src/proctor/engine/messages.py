@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Union
 
 from proctor.features import Array
-from proctor.types import EpisodeResult, EpisodeSpec
+from proctor.types import EpisodeResult, EpisodeSpec, Start
 
 if TYPE_CHECKING:  # need more packages than another interpreter's worker has
     from proctor.callbacks.staged_episodes import RecordingOptions
@@ -25,6 +25,8 @@ class StartEpisode:
     actions: Array | None = None
     """All actions of the episode if it is replayed; the policy is then not called."""
     recording: RecordingOptions | None = None
+    reports_start: bool = False
+    """Whether the worker sends ``EpisodeStarted`` too. Retries do: their worker may die again."""
 
 
 class ExecuteChunk(NamedTuple):
@@ -44,6 +46,13 @@ Order = Union[StartEpisode, ExecuteChunk, CloseSim]
 @dataclass(frozen=True)
 class WorkerReady:
     """Worker to engine: I am started and accept orders."""
+
+
+@dataclass(frozen=True)
+class EpisodeStarted:
+    """Worker to engine: the episode has begun from this start."""
+
+    start: Start
 
 
 class NeedsActions(NamedTuple):
@@ -104,4 +113,6 @@ class RecordingFailed:
 
 
 Failed = Union[PolicyFailed, PluginFailed, RecordingFailed]
-Report = Union[WorkerReady, NeedsActions, EpisodeEnded, SimClosed, WorkerFailed, Failed]
+Report = Union[
+    WorkerReady, EpisodeStarted, NeedsActions, EpisodeEnded, SimClosed, WorkerFailed, Failed
+]

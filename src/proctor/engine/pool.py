@@ -16,7 +16,7 @@ from proctor.benchmarks.guarded_sim import Phase
 from proctor.engine.channel import EngineEnd, make_channel
 from proctor.engine.failures import hang_report, process_death_report
 from proctor.engine.forking import ensure_fork_server, without_main_module
-from proctor.engine.messages import Order, Report, WorkerFailed
+from proctor.engine.messages import EpisodeStarted, Order, Report, WorkerFailed
 from proctor.engine.rollout_settings import RolloutSettings
 from proctor.engine.shared_memory import ObservationBuffer
 from proctor.engine.warm_workers import close_warm_workers, take_warm_worker
@@ -209,7 +209,7 @@ class ProcessPool:
             reports: list[Report] = worker.orders.collect()
         except EOFError:
             return [self._died(slot)]
-        if reports:
+        if any(not isinstance(report, EpisodeStarted) for report in reports):
             worker.busy_since = None
         if reports and isinstance(reports[-1], WorkerFailed):  # a worker's last report
             self._remove(slot)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from proctor.benchmarks.base import Sim
+from proctor.benchmarks.starts import pass_on_start
 from proctor.callbacks.video import VideoFile, VideoOptions, side_by_side
 from proctor.features import Array, Observation
 from proctor.runs.journal import video_path
@@ -16,6 +17,7 @@ class VideoSim:
 
     def __init__(self, sim: Sim, camera: VideoOptions) -> None:
         self._sim = sim
+        pass_on_start(self, sim)
         self._camera = camera
         self._video: VideoFile | None = None
         self._observed_now: Observation = {}  # since the last step

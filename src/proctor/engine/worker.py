@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from multiprocessing import parent_process
@@ -32,6 +33,7 @@ from proctor.engine.failures import failure_report, format_traceback
 from proctor.engine.message_encoding import decode
 from proctor.engine.messages import (
     EpisodeEnded,
+    EpisodeStarted,
     ExecuteChunk,
     NeedsActions,
     Order,
@@ -65,13 +67,22 @@ _NOT_HERE = (ImportError, SyntaxError, TypeError, AttributeError)
 class Worker:
     """Executes the orders for one slot of the observation buffer."""
 
-    def __init__(self, settings: WorkerSettings, buffer: ObservationBuffer, slot: int) -> None:
-        self._slot = slot
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        buffer: ObservationBuffer,
+        slot: int,
+        send: Callable[[Report], None],
+    ) -> None:
+        """Prepare the worker of ``slot``; ``send`` sends reports besides those of ``handle``."""
+        self._slot, self._send = slot, send
         self._action, self._latency = settings.action, settings.latency
         self._judged_images = settings.judged_images
         self._is_judged = False
         self._beats = buffer.beats.data
-        self._window = Window(buffer.slot(slot), buffer.features, buffer.n_obs_steps)
+        self._window = Window(
+            buffer.slot(slot), buffer.features, buffer.n_obs_steps, settings.start_keys
+        )
         self._benchmark = settings.make_benchmark()
         self._policy: WorkerPolicy | None = None
         if settings.make_policy is not None:
@@ -129,6 +140,8 @@ class Worker:
         self._episode.timings.open_s = open_s
         self._action_queue = ActionQueue(spec, self._latency)
         self._episode.begin()
+        if order.reports_start and self._episode.start is not None:
+            self._send(EpisodeStarted(self._episode.start))
         if order.actions is not None:
             self._episode.replay(order.actions)
         elif self._policy is not None:
@@ -249,7 +262,7 @@ def _serve(
     gc.freeze()  # imported modules stay: exclude them from collection
     worker: Worker | None = None
     try:
-        worker = Worker(settings, buffer, slot)
+        worker = Worker(settings, buffer, slot, orders.send)
         pending = None if state is None else state.order
         if pending is None:
             orders.send(WorkerReady())

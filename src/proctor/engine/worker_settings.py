@@ -34,6 +34,8 @@ class WorkerSettings:
     features: dict[str, Feature] = field(default_factory=dict)
     """The policy's inputs, and no other feature: only these are rendered and shared."""
     n_obs_steps: int = 1
+    start_keys: tuple[str, ...] = ()
+    """Observed at the start of an episode if its simulator shows no state."""
     latency: int = 0
     """Steps that the simulation continues during inference."""
     judged_images: dict[str, Feature] = field(default_factory=dict)

@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from proctor import plugins
 from proctor.benchmarks.base import Benchmark
+from proctor.benchmarks.starts import start_keys
 from proctor.callbacks.judge import Judge
 from proctor.config.base import RunConfig
 from proctor.engine.episode import DIGEST
@@ -86,6 +87,7 @@ class RolloutContext(Generic[Config]):
             limits=scheduler_limits(self.config),
             features=self.features,
             n_obs_steps=self.policy.spec.n_obs_steps,
+            start_keys=start_keys(self.benchmark.features()),
             judged_images={} if self.judge is None else self.judge.features,
         )
 

@@ -160,6 +160,7 @@ class CalvinWorld:
                     "instruction": instruction,
                     "max_steps": self._config["episode_length"] or HORIZON,
                     "fps": FPS,
+                    "init_states": len(self._starts[name]),
                 }
                 for number, (name, instruction) in enumerate(INSTRUCTIONS.items())
             ],
@@ -168,8 +169,8 @@ class CalvinWorld:
             "protocol": {
                 "scene": SCENE,
                 "horizon": self._config["episode_length"] or HORIZON,
-                "episode_rule": "episode i of a task: the i-th of upstream's 1,000 sequences that "
-                "begins with it, modulo their number",
+                "episode_rule": "init state i: the i-th of upstream's 1,000 sequences that begin "
+                "with the task; episode i has init state i, modulo their number",
                 "episodes": {name: len(starts) for name, starts in sorted(self._starts.items())},
                 "chain": "first of five instructions only",
                 "termination": "success",
@@ -202,7 +203,7 @@ class CalvinSim:
         self._before: Any = None
 
     def reset(self, spec: Dict[str, Any]) -> None:
-        """Reset to the start of the task's sequence number ``index``.
+        """Reset to the start of the task's sequence number ``init_state``.
 
         Bullet keeps contacts and velocities of the last episode: the state of the new world is
         restored first.
@@ -210,7 +211,7 @@ class CalvinSim:
         env = self._env
         env.p.restoreState(stateId=self._saved, physicsClientId=env.cid)
         env.robot.gripper_action = 1
-        start = self._starts[spec["index"] % len(self._starts)]
+        start = self._starts[spec["init_state"]]
         env.reset(robot_obs=np.array(ROBOT_START), scene_obs=scene_start(start))
         self._before = env.get_info()
 
@@ -262,6 +263,17 @@ class CalvinSim:
         for axis, value in zip("xyz", robot):
             found["robot hand %s" % axis] = float(value)
         return found
+
+    start_tolerance = 1e-5
+
+    def start_state(self) -> Dict[str, float]:
+        """Return upstream's observations of the scene and of the robot."""
+        seen = self._env.get_state_obs()
+        return {
+            "%s %d" % (part, number): float(value)
+            for part in ("scene", "robot")
+            for number, value in enumerate(seen[part + "_obs"])
+        }
 
     def close(self) -> None:
         """Disconnect from Bullet."""

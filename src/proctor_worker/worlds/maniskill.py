@@ -21,6 +21,8 @@ class _Row(NamedTuple):
     suite: str
     instruction: str
     horizon: int
+    init_states: Optional[int] = None
+    """Poses of the objects that upstream lists for a WidowX task, by its episode id."""
 
 
 TASKS = {
@@ -36,14 +38,15 @@ TASKS = {
     "PullCubeTool-v1": _Row(TABLETOP, "pull the cube with the tool", 100),
     "RollBall-v1": _Row(TABLETOP, "roll the ball to the goal", 80),
     "StackPyramid-v1": _Row(TABLETOP, "build a pyramid of the cubes", 250),
-    "PutSpoonOnTableClothInScene-v1": _Row(WIDOWX, "put the spoon on the towel", 60),
-    "PutCarrotOnPlateInScene-v1": _Row(WIDOWX, "put carrot on plate", 60),
+    "PutSpoonOnTableClothInScene-v1": _Row(WIDOWX, "put the spoon on the towel", 60, 24),
+    "PutCarrotOnPlateInScene-v1": _Row(WIDOWX, "put carrot on plate", 60, 24),
     "StackGreenCubeOnYellowCubeBakedTexInScene-v1": _Row(
-        WIDOWX, "stack the green block on the yellow block", 60
+        WIDOWX, "stack the green block on the yellow block", 60, 24
     ),
-    "PutEggplantInBasketScene-v1": _Row(WIDOWX, "put eggplant into yellow basket", 120),
+    "PutEggplantInBasketScene-v1": _Row(WIDOWX, "put eggplant into yellow basket", 120, 64),
 }
 """Horizons: upstream's registration. Instructions of the WidowX tasks are upstream's."""
+_MOST_START_NUMBERS = 64
 
 
 def make(config: Dict[str, Any]) -> "ManiSkillWorld":
@@ -71,7 +74,7 @@ class ManiSkillWorld:
         first = (self._chosen or list(TASKS))[0]
         sim = self._open(first)
         try:
-            sim.reset({"seed": 0, "index": 0})
+            sim.reset({"seed": 0, "init_state": 0})
             features, action, control = sim.features(), sim.action(), sim.control()
             fps = sim.fps()
         finally:
@@ -85,6 +88,7 @@ class ManiSkillWorld:
                     "instruction": row.instruction,
                     "max_steps": self._config["episode_length"] or row.horizon,
                     "fps": fps if row.suite == TASKS[first].suite else 20,
+                    "init_states": row.init_states,
                 }
                 for name, row in TASKS.items()
             ],
@@ -96,7 +100,7 @@ class ManiSkillWorld:
                 "reward": "sparse",
                 "termination": "success",
                 "success": "info['success'] after a step",
-                "reset_rule": "reset(seed), with a new scene; widowx: episode_id is the index",
+                "reset_rule": "reset(seed), with a new scene; widowx: episode_id is the init state",
                 "horizon": self._config["episode_length"] or "upstream's registration",
                 "obs_type": self._config["obs_type"],
             },
@@ -126,12 +130,12 @@ class ManiSkillSim:
         self._get_obs = env.get_obs
 
     def reset(self, spec: Dict[str, Any]) -> None:
-        """Reset with the spec's seed; a WidowX task takes the index as upstream's episode id."""
+        """Reset with the spec's seed; a WidowX task's init state is upstream's episode id."""
         options: Dict[str, Any] = {"reconfigure": True}
         if TASKS[self._name].suite == WIDOWX:
             import torch
 
-            options["episode_id"] = torch.tensor([spec["index"]])
+            options["episode_id"] = torch.tensor([spec["init_state"]])
         self._env.get_obs = _no_observation
         try:
             self._info = self._env.reset(seed=spec["seed"], options=options)[1]
@@ -161,6 +165,12 @@ class ManiSkillSim:
             else:
                 made[key] = self._flat_state()
         return made
+
+    def start_state(self) -> Dict[str, float]:
+        """Return the privileged observation if it is short; it has the goal and the joints."""
+        numbers = self._flat_state().tolist()
+        short = len(numbers) <= _MOST_START_NUMBERS
+        return {"state %d" % n: value for n, value in enumerate(numbers)} if short else {}
 
     def physics(self) -> Any:
         """Return upstream's state vector of all actors and articulations."""

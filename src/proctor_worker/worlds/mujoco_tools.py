@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -120,6 +120,40 @@ def physics_state(data: Any) -> "np.ndarray[Any, Any]":
     """Return everything that moves or that a reset places, float64."""
     parts = (data.qpos, data.qvel, data.xpos, data.xquat, data.site_xpos)
     return np.concatenate([np.ravel(part) for part in parts]).astype(np.float64)
+
+
+class JointReader:
+    """Reads the positions of all joints of a model, by name, to tell starts apart.
+
+    A quaternion's w is left out: it follows from the others. If ``most`` numbers are too few for
+    orientations, free joints have their positions only.
+    """
+
+    def __init__(self, model: Any, most: int = 64) -> None:
+        found = _joint_numbers(model, _FREE_PARTS)
+        if len(found) > most:
+            found = _joint_numbers(model, _FREE_PARTS[:3])
+        self._names = [name for name, _ in found]
+        self._places = np.array([place for _, place in found], np.intp)
+
+    def read(self, qpos: Any) -> Dict[str, float]:
+        """Return the joints' positions in ``qpos`` of the model's data."""
+        return dict(zip(self._names, qpos[self._places].tolist()))
+
+
+_FREE_PARTS = ((" x", 0), (" y", 1), (" z", 2), (" qx", 4), (" qy", 5), (" qz", 6))
+_BALL_PARTS = ((" qx", 1), (" qy", 2), (" qz", 3))
+
+
+def _joint_numbers(model: Any, free_parts: Any) -> List[Tuple[str, int]]:
+    """Return name and place in qpos of each number that ``JointReader`` reads."""
+    parts_of = {0: free_parts, 1: _BALL_PARTS}
+    found = []
+    for number in range(model.njnt):
+        name = model.joint(number).name or "joint %d" % number
+        for part, offset in parts_of.get(int(model.jnt_type[number]), (("", 0),)):
+            found.append((name + part, int(model.jnt_qposadr[number]) + offset))
+    return found
 
 
 def xyz(name: str, position: Any) -> Dict[str, float]:

@@ -119,6 +119,10 @@ class PointSim:
         names = ("robot x", "robot y", "goal x", "goal y")
         return dict(zip(names, self.physics().tolist()))
 
+    def start_state(self) -> Mapping[str, float]:
+        """Return the positions of point and goal."""
+        return dict(zip(("point x", "point y", "goal x", "goal y"), self.physics().tolist()))
+
     def close(self) -> None:
         """Do nothing."""
 

@@ -11,6 +11,7 @@ import pytest
 
 from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
+from proctor.benchmarks.starts import measured_start
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.evaluation.audit import audit
@@ -18,7 +19,7 @@ from proctor.evaluation.preparing import prepare
 from proctor.evaluation.run import Evaluation, run_evaluation
 from proctor.features import Array
 from proctor.runs.journal import EpisodeRecord
-from proctor.types import Outcome, StepResult, Task
+from proctor.types import Outcome, Start, StepResult, Task
 from tests.conftest import digests
 
 POLICYS = ["raise", "nan", "shape", "segfault", "exit", "hang"]
@@ -32,6 +33,15 @@ def the_broken(evaluation: Evaluation) -> EpisodeRecord:
     broken = rows.pop(BROKEN)
     assert all(row.outcome.is_complete for row in rows.values())
     return broken
+
+
+def the_start_of_the_broken() -> Start | None:
+    """Return the start that a simulator without faults has in the broken episode."""
+    fake = Fake(FakeConfig())
+    (task,) = fake.tasks()
+    sim = fake.make_sim(task)
+    sim.reset(fake.spec(task, BROKEN[2], 1000))
+    return measured_start(sim, sim.physics())
 
 
 @pytest.mark.parametrize("policy", ["random", "expert"])
@@ -52,6 +62,7 @@ def test_the_same_error_at_the_same_step_of_a_retry_is_a_failure_of_the_policy(
     assert (broken.steps, broken.attempts, broken.digest) == (3, 2, None)
     assert broken.success_once is False
     assert broken.error
+    assert broken.start == the_start_of_the_broken()
     assert (evaluation.tally.episodes, evaluation.tally.diverged) == (4, 1)
     assert evaluation.tally.errors == 0
 

@@ -17,6 +17,7 @@ from proctor.benchmarks.mujoco.world import world_state
 from proctor.features import IMAGES, STATE, Array, Observation
 from proctor.system.environment import temporary_environment
 from proctor.types import EpisodeSpec, StepResult
+from proctor_worker.worlds.mujoco_tools import JointReader
 
 # Otherwise dm_control loads a GL backend of its own choice, which we never use.
 with temporary_environment({"MUJOCO_GL": "disable"}):
@@ -74,6 +75,7 @@ class AlohaSim:
         )  # unused, but without a seed it reads the system's entropy
         self._physics = Physics.from_xml_path(str(ASSETS_DIR / self._task.world))
         self._env = Environment(self._physics, self._task, control_timestep=DT)
+        self._joints = JointReader(self._physics.model.ptr)
         self._grippers = {
             f"{ROBOT} {side} gripper": self._physics.model.name2id(
                 f"vx300s_{side}/gripper_link", "body"
@@ -116,6 +118,10 @@ class AlohaSim:
         for name, body in self._grippers.items():
             found |= xyz(name, data.xpos[body])
         return found
+
+    def start_state(self) -> dict[str, float]:
+        """Return the joints of both arms and the poses of the objects."""
+        return self._joints.read(self._physics.data.qpos)
 
     def close(self) -> None:
         """Free the renderer and MuJoCo's model."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,7 @@ from proctor.benchmarks.selection import ids_in_group, split_names
 from proctor.errors import PluginError, UsageError, did_you_mean
 from proctor.features import ActionSpec, Array, Expert, Feature, FeatureKind, Observation
 from proctor.fingerprint import to_json
-from proctor.types import Score, Task
+from proctor.types import EpisodeSpec, Score, Task
 from proctor_worker.records import EXPERT_ACTION
 
 _NOT_FOR_THE_WORLD = ("type", "max_parallel_tasks", "python", "command")
@@ -46,6 +46,8 @@ class WorldFacts:
     """Whether the world has a ``preflight``."""
     judged: bool = True
     scores: tuple[Score, ...] = ()
+    init_states: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    """Number of init states of the tasks that have some; others start by the seed."""
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -108,6 +110,12 @@ class ForeignBenchmark(ListedTasks):
         self.worker_interpreter = worker_interpreter(facts.launch, facts.interpreter)
         self._worlds = ForeignWorlds(facts.launch, facts.features)
 
+    def spec(self, task: Task, index: int, seed: int) -> EpisodeSpec:
+        """Return episode ``index``: the run's seed plus the index, and an init state if any."""
+        n_states = self.facts.init_states.get(task.key)
+        init_state = None if n_states is None else index % n_states
+        return EpisodeSpec(task, index, seed + index, init_state)
+
     def features(self) -> dict[str, Feature]:
         """Return the world's features."""
         return dict(self.facts.features)
@@ -169,9 +177,17 @@ def probe_world(launch: Launch) -> WorldFacts:
 
 def _facts(launch: Launch, header: Mapping[str, Any]) -> WorldFacts:
     described, action = header["description"], header["description"]["action"]
+    rows = [dict(row) for row in described["tasks"]]
+    n_states = [row.pop("init_states", None) for row in rows]
+    tasks = tuple(Task(**row) for row in rows)
     return WorldFacts(
         launch=launch,
-        tasks=tuple(Task(**task) for task in described["tasks"]),
+        tasks=tasks,
+        init_states={
+            task.key: int(number)
+            for task, number in zip(tasks, n_states, strict=True)
+            if number is not None
+        },
         features={
             key: Feature(
                 FeatureKind(value["kind"]),

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from proctor.benchmarks.base import Benchmark, BenchmarkPlugin, LocatedSim
 from proctor.benchmarks.foreign.expert_sim import ExpertSim
 from proctor.benchmarks.guarded_sim import GuardedSim
+from proctor.benchmarks.starts import pass_on_start
 from proctor.errors import SimulatorFault, UsageError
 from proctor.fingerprint import to_json
 from proctor.types import EpisodeSpec, Task
@@ -66,6 +67,7 @@ class BuiltinSim:
         self._sim = GuardedSim(sim)
         if isinstance(sim, LocatedSim):
             self.coordinates = self._sim.coordinates
+        pass_on_start(self, self._sim)
 
     def reset(self, spec: dict[str, Any]) -> None:
         """Reset the world."""

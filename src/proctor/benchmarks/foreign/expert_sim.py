@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from proctor.benchmarks.base import Benchmark, LocatedSim
 from proctor.benchmarks.guarded_sim import proctor_code
+from proctor.benchmarks.starts import pass_on_start
 from proctor.features import Array, Expert, Observation
 from proctor.types import EpisodeSpec, StepResult, Task
 from proctor_worker.records import EXPERT_ACTION
@@ -20,6 +21,7 @@ class ExpertSim:
         self._expert: Expert | None = None
         if isinstance(sim, LocatedSim):
             self.coordinates: Callable[[], Mapping[str, float]] = sim.coordinates
+        pass_on_start(self, sim)
 
     def reset(self, spec: EpisodeSpec) -> None:
         """Reset the simulator; every episode has a new expert."""

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, TypeVar
 from proctor.benchmarks.foreign.launch import Launch
 from proctor.benchmarks.foreign.task_fields import spec_fields, task_fields
 from proctor.benchmarks.guarded_sim import proctor_code
+from proctor.benchmarks.starts import pass_on_start
 from proctor.errors import PluginError, SimulatorFault, WorkerError
 from proctor.features import Array, Observation
 from proctor.types import EpisodeSpec, StepResult, Task
@@ -58,6 +59,7 @@ class LocalSim:
         self._sim: Any = _call(launch, world.open, task_fields(task))
         if hasattr(self._sim, "coordinates"):
             self.coordinates: Callable[[], Mapping[str, float]] = self._sim.coordinates
+        pass_on_start(self, self._sim)
 
     def reset(self, spec: EpisodeSpec) -> None:
         """Reset the world."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from proctor.benchmarks.base import ComingSteps
 from proctor.benchmarks.foreign.task_fields import spec_fields, task_fields
 from proctor.benchmarks.foreign.world_process import Reply, WorldProcess
+from proctor.benchmarks.starts import START_TOLERANCE
 from proctor.features import Array, Observation
 from proctor.types import EpisodeSpec, StepResult, Task
 from proctor_worker.records import EXPERT_ACTION
@@ -35,6 +36,8 @@ class ForeignSim:
         self._observed: Observation = {}
         self._physics: Array | None = None
         self._coordinates: dict[str, float] | None = None
+        self._start: dict[str, float] = {}
+        self.start_tolerance = START_TOLERANCE
 
     def announce_reset(self, keys: Sequence[str]) -> None:
         """Observe ``keys`` after the next reset."""
@@ -45,7 +48,10 @@ class ForeignSim:
         self._waiting, self._expert_steps = [], 0
         keys, self._first_keys = self._first_keys, ()
         fields, numbers, seen = self._world.request("reset", spec=spec_fields(spec), keys=keys)
-        self._update(fields["coordinates"], unpack_numbers(numbers, 0), seen)
+        start, found = fields["start"], unpack_numbers(numbers, 0)
+        self._start = dict(zip(start, found, strict=False))
+        self.start_tolerance = fields["start_tolerance"] or START_TOLERANCE
+        self._update(fields["coordinates"], found[len(start) :], seen)
 
     def announce(self, coming: ComingSteps) -> None:
         """Send the next steps to the world."""
@@ -106,6 +112,10 @@ class ForeignSim:
         if self._coordinates is None:
             self._coordinates = self._ask("coordinates")[0]["coordinates"]
         return self._coordinates
+
+    def start_state(self) -> Mapping[str, float]:
+        """Return what tells the start from others; empty if the world does not say it."""
+        return self._start
 
     def close(self) -> None:
         """Close the simulator; the process stays for the next task."""

@@ -24,6 +24,7 @@ from proctor.benchmarks.mujoco.world import world_state
 from proctor.features import ENVIRONMENT_STATE, STATE, Array, Observation
 from proctor.system.global_rng import IsolatedRng, seed_global_rng
 from proctor.types import CLOSEST, EpisodeSpec, StepResult
+from proctor_worker.worlds.mujoco_tools import JointReader
 
 STEP_M = 0.025
 """Motion of the hand for an action of 1, as gym_hil's wrapped environments have it."""
@@ -48,6 +49,7 @@ class GymHilSim:
         self._env = _opened(task, settings)
         self._env.apply_action = HandController(self._env).apply
         self._block = _BLOCK[task]
+        self._joints = JointReader(self._env.model)
         self._settings = settings
         self._renderer: CameraRenderer | None = None
         self._rng = IsolatedRng()
@@ -100,6 +102,10 @@ class GymHilSim:
             **xyz("block", self._sensor(self._block)),
             **xyz(f"{ROBOT} hand", self._sensor("2f85/pinch_pos")),
         }
+
+    def start_state(self) -> dict[str, float]:
+        """Return the joints of the arm and the poses of all blocks."""
+        return self._joints.read(self._env.data.qpos)
 
     def close(self) -> None:
         """Free the renderer."""

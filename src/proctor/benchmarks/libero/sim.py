@@ -25,6 +25,7 @@ from proctor.benchmarks.mujoco.world import world_state
 from proctor.features import ENVIRONMENT_STATE, STATE, Array, Observation
 from proctor.system.gl import can_render
 from proctor.types import CLOSEST, SUBGOALS, EpisodeSpec, StepResult
+from proctor_worker.worlds.mujoco_tools import JointReader
 
 SETTLE_STEPS = 10
 SETTLE_ACTION = np.array([0, 0, 0, 0, 0, 0, -1], np.float32)
@@ -73,6 +74,8 @@ class LiberoSim:
         # adds a sampler for every drawer, door and knob with an initial state.
         self._env.object_property_initializers *= 2
         self._substep = 0
+        self._joints = JointReader(self._env.sim.model._model)
+        self._start: dict[str, float] = {}
         self._renderer: ImageRenderer | None = None
         # The first object of interest and the second, or the hand where there is one only.
         movable = [name for name in self._env.obj_of_interest if name in self._env.objects_dict]
@@ -95,6 +98,7 @@ class LiberoSim:
             self._forget()
         self._env.sim.set_state_from_flattened(self._settings.init_states[spec.init_state])
         self._env.sim.forward()
+        self._start = self._joints.read(self._env.sim.data._data.qpos)
         self._env._check_success()
         self._env._post_process()
         for _ in range(SETTLE_STEPS):  # every reset makes a new controller with relative actions
@@ -165,6 +169,14 @@ class LiberoSim:
             if name not in first:
                 found |= xyz(name, positions[name])
         return found
+
+    def start_state(self) -> dict[str, float]:
+        """Return the joints of robot, objects and fixtures, before they settled.
+
+        Where the seed has placed the fixtures does not count: episodes of one init state are
+        variations of one start.
+        """
+        return self._start
 
     def object_positions(self) -> dict[str, Array]:
         """Return the positions of all movable objects, by their names in the BDDL file."""

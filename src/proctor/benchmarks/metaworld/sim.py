@@ -22,12 +22,15 @@ from proctor.benchmarks.mujoco.rendering import SceneEdit
 from proctor.benchmarks.mujoco.world import world_state
 from proctor.features import ENVIRONMENT_STATE, STATE, Array, Observation
 from proctor.types import CLOSEST, EpisodeSpec, StepResult, Task
+from proctor_worker.worlds.mujoco_tools import JointReader
 
 # LeRobot moves this camera closer; every public Meta-World checkpoint was trained on that view.
 MOVED_CAMERAS = {"corner2": (0.75, 0.075, 0.7)}
 # These are upside down in the XML, so their images are rotated by 180 degrees. (LeRobot rotates
 # corner2 only, and returns the others upside down.)
 ROTATED_CAMERAS = frozenset({"corner", "corner2", "corner3", "corner4"})
+_FRAME = 18
+"""Size of a frame of Meta-World's observation: the hand, and two objects' poses."""
 
 
 @cache
@@ -46,6 +49,7 @@ class MetaworldSim:
         self._render_settings = render_settings
         self._camera_of = camera_of
         self._initial_state = _InitialState(self._env)
+        self._joints = JointReader(self._env.model)
         self._renderer: ImageRenderer | None = None
         self.scene_edit: SceneEdit | None = None
         # Stored, because another observation call would change the environment's frame stack.
@@ -89,6 +93,16 @@ class MetaworldSim:
             **({} if goal is None else xyz("goal", goal)),
             **xyz(f"{ROBOT} hand", self._numbers[:3]),
         }
+
+    def start_state(self) -> dict[str, float]:
+        """Return what is observed without its history, the goal, and all joints.
+
+        The goal is not observed, and a goal or a fixture may have no joint.
+        """
+        observed = {f"observed {n}": at for n, at in enumerate(self._numbers[:_FRAME].tolist())}
+        goal = self._env._target_pos
+        placed = {} if goal is None else xyz("goal", goal)
+        return {**observed, **placed, **self._joints.read(self._env.data.qpos)}
 
     def close(self) -> None:
         """Free the renderer and the environment."""

@@ -14,6 +14,7 @@ from proctor.benchmarks.mujoco.rendering import EditableSim
 from proctor.benchmarks.perturbations import DEFINITIONS
 from proctor.benchmarks.perturbations.base import ActivePerturbation, Dimension, PerturbedEpisode
 from proctor.benchmarks.perturbations.dimensions import BY_NAME, dimensions_of
+from proctor.benchmarks.starts import start_tolerance, start_values
 from proctor.features import STATE, ActionSpec, Array, Expert, Feature, Observation
 from proctor.types import EpisodeSpec, Perturbation, StepResult, Task
 
@@ -141,12 +142,15 @@ class PerturbedSim:
         self._editable = cast(EditableSim, sim) if benchmark.editable_scenes else None
         self._active = ActivePerturbation()
         self._steps = 0
+        self._start: Mapping[str, float] = {}
+        self.start_tolerance = start_tolerance(sim)
 
     def reset(self, spec: EpisodeSpec) -> None:
         """Reset the world, and begin the perturbation of the spec's task."""
         with proctor_code():
             self._use(ActivePerturbation())
         self._sim.reset(replace(spec, task=self._task))
+        self._start = start_values(self._sim)
         if spec.task.perturbation is None:
             return
         hold = self._hold_action()
@@ -203,6 +207,10 @@ class PerturbedSim:
     def physics(self) -> Array:
         """Return the physics state, which is never perturbed."""
         return self._sim.physics()
+
+    def start_state(self) -> Mapping[str, float]:
+        """Return the start of the clean episode, before the perturbation changed anything."""
+        return self._start
 
     def close(self) -> None:
         """Close the simulator."""

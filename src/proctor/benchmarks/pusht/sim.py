@@ -112,6 +112,14 @@ class PushTSim:
             **xyz(f"{ROBOT} finger", agent.position),
         }
 
+    start_tolerance = 1e-3
+    """Of a window of 512 units, which float32 does not resolve further than 3e-5."""
+
+    def start_state(self) -> dict[str, float]:
+        """Return the poses of block and target, and the position of the finger."""
+        x, y, angle = map(float, self._env.goal_pose)
+        return {**self.coordinates(), "goal x": x, "goal y": y, "goal angle": angle}
+
     def close(self) -> None:
         """Free the environment."""
         self._env.close()

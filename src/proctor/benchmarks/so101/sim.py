@@ -58,6 +58,10 @@ class So101Sim:
             **xyz(f"{ROBOT} hand", self._world.hand_position()),
         }
 
+    def start_state(self) -> dict[str, float]:
+        """Return the angles of the arm and the poses of cube and bin."""
+        return self._world.start_state()
+
     def close(self) -> None:
         """Free the renderer."""
         self._world.close()

@@ -22,6 +22,7 @@ from proctor.benchmarks.so101.scene import (
 )
 from proctor.benchmarks.so101.scene_view import SceneView
 from proctor.features import Array
+from proctor_worker.worlds.mujoco_tools import JointReader
 
 SCENE_STATE_NAMES = ("cube.x", "cube.y", "cube.z", "cube.yaw", "bin.x", "bin.y")
 """Names of ``scene_state``: metres in the frame of the arm's base, and degrees."""
@@ -53,6 +54,7 @@ class So101World:
         self._actuator = {name: self._model.actuator(name).id for name in JOINT_NAMES}
         self._position = {name: self._model.joint(name).qposadr[0] for name in JOINT_NAMES}
         self._velocity = {name: self._model.joint(name).dofadr[0] for name in JOINT_NAMES}
+        self._joints = JointReader(self._model)
         self._cube_at = self._model.joint("cube").qposadr[0]
         self._cube_body = self._model.body("cube").id
         self._hand_body = self._model.body("wrist_roll").id
@@ -180,6 +182,11 @@ class So101World:
     def physics(self) -> Array:
         """Return everything that moves or that a reset places, float64."""
         return world_state(self._data)
+
+    def start_state(self) -> dict[str, float]:
+        """Return all joints, the cube's pose and the bin's place, by name."""
+        bin_x, bin_y = self.bin_position()[:2].tolist()
+        return {**self._joints.read(self._data.qpos), "bin x": bin_x, "bin y": bin_y}
 
     def render(self, camera: str, height: int, width: int, edit: SceneEdit | None = None) -> Array:
         """Return an image of ``camera``, uint8 [H, W, 3], after ``edit``."""
