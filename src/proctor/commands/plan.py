@@ -240,15 +240,15 @@ class PlanCommand(CommandConfig):
         text = f"{each * tasks:,} episode{'s' * (each * tasks != 1)}"
         if tasks > 1:
             text += f" ({each:,} of each of {tasks:,} tasks)"
-        if known is not None and known.episodes_per_s is not None:
-            text += f" in {duration_text(each * tasks / known.episodes_per_s)}"
+        if known is not None and known.starts_per_s is not None:
+            text += f" in {duration_text(each * tasks / known.starts_per_s)}"
         return text
 
     def _measured(self, known: RunNumbers | None) -> Iterator[str]:
-        if known is not None and known.episodes_per_s is not None:
+        if known is not None and known.starts_per_s is not None:
             yield (
-                f"times: {known.episodes_per_s:.2g} episodes/s, as in the run of "
-                f"{known.episodes:,} episodes ({self._folders[0]})"
+                f"times: {known.starts_per_s:.2g} starts/s, as in the run of "
+                f"{known.starts:,} starts ({self._folders[0]})"
             )
 
 

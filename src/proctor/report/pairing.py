@@ -135,9 +135,16 @@ def paired_episodes(a: Run, b: Run) -> PairedSides:
         of_a.append(partner)
         of_b.append(row)
     sides.repeated_a = sum(map(len, in_a.values()))
+    if not sides.tasks and sides.different_starts:
+        raise UsageError(
+            f"{a.path} and {b.path} have episodes of the same seeds, but all of them start "
+            "differently, so none is a pair; run B with A's --env flags, or compare as separate "
+            "samples with --unpaired",
+            code="run.different-worlds",
+        )
     if not sides.tasks:
         raise UsageError(
-            f"{a.path} and {b.path} have no common episode (task, seed, init state, start); "
+            f"{a.path} and {b.path} have no common episode (task, seed, init state); "
             "run B with A's --seed and tasks, or compare as separate samples with --unpaired",
             code="run.no-common-episode",
         )

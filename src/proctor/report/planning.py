@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from proctor.report.comparison import Criteria, compare_all
 from proctor.report.run import Run
-from proctor.report.summary import working_seconds
+from proctor.report.summary import by_task, clean_rows, working_seconds
 
 
 @dataclass(frozen=True)
@@ -16,11 +16,12 @@ class RunNumbers:
 
     rate: float
     """Success rate of the first run."""
-    episodes: int
-    """Completed episodes of the first run."""
+    starts: int
+    """Independent units of the first run's rate."""
     tasks: int
-    episodes_per_s: float | None
-    """None: the run recorded no time."""
+    """Clean tasks; all, if every task is perturbed."""
+    starts_per_s: float | None
+    """Each with all its repeats and perturbed variants. None: the run recorded no time."""
     difference: float | None = None
     """Rate of the second run minus rate of the first, over their pairs; None for one run."""
     agreement: float | None = None
@@ -40,9 +41,9 @@ def run_numbers(runs: Sequence[Run]) -> RunNumbers:
     seconds = working_seconds(first.rows, first.record.sessions)
     alone = RunNumbers(
         rate=tally.rate,
-        episodes=tally.episodes,
-        tasks=len(first.per_task),
-        episodes_per_s=len(first.rows) / seconds if seconds > 0 else None,
+        starts=tally.units.distinct,
+        tasks=len(by_task(clean_rows(first.rows))),
+        starts_per_s=tally.units.distinct / seconds if seconds > 0 else None,
     )
     if len(runs) == 1:
         return alone
@@ -51,9 +52,9 @@ def run_numbers(runs: Sequence[Run]) -> RunNumbers:
     assert overall.only_b is not None
     return RunNumbers(
         rate=overall.successes_a / overall.n_a,
-        episodes=alone.episodes,
+        starts=alone.starts,
         tasks=alone.tasks,
-        episodes_per_s=alone.episodes_per_s,
+        starts_per_s=alone.starts_per_s,
         difference=overall.difference,
         agreement=1 - (overall.only_a + overall.only_b) / overall.n_a,
         pairs=overall.n_a,

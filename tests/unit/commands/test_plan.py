@@ -52,7 +52,7 @@ def test_two_runs_give_rate_difference_agreement_tasks_and_time(
     assert "25 points, 50.0% against 75.0%" in question
     assert "of each of 2 tasks) in " in independent
     assert "75.0% of the pairs end alike, as in 40 pairs" in paired
-    assert "episodes/s" in times
+    assert "starts/s" in times
 
 
 def test_one_run_gives_the_rate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from proctor.evaluation.run import Evaluation
 from proctor.report.page import write_page
 from proctor.report.run import load_run
 from proctor.report.summary import at_end_text, eval_info, pass_rates, pass_text, tally
+from proctor.stats.independent_units import independent_units
 from proctor.stats.rates import wilson_interval
 from proctor.stats.repeats import pass_all
 from proctor.types import CLOSEST, SUBGOALS
@@ -29,7 +30,7 @@ def test_repeats_share_the_world_and_have_indices_of_their_own() -> None:
     plan = make_plan(Fake(FakeConfig()), range(6), 1000, repeats=3)
     assert [spec.index for spec in plan] == list(range(6))
     assert [spec.seed for spec in plan] == [1000] * 3 + [1001] * 3
-    assert len({spec.world_key for spec in plan}) == 2
+    assert len(independent_units(plan)) == 2
 
 
 def test_repeats_multiply_the_episodes_and_one_is_the_default() -> None:
@@ -47,7 +48,7 @@ def test_a_repeated_run_says_how_often_all_attempts_succeed(run: Callable[..., E
     assert len({row.digest for row in evaluation.rows}) == 4, "the policy's noise differs"
     info = json.loads((evaluation.path / "eval_info.json").read_text())
     assert [one["k"] for one in info["proctor"]["pass_hat_k"]] == [2]
-    assert info["overall"]["n_worlds"] == 2
+    assert info["overall"]["n_starts"] == 2
 
 
 def test_pass_k_is_the_share_of_sets_of_k_attempts_that_all_succeed() -> None:
@@ -55,7 +56,7 @@ def test_pass_k_is_the_share_of_sets_of_k_attempts_that_all_succeed() -> None:
     assert found is not None
     assert found.rate == pytest.approx((3 / 6 + 1 + 0) / 3)
     assert found.interval == wilson_interval(1.5, 3)
-    assert (found.worlds, found.left_out) == (3, 1)
+    assert (found.starts, found.left_out) == (3, 1)
     assert pass_all([(1, 1)], 2) is None
 
 

@@ -123,7 +123,7 @@ def test_worlds_that_repeat_raise_no_more_false_alarms() -> None:
 
 def test_worlds_that_overlap_but_are_not_the_same_are_warned_of() -> None:
     a, b = a_run("a", rows("push", "s" * 50)), a_run("b", rows("push", "s" * 50, seed=1001))
-    share = "the runs share 49 of 50 worlds in A and 50 in B"
+    share = "the runs share 49 of 50 starts in A and 50 in B"
     assert compare(a, b, Criteria()).warnings == [f"{share}: only those are compared"]
     assert compare(a, b, UNPAIRED).warnings[0].startswith(f"{share}: they are no separate samples")
     shorter = a_run("c", rows("push", "s" * 30))
@@ -231,7 +231,7 @@ def test_what_differs_besides_the_policy_is_named() -> None:
         "protocols differ: the first seed (--seed): seed is 1000 in A, 1 in B",
         version,
     ]
-    shared = "the runs share 2 of 2 worlds in A and 2 in B: they are no separate samples"
+    shared = "the runs share 2 of 2 starts in A and 2 in B: they are no separate samples"
     assert unpaired.warnings == [f"{shared}: p is too large", version]
     assert (
         compare(

@@ -91,7 +91,7 @@ def test_a_total_is_as_sure_as_its_worlds_alone() -> None:
     one = found({("camera", 1): once}, clean)
     copies = found({("camera", level): once for level in (1, 2, 3)}, clean)
     total = copies.dimensions[0]
-    assert (total.counts.n, total.worlds.distinct) == (60, 20)
+    assert (total.counts.n, total.units.distinct) == (60, 20)
     assert total.interval == pytest.approx(one.cells[0].interval), "copies tell nothing new"
 
 
@@ -99,7 +99,7 @@ def test_perturbed_episodes_of_a_world_that_end_differently_count_for_more() -> 
     copies, apart = [(3, 3), (0, 3)] * 10, [(1, 3), (2, 3)] * 10
     assert clustered_effective_n(copies) == pytest.approx(20)
     assert clustered_effective_n(apart) == 60
-    assert clustered_effective_n([(1, 3), (2, 3)] * 3) == pytest.approx(6), "too few worlds"
+    assert clustered_effective_n([(1, 3), (2, 3)] * 3) == pytest.approx(6), "too few starts"
     assert clustered_effective_n([(3, 3)] * 20) == pytest.approx(20), "all alike"
     assert clustered_effective_n([(1, 1), (0, 1)] * 10) == 20
     assert clustered_effective_n([]) == 0
@@ -118,7 +118,7 @@ def test_episodes_of_one_start_are_paired_in_order() -> None:
     robustness = make_robustness(record.tasks or (), rows)
     assert robustness is not None
     assert robustness.all.counts == Paired(both=1, only_a=1, only_b=1, neither=1)
-    assert robustness.all.worlds.distinct == 2
+    assert robustness.all.units.distinct == 2
     assert robustness.cells[0].p_value == 1.0, "each world once"
 
 

@@ -32,7 +32,7 @@ from proctor.stats.stopping import (
     e_value,
     parse_stop_rule,
 )
-from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome, Task
+from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, EpisodeStart, Outcome, Task
 from tests.conftest import digests
 from tests.refusals import refuses
 
@@ -49,12 +49,16 @@ def plan(n_tasks: int, n_episodes: int) -> list[EpisodeSpec]:
     return [EpisodeSpec(task, index, index) for task in tasks for index in range(n_episodes)]
 
 
-def heard(outcomes: Mapping[EpisodeKey, Outcome], n_worlds: int = 10**6) -> list[EpisodeOutcome]:
-    """Report outcomes; episodes whose indices differ by ``n_worlds`` share a world."""
+def heard(outcomes: Mapping[EpisodeKey, Outcome], n_starts: int = 10**6) -> list[EpisodeOutcome]:
+    """Report outcomes; episodes whose indices differ by ``n_starts`` share a start."""
     return [
-        EpisodeOutcome((suite, task, i), (suite, task, str(i % n_worlds)), ended)
+        EpisodeOutcome((suite, task, i), started(suite, task, i % n_starts), ended)
         for (suite, task, i), ended in outcomes.items()
     ]
+
+
+def started(suite: str, task: int, start: int) -> EpisodeStart:
+    return EpisodeStart((suite, task), False, str(start), start, None, None)
 
 
 def verdict(test: PairedTest, rounds: Iterator[Sequence[EpisodeOutcome]]) -> str:
@@ -117,12 +121,12 @@ def test_counting_episodes_as_they_end_would_favour_successes_and_rounds_do_not(
     specs, naive, fair = plan(1, 32), 0, 0
     for _ in range(300):
         reference = [
-            EpisodeOutcome(spec.key, spec.world_key, outcome(rng.random() < 0.5)) for spec in specs
+            EpisodeOutcome(spec.key, spec.started, outcome(rng.random() < 0.5)) for spec in specs
         ]
         results = [result(spec, outcome(rng.random() < 0.5)) for spec in specs]
         as_they_end = sorted(results, key=lambda one: (one.outcome is LOST, rng.random()))
         rounds = (
-            [EpisodeOutcome(one.spec.key, one.spec.world_key, one.outcome)] for one in as_they_end
+            [EpisodeOutcome(one.key, one.started, one.outcome)] for one in as_they_end
         )
         naive += verdict(PairedTest(reference, "A", ALPHA), rounds) in ("better", "worse")
         early_stopping = EarlyStopping(specs, [PairedTest(reference, "A", ALPHA)])
@@ -204,10 +208,10 @@ def test_rules_hear_whole_rounds_in_order_and_nothing_after_their_decision() -> 
     assert len(rule.heard) == 2
 
 
-def feed(rule: StopRule, rounds: range, *tasks: Outcome, n_worlds: int = 10**6) -> None:
+def feed(rule: StopRule, rounds: range, *tasks: Outcome, n_starts: int = 10**6) -> None:
     for index in rounds:
         outcomes = {("suite", t, index): ended for t, ended in enumerate(tasks)}
-        rule.on_round_end(heard(outcomes, n_worlds))
+        rule.on_round_end(heard(outcomes, n_starts))
 
 
 def test_ci_width_stops_when_the_interval_of_all_episodes_is_narrow() -> None:
@@ -230,7 +234,7 @@ def test_task_ci_width_waits_for_the_task_that_is_least_known() -> None:
 
 def test_a_world_played_again_makes_no_interval_narrower() -> None:
     rule = CIWidth(0.2)
-    feed(rule, range(1000), WON, n_worlds=10)
+    feed(rule, range(1000), WON, n_starts=10)
     assert rule.decision is None
     feed(rule, range(1000, 1030), WON)
     assert rule.decision is not None
@@ -529,10 +533,10 @@ def test_worlds_that_repeat_raise_no_more_false_alarms() -> None:
         of_a, of_b = (
             {("suite", 0, i): outcome(won[i % 10, side]) for i in range(100)} for side in (0, 1)
         )
-        for n_worlds in (10, 100):
-            test = PairedTest(heard(of_a, n_worlds), "A", ALPHA)
-            said = verdict(test, ([one] for one in heard(of_b, n_worlds)))
-            if n_worlds == 10:
+        for n_starts in (10, 100):
+            test = PairedTest(heard(of_a, n_starts), "A", ALPHA)
+            said = verdict(test, ([one] for one in heard(of_b, n_starts)))
+            if n_starts == 10:
                 alarms += said in ("better", "worse")
             else:
                 naive += said in ("better", "worse")
