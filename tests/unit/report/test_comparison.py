@@ -13,7 +13,7 @@ import pytest
 from proctor.errors import UsageError
 from proctor.report.comparison import Comparison, Criteria, compare_all
 from proctor.report.comparison_table import comparison_lines
-from proctor.report.pairing import paired_outcomes
+from proctor.report.pairing import planned_partners
 from proctor.report.run import Run
 from proctor.runs.folder import RunRecord
 from proctor.runs.journal import EpisodeRecord, make_record
@@ -299,7 +299,7 @@ def test_episodes_of_one_seed_whose_runs_name_other_worlds_are_no_pair() -> None
     assert (comparison.left_out_a, comparison.left_out_b) == (2, 2)
     task = Task("suite", b[0].task_id, "push", "do it", 10, 10)
     plan = [EpisodeSpec(task, row.episode_index, row.seed, world=row.world) for row in b]
-    bet_on = paired_outcomes(plan, a_run("a", a))
+    bet_on = planned_partners(plan, a_run("a", a))
     assert sorted(index for _, _, index in bet_on) == [0, 2], "--against bets on pairs only, too"
 
 

@@ -62,7 +62,7 @@ def test_only_pairs_of_both_runs_count(tmp_path: Path) -> None:
 def test_a_world_that_is_used_twice_is_swapped_as_one() -> None:
     once = PairedDrops(Paired(4, 0, 0, 0), Paired(0, 0, 4, 0), [0] * 4, [1] * 4, list("wxyz"), 4)
     assert drop_difference_p_value(once) == pytest.approx(2 / 16)
-    twice = replace(once, worlds=list("wwxx"), effective_n=2)
+    twice = replace(once, starts=list("wwxx"), effective_n=2)
     assert drop_difference_p_value(twice) == pytest.approx(2 / 4)
     narrow, wide = drop_difference_interval(once), drop_difference_interval(twice)
     assert narrow is not None

@@ -647,7 +647,7 @@ def test_a_run_without_a_stop_rule_keeps_no_episode_in_mind() -> None:
     try:
         early_stopping = EarlyStopping(specs, [])
         for spec in specs:
-            early_stopping.add(spec.key, WON)
+            early_stopping.add(EpisodeOutcome(spec.key, spec.started, WON))
         kept_bytes, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
