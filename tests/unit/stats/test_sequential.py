@@ -125,9 +125,7 @@ def test_counting_episodes_as_they_end_would_favour_successes_and_rounds_do_not(
         ]
         results = [result(spec, outcome(rng.random() < 0.5)) for spec in specs]
         as_they_end = sorted(results, key=lambda one: (one.outcome is LOST, rng.random()))
-        rounds = (
-            [EpisodeOutcome(one.key, one.started, one.outcome)] for one in as_they_end
-        )
+        rounds = ([EpisodeOutcome(one.key, one.started, one.outcome)] for one in as_they_end)
         naive += verdict(PairedTest(reference, "A", ALPHA), rounds) in ("better", "worse")
         early_stopping = EarlyStopping(specs, [PairedTest(reference, "A", ALPHA)])
         for one in as_they_end:
