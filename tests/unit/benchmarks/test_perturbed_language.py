@@ -14,6 +14,11 @@ from proctor.benchmarks.perturbations.language import paraphrase
 from proctor_worker.worlds import calvin, maniskill, rlbench, robocasa, robosuite, so101_nexus
 from proctor_worker.worlds.robotwin import task_horizons
 
+
+def words(text: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"[a-z0-9]+", text.lower()))
+
+
 LEVELS = (1, 2, 3)
 SUITE_INSTRUCTIONS = {
     "metaworld": [task.instruction for task in TASKS],
@@ -28,16 +33,15 @@ if importlib.util.find_spec("libero") is not None:
     SUITE_INSTRUCTIONS |= {
         suite: [instruction_of(name) for name in task_names()[suite]] for suite in SUITES
     }
-VERBS = {"get", "grasp", "open", "press", "pull", "push", "reach", "set", "slide"}
-SMALL_WORDS = set(
-    "a an and any as at be belongs by do down end from further here i in into is it its me more need not "
-    "of off on one onto or other out over so should that the there thing to up with you your".split()
+VERBS = {"get", "grasp", "open", "press", "pull", "push", "reach", "set", "slide", "stand"}
+SMALL_WORDS = frozenset(
+    words(
+        "a an and any as at be belongs by do down end from further here i in into is it its me "
+        "more need not of off on one onto or other out over so should that the there thing to up "
+        "with you"
+    )
 )
 suites = pytest.mark.parametrize("suite", SUITE_INSTRUCTIONS)
-
-
-def words(text: str) -> tuple[str, ...]:
-    return tuple(re.findall(r"[a-z0-9]+", text.lower()))
 
 
 @suites
@@ -73,8 +77,8 @@ def test_no_paraphrase_names_a_thing_that_only_another_task_has(suite: str) -> N
         (
             "put the black bowl in the bottom drawer of the cabinet and close it",
             3,
-            "the black bowl should end up in the bottom drawer of the cabinet, which should not stay "
-            "open",
+            "the black bowl should end up in the bottom drawer of the cabinet, "
+            "which should not stay open",
         ),
         ("turn on the sink faucet", 3, "the sink faucet should be on"),
         ("turn off the burner of the stove", 3, "the burner of the stove should get cold"),

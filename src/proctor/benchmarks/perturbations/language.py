@@ -96,7 +96,7 @@ def _goal(instruction: str) -> str:
         clauses = _NEXT_CLAUSE.split(_lowered(instruction))
     goals = [_goal_of_clause(clause) for clause in clauses]
     if any(goal is None for goal in goals):
-        return f"there is one thing left to do here: {_lowered(instruction)}"
+        return f"there is one thing to do here: {_lowered(instruction)}"
     joined = ", and ".join(goal for goal in goals if goal is not None)
     return joined.replace(", and it should not stay open", ", which should not stay open")
 
