@@ -33,7 +33,19 @@ if importlib.util.find_spec("libero") is not None:
     SUITE_INSTRUCTIONS |= {
         suite: [instruction_of(name) for name in task_names()[suite]] for suite in SUITES
     }
-VERBS = {"get", "grasp", "open", "press", "pull", "push", "reach", "set", "slide", "stand"}
+VERBS = {
+    "get",
+    "grasp",
+    "open",
+    "press",
+    "pull",
+    "push",
+    "reach",
+    "set",
+    "slide",
+    "stand",
+    "switch",
+}
 SMALL_WORDS = frozenset(
     words(
         "a an and any as at be belongs by do down end from further here i in into is it its me "
