@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ from proctor.policies.base import Batch
 from proctor.policies.scripted.random import RandomConfig, RandomPolicy
 from proctor.testing import check_policy, check_sim
 from proctor.types import EpisodeSpec, Task
+from tests.contract.numbered_world import PLUGIN as NUMBERED
+from tests.unit.worker.point_world import PLUGIN as POINT
+from tests.unit.worker.point_world import PointConfig
 
 
 @pytest.fixture
@@ -276,6 +280,17 @@ def test_a_benchmark_that_keeps_no_config_is_checked_with_the_one_that_is_passed
 def test_the_contract_catches_a_broken_benchmark(broken: type[Fake], sentence: str) -> None:
     with pytest.raises(AssertionError, match=sentence):
         check_sim(broken(FakeConfig(n_tasks=2)))
+
+
+def test_a_world_of_another_interpreter_keeps_the_contract() -> None:
+    config = PointConfig(python=sys.executable)
+    check_sim(POINT.maker(config)(), config=config, make=lambda other: POINT.maker(other)())
+
+
+def test_the_contract_catches_a_world_whose_starts_depend_on_the_index() -> None:
+    config = PointConfig(python=sys.executable)
+    with pytest.raises(AssertionError, match="depends on its index"):
+        check_sim(NUMBERED.maker(config)(), config=config, make=lambda c: NUMBERED.maker(c)())
 
 
 class Mixing(RandomPolicy):

@@ -63,7 +63,15 @@ def measured_start(sim: Sim, world: Array) -> Start | None:
     found = start_values(sim, world)
     if not found:
         return None
-    tolerance = start_tolerance(sim)
+    return make_start(found, start_tolerance(sim))
+
+
+def make_start(found: Mapping[str, float], tolerance: float) -> Start:
+    """Return the start of these numbers.
+
+    Raises:
+        SimulatorFault: a number is not finite.
+    """
     scale = _decimal_scale(tolerance)
     values = np.rint(np.array(list(found.values())) * scale) / scale + 0.0  # no negative zero
     if not np.isfinite(values).all():

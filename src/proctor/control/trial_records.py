@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from proctor import plugins
+from proctor.benchmarks.starts import make_start
 from proctor.config.robot_evaluation import RobotEvalConfig
 from proctor.control.policy_driver import RobotPolicy
 from proctor.control.robot_features import camera_shapes, state_channels
@@ -20,7 +21,7 @@ from proctor.fingerprint import (
     to_json,
     without_secrets,
 )
-from proctor.robots.base import Robot
+from proctor.robots.base import VELOCITIES, Robot, Unit
 from proctor.runs.folder import RunFolder, RunRecord
 from proctor.runs.journal import EpisodeRecord
 from proctor.runs.paths import record_paths
@@ -31,7 +32,7 @@ from proctor.system.platform_info import (
     torch_hardware,
     usable_cores,
 )
-from proctor.types import EpisodeSpec, Outcome, Score, Task
+from proctor.types import MAX_START_VALUES, EpisodeSpec, Outcome, Score, Start, Task
 
 PARTIAL_SCORE = Score("score", "partial score")
 _CONNECTION = ("id", "port", "calibration_dir", "cameras")
@@ -138,6 +139,25 @@ def robot_run_record(
         scores=[PARTIAL_SCORE] if judge.gives_scores else [],
         warnings=list(tested.made.policy.spec.warnings),
     )
+
+
+_START_TOLERANCE = 2.0
+"""Degrees, percent of a joint's range, or centimetres: how exactly a robot returns to a pose."""
+
+
+def start_pose(robot: Robot, observation: Mapping[str, Any]) -> Start | None:
+    """Return the robot's measured pose at the start of a trial; None: it observes no position.
+
+    It does not say where the objects are: a person places them.
+    """
+    pose = {}
+    for name, unit in state_channels(robot).items():
+        if unit is Unit.METRES:
+            pose[f"{name} (cm)"] = 100 * float(observation[name])
+        elif unit not in VELOCITIES:
+            pose[name] = float(observation[name])
+    shown = dict(list(pose.items())[:MAX_START_VALUES])
+    return make_start(shown, _START_TOLERANCE) if shown else None
 
 
 def judged_record(

@@ -30,6 +30,7 @@ from proctor.control.trial_records import (
     errored_record,
     judged_record,
     robot_run_record,
+    start_pose,
 )
 from proctor.control.verdicts import Briefing, Judge
 from proctor.errors import ProctorError, UsageError, strip_control_codes
@@ -37,7 +38,7 @@ from proctor.report.page import write_page
 from proctor.report.run_warnings import run_warnings
 from proctor.report.stopped import end_reason, interval_kind
 from proctor.report.summary import eval_info
-from proctor.robots.base import Action, Robot, Unit
+from proctor.robots.base import VELOCITIES, Action, Robot, RobotObservation
 from proctor.runs.disk_errors import ignoring_later_disk_errors
 from proctor.runs.folder import EVAL_INFO_FILE, RunRecord, write_json
 from proctor.runs.journal import JOURNAL_FILE, EpisodeRecord, read_journal, videos_in
@@ -48,7 +49,7 @@ from proctor.runs.records import RunProgress
 from proctor.runs.sessions import read_session_totals
 from proctor.stats.anytime import monitored_rates
 from proctor.system import clock
-from proctor.types import EpisodeSpec, Task
+from proctor.types import EpisodeSpec, Start, Task
 
 
 @dataclass
@@ -163,7 +164,7 @@ class TrialSession:
         for run in self._runs:
             run.driver.dry_run(observation, spec)
         moved = self._robot.action_features
-        positions = {n for n, unit in moved.items() if unit not in _VELOCITIES}
+        positions = {n for n, unit in moved.items() if unit not in VELOCITIES}
         self._pose = {n: observation[n] for n in positions if n in observation}
 
     def _run_trials(self) -> None:
@@ -188,23 +189,25 @@ class TrialSession:
         )
         self._options.live.set_references(self._pictures.read(trial.block, self._robot))
         started, began = clock.now(), time.perf_counter()
+        start: Start | None = None
         try:
-            self._prepare(trial, total, spec)
+            start = start_pose(self._robot, self._prepare(trial, total, spec))
             prepared_s = time.perf_counter() - began
             ended = self._loop.run(run.driver, spec)
         except ProctorError as error:
             text = strip_control_codes(str(error))
-            run.journal.write(errored_record(spec, text, started, clock.now()))
+            row = errored_record(spec, text, started, clock.now())
+            run.journal.write(replace(row, start=start))
             raise
-        row = judged_record(spec, ended, started, clock.now(), prepared_s)
+        row = replace(judged_record(spec, ended, started, clock.now(), prepared_s), start=start)
         self._write(run, row, ended)
         if row.outcome.counts:
             run.done[trial.block] = row
             self._stopping.add(trial.block, trial.policy, row.outcome)
         return row.outcome.counts
 
-    def _prepare(self, trial: Trial, total: int, spec: EpisodeSpec) -> None:
-        """Return to the first pose, reset the scene, and wait for the start."""
+    def _prepare(self, trial: Trial, total: int, spec: EpisodeSpec) -> RobotObservation:
+        """Return to the first pose, reset the scene, wait for the start, and observe it."""
         if self._config.eval.return_time_s:
             self._loop.move_to(self._pose, self._config.eval.return_time_s, self._config.fps)
         if self._robot.scene is not None:
@@ -220,6 +223,7 @@ class TrialSession:
         observation = self._loop.wait_for_start(briefing)
         if is_new:
             self._pictures.store(trial.block, self._robot, observation)
+        return observation
 
     def _write(self, run: _OpenRun, row: EpisodeRecord, ended: TrialRun) -> None:
         run.journal.write(row)
@@ -263,6 +267,3 @@ class TrialSession:
             }
             write_json(path / EVAL_INFO_FILE, info)
             write_page(path)
-
-
-_VELOCITIES = (Unit.METRES_PER_SECOND, Unit.DEGREES_PER_SECOND)

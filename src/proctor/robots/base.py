@@ -46,6 +46,9 @@ class Unit(Enum):
     OTHER = "other"
 
 
+VELOCITIES = (Unit.METRES_PER_SECOND, Unit.DEGREES_PER_SECOND)
+
+
 class Clock(Protocol):
     """Time of a control loop in seconds."""
 

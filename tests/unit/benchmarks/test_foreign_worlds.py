@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+from collections import defaultdict
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -13,7 +14,8 @@ import numpy as np
 import pytest
 
 from proctor import plugins
-from proctor.benchmarks.foreign.benchmark import world_config
+from proctor.benchmarks.foreign.benchmark import ForeignBenchmark, _facts, world_config
+from proctor.benchmarks.foreign.launch import Launch
 from proctor.benchmarks.recipes import catalog
 from proctor_worker.records import Refused
 from proctor_worker.worlds import calvin, maniskill, rlbench, robocasa, robotwin
@@ -36,7 +38,7 @@ def install_modules(monkeypatch: pytest.MonkeyPatch, **modules: dict[str, Any]) 
 
 def run_once(sim: Any, features: dict[str, Any], action: Any) -> list[Any]:
     """Reset, step and observe; check shapes and types; return the step."""
-    sim.reset({"seed": 3, "index": 1, "init_state": None})
+    sim.reset({"seed": 3, "index": 7, "init_state": 0})
     step = sim.step(np.asarray(action, np.float32))
     seen = sim.observe(list(features))
     for key, feature in features.items():
@@ -75,6 +77,32 @@ def test_calvin_has_all_evaluation_sequences() -> None:
     assert all(len(tasks) == 5 for _, tasks in rows)
     assert {tasks[0] for _, tasks in rows} == set(calvin.INSTRUCTIONS)
     assert [tasks[0] for _, tasks in rows].count("open_drawer") == 115
+
+
+def test_a_start_of_calvin_is_its_init_state_whatever_episode_has_it() -> None:
+    """The simulator starts from ``_starts[init_state]``; see ``CalvinSim.reset``."""
+    world = calvin.CalvinWorld(config_of("calvin"))
+    header = {"description": world.describe(), "interpreter": {"python": "3.8.1"}, "checks": False}
+    facts = _facts(Launch("proctor_worker.worlds.calvin:make", {}, sys.executable), header)
+    benchmark = ForeignBenchmark(plugins.find_benchmark("calvin").config(type="calvin"), facts)
+    for name in ("open_drawer", "push_into_drawer"):
+        (task,) = (task for task in benchmark.tasks() if task.name == name)
+        starts = world._starts[name]
+        specs = [benchmark.spec(task, index, seed) for seed in (1000, 1050) for index in range(99)]
+        by_world: dict[str, set[bytes]] = defaultdict(set)
+        for spec in specs:
+            assert spec.init_state is not None
+            by_world[spec.world].add(calvin.scene_start(starts[spec.init_state]).tobytes())
+        assert len(by_world) == min(99, len(starts))
+        assert {len(found) for found in by_world.values()} == {1}
+
+
+def test_different_starts_of_calvin_are_clearly_apart() -> None:
+    world = calvin.CalvinWorld(config_of("calvin"))
+    for starts in world._starts.values():
+        scenes = np.array([calvin.scene_start(start) for start in starts])
+        apart = np.abs(scenes[:, None] - scenes[None]).max(axis=2)
+        assert apart[apart > 0].min() >= 10 * calvin.CalvinSim.start_tolerance
 
 
 def test_calvin_places_blocks_as_upstream_does() -> None:
@@ -244,7 +272,7 @@ def test_maniskill_reads_sizes_from_the_environment_and_renders_on_demand(
     assert made[-1].rendered == 1
 
 
-def test_widowx_takes_the_index_as_episode_and_is_not_mixed(
+def test_widowx_takes_the_init_state_as_episode_and_is_not_mixed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = fake_maniskill(monkeypatch)
@@ -253,7 +281,7 @@ def test_widowx_takes_the_index_as_episode_and_is_not_mixed(
     sim = maniskill.make(config_of("maniskill", task="widowx")).open(
         {"name": "PutCarrotOnPlateInScene-v1"}
     )
-    sim.reset({"seed": 1, "index": 7})
+    sim.reset({"seed": 1, "index": 2, "init_state": 7})
     assert made[-1].options["episode_id"] == [7]
 
 

@@ -172,7 +172,7 @@ def test_episodes_are_the_same_for_any_number_of_workers(run: Callable[..., Eval
     record = RunFolder(one.path).read()
     assert record is not None
     defined = record.protocol["benchmark"]["perturbations"]
-    assert defined["definitions"] == 2
+    assert defined["definitions"] == 3
     assert defined["levels"]["delay"] == {"1": 0.1, "2": 0.2, "3": 0.4}
     assert record.tasks is not None
     assert [task.perturbation is None for task in record.tasks] == [True] + 9 * [False]

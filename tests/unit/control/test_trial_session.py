@@ -80,6 +80,8 @@ def test_a_person_starts_and_judges_every_trial(tmp_path: Path) -> None:
     assert outcomes == [Outcome.SUCCESS, Outcome.FAILURE]
     assert [row.scores for row in run.rows] == [{"score": 1.0}, {"score": 0.3}]
     assert [row.steps for row in run.rows] == [5, 1]
+    starts = [row.start for row in run.rows]
+    assert all(start is not None and start.names == ("arm.pos", "gripper.pos") for start in starts)
     assert run.labels == {run.rows[1].key: ["slow"]}
     assert session.phases[0] == "reset the scene"
     assert {"running", "verdict"} <= set(session.phases)

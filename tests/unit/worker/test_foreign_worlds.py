@@ -36,8 +36,10 @@ IMAGES = {
 
 
 def comparable(evaluation: Evaluation) -> Any:
-    """Return digests and the number of rendered images."""
-    return digests(evaluation), sorted((row.key, row.renders) for row in evaluation.rows)
+    """Return digests, the number of rendered images, and starts."""
+    rows = sorted(evaluation.rows, key=lambda row: row.key)
+    assert all(row.start is not None and row.start.names for row in rows)
+    return digests(evaluation), [(row.key, row.renders, row.start) for row in rows]
 
 
 def test_episodes_are_those_of_an_ordinary_worker_with_chunks_images_and_resume(

@@ -4,7 +4,7 @@ Every perturbed episode is paired with the clean episode of the same seed and in
 module imports nothing: ``proctor eval --help`` reads it.
 """
 
-DEFINITIONS = 2
+DEFINITIONS = 3
 """Version of the definitions below this package. It goes up when a level means something else."""
 LEVELS = (1, 2, 3)
 ALL = "all"

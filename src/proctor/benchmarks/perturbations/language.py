@@ -23,21 +23,24 @@ _VERBS = (
     (r"\bclose\b", "shut"),
     (r"\bturn on\b", "switch on"),
     (r"\bturn off\b", "switch off"),
+    (r"\bpush (?=[^.]*\bbutton\b)", "press "),
     (r"\bpush\b", "slide"),
     (r"\bstack\b", "pile"),
 )
 _WHERE = r"(on top of|on|in|into|onto|under|to the) (.+)"
 _GOALS = (
     (re.compile(rf"pick up (.+) and (?:place|put) it {_WHERE}"), r"\1 should end up \2 \3"),
-    (re.compile(rf"stack (.+) {_WHERE}"), r"\1 should end up \2 \3"),
+    (re.compile(r"stack (.+?) on (.+)"), r"\1 should end up on \2"),
     (re.compile(rf"(?:put|place|push) both (.+) {_WHERE}"), r"\1 should both end up \2 \3"),
     (re.compile(rf"(?:put|place) them {_WHERE}"), r"both should end up \1 \2"),
     (re.compile(rf"(?:put|place|push) (.+) {_WHERE}"), r"\1 should end up \2 \3"),
     (re.compile(r"(?:put|place) (.+) inside"), r"\1 should end up inside"),
     (re.compile(r"open (.+)"), r"\1 should stand open"),
     (re.compile(r"close (.+)"), r"\1 should not stay open"),
-    (re.compile(r"turn on (.+)"), r"\1 should get hot"),
-    (re.compile(r"turn off (.+)"), r"\1 should get cold"),
+    (re.compile(r"turn on (.*\b(?:stove|burner)\b.*)"), r"\1 should get hot"),
+    (re.compile(r"turn off (.*\b(?:stove|burner)\b.*)"), r"\1 should get cold"),
+    (re.compile(r"turn on (.+)"), r"\1 should be on"),
+    (re.compile(r"turn off (.+)"), r"\1 should be off"),
 )
 _NEXT_CLAUSE = re.compile(r" and (?=(?:put|place them|close|open) )")
 
@@ -93,8 +96,9 @@ def _goal(instruction: str) -> str:
         clauses = _NEXT_CLAUSE.split(_lowered(instruction))
     goals = [_goal_of_clause(clause) for clause in clauses]
     if any(goal is None for goal in goals):
-        return f"there is one thing left to do here: {_lowered(instruction)}"
-    return ", and ".join(goal for goal in goals if goal is not None)
+        return f"there is one thing to do here: {_lowered(instruction)}"
+    joined = ", and ".join(goal for goal in goals if goal is not None)
+    return joined.replace(", and it should not stay open", ", which should not stay open")
 
 
 def _goal_of_clause(clause: str) -> str | None:

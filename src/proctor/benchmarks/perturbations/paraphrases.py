@@ -13,7 +13,7 @@ PARAPHRASES: dict[str, tuple[str, str]] = {
     ),
     "Dunk the basketball into the basket": (
         "Drop the ball through the hoop",
-        "Score with the ball that lies in front of you",
+        "The basketball should fall through the ring",
     ),
     "Grasp the puck from one bin and place it into another bin": (
         "Take the puck out of its bin and drop it in the other one",
@@ -74,16 +74,16 @@ PARAPHRASES: dict[str, tuple[str, str]] = {
     ),
     "Push and close a drawer": (
         "Shove the drawer shut",
-        "The drawer should not stick out any more",
+        "The drawer should not jut out any more",
     ),
     "Open a drawer": ("Pull the drawer out", "I need what is inside of the drawer"),
     "Rotate the faucet clockwise": (
         "Turn the tap clockwise",
-        "The handle of the tap should move like the hands of a clock",
+        "The tap should move like the hands of a clock",
     ),
     "Rotate the faucet counter-clockwise": (
         "Turn the tap counter-clockwise",
-        "The handle of the tap should move against the hands of a clock",
+        "The tap should move against the hands of a clock",
     ),
     "Hammer a screw on the wall": (
         "Take the hammer and hit the screw into the wall",
@@ -91,32 +91,32 @@ PARAPHRASES: dict[str, tuple[str, str]] = {
     ),
     "Insert the gripper into a hole": (
         "Put the hand into the opening",
-        "Your fingers should be inside of the opening in the table",
+        "Your fingers should be inside of the opening in front of you",
     ),
     "Press a handle down sideways": (
-        "Push the lever at the side downwards",
-        "The lever at the side should point to the floor",
+        "Push the bar at the side downwards",
+        "The bar at the side should point to the floor",
     ),
     "Press a handle down": (
-        "Push the lever downwards",
-        "The lever in front of you should point to the floor",
+        "Push the bar downwards",
+        "The bar in front of you should point to the floor",
     ),
     "Pull a handle up sideways": (
-        "Raise the lever at the side",
-        "The lever at the side should be up",
+        "Raise the bar at the side",
+        "The bar at the side should be up",
     ),
-    "Pull a handle up": ("Raise the lever", "The lever in front of you should be up"),
+    "Pull a handle up": ("Raise the bar", "The bar in front of you should be up"),
     "Pull a lever down 90 degrees": (
         "Turn the lever by a quarter turn",
         "The long lever should stand at a right angle to where it is now",
     ),
     "Insert a peg sideways": (
-        "Push the stick into the opening at the side",
-        "The stick belongs into the box, through the opening at its side",
+        "Push the rod into the opening at the side",
+        "The rod should fill the opening at the side of the block",
     ),
     "Unplug a peg sideways": (
-        "Draw the stick out of the opening at the side",
-        "The stick should not be in the socket any more",
+        "Draw the rod out of the opening at the side",
+        "The rod should not be in the socket any more",
     ),
     "Pick up a puck from a hole": (
         "Lift the puck out of the opening",
@@ -128,7 +128,7 @@ PARAPHRASES: dict[str, tuple[str, str]] = {
     ),
     "Pick a puck, bypass a wall and place the puck": (
         "Grasp the puck and carry it around the wall to the target",
-        "The puck should be on the other side of the wall, where the marker is",
+        "The puck should hover behind the wall, where the marker is",
     ),
     "Get a plate from the cabinet sideways": (
         "Take the disc out of the cupboard towards the side",
@@ -164,7 +164,7 @@ PARAPHRASES: dict[str, tuple[str, str]] = {
     ),
     "Pick and place a puck onto a shelf": (
         "Grasp the puck and put it on the rack",
-        "The puck belongs on the board above the table",
+        "The puck belongs on the raised board",
     ),
     "Kick a soccer into the goal": (
         "Push the football into the net",
@@ -180,7 +180,7 @@ PARAPHRASES: dict[str, tuple[str, str]] = {
     ),
     "Sweep a puck into a hole": (
         "Wipe the disc into the opening",
-        "The disc should disappear in the table",
+        "The disc should disappear in the ground",
     ),
     "Sweep a puck off the table": (
         "Wipe the disc over the edge of the table",
@@ -217,4 +217,21 @@ PARAPHRASES: dict[str, tuple[str, str]] = {
         "No part of the green outline should be visible",
     ),
     "reach the goal": ("move to the target", "you should be where the marker is"),
+    # Isolated benchmarks, where templates would state another task's goal
+    "move the cube to the goal": (
+        "carry the cube to the target",
+        "the cube should hover where the marker is",
+    ),
+    "push the cube to the goal": (
+        "slide the cube away from you to the target",
+        "the cube should lie further away, where the marker is",
+    ),
+    "pull the cube to the goal": (
+        "drag the cube towards you to the target",
+        "the cube should lie nearer to you, where the marker is",
+    ),
+    "put the money away in the safe on the bottom shelf": (
+        "set the money down in the safe, on its bottom shelf",
+        "the money should end up in the safe, on its bottom shelf",
+    ),
 }
