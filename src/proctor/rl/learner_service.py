@@ -34,7 +34,7 @@ from proctor.rl.payloads import (
     encode_weights,
 )
 from proctor.serving.grpc_bridge import hide_invalid_metadata, server_credentials
-from proctor.serving.limits import ServerLimits, cannot_listen
+from proctor.system.limits import ServerLimits, cannot_listen
 from proctor.system.loopback import LOOPBACK, REFUSAL
 from proctor.system.optional import LOAD_ERRORS, import_failure
 

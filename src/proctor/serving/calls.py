@@ -8,7 +8,7 @@ from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any
 
 from proctor.errors import ProtocolError
-from proctor.serving.limits import ServerLimits
+from proctor.system.limits import ServerLimits
 
 MOST_CALLS = 4
 """Per connection. A robot has two open calls: it sends observations and requests actions."""

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any, NoReturn
 
-from proctor.serving.limits import ServerLimits
+from proctor.system.limits import ServerLimits
 from proctor.system.optional import LOAD_ERRORS, import_failure
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # errors are printed by Proctor instead

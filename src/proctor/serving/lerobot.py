@@ -19,8 +19,8 @@ from proctor.protocols.preauth import PRE_AUTH
 from proctor.serving.calls import MOST_CALLS, ClientSilent, OpenCalls
 from proctor.serving.client_registry import ClientRegistry, RegisteredClient
 from proctor.serving.grpc_bridge import GrpcCall, GrpcServer, Handler, server_credentials
-from proctor.serving.limits import OpenEndpoint, ServerLimits, cannot_listen
 from proctor.serving.service import PolicyService
+from proctor.system.limits import OpenEndpoint, ServerLimits, cannot_listen
 from proctor.system.loopback import REFUSAL
 from proctor.system.optional import LOAD_ERRORS, import_failure
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from proctor.protocols.inference_messages import Protocol
-from proctor.serving.limits import OpenEndpoint, ServerLimits, bound_socket
 from proctor.serving.service import PolicyService
+from proctor.system.limits import OpenEndpoint, ServerLimits, bound_socket
 
 PORTS = {
     Protocol.OPENPI: 8000,

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from proctor.errors import strip_control_codes
-from proctor.serving.limits import OpenEndpoint, ServerLimits, bound_socket, cannot_listen
+from proctor.system.limits import OpenEndpoint, ServerLimits, bound_socket, cannot_listen
 from proctor.system.loopback import REFUSAL
 from proctor.system.optional import LOAD_ERRORS, import_failure
 

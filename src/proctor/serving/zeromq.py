@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from proctor.errors import ProtocolError, strip_control_codes
 from proctor.protocols import zmtp
-from proctor.serving.limits import OpenEndpoint, ServerLimits, bound_socket, cannot_listen
+from proctor.system.limits import OpenEndpoint, ServerLimits, bound_socket, cannot_listen
 
 _OPEN_S = 10.0
 _BUFFER = 2**20

@@ -15,7 +15,7 @@ import pytest
 
 from proctor.protocols import lerobot
 from proctor.serving.calls import ClientSilent, OpenCalls
-from proctor.serving.limits import ServerLimits
+from proctor.system.limits import ServerLimits
 from tests.unit.protocols.serving import served
 
 METHODS = (lerobot.READY, lerobot.SETUP, lerobot.OBSERVE, lerobot.ACT)

@@ -29,7 +29,7 @@ from proctor.rl import payloads
 from proctor.rl.learner_service import LearnerService, ServiceLimits
 from proctor.rl.links import ActorWeights, InteractionMessage, LearnerEndpoint
 from proctor.rl.payloads import TransitionSpec
-from proctor.serving.limits import ServerLimits
+from proctor.system.limits import ServerLimits
 from tests.unit.rl.builders import transition
 
 SPEC = TransitionSpec({"observation.state": (3,)}, 2)
