@@ -83,8 +83,10 @@ class ServerLimits:
     open_s: float = 10.0
     """Longest time in seconds of a handshake, until the first byte of a call, and between the parts
     of an unfinished message."""
-    message_s: float = 120.0
+    message_s: float = 300.0
     """Longest time in seconds of a whole message."""
+    memory_bytes: int = 2**30
+    """Bytes of messages that have not arrived as a whole, of all clients together."""
     idle_s: float = 600.0
     """Longest time in seconds that a client may be silent between messages."""
 
