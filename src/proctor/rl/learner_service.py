@@ -39,7 +39,7 @@ from proctor.serving.grpc_bridge import (
     hide_invalid_metadata,
     server_credentials,
 )
-from proctor.serving.senders import Sender, Senders
+from proctor.serving.senders import CALLS_OF_PEER, Sender, Senders
 from proctor.system.limits import ServerLimits, cannot_listen
 from proctor.system.loopback import LOOPBACK, REFUSAL
 from proctor.system.optional import LOAD_ERRORS, import_failure
@@ -49,7 +49,6 @@ try:
 except LOAD_ERRORS as error:
     raise import_failure(error, "grpc", "wire", "grpcio") from None
 
-_CALLS_PER_ACTOR = 4
 _SPARE_CALLS = 32
 """Calls beside those of the actors, so that strangers are refused at once."""
 _ROOM = 2**16
@@ -110,7 +109,7 @@ class LearnerService:
         self._limits = limits or ServiceLimits()
         self._encoded = _EncodedWeights(endpoint)
         self._stopping, self._decoding = threading.Event(), threading.Lock()
-        most_calls = _CALLS_PER_ACTOR * server.max_clients
+        most_calls = CALLS_OF_PEER * server.max_clients
         self._senders = Senders(server, most_calls, self._limits.max_receiving_bytes)
         most_calls += _SPARE_CALLS
         hide_invalid_metadata()

@@ -7,15 +7,18 @@ silent for longest. A sender whose message is being answered is never cut.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import math
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from proctor.system.limits import ByteBudget, ServerLimits
 
 _SWEEP_S = 0.5
-_CALLS_OF_PEER = 4
+CALLS_OF_PEER = 4
 """Most calls of one connection. A robot has two: it sends observations and requests actions."""
 _PAUSE_S = 1.0
 """Shortest pause in a message after which another sender may get its memory."""
@@ -95,7 +98,7 @@ class Senders:
         sender = Sender(self, cut, peer, self._limits.idle_s if first_s is None else first_s)
         with self._lock:
             siblings = self._siblings(sender)
-            if len(siblings) >= _CALLS_OF_PEER:
+            if len(siblings) >= CALLS_OF_PEER:
                 return None
             if len(self._open) >= self._most and not self._cut_silent(0.0):
                 return None
@@ -107,6 +110,11 @@ class Senders:
                 )
                 self._sweeper.start()
         return sender
+
+    def make_room(self) -> bool:
+        """Cut a connection that was open for long without a message; False if there is none."""
+        with self._lock:
+            return self._cut_silent(self._limits.open_s, proven=False)
 
     def prove(self, sender: Sender) -> None:
         """Note that the connection of a sender has sent a valid message."""
@@ -157,7 +165,12 @@ class Senders:
             self.sweep()
 
     def _cut_silent(
-        self, pause_s: float, *, holding: bool = False, but: Sender | None = None
+        self,
+        pause_s: float,
+        *,
+        holding: bool = False,
+        proven: bool = True,
+        but: Sender | None = None,
     ) -> bool:
         """Cut the sender that has paused for longest; return False if none may be cut."""
         now = self.now()
@@ -165,6 +178,8 @@ class Senders:
         for one in self._open:
             since = one.waits_since
             if since is None or one is but or (holding and not one.held):
+                continue
+            if one.is_proven and not proven:
                 continue
             began = min(since, one.began_at) if one.held else since
             shortest = self._limits.open_s if one.is_proven else pause_s
@@ -186,3 +201,14 @@ class Senders:
             del self._open[sender]
             self._bytes.give_back(sender.held)
             sender.held = 0
+
+
+def aborting(transport: Any) -> Callable[[], None]:
+    """Return a function that ends a connection from any thread."""
+    loop = asyncio.get_running_loop()
+
+    def cut() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(transport.abort)
+
+    return cut
