@@ -1,1 +1,1 @@
-"""Attacks on every service and client: strangers and wrong peers cost little and lock nobody out."""
+"""Attacks on services and clients: strangers and wrong peers cost little and lock nobody out."""

@@ -51,7 +51,7 @@ def started() -> Iterator[Callable[[str], Child]]:
 
     def start(name: str) -> Child:
         if name not in children:
-            said = tempfile.TemporaryFile("w+")
+            said = tempfile.TemporaryFile("w+")  # noqa: SIM115  open while the child runs
             process = subprocess.Popen(
                 [sys.executable, "-m", "tests.battery.child", name],
                 stdin=subprocess.PIPE,
