@@ -23,6 +23,7 @@ from proctor.errors import (
     printable_text,
     strip_control_codes,
 )
+from proctor.system.environment import hidden_keys
 from proctor.system.streams import make_streams_robust, report_lost_output
 
 _EXIT_ROBOT, _EXIT_USAGE = 1, 2
@@ -53,7 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from proctor.commands.completion import print_candidates
 
         return print_candidates(words)
-    code = _answered(words)
+    with hidden_keys():
+        code = _answered(words)
     report_lost_output()
     return code
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import signal
@@ -119,3 +120,36 @@ def test_ctrl_c_stops_a_local_cluster_without_leftovers(tmp_path: Path) -> None:
     finally:
         process.kill()
         shutil.rmtree(temporary)
+
+
+LISTENING = """
+import os, psutil
+from proctor.system.ray_cluster import join_cluster
+leave = join_cluster("local")
+me = psutil.Process()
+for process in (me, *me.children(recursive=True)):
+    for one in process.net_connections("tcp"):
+        if one.status == psutil.CONN_LISTEN:
+            print("listens", one.laddr.ip)
+    if process.pid != me.pid:
+        print("key" if "planted-secret" in process.environ().values() else "no key")
+leave()
+"""
+
+
+def test_a_local_cluster_listens_on_loopback_only_and_holds_no_key() -> None:
+    environment = os.environ | {
+        "PROCTOR_API_KEY": "planted-secret",
+        "WANDB_API_KEY": "planted-secret",
+    }
+    found = subprocess.run(
+        [sys.executable, "-c", LISTENING],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = set(found.stdout.splitlines())
+    assert "key" not in lines
+    addresses = {line.split()[1].removeprefix("::ffff:") for line in lines if "listens" in line}
+    assert addresses == {"127.0.0.1"}

@@ -26,7 +26,7 @@ from proctor.errors import MissingExtra, RunFolderError, UsageError
 from proctor.runs.folder import WANDB_ID_FILE
 from proctor.runs.records import RunProgress
 from proctor.stats.counts import Counts
-from proctor.system.environment import temporary_environment
+from proctor.system.environment import key_variable, temporary_environment
 from proctor.types import EpisodeResult
 
 _LOG_EVERY_S = 1.0
@@ -102,7 +102,7 @@ def require_wandb(config: WandbConfig) -> None:
         return
     import wandb
 
-    if not wandb.login(prompt=False, verify=False):
+    if not key_variable("WANDB_API_KEY") and not wandb.login(prompt=False, verify=False):
         raise UsageError(
             "--wandb.enable: no user is logged in to W&B; run: wandb login, or set "
             "WANDB_API_KEY, or add --wandb.mode=offline",
@@ -206,6 +206,7 @@ class WandbSession:
             job_type=self.job_type,
             config=dict(self._run_config),
             settings=wandb.Settings(
+                api_key=key_variable("WANDB_API_KEY"),
                 console="off",  # Proctor shows a progress line
                 x_disable_meta=True,  # metadata includes sys.argv, which may hold keys
                 silent=True,

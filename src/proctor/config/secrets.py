@@ -7,12 +7,12 @@ variables.
 from __future__ import annotations
 
 import dataclasses
-import os
 from pathlib import Path
 from typing import Any
 
 from proctor.errors import UsageError
 from proctor.fingerprint import has_mark
+from proctor.system.environment import key_variable
 from proctor.system.files import read_regular_file
 
 _MOST_BYTES = 4096
@@ -45,8 +45,8 @@ def _read_secret(config: Any, field: dataclasses.Field[Any], section: str) -> No
     if file is not None:
         found[f"{flag}_file"] = _content(file, f"{flag}_file")
         setattr(config, in_file, None)
-    if variable and os.environ.get(variable):
-        found[f"the variable {variable}"] = os.environ[variable]
+    if variable and (key := key_variable(variable)):
+        found[f"the variable {variable}"] = key
     if len(set(found.values())) > 1:
         raise UsageError(
             f"{' and '.join(found)} give different keys: keep one of them", code="secret.conflict"

@@ -17,8 +17,8 @@ from proctor.lerobot_flags import LerobotFlag
 from proctor.policies.base import PolicyConfig
 from proctor.policies.remote.address import check_api_key
 from proctor.protocols.inference_messages import Protocol
-from proctor.serving.limits import ServerLimits
 from proctor.serving.server import PORTS, Endpoint
+from proctor.system.limits import ServerLimits
 from proctor.system.loopback import LOOPBACK
 
 _NAMES = {protocol.value: protocol for protocol in Protocol}

@@ -26,7 +26,6 @@ from proctor.protocols.inference_messages import (
     encode_episode,
 )
 from proctor.protocols.msgpack_arrays import (
-    MAX_MESSAGE_BYTES,
     PROCTOR_KEY,
     array_or_none,
     bad_frame,
@@ -37,6 +36,7 @@ from proctor.protocols.pickle_names import Record
 from proctor.protocols.pickle_reader import load
 from proctor.protocols.pickle_writer import Tensor, dump
 from proctor.protocols.protobuf import decode_fields, encode_fields
+from proctor.system.limits import MAX_MESSAGE_BYTES
 
 SERVICE = "transport.AsyncInference"
 READY, SETUP, OBSERVE, ACT = "Ready", "SendPolicyInstructions", "SendObservations", "GetActions"

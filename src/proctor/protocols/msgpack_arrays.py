@@ -19,8 +19,6 @@ from proctor.errors import ProtocolError, strip_control_codes
 from proctor.features import Array
 from proctor.protocols.msgpack_scan import check_bounds
 
-MAX_MESSAGE_BYTES = 16 * 2**20
-"""Default limit of one message in bytes: about 17 images of 640x480 pixels."""
 PROCTOR_KEY = "proctor"
 """Map key of Proctor's extensions to a protocol, between a Proctor client and a Proctor server."""
 _SHOWN_BYTES = 48

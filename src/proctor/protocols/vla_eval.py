@@ -27,7 +27,6 @@ from proctor.protocols.inference_messages import (
     parse_server_info,
 )
 from proctor.protocols.msgpack_arrays import (
-    MAX_MESSAGE_BYTES,
     PROCTOR_KEY,
     array_or_none,
     bad_frame,
@@ -40,6 +39,7 @@ from proctor.protocols.msgpack_arrays import (
     short_text,
     unpack_map,
 )
+from proctor.system.limits import MAX_MESSAGE_BYTES
 from proctor.types import EpisodeSpec
 from proctor.version import __version__
 

@@ -20,6 +20,7 @@ from proctor.rl.environments import EnvStep, OnlineEnv
 from proctor.rl.interventions import Intervention, InterventionSignal
 from proctor.rl.links import ActorWeights, InteractionMessage, LearnerLink
 from proctor.rl.transitions import Transition
+from proctor.system.limits import is_finite_as
 
 PENALTY, IS_INTERVENTION = "discrete_penalty", "is_intervention"
 """Names in ``Transition.complementary_info``."""
@@ -166,6 +167,12 @@ class Actor:
             value = decision.value if self._intervention.needs_value else None
             signal = self._intervention.signal(len(played.transitions), value)
             action = decision.action if signal.action is None else signal.action
+            if not is_finite_as(action):
+                raise ConnectionLost(
+                    "an action is not finite, so it was not executed; the learner's weights are "
+                    "useless",
+                    code="rl.action-not-finite",
+                )
             step = self._env.step(action)
             made = self._transition(observation, action, step, signal)
             played.transitions.append(made)

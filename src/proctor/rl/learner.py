@@ -13,7 +13,6 @@ killed and resumed ends with the same bits.
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -26,7 +25,6 @@ from proctor.rl.algorithms.base import Algorithm
 from proctor.rl.learner_metrics import EpisodeRecord, MetricMeans, OnlineMetrics
 from proctor.rl.links import ActorWeights, LearnerEndpoint, ReceivedTransition
 from proctor.rl.replay_storage import Admitted, ReplayStorage
-from proctor.rl.transitions import Transition
 from proctor.training.stopping import StopRequests
 
 _WAIT_S = 0.1
@@ -57,7 +55,7 @@ class LearnerCounters:
     intervention_steps: int = 0
     episodes: int = 0
     dropped: int = 0
-    """Received transitions with a number that is not finite."""
+    """Received transitions with a number that float32 cannot hold, or not its square."""
     published_steps: int = 0
     """Environment steps of the weights that the actors have."""
     open_episodes: dict[str, EpisodeRecord] = field(default_factory=dict)
@@ -75,6 +73,9 @@ class LearnerObserver(Protocol):
 
     def save_if_due(self, learner: Learner) -> None:
         """Write a checkpoint if one is due."""
+
+    def say(self, text: str) -> None:
+        """Show a line."""
 
 
 class Learner:
@@ -95,6 +96,7 @@ class Learner:
         self.counters = counters or LearnerCounters()
         self.published = published
         self._waiting: deque[ReceivedTransition] = deque(storage.unadmitted())
+        self._said_dropped = False
         self._means = MetricMeans()
         self._pushed_at = time.monotonic()
 
@@ -102,6 +104,12 @@ class Learner:
     def is_done(self) -> bool:
         """Whether the environment steps are spent."""
         return self.counters.environment_steps >= self.settings.online_steps
+
+    @property
+    def left_out(self) -> int:
+        """Stored transitions that cannot be learned from; the buffers do not get them."""
+        waiting = sum(not one.transition.is_learnable for one in self._waiting)
+        return self.storage.left_out + waiting
 
     @property
     def may_update(self) -> bool:
@@ -128,7 +136,7 @@ class Learner:
 
     def _lockstep_turn(self, observer: LearnerObserver) -> None:
         """Admit one transition and make its update."""
-        self._receive(0.0 if self._waiting else _WAIT_S)
+        self._receive(0.0 if self._waiting else _WAIT_S, observer)
         if not self._waiting:
             return
         one = self._waiting.popleft()
@@ -142,7 +150,7 @@ class Learner:
 
     def _free_turn(self, observer: LearnerObserver) -> None:
         """Admit what has arrived, then make one update."""
-        self._receive(0.0 if self.may_update else _WAIT_S)
+        self._receive(0.0 if self.may_update else _WAIT_S, observer)
         if self._waiting:
             while self._waiting and not self.is_done:
                 self._admit(self._waiting.popleft())
@@ -153,13 +161,20 @@ class Learner:
                 self._publish()
         observer.save_if_due(self)
 
-    def _receive(self, wait_s: float) -> None:
+    def _receive(self, wait_s: float, observer: LearnerObserver) -> None:
         """Write new transitions to the journal, then acknowledge them."""
         room = _MAX_QUEUED - len(self._waiting)
         received = self.endpoint.take(room, wait_s) if room > 0 else []
         if received:
-            usable = [one for one in received if _is_finite(one.transition)]
+            usable = [one for one in received if one.transition.is_learnable]
             self.counters.dropped += len(received) - len(usable)
+            if len(usable) < len(received) and not self._said_dropped:
+                self._said_dropped = True
+                actors = {one.actor for one in received if not one.transition.is_learnable}
+                observer.say(
+                    f"{', '.join(sorted(actors))} sent transitions with numbers that are not "
+                    "finite or above 1e18; they are dropped"
+                )
             self.storage.write(usable)
             self.endpoint.acknowledge(received)
             self._waiting.extend(usable)
@@ -169,11 +184,12 @@ class Learner:
     def _admit(self, one: ReceivedTransition) -> bool:
         """Add a transition to the buffers; return whether it ends an episode."""
         counters, transition = self.counters, one.transition
-        self.storage.admit(one)
+        is_learnable = self.storage.admit(one)
         counters.environment_steps += 1
         counters.intervention_steps += transition.is_intervention
         episode = counters.open_episodes.setdefault(one.actor, EpisodeRecord())
-        episode.add(transition)
+        if is_learnable:
+            episode.add(transition)
         ends = transition.done or transition.truncated
         if ends:
             counters.episodes += 1
@@ -192,11 +208,7 @@ class Learner:
             self.counters.environment_steps, self.algorithm.step, self.storage.sizes
         )
         if not metrics.is_finite:
-            raise TrainingError(
-                f"a loss is not finite after {self.algorithm.step:,} updates, so the weights are "
-                "useless; reduce --algorithm.critic_lr, or check --policy.dataset_stats",
-                code="training.not-finite",
-            )
+            raise self._diverged("a loss")
         observer.on_metrics(metrics)
 
     def _publish(self) -> None:
@@ -206,19 +218,29 @@ class Learner:
         self.published = self._newest_weights()
         self.endpoint.publish(self.published)
 
+    def check_weights(self) -> None:
+        """Check that all weights are finite, before anything keeps them.
+
+        Raises:
+            TrainingError: they are not.
+        """
+        state = self.algorithm.state().values()
+        if not all(bool(tensor.isfinite().all()) for tensor in state):
+            raise self._diverged("a weight")
+
+    def _diverged(self, what: str) -> TrainingError:
+        return TrainingError(
+            f"{what} is not finite after {self.algorithm.step:,} updates, so the weights are "
+            "useless; reduce --algorithm.critic_lr, or check --policy.dataset_stats",
+            code="training.not-finite",
+        )
+
     def _newest_weights(self) -> ActorWeights:
         modules = {
             name: {key: tensor.numpy() for key, tensor in tensors.items()}
             for name, tensors in self.algorithm.actor_state().items()
         }
+        arrays = [array for module in modules.values() for array in module.values()]
+        if not all(np.isfinite(array).all() for array in arrays):
+            raise self._diverged("a weight")
         return ActorWeights(modules, self.counters.environment_steps, is_last=self.is_done)
-
-
-def _is_finite(transition: Transition) -> bool:
-    """Return whether a transition can be learned from; LeRobot drops the others too."""
-    observations = (transition.observation, transition.next_observation)
-    arrays = [array for observation in observations for array in observation.values()]
-    return math.isfinite(transition.reward) and all(
-        array.dtype == np.uint8 or bool(np.isfinite(array).all())
-        for array in (transition.action, *arrays)
-    )

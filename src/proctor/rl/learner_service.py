@@ -8,14 +8,14 @@ open and are never answered.
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from proctor.errors import (
     ConnectionLost,
@@ -33,8 +33,14 @@ from proctor.rl.payloads import (
     decode_transitions,
     encode_weights,
 )
-from proctor.serving.grpc_bridge import hide_invalid_metadata, server_credentials
-from proctor.serving.limits import ServerLimits, cannot_listen
+from proctor.rl.transitions import Transition
+from proctor.serving.grpc_bridge import (
+    connection_options,
+    hide_invalid_metadata,
+    server_credentials,
+)
+from proctor.serving.senders import CALLS_OF_PEER, Sender, Senders
+from proctor.system.limits import ServerLimits, cannot_listen
 from proctor.system.loopback import LOOPBACK, REFUSAL
 from proctor.system.optional import LOAD_ERRORS, import_failure
 
@@ -43,7 +49,8 @@ try:
 except LOAD_ERRORS as error:
     raise import_failure(error, "grpc", "wire", "grpcio") from None
 
-_CALLS_PER_ACTOR = 4
+_SPARE_CALLS = 32
+"""Calls beside those of the actors, so that strangers are refused at once."""
 _ROOM = 2**16
 _METADATA_BYTES = 16 * 2**10
 _KEEPALIVE_MS = 20_000
@@ -53,7 +60,9 @@ _STORE_S = 300.0
 """How long an actor's call waits until the learner has stored its transitions."""
 _MAX_RECEIVING = 512 * 2**20
 """Bytes of unfinished payloads of all calls together."""
+DecodedT = TypeVar("DecodedT")
 Reply = Callable[[Iterator[bytes], Any], Any]
+Call = Callable[[Iterator[bytes], Any, Sender], Any]
 
 
 @dataclass(frozen=True)
@@ -98,25 +107,25 @@ class LearnerService:
             )
         self._endpoint, self._spec, self._server_limits = endpoint, spec, server
         self._limits = limits or ServiceLimits()
-        self._open_calls = _OpenCalls()
-        self._receiving = _ByteCount(self._limits.max_receiving_bytes)
         self._encoded = _EncodedWeights(endpoint)
         self._stopping, self._decoding = threading.Event(), threading.Lock()
-        most_calls = _CALLS_PER_ACTOR * server.max_clients
+        most_calls = CALLS_OF_PEER * server.max_clients
+        self._senders = Senders(server, most_calls, self._limits.max_receiving_bytes)
+        most_calls += _SPARE_CALLS
         hide_invalid_metadata()
-        self._calls = ThreadPoolExecutor(most_calls + 1, "proctor-learner-call")
+        self._calls = ThreadPoolExecutor(most_calls, "proctor-learner-call")
         self._server = grpc.server(
             self._calls,
             options=[
                 ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES + _ROOM),
                 ("grpc.max_send_message_length", MAX_MESSAGE_BYTES + _ROOM),
-                ("grpc.so_reuseport", 0),
+                *connection_options(server),
                 ("grpc.keepalive_time_ms", _KEEPALIVE_MS),  # ends the calls of a lost actor
                 ("grpc.keepalive_timeout_ms", _KEEPALIVE_MS),
                 ("grpc.max_metadata_size", _METADATA_BYTES),
                 ("grpc.absolute_max_metadata_size", _METADATA_BYTES),
             ],
-            maximum_concurrent_rpcs=most_calls + 1,
+            maximum_concurrent_rpcs=most_calls,
         )
         self._server.add_generic_rpc_handlers(
             [grpc.method_handlers_generic_handler(protocol.SERVICE, self._handlers())]
@@ -148,6 +157,7 @@ class LearnerService:
     def close(self) -> None:
         """End all calls. The endpoint stays open."""
         self._stopping.set()
+        self._senders.close()
         self._server.stop(_STOP_S).wait()
         self._calls.shutdown(wait=False)
 
@@ -164,30 +174,31 @@ class LearnerService:
             protocol.PARAMETERS: many(self._guarded_stream(self._stream_parameters)),
         }
 
-    def _guarded(self, call: Reply) -> Reply:
+    def _guarded(self, call: Call) -> Reply:
         """Return a handler that checks the caller, and reports errors in one line."""
 
         def guarded(messages: Iterator[bytes], context: Any) -> bytes:
-            with self._admitted(context):
-                return bytes(call(messages, context))
+            with self._admitted(context) as sender:
+                return bytes(call(messages, context, sender))
             return b""  # the actor has disconnected
 
         return guarded
 
-    def _guarded_stream(self, call: Reply) -> Reply:
+    def _guarded_stream(self, call: Call) -> Reply:
         def guarded(messages: Iterator[bytes], context: Any) -> Iterator[bytes]:
-            with self._admitted(context):
-                yield from call(messages, context)
+            with self._admitted(context) as sender:
+                yield from call(messages, context, sender)
 
         return guarded
 
     @contextlib.contextmanager
-    def _admitted(self, context: Any) -> Iterator[None]:
+    def _admitted(self, context: Any) -> Iterator[Sender]:
         """Check origin and key, count the call, and turn errors into statuses."""
+        sender = None
         try:
             self._check_caller(context)
-            with self._open_calls.counted(context.peer()):
-                yield
+            sender = self._sender(context)
+            yield sender
         except _Refused as refused:
             context.abort(refused.code, str(refused))
         except ConnectionLost as error:
@@ -197,7 +208,23 @@ class LearnerService:
             print(f"actor {context.peer()}: {reason}", file=sys.stderr, flush=True)
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
         except grpc.RpcError:
-            return  # the actor has disconnected
+            return  # the actor has disconnected, or its call was cut
+        finally:
+            if sender is not None:
+                sender.close()
+
+    def _sender(self, context: Any) -> Sender:
+        """Count a call; it is cut when it is silent and others need its place.
+
+        LeRobot's actors open their calls before the first episode, so they may be silent for long.
+        """
+        own = protocol.ACTOR_HEADER in dict(context.invocation_metadata() or ())
+        first_s = self._server_limits.open_s if own else self._server_limits.idle_s
+        sender = self._senders.open(context.cancel, context.peer(), first_s)
+        if sender is None:
+            reason = "too many open calls of this connection, or of all actors"
+            raise _Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, reason)
+        return sender
 
     def _check_caller(self, context: Any) -> None:
         metadata = context.invocation_metadata() or ()
@@ -208,7 +235,7 @@ class LearnerService:
         if not self._server_limits.accepts_key(key):
             raise _Refused(grpc.StatusCode.UNAUTHENTICATED, "the API key is wrong")
 
-    def _ready(self, messages: Iterator[bytes], context: Any) -> bytes:
+    def _ready(self, messages: Iterator[bytes], context: Any, sender: Sender) -> bytes:
         actor, _ = _actor_of(context)
         if actor is not None:
             position = self._endpoint.position(actor)
@@ -216,14 +243,13 @@ class LearnerService:
             context.send_initial_metadata(((protocol.POSITION_HEADER, text),))
         return b""
 
-    def _receive_transitions(self, messages: Iterator[bytes], context: Any) -> bytes:
+    def _receive_transitions(
+        self, messages: Iterator[bytes], context: Any, sender: Sender
+    ) -> bytes:
         actor, first = _actor_of(context)
-        for payload in self._payloads(messages, self._limits.max_payload_bytes):
-            with self._decoding:  # one at a time: the arrays are copied
-                transitions = decode_transitions(payload)
-            for transition in transitions:
-                self._spec.check(transition)
-            name = context.peer() if actor is None else actor
+        name = context.peer() if actor is None else actor
+        most_bytes = self._limits.max_payload_bytes
+        for transitions in self._received(messages, sender, most_bytes, self._decode):
             while not self._endpoint.receive(name, first, transitions, _POLL_S):
                 self._check_active(context)
             if first is not None:
@@ -231,6 +257,12 @@ class LearnerService:
         if actor is not None and first is not None:
             self._wait_stored(actor, first - 1, context)
         return b""
+
+    def _decode(self, payload: bytes) -> list[Transition]:
+        transitions = decode_transitions(payload)
+        for transition in transitions:
+            self._spec.check(transition)
+        return transitions
 
     def _wait_stored(self, actor: str, number: int, context: Any) -> None:
         deadline = time.monotonic() + self._limits.store_s
@@ -240,30 +272,52 @@ class LearnerService:
                 reason = f"the learner did not store the transitions in {self._limits.store_s:g} s"
                 raise _Refused(grpc.StatusCode.DEADLINE_EXCEEDED, reason)
 
-    def _receive_interactions(self, messages: Iterator[bytes], context: Any) -> bytes:
-        for payload in self._payloads(messages, protocol.MAX_INTERACTION_BYTES):
-            self._endpoint.receive_interaction(decode_interaction(payload))
+    def _receive_interactions(
+        self, messages: Iterator[bytes], context: Any, sender: Sender
+    ) -> bytes:
+        most_bytes = protocol.MAX_INTERACTION_BYTES
+        for message in self._received(messages, sender, most_bytes, decode_interaction):
+            self._endpoint.receive_interaction(message)
         return b""
 
-    def _payloads(self, messages: Iterator[bytes], most_bytes: int) -> Iterator[bytes]:
-        """Yield the payloads of a stream; all calls share a limit of unfinished bytes."""
-        assembler = ChunkAssembler(most_bytes)
-        held = 0
-        try:
-            for message in messages:
-                self._receiving.add(len(message))
-                held += len(message)
-                payload = assembler.add(message)
-                if payload is not None:
-                    yield payload
-                    self._receiving.add(-held)
-                    held = 0
-        finally:
-            self._receiving.add(-held)
+    def _received(
+        self,
+        messages: Iterator[bytes],
+        sender: Sender,
+        most_bytes: int,
+        decode: Callable[[bytes], DecodedT],
+    ) -> Iterator[DecodedT]:
+        """Yield the decoded payloads of a stream; all calls share a limit of bytes.
 
-    def _stream_parameters(self, messages: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        Raises:
+            _Refused: the limit is reached, and no other call has paused.
+        """
+        assembler = ChunkAssembler(most_bytes)
+        while True:
+            sender.wait()
+            message = next(messages, None)
+            sender.work()
+            if message is None:
+                return
+            if not sender.hold(assembler.size + len(message)):
+                raise _Refused(grpc.StatusCode.UNAVAILABLE, "too many payloads; send again later")
+            with self._decoding:  # one at a time: the bytes are copied
+                payload = assembler.add(message)
+                decoded = None if payload is None else decode(payload)
+                del payload, message
+            if decoded is not None:
+                sender.work(proven=True)
+                yield decoded
+                del decoded
+                sender.hold(0)
+
+    def _stream_parameters(
+        self, messages: Iterator[bytes], context: Any, sender: Sender
+    ) -> Iterator[bytes]:
         actor, _ = _actor_of(context)
         count = 0
+        sender.wait()  # until another of its calls is valid, other actors may get its place
+        sender.silence_s = math.inf
         while context.is_active() and not self._stopping.is_set():
             payload, count = self._encoded.after(count, for_lerobot=actor is None)
             if payload is not None:
@@ -319,50 +373,3 @@ class _EncodedWeights:
             if for_lerobot not in self._payloads:
                 self._payloads[for_lerobot] = encode_weights(weights, for_lerobot=for_lerobot)
             return self._payloads[for_lerobot], newest
-
-
-class _ByteCount:
-    """A limit of bytes that calls share."""
-
-    def __init__(self, most: int) -> None:
-        self._most, self._held, self._lock = most, 0, threading.Lock()
-
-    def add(self, count: int) -> None:
-        """Count bytes.
-
-        Raises:
-            _Refused: the limit is exceeded; nothing is counted then.
-        """
-        with self._lock:
-            if count > 0 and self._held + count > self._most:
-                reason = f"the learner is receiving {self._most} bytes already; send again later"
-                raise _Refused(grpc.StatusCode.UNAVAILABLE, reason)
-            self._held += count
-
-
-class _OpenCalls:
-    """Counts the open calls of each connection; gRPC itself only bounds the total number."""
-
-    def __init__(self) -> None:
-        self._of_peer: Counter[str] = Counter()
-        self._lock = threading.Lock()
-
-    @contextlib.contextmanager
-    def counted(self, peer: str) -> Iterator[None]:
-        """Count a call while it is open.
-
-        Raises:
-            _Refused: its connection has too many calls.
-        """
-        with self._lock:
-            if self._of_peer[peer] >= _CALLS_PER_ACTOR:
-                reason = f"a connection may have at most {_CALLS_PER_ACTOR} open calls"
-                raise _Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, reason)
-            self._of_peer[peer] += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._of_peer[peer] -= 1
-                if not self._of_peer[peer]:
-                    del self._of_peer[peer]

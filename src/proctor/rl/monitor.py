@@ -133,6 +133,7 @@ class OnlineMonitor:
 
     def _save(self, learner: Learner, *, interim: bool, evaluated: bool = False) -> None:
         step = learner.counters.environment_steps
+        learner.check_weights()
         learner.storage.sync()
         path = self._checkpoints.save(
             step, lambda folder: self._write(learner, folder), interim=interim

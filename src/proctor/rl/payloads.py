@@ -21,6 +21,7 @@ from proctor.protocols.pickle_writer import dump
 from proctor.protocols.torch_archive import load_archive, save_archive
 from proctor.rl.links import ActorWeights, InteractionMessage
 from proctor.rl.transitions import Transition
+from proctor.system.limits import is_finite_as
 
 _INTERVENTION = "is_intervention"
 _REWARD, _STEP = "Episodic reward", "Interaction step"
@@ -171,7 +172,8 @@ def _copied(array: Array, dtype: Any, room: list[int]) -> Array:
         raise ProtocolError(
             "the tensors of a payload are much larger than the payload", code="protocol.too-large"
         )
-    return np.array(array, dtype, order="C")
+    with np.errstate(over="ignore"):  # the learner drops what became infinite
+        return np.array(array, dtype, order="C")
 
 
 def _number(value: Any, what: str) -> float:
@@ -219,6 +221,10 @@ def decode_weights(payload: bytes) -> ActorWeights:
     )
     if not modules or not all(isinstance(array, np.ndarray) for array in arrays):
         raise bad_frame("the payload holds no weights", payload, code="protocol.wrong-type")
+    if not all(is_finite_as(array) for module in modules.values() for array in module.values()):
+        raise ProtocolError(
+            "the learner sent weights that are not finite", code="protocol.not-finite"
+        )
     return ActorWeights(
         modules, version if type(version) is int else None, type(is_last) is int and is_last == 1
     )

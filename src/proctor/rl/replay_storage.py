@@ -98,7 +98,10 @@ class ReplayStorage:
         self._journal = Journal(folder / "online", what)
         self._online = settings.buffer(settings.online_capacity, folder)
         self._first_unadmitted = admitted.online
-        _restore(self._online, self._journal, admitted.online)
+        self._unchecked = len(self._journal) - admitted.online
+        """Transitions to admit next that were in the journal at the start."""
+        self.left_out = _restore(self._online, self._journal, admitted.online)
+        """Stored transitions that cannot be learned from, left out of the buffers."""
         self._offline: ReplayBuffer | None = None
         self._interventions: Journal | None = None
         if fill_offline is not None:
@@ -106,7 +109,7 @@ class ReplayStorage:
             fill_offline(self._offline)
             self._interventions = Journal(folder / "offline", what)
             self._interventions.truncate(admitted.interventions)
-            _restore(self._offline, self._interventions, admitted.interventions)
+            self.left_out += _restore(self._offline, self._interventions, admitted.interventions)
         self._mixer = OnlineOfflineMixer(
             self._online,
             self._offline,
@@ -140,13 +143,23 @@ class ReplayStorage:
             self._journal.append(one)
         self._journal.sync()
 
-    def admit(self, one: ReceivedTransition) -> None:
-        """Add a transition of the journal to the online buffer; an intervention to both."""
-        self._online.add(one.transition)
+    def admit(self, one: ReceivedTransition) -> bool:
+        """Add a transition of the journal to the online buffer; an intervention to both.
+
+        Returns False for one that cannot be learned from, in a journal of an earlier version: it
+        is only counted.
+        """
+        is_learnable = self._unchecked < 1 or one.transition.is_learnable
+        self._unchecked -= 1
+        self.left_out += not is_learnable
+        if is_learnable:
+            self._online.add(one.transition)
         if self._offline is not None and one.transition.is_intervention:
             assert self._interventions is not None
             self._interventions.append(one)
-            self._offline.add(one.transition)
+            if is_learnable:
+                self._offline.add(one.transition)
+        return is_learnable
 
     def can_sample(self) -> bool:
         """Return whether both buffers have something to sample."""
@@ -196,9 +209,16 @@ class ReplayStorage:
         return batch
 
 
-def _restore(buffer: ReplayBuffer, journal: Journal, stop: int) -> None:
-    """Add the records before ``stop`` that a buffer still has, each in its own row of the ring."""
-    first = max(0, stop - buffer.settings.capacity)
+def _restore(buffer: ReplayBuffer, journal: Journal, stop: int) -> int:
+    """Add the records before ``stop`` that a buffer still has, each in its own row of the ring.
+
+    Returns how many were left out, since nothing can be learned from them.
+    """
+    first, left_out = max(0, stop - buffer.settings.capacity), 0
     buffer.total += first
     for one in journal.read(first, stop):
-        buffer.add(one.transition)
+        if one.transition.is_learnable:
+            buffer.add(one.transition)
+        else:
+            left_out += 1
+    return left_out

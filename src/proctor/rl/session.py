@@ -126,6 +126,11 @@ class _Session:
         )
         for line in self.setup.headline(learner, self.folder.path):
             monitor.say(line)
+        if learner.left_out:
+            monitor.say(
+                f"{learner.left_out:,} stored transitions are left out: they have numbers that are "
+                "not finite or above 1e18"
+            )
         try:
             ended = self._learn(learner, monitor)
         except BaseException:

@@ -25,7 +25,7 @@ from proctor.rl.links import LearnerEndpoint
 from proctor.rl.payloads import TransitionSpec
 from proctor.rl.policy_parts import TrainedPolicy, make_policy
 from proctor.rl.replay_storage import Admitted, ReplayStorage, StorageSettings
-from proctor.serving.limits import ServerLimits
+from proctor.system.limits import ServerLimits
 from proctor.system.loopback import LOOPBACK
 from proctor.training.checkpoints import PRETRAINED
 from proctor.training.rng import RngStreams

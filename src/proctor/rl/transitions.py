@@ -10,10 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from proctor.features import Array
 
 if TYPE_CHECKING:
     import torch
+
+
+_LARGEST = 1e18
+"""Numbers above it have squares that float32 cannot hold, so that a loss would be infinite."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,16 @@ class Transition:
     truncated: bool = False
     complementary_info: Mapping[str, float] = field(default_factory=dict)
     """Numbers that travel along: ``discrete_penalty`` and ``is_intervention`` (0 or 1)."""
+
+    @property
+    def is_learnable(self) -> bool:
+        """Whether every number, as float32, can be learned from; LeRobot drops the others too."""
+        arrays = (*self.observation.values(), *self.next_observation.values(), self.action)
+        numbers = (self.reward, *self.complementary_info.values())
+        return all(abs(number) < _LARGEST for number in numbers) and all(
+            array.dtype == np.uint8 or bool(np.abs(array).max(initial=0) < _LARGEST)
+            for array in arrays
+        )
 
     @property
     def is_intervention(self) -> bool:

@@ -1,59 +1,63 @@
-"""Limits of open gRPC calls: calls per client, and the time until the next message."""
+"""Open gRPC calls: their messages, and the end of a call that pauses for too long."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any
 
 from proctor.errors import ProtocolError
-from proctor.serving.limits import ServerLimits
-
-MOST_CALLS = 4
-"""Per connection. A robot has two open calls: it sends observations and requests actions."""
+from proctor.serving.senders import Sender, Senders
 
 
 class ClientSilent(Exception):
     """A client did not send its next message in time, or its slot was given to another call."""
 
 
-class OpenCalls:
-    """The calls that wait for a message. If there are too many, the longest silent one is ended.
+class OpenCall:
+    """A call that counts until it ends.
 
     gRPC itself only bounds the total number, so silent calls of one client could block the port.
     """
 
-    def __init__(self, limits: ServerLimits) -> None:
-        self._idle_s, self._most_waiting = limits.idle_s, limits.max_clients
-        self._calls: Counter[str] = Counter()
-        self._waiting: dict[asyncio.Timeout, None] = {}
-        """Deadlines of the waiting calls, the longest silent first."""
+    def __init__(self) -> None:
+        self.sender: Sender | None = None
+        self._loop = asyncio.get_running_loop()
+        self._deadline: asyncio.Timeout | None = None
+        self._is_cut = False
 
-    def add(self, context: Any) -> bool:
-        """Count a call until it ends; return False if its client has too many calls."""
-        peer = context.peer()
-        if self._calls[peer] >= MOST_CALLS:
-            return False
-        self._calls[peer] += 1
-        context.add_done_callback(lambda: self._remove(peer))
-        return True
+    @classmethod
+    def counted(cls, senders: Senders, context: Any) -> OpenCall | None:
+        """Count a call; return None if its client, or all clients together, have too many."""
+        call = cls()
+        call.sender = senders.open(call._cut_from_any_thread, context.peer())
+        if call.sender is None:
+            return None
+        context.add_done_callback(call.sender.close)
+        return call
 
     async def messages(self, received: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-        """Yield a call's messages.
+        """Yield the call's messages; the caller notes what it still holds of them.
 
         Raises:
-            ClientSilent: the next message did not arrive in time.
+            ClientSilent: the next message did not arrive in time, or there is no memory for it.
         """
+        assert self.sender is not None
         source = aiter(received)
         while True:
+            self.sender.wait()
             try:
-                async with asyncio.timeout(self._idle_s) as deadline:
-                    message = await self._next(source, deadline)
+                async with asyncio.timeout(0 if self._is_cut else None) as self._deadline:
+                    message = await anext(source)
             except StopAsyncIteration:
                 return
             except TimeoutError:
                 raise ClientSilent from None
+            finally:
+                self._deadline = None
+            self.sender.work()
+            if not self.sender.hold(self.sender.held + len(message)):
+                raise ClientSilent
             yield message
 
     async def only_message(self, received: AsyncIterable[bytes]) -> bytes:
@@ -67,19 +71,17 @@ class OpenCalls:
             return message
         raise ProtocolError("the call has no message", code="protocol.missing-field")
 
-    async def _next(self, source: AsyncIterator[bytes], deadline: asyncio.Timeout) -> bytes:
-        self._waiting[deadline] = None
-        try:
-            if len(self._waiting) > self._most_waiting:
-                longest_silent = next(iter(self._waiting))
-                del self._waiting[longest_silent]
-                if not longest_silent.expired():  # else it is ending already
-                    longest_silent.reschedule(asyncio.get_running_loop().time())
-            return await anext(source)
-        finally:
-            self._waiting.pop(deadline, None)
+    def done_with_message(self) -> None:
+        """Note that a valid message is complete, and that nothing is held any more."""
+        assert self.sender is not None
+        self.sender.work(proven=True)
+        self.sender.hold(0)
 
-    def _remove(self, peer: str) -> None:
-        self._calls[peer] -= 1
-        if not self._calls[peer]:
-            del self._calls[peer]
+    def _cut_from_any_thread(self) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._cut)
+
+    def _cut(self) -> None:
+        self._is_cut = True
+        if self._deadline is not None and not self._deadline.expired():
+            self._deadline.reschedule(self._loop.time())

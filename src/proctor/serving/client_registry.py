@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from proctor.serving.batcher import ClientSession, RequestBatcher
-from proctor.serving.limits import ServerLimits
+from proctor.system.limits import ServerLimits
 
 
 @dataclass

@@ -16,9 +16,9 @@ from proctor.protocols.inference_messages import InferenceRequest
 from proctor.protocols.msgpack_arrays import PROCTOR_KEY
 from proctor.serving.batcher import BatchedReply, ClientSession
 from proctor.serving.inputs import Inputs
-from proctor.serving.limits import ServerLimits
 from proctor.serving.service import PolicyService
 from proctor.serving.zeromq import ZmqClient, ZmqHandler
+from proctor.system.limits import ServerLimits
 
 
 def handler(service: PolicyService, limits: ServerLimits) -> ZmqHandler:

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any, NoReturn
 
-from proctor.serving.limits import ServerLimits
+from proctor.system.limits import ServerLimits, connection_limit
 from proctor.system.optional import LOAD_ERRORS, import_failure
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # errors are printed by Proctor instead
@@ -26,6 +26,8 @@ except LOAD_ERRORS as error:
 Handler = Callable[[AsyncIterator[bytes], "GrpcCall"], Awaitable[bytes]]
 """Answers a call, given an iterator of its messages, read on demand, and the call itself."""
 _STOP_S = 0.2
+_MOST_CONNECTIONS = 4096
+"""Far more than clients, so that strangers without a call do not take their places."""
 _LOG = "grpc._cython.cygrpc"
 
 
@@ -40,6 +42,17 @@ def server_credentials(limits: ServerLimits) -> Any | None:
     limits.ssl_context()  # raises if the files are invalid
     certificate, key = (file.read_bytes() for file in limits.tls)
     return grpc.ssl_server_credentials([(key, certificate)])
+
+
+def connection_options(limits: ServerLimits) -> list[tuple[str, int]]:
+    """Return the options of a gRPC server that bound its connections and those without a call."""
+    open_ms = int(limits.open_s * 1000)
+    return [
+        ("grpc.max_allowed_incoming_connections", connection_limit(_MOST_CONNECTIONS)),
+        ("grpc.server_handshake_timeout_ms", open_ms),
+        ("grpc.max_connection_idle_ms", open_ms),
+        ("grpc.so_reuseport", 0),
+    ]
 
 
 class _Aborted(Exception):

@@ -16,11 +16,18 @@ from proctor.protocols import lerobot
 from proctor.protocols.inference_messages import Protocol
 from proctor.protocols.msgpack_arrays import pack
 from proctor.protocols.preauth import PRE_AUTH
-from proctor.serving.calls import MOST_CALLS, ClientSilent, OpenCalls
+from proctor.serving.calls import ClientSilent, OpenCall
 from proctor.serving.client_registry import ClientRegistry, RegisteredClient
-from proctor.serving.grpc_bridge import GrpcCall, GrpcServer, Handler, server_credentials
-from proctor.serving.limits import OpenEndpoint, ServerLimits, cannot_listen
+from proctor.serving.grpc_bridge import (
+    GrpcCall,
+    GrpcServer,
+    Handler,
+    connection_options,
+    server_credentials,
+)
+from proctor.serving.senders import CALLS_OF_PEER, Senders
 from proctor.serving.service import PolicyService
+from proctor.system.limits import OpenEndpoint, ServerLimits, cannot_listen
 from proctor.system.loopback import REFUSAL
 from proctor.system.optional import LOAD_ERRORS, import_failure
 
@@ -45,7 +52,9 @@ class _Robot(RegisteredClient):
     )
 
 
-async def listen(service: PolicyService, port: int, limits: ServerLimits) -> OpenEndpoint:
+async def listen(
+    service: PolicyService, port: int, limits: ServerLimits, senders: Senders
+) -> OpenEndpoint:
     """Listen on ``port`` (0: any free one).
 
     Raises:
@@ -53,16 +62,15 @@ async def listen(service: PolicyService, port: int, limits: ServerLimits) -> Ope
     """
     server = GrpcServer(
         lerobot.SERVICE,
-        _Service(service, limits).handlers(),
+        _Service(service, limits, senders).handlers(),
         [
             ("grpc.max_receive_message_length", limits.max_bytes + _ROOM),
             ("grpc.max_send_message_length", limits.max_bytes + _ROOM),
-            ("grpc.max_connection_idle_ms", int(limits.idle_s * 1000)),
-            ("grpc.so_reuseport", 0),
+            *connection_options(limits),
             ("grpc.max_metadata_size", PRE_AUTH[Protocol.LEROBOT].max_bytes),
             ("grpc.absolute_max_metadata_size", PRE_AUTH[Protocol.LEROBOT].max_bytes),
         ],
-        MOST_CALLS * limits.max_clients,
+        CALLS_OF_PEER * limits.max_clients,
     )
     host = f"[{limits.host}]" if ":" in limits.host else limits.host
     bound = server.bind(f"{host}:{port}", server_credentials(limits))
@@ -75,9 +83,8 @@ async def listen(service: PolicyService, port: int, limits: ServerLimits) -> Ope
 
 
 class _Service:
-    def __init__(self, service: PolicyService, limits: ServerLimits) -> None:
-        self._service, self._limits = service, limits
-        self._calls = OpenCalls(limits)
+    def __init__(self, service: PolicyService, limits: ServerLimits, senders: Senders) -> None:
+        self._service, self._limits, self._senders = service, limits, senders
         self._robots: ClientRegistry[_Robot] = ClientRegistry(service.batcher, limits, _Robot)
 
     def handlers(self) -> dict[str, Handler]:
@@ -95,8 +102,8 @@ class _Service:
     def _unary(self, call: Callable[..., Awaitable[bytes]]) -> Callable[..., Awaitable[bytes]]:
         """Return a handler of calls with one message."""
 
-        async def unary(parts: AsyncIterator[bytes], context: GrpcCall) -> bytes:
-            return await call(await self._calls.only_message(parts), context)
+        async def unary(parts: AsyncIterator[bytes], context: GrpcCall, opened: OpenCall) -> bytes:
+            return await call(await opened.only_message(parts), context)
 
         return unary
 
@@ -111,11 +118,12 @@ class _Service:
             key = str(dict(metadata).get("authorization", "")).removeprefix("Api-Key ")
             if not self._limits.accepts_key(key):
                 context.abort(grpc.StatusCode.UNAUTHENTICATED, "the API key is wrong")
-            if not self._calls.add(context):
-                reason = f"a connection may have at most {MOST_CALLS} open calls"
+            opened = OpenCall.counted(self._senders, context)
+            if opened is None:
+                reason = f"a connection may have at most {CALLS_OF_PEER} open calls"
                 context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, reason)
             try:
-                return await call(request, context)
+                return await call(request, context, opened)
             except ClientSilent:
                 reason = "the client was silent for too long (--idle_s), or its slot was needed"
                 context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, reason)
@@ -145,12 +153,15 @@ class _Service:
         )
         return b""
 
-    async def _observe(self, parts: AsyncIterator[bytes], context: GrpcCall) -> bytes:
+    async def _observe(
+        self, parts: AsyncIterator[bytes], context: GrpcCall, opened: OpenCall
+    ) -> bytes:
         robot = self._robots.client(context.peer())
         assembler = lerobot.ObservationAssembler(self._limits.max_bytes)
-        async for part in self._calls.messages(parts):
+        async for part in opened.messages(parts):
             observed = assembler.add(part)
             if observed is not None:
+                opened.done_with_message()
                 if robot.newest.full():
                     robot.newest.get_nowait()
                 robot.newest.put_nowait(observed)

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from proctor.protocols.inference_messages import Protocol
-from proctor.serving.limits import OpenEndpoint, ServerLimits, bound_socket
+from proctor.serving.senders import Senders
 from proctor.serving.service import PolicyService
+from proctor.system.limits import OpenEndpoint, ServerLimits, bound_socket, connection_limit
 
 PORTS = {
     Protocol.OPENPI: 8000,
@@ -43,7 +44,9 @@ class Endpoint:
     port: int
 
 
-async def _open(endpoint: Endpoint, service: PolicyService, limits: ServerLimits) -> OpenEndpoint:
+async def _open(
+    endpoint: Endpoint, service: PolicyService, limits: ServerLimits, senders: Senders
+) -> OpenEndpoint:
     """Start to listen; a protocol's libraries are imported on demand.
 
     Raises:
@@ -54,20 +57,22 @@ async def _open(endpoint: Endpoint, service: PolicyService, limits: ServerLimits
             from proctor.serving import openpi
             from proctor.serving.websocket import listen
 
-            return await listen(openpi.handler(service), endpoint.port, limits)
+            return await listen(openpi.handler(service), endpoint.port, limits, senders)
         case Protocol.VLA_EVAL:
             from proctor.serving import vla_eval
             from proctor.serving.websocket import listen
 
-            return await listen(vla_eval.handler(service, limits), endpoint.port, limits)
+            handler = vla_eval.handler(service, limits)
+            return await listen(handler, endpoint.port, limits, senders)
         case Protocol.GROOT:
             from proctor.serving import groot, zeromq
 
-            return await zeromq.listen(groot.handler(service, limits), endpoint.port, limits)
+            answers = groot.handler(service, limits)
+            return await zeromq.listen(answers, endpoint.port, limits, senders)
         case Protocol.LEROBOT:
             from proctor.serving import lerobot
 
-            return await lerobot.listen(service, endpoint.port, limits)
+            return await lerobot.listen(service, endpoint.port, limits, senders)
 
 
 def check_ports_free(endpoints: Sequence[Endpoint], limits: ServerLimits) -> None:
@@ -95,17 +100,20 @@ def serving(
     thread = threading.Thread(target=loop.run_forever, name="proctor-serving", daemon=True)
     thread.start()
     opened: list[OpenEndpoint] = []
+    most = connection_limit(len(endpoints) * 2 * limits.max_clients)
+    senders = Senders(limits, most, limits.memory_bytes)
 
     def wait_for(work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, loop).result(_START_S)
 
     try:
         for endpoint in endpoints:
-            opened.append(wait_for(_open(endpoint, service, limits)))
+            opened.append(wait_for(_open(endpoint, service, limits, senders)))
         yield [_address(d, o.port, limits) for d, o in zip(endpoints, opened, strict=True)]
     finally:
         for one in opened:
             wait_for(one.close())
+        senders.close()
         wait_for(_cancel_tasks())
         loop.call_soon_threadsafe(loop.stop)
         thread.join(_START_S)

@@ -12,9 +12,9 @@ from proctor.protocols import vla_eval
 from proctor.protocols.inference_messages import InferenceRequest
 from proctor.protocols.vla_eval import Message, MessageType
 from proctor.serving.batcher import ClientSession
-from proctor.serving.limits import ServerLimits
 from proctor.serving.service import PolicyService
 from proctor.serving.websocket import ClientConnection, WebSocketHandler
+from proctor.system.limits import ServerLimits
 
 
 @dataclass

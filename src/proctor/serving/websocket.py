@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import http
 import json
 import logging
@@ -14,20 +15,23 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from proctor.errors import strip_control_codes
-from proctor.serving.limits import OpenEndpoint, ServerLimits, bound_socket, cannot_listen
+from proctor.serving.senders import Sender, Senders, aborting
+from proctor.system.limits import OpenEndpoint, ServerLimits, bound_socket, cannot_listen
 from proctor.system.loopback import REFUSAL
 from proctor.system.optional import LOAD_ERRORS, import_failure
 
 try:
-    from websockets.asyncio.server import ServerConnection, serve
+    from websockets.asyncio.server import Server, ServerConnection, serve
     from websockets.exceptions import ConnectionClosed
     from websockets.http11 import Request, Response
 except LOAD_ERRORS as error:
     raise import_failure(error, "websockets", "wire") from None
 
-_OPEN_S, _CLOSE_S = 10.0, 1.0
+_CLOSE_S = 1.0
 _MAX_FRAGMENTS, _MAX_TEXT = 4096, 2**16
 """Limits: fragments of a message, and characters of a text that are kept."""
+_FRAME_BYTES = 14
+"""Header of a frame."""
 _AUTH_SCHEMES = {"Api-Key", "Bearer"}
 ClientHandler = Callable[["ClientConnection"], Awaitable[None]]
 
@@ -45,28 +49,44 @@ class ClientDisconnected(Exception):
     """The client has disconnected, or was silent for too long."""
 
 
+class _CountedConnection(ServerConnection):
+    """A connection whose bytes and pauses count from its first byte on."""
+
+    sender: Sender | None = None
+
+    def __init__(self, protocol: Any, server: Server, *, senders: Senders, **options: Any) -> None:
+        super().__init__(protocol, server, **options)
+        self._senders = senders
+
+    def connection_made(self, transport: Any) -> None:
+        """Count the connection, or abort it."""
+        super().connection_made(transport)
+        self.sender = self._senders.open(aborting(transport))
+        if self.sender is None:
+            transport.abort()
+        else:
+            self.sender.wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Count bytes before the library keeps them."""
+        sender = self.sender
+        if sender is None or not sender.hold(sender.held + len(data)):
+            self.transport.abort()
+            return
+        super().data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Give back what the connection held."""
+        if self.sender is not None:
+            self.sender.close()
+        super().connection_lost(exc)
+
+
 class ClientConnection:
     """A connection to one client."""
 
-    def __init__(self, connection: ServerConnection, idle_s: float) -> None:
-        self._socket, self._idle_s = connection, idle_s
-        self._waits_since: float | None = None
-        """Since when the server waits for the client; None while the client waits."""
-        self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(idle_s, self._check_idle)
-
-    def _check_idle(self) -> None:
-        """Disconnect a client that was silent for too long. One timer serves all messages."""
-        now, since = self._loop.time(), self._waits_since
-        due = (now if since is None else since) + self._idle_s
-        if due <= now:
-            self._socket.transport.abort()
-        else:
-            self._timer = self._loop.call_at(due, self._check_idle)
-
-    def stop_idle_timer(self) -> None:
-        """Stop checking for silence."""
-        self._timer.cancel()
+    def __init__(self, connection: ServerConnection, sender: Sender) -> None:
+        self._socket, self._sender = connection, sender
 
     async def receive(self) -> bytes | str:
         """Return the client's next frame.
@@ -75,7 +95,10 @@ class ClientConnection:
             ClientDisconnected: the client is gone.
         """
         with self._waiting():
-            return await self._message()
+            message = await self._message()
+        self._sender.work(proven=True)
+        self._sender.hold(max(0, self._sender.held - len(message) - _FRAME_BYTES))
+        return message
 
     async def send(self, frame: bytes | str) -> None:
         """Send a frame.
@@ -103,16 +126,18 @@ class ClientConnection:
 
     @contextlib.contextmanager
     def _waiting(self) -> Iterator[None]:
-        self._waits_since = self._loop.time()
+        self._sender.wait()
         try:
             yield
         except (ConnectionClosed, OSError):
             raise ClientDisconnected from None
         finally:
-            self._waits_since = None
+            self._sender.work()
 
 
-async def listen(handler: WebSocketHandler, port: int, limits: ServerLimits) -> OpenEndpoint:
+async def listen(
+    handler: WebSocketHandler, port: int, limits: ServerLimits, senders: Senders
+) -> OpenEndpoint:
     """Listen on ``port`` (0: any free port) and serve all admitted clients.
 
     Raises:
@@ -121,8 +146,12 @@ async def listen(handler: WebSocketHandler, port: int, limits: ServerLimits) -> 
     sessions: set[ServerConnection] = set()
 
     async def handle(session: ServerConnection) -> None:
+        assert isinstance(session, _CountedConnection)
+        if session.sender is None:
+            return
         sessions.add(session)
-        connection = ClientConnection(session, limits.idle_s)
+        session.sender.hold(0)  # the request's header
+        connection = ClientConnection(session, session.sender)
         try:
             with contextlib.suppress(ClientDisconnected):
                 await handler.handle(connection)
@@ -130,7 +159,6 @@ async def listen(handler: WebSocketHandler, port: int, limits: ServerLimits) -> 
             print(strip_control_codes(f"a client's connection failed: {error!r}"), file=sys.stderr)
             raise
         finally:
-            connection.stop_idle_timer()
             sessions.discard(session)
 
     def answer(session: ServerConnection, request: Request) -> Response | None:
@@ -144,10 +172,11 @@ async def listen(handler: WebSocketHandler, port: int, limits: ServerLimits) -> 
             return session.respond(
                 http.HTTPStatus.UNAUTHORIZED, "the API key is missing or wrong\n"
             )
-        if len(sessions) >= limits.max_clients:
+        if len(sessions) >= limits.max_clients and not senders.make_room():
             return session.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, "too many connections\n")
         return None
 
+    connect: Any = functools.partial(_CountedConnection, senders=senders)
     try:
         server = await serve(
             handle,
@@ -157,9 +186,10 @@ async def listen(handler: WebSocketHandler, port: int, limits: ServerLimits) -> 
             compression=None,
             max_size=limits.max_bytes,
             max_queue=2,
-            open_timeout=_OPEN_S,
+            open_timeout=limits.open_s,
             close_timeout=_CLOSE_S,
             logger=_quiet(),
+            create_connection=connect,
         )
     except OSError as error:
         raise cannot_listen(limits.host, port, error.strerror) from None

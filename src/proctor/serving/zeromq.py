@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from proctor.errors import ProtocolError, strip_control_codes
 from proctor.protocols import zmtp
-from proctor.serving.limits import OpenEndpoint, ServerLimits, bound_socket, cannot_listen
+from proctor.serving.senders import Sender, Senders, aborting
+from proctor.system.limits import OpenEndpoint, ServerLimits, bound_socket, cannot_listen
 
-_OPEN_S = 10.0
 _BUFFER = 2**20
 _PARTS, _MOST_PARTS = 2, 64
 """Parts of a request (an empty part and the body), and of a message that is read and refused."""
@@ -64,9 +64,10 @@ class _ZmqConnection:
         writer: asyncio.StreamWriter,
         limits: ServerLimits,
         unauthenticated: asyncio.Semaphore,
+        sender: Sender,
     ) -> None:
-        self._reader, self._writer = reader, writer
-        self._max_bytes, self._idle_s = limits.max_bytes, limits.idle_s
+        self._reader, self._writer, self._sender = reader, writer, sender
+        self._limits, self._max_bytes = limits, limits.max_bytes
         self._requests: asyncio.Queue[bytes | ProtocolError | None] = asyncio.Queue(1)
         self._unauthenticated = unauthenticated
         """Slots for large requests of unauthenticated clients."""
@@ -80,7 +81,7 @@ class _ZmqConnection:
             _Disconnected: the client is gone or speaks another protocol.
         """
         with _disconnecting():
-            async with asyncio.timeout(_OPEN_S):
+            async with asyncio.timeout(self._limits.open_s):
                 self._writer.write(zmtp.GREETING)
                 zmtp.check_greeting(await self._reader.readexactly(zmtp.GREETING_BYTES))
                 self._writer.write(zmtp.ready_command())
@@ -117,11 +118,11 @@ class _ZmqConnection:
         Raises:
             _Disconnected: the client is gone.
         """
-        with _disconnecting():
-            async with asyncio.timeout(self._idle_s):
-                heard = await self._requests.get()
+        self._sender.wait()
+        heard = await self._requests.get()
         if heard is None:
             raise _Disconnected
+        self._sender.work(proven=True)
         return heard
 
     async def send(self, reply: bytes) -> None:
@@ -130,15 +131,17 @@ class _ZmqConnection:
         Raises:
             _Disconnected: the client does not receive it.
         """
+        self._sender.wait()
         with _disconnecting():
-            async with asyncio.timeout(self._idle_s):
-                self._writer.write(zmtp.encode_reply(reply))
-                await self._writer.drain()
+            self._writer.write(zmtp.encode_reply(reply))
+            await self._writer.drain()
+        self._sender.work()
 
     async def _request(self, client: ZmqClient) -> bytes | ProtocolError:
         """Read a message to its end; keep only as many parts and bytes as a request may have."""
         kept: list[bytes] = []
         parts, total, more = 0, 0, True
+        self._sender.hold(0)  # the request before is being answered
         while more:
             flags = await self._flags()
             size = await self._size(flags.size_bytes)
@@ -157,7 +160,7 @@ class _ZmqConnection:
             else:
                 kept.clear()
                 async for _ in self._pieces(size):
-                    pass
+                    self._sender.hold(1)
         if total > self._max_bytes:
             return ProtocolError(
                 f"the request has {total} bytes; the limit is {self._max_bytes} (--max_message_mb)",
@@ -173,7 +176,7 @@ class _ZmqConnection:
         if client.authenticated or size <= _SMALL_BYTES:
             yield
             return
-        async with asyncio.timeout(_OPEN_S):
+        async with asyncio.timeout(self._limits.open_s):
             if not self._has_slot:
                 await self._unauthenticated.acquire()
                 self._has_slot = True
@@ -210,6 +213,8 @@ class _ZmqConnection:
             if not piece:
                 raise EOFError
             size -= len(piece)
+            if not self._sender.hold(self._sender.held + len(piece)):
+                raise EOFError
             yield piece
 
 
@@ -220,7 +225,9 @@ def _invalid_request(parts: str) -> ProtocolError:
     )
 
 
-async def listen(handler: ZmqHandler, port: int, limits: ServerLimits) -> OpenEndpoint:
+async def listen(
+    handler: ZmqHandler, port: int, limits: ServerLimits, senders: Senders
+) -> OpenEndpoint:
     """Listen on ``port`` (0: any free port) and serve all admitted clients.
 
     Raises:
@@ -230,12 +237,14 @@ async def listen(handler: ZmqHandler, port: int, limits: ServerLimits) -> OpenEn
     unauthenticated = asyncio.Semaphore(_MAX_UNAUTHENTICATED)
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(sessions) >= 2 * limits.max_clients:
+        sender = senders.open(aborting(writer.transport))
+        if sender is None:
             writer.transport.abort()
             return
-        is_full = len(sessions) >= limits.max_clients
+        sender.wait()
+        is_full = len(sessions) >= limits.max_clients and not senders.make_room()
         sessions.add(writer)
-        connection = _ZmqConnection(reader, writer, limits, unauthenticated)
+        connection = _ZmqConnection(reader, writer, limits, unauthenticated, sender)
         try:
             with contextlib.suppress(_Disconnected):
                 await connection.greet()
@@ -246,6 +255,7 @@ async def listen(handler: ZmqHandler, port: int, limits: ServerLimits) -> OpenEn
             raise
         finally:
             connection.release_slot()
+            sender.close()
             sessions.discard(writer)
             writer.transport.abort()
 

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from proctor.errors import UsageError, strip_control_codes
+from proctor.system.environment import hidden_keys
 from proctor.system.optional import LOAD_ERRORS, import_failure
 from proctor.system.platform_info import usable_cores
 
@@ -101,7 +102,7 @@ def _start(ray: Any) -> Callable[[], None]:
         shutil.rmtree(folder, ignore_errors=True)
 
     try:
-        with _own_signals():
+        with _own_signals(), _on_loopback(), hidden_keys():
             ray.init(
                 num_cpus=usable_cores(),
                 include_dashboard=False,
@@ -119,6 +120,22 @@ def _start(ray: Any) -> Callable[[], None]:
             code="cluster.start-failed",
         ) from None
     return end
+
+
+@contextlib.contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Make a new cluster listen on 127.0.0.1 only, as Ray does by itself on macOS and Windows.
+
+    Ray replaces the address 127.0.0.1 by one that other machines reach, whatever is set.
+    """
+    from ray._private import ray_constants
+
+    usual = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = usual
 
 
 def _short_folder() -> str:

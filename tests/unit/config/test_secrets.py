@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from proctor.config.serving import ServeConfig
 from proctor.errors import EXIT_INTERRUPTED, UsageError
 from proctor.fingerprint import API_KEY_VARIABLE
 from proctor.policies.remote.config import RemoteConfig, check_flags
+from proctor.system.environment import hidden_keys, key_variable
 from tests.refusals import refuses
 from tests.unit.protocols.serving import served
 
@@ -187,3 +189,20 @@ def test_how_to_resume_several_runs_is_said_without_the_key(
     said = capsys.readouterr().err
     assert "--resume" in said
     assert KEY not in said
+
+
+@pytest.mark.parametrize("variable", ["PROCTOR_API_KEY", "WANDB_API_KEY"])
+def test_child_processes_of_a_command_do_not_get_keys(
+    monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, "planted-secret")
+    with hidden_keys():
+        assert key_variable(variable) == "planted-secret"
+        environment = subprocess.run(
+            [sys.executable, "-c", "import os; print(dict(os.environ))"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+    assert "planted-secret" not in environment
+    assert os.environ[variable] == "planted-secret"

@@ -32,7 +32,7 @@ from proctor.protocols import groot, lerobot
 from proctor.protocols.inference_messages import InferenceRequest, Protocol
 from proctor.protocols.msgpack_arrays import pack
 from proctor.protocols.preauth import PRE_AUTH
-from proctor.serving.limits import ServerLimits
+from proctor.system.limits import ServerLimits
 from tests.unit.protocols.serving import asked, npy, served
 
 KEY = "the-key"

@@ -1,4 +1,4 @@
-"""A server without free file descriptors prints one line and continues."""
+"""A server with few file descriptors serves clients while strangers hold connections."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from urllib.request import urlopen
 
 LIMIT = 64
@@ -20,7 +19,7 @@ def allow_few_descriptors() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, LIMIT))
 
 
-def test_the_descriptor_limit_is_one_line_and_the_server_goes_on() -> None:
+def test_strangers_who_hold_connections_do_not_take_all_descriptors() -> None:
     with subprocess.Popen(
         COMMAND, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         preexec_fn=allow_few_descriptors,
@@ -37,18 +36,11 @@ def test_the_descriptor_limit_is_one_line_and_the_server_goes_on() -> None:
             found = re.search(r"ws://127\.0\.0\.1:(\d+)", line)
         port = int(found[1])
         silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(2 * LIMIT)]
-        deadline = time.monotonic() + 60
-        while not any("descriptors" in line for line in said):
-            assert time.monotonic() < deadline, said
-            time.sleep(0.05)
-        time.sleep(1.5)  # the server tries again every second
-        for connection in silent:
-            connection.close()
         with urlopen(f"http://127.0.0.1:{port}/healthz", timeout=60) as answer:
             assert answer.read() == b"OK\n"
+        for connection in silent:
+            connection.close()
         server.terminate()
         server.wait(timeout=60)
         reader.join(60)
-    told = [line for line in said if "descriptors" in line]
-    assert len(told) == 1, said
     assert not any("Traceback" in line for line in said), "".join(said)

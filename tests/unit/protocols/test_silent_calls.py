@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,8 +12,8 @@ import grpc
 import pytest
 
 from proctor.protocols import lerobot
-from proctor.serving.calls import ClientSilent, OpenCalls
-from proctor.serving.limits import ServerLimits
+from proctor.serving.senders import Sender, Senders
+from proctor.system.limits import ServerLimits
 from tests.unit.protocols.serving import served
 
 METHODS = (lerobot.READY, lerobot.SETUP, lerobot.OBSERVE, lerobot.ACT)
@@ -90,59 +88,80 @@ def test_silent_calls_by_many_connections_block_nobody() -> None:
                 channel.close()
 
 
-class HandLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time a test sets."""
+class Clock:
+    """A clock that a test sets."""
 
     moment = 0.0
 
-    def time(self) -> float:
+    def __call__(self) -> float:
         return self.moment
 
 
-@pytest.mark.parametrize(("pauses_s", "arrived"), [([200] * 6, 6), ([200, 200, 501, 200], 2)])
-def test_only_a_client_that_pauses_for_too_long_is_cut(pauses_s: list[int], arrived: int) -> None:
-    loop, taken = HandLoop(), []
-
-    async def sending() -> AsyncIterator[bytes]:
-        for pause_s in pauses_s:
-            loop.moment += pause_s
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-            yield b"a part of an observation"
-
-    async def receive() -> None:
-        async for message in OpenCalls(ServerLimits(idle_s=500)).messages(sending()):
-            taken.append(message)
-
-    with contextlib.closing(loop), contextlib.suppress(ClientSilent):
-        loop.run_until_complete(receive())
-    assert len(taken) == arrived
+def pool(most: int = 4, most_bytes: int = 100, **limits: float) -> tuple[Senders, Clock, list[str]]:
+    """Return senders on a clock of their own, and the names of those that were cut."""
+    clock = Clock()
+    return Senders(ServerLimits(**limits), most, most_bytes, clock), clock, []  # type: ignore[arg-type]
 
 
-def test_a_call_that_is_being_cut_does_not_end_the_one_that_takes_its_place() -> None:
-    loop = HandLoop()
+def opened(senders: Senders, cut: list[str], name: str) -> Sender:
+    sender = senders.open(lambda: cut.append(name))
+    assert sender is not None
+    sender.wait()
+    return sender
 
-    async def silent() -> AsyncIterator[bytes]:
-        try:
-            await loop.create_future()
-        finally:
-            for _ in range(5):  # it takes a while to end
-                await asyncio.sleep(0)
-        yield b""
 
-    async def sending() -> AsyncIterator[bytes]:
-        yield b"hello"
+@pytest.mark.parametrize(("pauses_s", "is_cut"), [([200] * 6, False), ([200, 501], True)])
+def test_only_a_client_that_pauses_for_too_long_is_cut(pauses_s: list[int], is_cut: bool) -> None:
+    senders, clock, cut = pool(idle_s=500)
+    sender = opened(senders, cut, "a")
+    for pause_s in pauses_s:
+        clock.moment += pause_s
+        senders.sweep()
+        sender.work(proven=True)
+        sender.wait()
+    assert cut == ["a"] * is_cut
 
-    async def both() -> None:
-        calls = OpenCalls(ServerLimits(idle_s=500, max_clients=1))
-        first = loop.create_task(calls.only_message(silent()))
-        await asyncio.sleep(0)
-        loop.moment += 501
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert await calls.only_message(sending()) == b"hello"
-        with pytest.raises(ClientSilent):
-            await first
 
-    with contextlib.closing(loop):
-        loop.run_until_complete(both())
+@pytest.mark.parametrize(
+    ("pause_s", "parts", "is_cut"), [(4, 3, False), (4, 9, True), (6, 2, True)]
+)
+def test_an_unfinished_message_has_deadlines_of_its_own(
+    pause_s: int, parts: int, is_cut: bool
+) -> None:
+    senders, clock, cut = pool(open_s=5, message_s=30)
+    sender = opened(senders, cut, "a")
+    for part in range(parts):
+        sender.hold(part + 1)
+        clock.moment += pause_s
+        senders.sweep()
+    assert cut == ["a"] * is_cut
+
+
+def test_a_new_sender_gets_the_place_of_the_longest_silent_one_without_a_message() -> None:
+    senders, clock, cut = pool(most=3)
+    opened(senders, cut, "proven").work(proven=True)
+    for name in ("first", "second", "third"):
+        clock.moment += 1
+        opened(senders, cut, name)
+    assert cut == ["first"]
+
+
+def test_senders_that_are_served_keep_their_places() -> None:
+    senders, _, cut = pool(most=2)
+    for name in ("a", "b"):
+        opened(senders, cut, name).work(proven=True)
+    assert senders.open(lambda: None) is None
+    assert cut == []
+
+
+def test_memory_goes_to_a_new_message_when_another_one_pauses() -> None:
+    senders, clock, cut = pool(most_bytes=100)
+    slow, other = opened(senders, cut, "slow"), opened(senders, cut, "other")
+    assert slow.hold(80)
+    assert not other.hold(30)
+    clock.moment += 2
+    assert other.hold(30)
+    assert cut == ["slow"]
+    assert not slow.hold(81)
+    other.close()
+    assert opened(senders, cut, "third").hold(100)

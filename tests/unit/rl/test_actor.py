@@ -22,6 +22,7 @@ from proctor.rl.interventions import (
 )
 from proctor.rl.links import ActorWeights, InProcessLink, LearnerEndpoint, ReceivedTransition
 from proctor.rl.transitions import Transition
+from tests.refusals import refuses
 
 _FAKE = Fake(FakeConfig(episode_length=5))
 _SETTINGS = ActorSettings(seed=3, online_steps=12, weights_s=5.0)
@@ -211,3 +212,15 @@ def test_a_discarded_episode_is_played_again() -> None:
 
     sent, usual = _run(_endpoint(), DiscardsTheFirst()), _run(_endpoint())
     assert all(_equal(a.transition, b.transition) for a, b in zip(sent, usual, strict=True))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e39])
+def test_an_action_that_is_not_finite_is_not_executed(value: float) -> None:
+    class Broken(NoIntervention):
+        def signal(self, step: int, value_: float | None) -> InterventionSignal:
+            return InterventionSignal(np.array([0.0, value]) if step == 1 else None)
+
+    endpoint = _endpoint()
+    with refuses(ConnectionLost, "rl.action-not-finite"):
+        _run(endpoint, Broken())
+    assert endpoint.take() == []

@@ -7,6 +7,7 @@ import io
 import os
 import pickle
 import random
+import socket
 import struct
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -29,7 +31,8 @@ from proctor.rl import payloads
 from proctor.rl.learner_service import LearnerService, ServiceLimits
 from proctor.rl.links import ActorWeights, InteractionMessage, LearnerEndpoint
 from proctor.rl.payloads import TransitionSpec
-from proctor.serving.limits import ServerLimits
+from proctor.system.limits import ServerLimits
+from tests.refusals import refuses
 from tests.unit.rl.builders import transition
 
 SPEC = TransitionSpec({"observation.state": (3,)}, 2)
@@ -41,6 +44,7 @@ SUMMARY = payloads.encode_interaction(InteractionMessage(1.0, 2, True, 0.5, {"Su
 METHODS = (protocol.READY, protocol.TRANSITIONS, protocol.INTERACTIONS, protocol.PARAMETERS)
 MIB = 2**20
 CPU_S = 5.0
+OK = grpc.StatusCode.OK
 
 
 def archive(program: bytes, files: dict[str, bytes] | None = None, packing: int = 0) -> bytes:
@@ -131,6 +135,13 @@ def test_hostile_weights_are_refused_in_one_line(name: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e39])
+def test_weights_that_are_not_finite_are_refused(value: float) -> None:
+    weights = ActorWeights({"policy": {"w": np.array([0.0, value])}}, 3)
+    with refuses(ProtocolError, "protocol.not-finite"):
+        payloads.decode_weights(payloads.encode_weights(weights, for_lerobot=False))
+
+
 def test_a_directory_of_many_files_is_refused_before_it_is_read() -> None:
     claimed = GOOD[:-12] + struct.pack("<H", 65_535) + GOOD[-10:]
     entries = GOOD[:4] + b"PK\x01\x02" + bytes(42)
@@ -203,10 +214,10 @@ def test_a_hostile_payload_fills_no_memory(name: str) -> None:
 
 @contextlib.contextmanager
 def served(
-    key: str | None = None, limits: ServiceLimits | None = None, max_clients: int = 8
+    key: str | None = None, limits: ServiceLimits | None = None, **server_limits: Any
 ) -> Iterator[tuple[LearnerEndpoint, int]]:
     endpoint = LearnerEndpoint()
-    server = ServerLimits(api_key=key, max_clients=max_clients)
+    server = ServerLimits(api_key=key, **{"max_clients": 8, **server_limits})
     service = LearnerService(endpoint, SPEC, server, 0, limits)
     try:
         yield endpoint, service.port
@@ -348,8 +359,6 @@ def test_silent_calls_of_one_connection_leave_room_for_others(method: str) -> No
 
 
 def test_bytes_that_are_not_grpc_leave_the_port_open() -> None:
-    import socket
-
     chance = random.Random(0)
     with served() as (_, port), channel_to(port) as channel:
         for start in (b"", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n"):
@@ -357,3 +366,122 @@ def test_bytes_that_are_not_grpc_leave_the_port_open() -> None:
                 with socket.create_connection(("127.0.0.1", port), timeout=60) as line:
                     line.sendall(start + chance.randbytes(2000))
         assert status(channel, protocol.READY, [b""]) is grpc.StatusCode.OK
+
+
+def keep_silent(hold: threading.Event, *messages: bytes) -> Iterator[bytes]:
+    yield from messages
+    hold.wait(120)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("method", [protocol.TRANSITIONS, protocol.PARAMETERS])
+def test_silent_calls_of_many_connections_give_their_place_to_actors(method: str) -> None:
+    hold = threading.Event()
+    with served(max_clients=2) as (endpoint, port), contextlib.ExitStack() as channels:
+        calls = []
+        for _ in range(4):
+            call = channels.enter_context(channel_to(port)).stream_stream(
+                protocol.call_path(method)
+            )
+            calls += [call(keep_silent(hold)) for _ in range(3)]
+        wait_until(lambda: any(not call.is_active() for call in calls))
+        actor = channels.enter_context(channel_to(port))
+        assert status(actor, protocol.TRANSITIONS, list(encode_chunks(GOOD))) is OK
+        assert len(endpoint.take()) == 2
+        hold.set()
+
+
+def test_a_call_that_pauses_in_a_payload_is_cut() -> None:
+    hold = threading.Event()
+    part = encode_fields({1: 1, 2: bytes(1000)})
+    with served(open_s=0.2) as (_, port), channel_to(port) as channel:
+        call = channel.stream_unary(protocol.call_path(protocol.TRANSITIONS))
+        unfinished = call.future(keep_silent(hold, part))
+        silent = call.future(keep_silent(hold))
+        own = call.future(keep_silent(hold), metadata=(("proctor-actor", "a"),))
+        assert unfinished.exception(60).code() is grpc.StatusCode.CANCELLED
+        assert own.exception(60).code() is grpc.StatusCode.CANCELLED
+        assert silent.running(), "LeRobot's actors may be silent until their first episode ends"
+        hold.set()
+
+
+def test_a_payload_that_pauses_gives_its_memory_to_others() -> None:
+    hold = threading.Event()
+    half = encode_fields({1: 1, 2: bytes(2 * MIB - 100)})
+    limits = ServiceLimits(max_receiving_bytes=3 * MIB)
+    with served(limits=limits) as (endpoint, port), channel_to(port) as channel:
+        call = channel.stream_unary(protocol.call_path(protocol.TRANSITIONS))
+        unfinished = call.future(keep_silent(hold, half))
+        time.sleep(1.5)
+        with channel_to(port) as other:
+            end = encode_fields({1: 3, 2: GOOD})
+            frames = [encode_fields({1: 1, 2: bytes(2 * MIB - 100)}), encode_fields({1: 1}), end]
+            assert status(other, protocol.TRANSITIONS, frames) is OK
+        assert unfinished.exception(60).code() is grpc.StatusCode.CANCELLED
+        assert len(endpoint.take()) == 2
+        hold.set()
+
+
+DESCRIPTORS = """
+import resource, socket, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+import grpc, numpy as np
+from pathlib import Path
+from proctor.protocols.chunks import encode_chunks
+from proctor.rl.learner_service import LearnerService
+from proctor.rl.links import LearnerEndpoint
+from proctor.rl.payloads import TransitionSpec
+from proctor.rl.replay.journal import Journal
+from proctor.system.limits import ServerLimits
+endpoint = LearnerEndpoint()
+spec = TransitionSpec({"observation.state": (3,)}, 2)
+service = LearnerService(endpoint, spec, ServerLimits(api_key="right"), 0)
+print(service.port, flush=True)
+journal = Journal(Path(sys.argv[1]), segment_bytes=1000)
+while line := sys.stdin.readline():
+    received = endpoint.take(None, 10.0)
+    for one in received:
+        journal.append(one)
+    journal.sync()
+    endpoint.acknowledge(received)
+    print(len(journal), len(list(Path("/proc/self/fd").iterdir())), flush=True)
+endpoint.close()
+service.close()
+"""
+
+
+def test_strangers_leave_descriptors_for_the_journal_and_connections_for_actors(
+    tmp_path: Path,
+) -> None:
+    learner = subprocess.Popen(
+        [sys.executable, "-c", DESCRIPTORS, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert learner.stdin is not None
+    assert learner.stdout is not None
+    port = int(learner.stdout.readline())
+    with contextlib.ExitStack() as held, channel_to(port) as channel:
+        metadata = (("authorization", "Api-Key right"),)
+
+        def send_two() -> int:
+            frames = list(encode_chunks(GOOD))
+            assert status(channel, protocol.TRANSITIONS, frames, metadata=metadata) is OK
+            print("store", file=learner.stdin, flush=True)
+            stored, descriptors = map(int, learner.stdout.readline().split())
+            assert descriptors < 200
+            return stored
+
+        assert send_two() == 2
+        for _ in range(400):
+            held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+        assert [send_two() for _ in range(3)] == [4, 6, 8]
+        learner.stdin.close()
+    assert learner.wait(60) == 0

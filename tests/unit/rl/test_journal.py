@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import os
 import resource
+import struct
 import subprocess
 import sys
+import tracemalloc
+import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from proctor.errors import ProtocolError, RunFolderError, WriteFailed
 from proctor.rl.links import ActorPosition, ReceivedTransition
+from proctor.rl.replay.frames import complete_frames, frame
 from proctor.rl.replay.journal import Journal
 from proctor.rl.transitions import Transition
+from tests.refusals import refuses
 from tests.unit.rl.transition_cases import assert_same, episode
 
 SMALL = 2000
@@ -176,8 +184,10 @@ def test_a_killed_writer_loses_nothing_that_it_acknowledged(tmp_path: Path) -> N
     code = """
 import sys
 from pathlib import Path
+from proctor.rl.replay.frames import complete_frames, frame
 from proctor.rl.replay.journal import Journal
 from tests.unit.rl.test_journal import SMALL, numbered
+from tests.refusals import refuses
 from tests.unit.rl.transition_cases import episode
 journal = Journal(Path(sys.argv[1]), segment_bytes=SMALL)
 for i, record in enumerate(numbered(episode(5000, 1))):
@@ -198,3 +208,103 @@ for i, record in enumerate(numbered(episode(5000, 1))):
     journal = Journal(tmp_path)
     assert len(journal) >= acknowledged[-1]
     check(journal, numbered(episode(5000, 1))[: len(journal)])
+
+
+def record_of(content: bytes) -> tuple[bytes, bytes]:
+    """Return a segment's header and its only record."""
+    (header, record), _ = complete_frames(content)
+    return content[slice(*header)], content[slice(*record)]
+
+
+def bombs(content: bytes) -> dict[str, bytes]:
+    """Return segments that no journal wrote, with right checksums."""
+    header, record = record_of(content)
+    large = zlib.compressobj(1)
+    bomb = b"".join(large.compress(bytes(2**22)) for _ in range(10)) + large.flush()
+    image = zlib.compress(bytes(3 * 64 * 64), 1)
+    stored = struct.pack("<I", len(image)) + image
+    assert record.count(stored) == 2
+    schema = json.loads(json.loads(header)["schema"])
+
+    def described(**changes: object) -> bytes:
+        head = json.loads(header) | {"schema": json.dumps(schema | changes)}
+        return frame(json.dumps(head).encode()) + frame(record)
+
+    positions = json.loads(header) | {"positions": {"a": {"stored": "x"}}}
+    return {
+        "image": frame(header)
+        + frame(record.replace(stored, struct.pack("<I", len(bomb)) + bomb, 1)),
+        "short image": frame(header)
+        + frame(record.replace(stored, struct.pack("<I", 5) + image[:5], 1)),
+        "short record": frame(header) + frame(b"\1\0"),
+        "first without images": frame(header) + frame(b"\0" + record[1:]),
+        "other shape": described(images={"observation.images.a": [3, 64, 65]}),
+        "huge shape": described(images={"observation.images.a": [2**30, 2**30, 3]}),
+        "negative shape": described(images={"observation.images.a": [-1, -1]}),
+        "shape of text": described(action="ab"),
+        "endless number": described(action=[10**400]),
+        "other type": described(image_dtype="O"),
+        "no header": frame(b"[]") + frame(record),
+        "deep header": frame(b"[" * 100_000) + frame(record),
+        "position of text": frame(json.dumps(positions).encode()) + frame(record),
+    }
+
+
+def with_image() -> Transition:
+    image = {"observation.images.a": np.zeros((3, 64, 64), np.uint8)}
+    return Transition(image, np.zeros(2, np.float32), 0.0, image, done=False)
+
+
+NAMES = [
+    "image", "short image", "short record", "first without images", "other shape", "huge shape",
+    "negative shape", "shape of text", "endless number", "other type", "no header", "deep header",
+    "position of text",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_journal_that_no_learner_wrote_is_refused_and_takes_no_memory(
+    tmp_path: Path, name: str
+) -> None:
+    written(tmp_path, numbered([with_image()]))
+    path = next(tmp_path.iterdir())
+    path.write_bytes(bombs(path.read_bytes())[name])
+    tracemalloc.start()
+    try:
+        with refuses(RunFolderError, "rl.journal-damaged"):
+            Journal(tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_files_of_others_in_the_folder_are_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "abc.journal").write_bytes(b"x")
+    with refuses(RunFolderError, "rl.journal-stray"):
+        Journal(tmp_path)
+    (tmp_path / "abc.journal").unlink()
+    (tmp_path / "000000000000.journal").mkdir()
+    with refuses(RunFolderError, "rl.journal-damaged"):
+        Journal(tmp_path)
+
+
+def test_a_journal_is_written_while_no_descriptor_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = numbered(episode(6, 1))
+    journal = written(tmp_path, records[:3], segment_bytes=10**6)
+
+    def exhausted(*args: object) -> int:
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as without:
+        without.setattr(os, "open", exhausted)
+        for record in records[3:]:
+            journal.append(record)
+        journal.sync()
+    check(Journal(tmp_path), records)
+
+
+def test_the_images_of_few_actors_are_kept(tmp_path: Path) -> None:
+    records = [ReceivedTransition(f"a{i % 80}", i, with_image()) for i in range(200)]
+    check(written(tmp_path, records, segment_bytes=10**6), records)

@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from proctor.errors import TrainingError
 from proctor.rl.links import InProcessLink
+from proctor.rl.transitions import Transition
+from tests.refusals import refuses
 from tests.unit.rl.toy_learner import (
     EPISODE,
     STATE,
@@ -169,12 +172,67 @@ def test_metrics_have_the_means_of_episodes_and_interventions(tmp_path: Path) ->
     assert metrics[-1].online_buffer == 16
 
 
-def test_transitions_that_are_not_finite_are_acknowledged_and_dropped(tmp_path: Path) -> None:
+def broken(field: str, value: float) -> Transition:
+    """Return a transition with a number that cannot be learned from."""
+    good = transition(1)
+    if field == "reward":
+        return replace(good, reward=value)
+    if field == "info":
+        return replace(good, complementary_info={"discrete_penalty": value})
+    array = np.full(2 if field == "action" else 3, value)
+    return replace(good, **{field: array if field == "action" else {STATE: array}})
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e39, -1e39, 1e30])
+@pytest.mark.parametrize("field", ["reward", "info", "action", "observation", "next_observation"])
+def test_transitions_that_nothing_can_be_learned_from_are_acknowledged_and_dropped(
+    tmp_path: Path, field: str, value: float
+) -> None:
     learner = open_learner(tmp_path)
     link = InProcessLink(learner.endpoint, "actor-0")
     link.begin(replay=True)
-    broken = replace(transition(1), reward=float("nan"))
-    link.send([transition(0), broken, transition(2)])
-    run(learner, stop_at=2)
+    link.send([transition(0), broken(field, value), broken(field, value), transition(2)])
+    observer = run(learner, stop_at=2)
     assert link.wait_acknowledged(0.0)
-    assert (learner.counters.environment_steps, learner.counters.dropped) == (2, 1)
+    assert (learner.counters.environment_steps, learner.counters.dropped) == (2, 2)
+    assert len(observer.said) == 1
+
+
+@pytest.mark.parametrize("admitted", [False, True])
+def test_a_journal_with_such_transitions_is_resumed_without_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, admitted: bool
+) -> None:
+    """Earlier versions stored them, and then could not be resumed from any checkpoint."""
+    learner = open_learner(tmp_path, fill_offline=five_demonstrations)
+    link = InProcessLink(learner.endpoint, "actor-0")
+    link.begin(replay=True)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(Transition, "is_learnable", True)
+        with np.errstate(over="ignore"):
+            link.send([transition(0), broken("reward", 1e39), transition(2)])
+            run(learner, stop_at=3 if admitted else 1)
+    checkpoint = save(learner, tmp_path / "checkpoint")
+
+    resumed = open_learner(tmp_path, checkpoint, fill_offline=five_demonstrations)
+    assert resumed.left_out == 1
+    if not admitted:
+        run(resumed, stop_at=3)
+    assert resumed.left_out == 1
+    assert (resumed.counters.environment_steps, resumed.storage.sizes.online) == (3, 2)
+    assert resumed.algorithm.state()["vector"].isfinite().all()
+    again = open_learner(
+        tmp_path, save(resumed, tmp_path / "later"), fill_offline=five_demonstrations
+    )
+    assert (again.left_out, again.storage.sizes.online) == (1, 2)
+
+
+def test_weights_that_are_not_finite_reach_neither_actors_nor_checkpoints(tmp_path: Path) -> None:
+    learner = open_learner(tmp_path)
+    assert isinstance(learner.algorithm, ToyAlgorithm)
+    feed(learner, EPISODE)
+    learner.algorithm.vector = torch.full((3,), float("nan"))
+    with refuses(TrainingError, "training.not-finite"):
+        learner.check_weights()
+    with refuses(TrainingError, "training.not-finite"):
+        run(learner)
+    assert learner.published is None

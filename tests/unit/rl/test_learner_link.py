@@ -24,7 +24,7 @@ from proctor.rl.links import (
     wait_for_weights,
 )
 from proctor.rl.payloads import TransitionSpec
-from proctor.serving.limits import ServerLimits
+from proctor.system.limits import ServerLimits
 from tests.certificates import write_certificate
 from tests.unit.rl.builders import StoringLearner, same_transition, transition
 

@@ -75,6 +75,7 @@ class ObserverLog:
 
     def __init__(self, stop: StopRequests | None = None, stop_at: int | None = None) -> None:
         self.metrics: list[OnlineMetrics] = []
+        self.said: list[str] = []
         self._stop, self._stop_at = stop, stop_at
 
     def on_metrics(self, metrics: OnlineMetrics) -> None:
@@ -86,6 +87,9 @@ class ObserverLog:
 
     def save_if_due(self, learner: Learner) -> None:
         pass
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
 
 
 def five_demonstrations(buffer: ReplayBuffer) -> None:

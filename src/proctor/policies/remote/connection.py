@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 from proctor.features import Array
 from proctor.policies.remote.address import Address
 from proctor.protocols.inference_messages import InferenceRequest, ServerInfo
-from proctor.protocols.msgpack_arrays import MAX_MESSAGE_BYTES
+from proctor.system.limits import MAX_MESSAGE_BYTES
 from proctor.types import EpisodeSpec
 
 

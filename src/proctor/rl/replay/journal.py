@@ -12,23 +12,31 @@ not those of the same actor's record before it in the segment.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import re
+import weakref
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from proctor.errors import RunFolderError, WriteFailed
+from proctor.errors import ProtocolError, RunFolderError, WriteFailed
 from proctor.rl.links import ActorPosition, ReceivedTransition
 from proctor.rl.replay.frames import complete_frames, frame
 from proctor.rl.replay.records import RecordCodec
 from proctor.rl.replay.schema import TransitionSchema
-from proctor.system.files import sync, sync_folder
+from proctor.system.files import read_regular_file, sync, sync_folder
+from proctor.system.limits import decode_json
 
 SEGMENT_BYTES = 64 * 2**20
 """A segment that is larger is closed, and the next record begins another one."""
+_MAX_FILE_BYTES = 2**30
+"""A segment is closed at ``SEGMENT_BYTES``, but its last record may be large."""
+_MAX_HEADER_BYTES = 16 * 2**20
 _SUFFIX = ".journal"
+_NAME = re.compile(rf"([0-9]{{12}}|[1-9][0-9]{{12,14}}){re.escape(_SUFFIX)}")
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,17 @@ class _OpenSegment:
     size: int
     codec: RecordCodec
     is_new: bool = False
+    fd: int | None = None
+    """Open from the first write on: a service without free descriptors goes on storing."""
+
+    def opened(self) -> int:
+        """Return the file's descriptor; it is closed with this object."""
+        if self.fd is None:
+            self.fd = os.open(
+                self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644
+            )
+            weakref.finalize(self, os.close, self.fd)
+        return self.fd
 
 
 class Journal:
@@ -114,12 +133,9 @@ class Journal:
         if segment is None or not self._waiting:
             return
         with _disk_errors(segment.path):
-            fd = os.open(segment.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-            try:
-                _write_all(fd, b"".join(self._waiting))
-                sync(fd)
-            finally:
-                os.close(fd)
+            fd = segment.opened()
+            _write_all(fd, b"".join(self._waiting))
+            sync(fd)
             if segment.is_new:
                 sync_folder(self.folder)
         segment.is_new = False
@@ -180,19 +196,19 @@ class Journal:
     def _cut(self, start: int, length: int) -> None:
         """End the segment of ``start`` after record ``length - 1``."""
         path = self._path(start)
-        frames, _ = complete_frames(path.read_bytes())
+        frames, _ = complete_frames(self._content(path))
         ends = [stop for _, stop in frames]
         _truncate_file(path, ends[length - start])
 
     def _load(self) -> None:
         """Read the state of the folder, and remove an incomplete end."""
-        self._firsts = sorted(int(path.stem) for path in self.folder.glob(f"*{_SUFFIX}"))
+        self._firsts = sorted(map(self._first_of, self.folder.glob(f"*{_SUFFIX}")))
         self._open, self._length, self.positions = None, 0, {}
         if not self._firsts:
             return
         start = self._firsts[-1]
         path = self._path(start)
-        content = path.read_bytes()
+        content = self._content(path)
         frames, is_torn = complete_frames(content)
         end = frames[-1][1] if frames else 0
         if end < len(content) and not is_torn:
@@ -212,7 +228,7 @@ class Journal:
         codec = RecordCodec(self.schema)
         self._open, self._length = _OpenSegment(path, end, codec), self._firsts[-1]
         for span in frames[1:]:
-            self._count(codec.decode(content[slice(*span)]))
+            self._count(self._decoded(codec, path, content[slice(*span)]))
 
     def _begin_segment(self, schema: TransitionSchema) -> _OpenSegment:
         positions = {name: asdict(position) for name, position in self.positions.items()}
@@ -226,23 +242,52 @@ class Journal:
 
     def _read_segment(self, start: int) -> Iterator[ReceivedTransition]:
         path = self._path(start)
-        with _disk_errors(path):
-            content = path.read_bytes()
+        content = self._content(path)
         frames, _ = complete_frames(content)
         if not frames:
             raise self._damaged(path)
         codec = RecordCodec(self._header(path, content[slice(*frames[0])])[0])
         for span in frames[1:]:
-            yield codec.decode(content[slice(*span)])
+            yield self._decoded(codec, path, content[slice(*span)])
+
+    def _decoded(self, codec: RecordCodec, path: Path, content: bytes) -> ReceivedTransition:
+        try:
+            return codec.decode(content)
+        except ValueError as error:
+            raise self._damaged(path) from error
+
+    def _content(self, path: Path) -> bytes:
+        with _disk_errors(path):
+            try:
+                return read_regular_file(path, _MAX_FILE_BYTES)
+            except OSError as error:
+                if error.errno in (errno.EINVAL, errno.EFBIG, errno.EISDIR):
+                    raise self._damaged(path) from error
+                raise
+
+    @staticmethod
+    def _first_of(path: Path) -> int:
+        """Return the first record of a segment.
+
+        Raises:
+            RunFolderError: the file is none.
+        """
+        if _NAME.fullmatch(path.name) is None:
+            raise RunFolderError(
+                f"{path} is not a file of this journal; move it elsewhere", code="rl.journal-stray"
+            )
+        return int(path.stem)
 
     def _header(
         self, path: Path, content: bytes
     ) -> tuple[TransitionSchema, dict[str, ActorPosition]]:
         try:
-            head = json.loads(content)
+            head = decode_json(content, _MAX_HEADER_BYTES)
             positions = {name: ActorPosition(**given) for name, given in head["positions"].items()}
+            if not all(type(n) is int for one in positions.values() for n in vars(one).values()):
+                raise TypeError("a position is not an integer")
             return TransitionSchema.from_json(head["schema"]), positions
-        except (ValueError, KeyError, TypeError) as error:
+        except (ProtocolError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise self._damaged(path) from error
 
     def _check_complete(self, start: int, end: int) -> None:

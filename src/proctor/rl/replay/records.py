@@ -15,6 +15,8 @@ from proctor.rl.replay.schema import PackedObservation, PackedTransition, Transi
 _HEAD = struct.Struct("<BqH")  # whether the observation's images follow, number, length of the name
 _LENGTH = struct.Struct("<I")
 _NO_NUMBER = -1
+_MAX_KEPT_ACTORS, _MAX_KEPT_BYTES = 64, 2**30
+"""Limits of the images that are kept for the next record: of actors, and of bytes when reading."""
 _LEVEL = 1
 """The fastest zlib level: rendered images shrink several times, camera images a little."""
 
@@ -34,7 +36,10 @@ class RecordCodec:
         is_same = last is not None and all(
             np.array_equal(packed.images[key], last[key]) for key in images
         )
+        self._last.pop(actor, None)
         self._last[actor] = packed.next.images
+        if len(self._last) > _MAX_KEPT_ACTORS:
+            del self._last[next(iter(self._last))]
         name = actor.encode()
         stored = [] if is_same else [packed.images[key] for key in images]
         stored += [packed.next.images[key] for key in images]
@@ -48,7 +53,17 @@ class RecordCodec:
         return b"".join(parts)
 
     def decode(self, content: bytes) -> ReceivedTransition:
-        """Return the transition of a record."""
+        """Return the transition of a record.
+
+        Raises:
+            ValueError: the record does not fit the schema, or takes too much memory.
+        """
+        try:
+            return self._decode(content)
+        except (struct.error, KeyError, zlib.error) as error:
+            raise ValueError(str(error)) from error
+
+    def _decode(self, content: bytes) -> ReceivedTransition:
         schema = self._schema
         has_images, number, name_bytes = _HEAD.unpack_from(content)
         at = _HEAD.size + name_bytes
@@ -63,6 +78,8 @@ class RecordCodec:
             now = self._last[actor]
         after, at = self._images(content, at)
         self._last[actor] = after
+        if len(self._last) * schema.image_bytes > _MAX_KEPT_BYTES:
+            raise ValueError("the images of too many actors")
         packed = PackedTransition(row, now, PackedObservation(next_numbers, after))
         known = None if number == _NO_NUMBER else number
         return ReceivedTransition(actor, known, schema.unpack(packed))
@@ -73,11 +90,19 @@ class RecordCodec:
             (length,) = _LENGTH.unpack_from(content, at)
             start, at = at + _LENGTH.size, at + _LENGTH.size + length
             dtype = np.dtype(self._schema.image_dtype)
-            stored = content[start:at]
-            is_plain = length == prod(shape) * dtype.itemsize
-            pixels = stored if is_plain else zlib.decompress(stored)
+            stored, size = content[start:at], prod(shape) * dtype.itemsize
+            pixels = stored if length == size else _decompressed(stored, size)
             found[key] = np.frombuffer(pixels, dtype).reshape(shape)
         return found, at
+
+
+def _decompressed(stored: bytes, size: int) -> bytes:
+    """Return ``size`` decompressed bytes; never allocate more."""
+    stream = zlib.decompressobj()
+    plain = stream.decompress(stored, max(1, size))
+    if len(plain) != size or not stream.eof:
+        raise ValueError("an image has another size than the schema's")
+    return plain
 
 
 def _compressed(image: Array) -> bytes:

@@ -19,8 +19,11 @@ import numpy as np
 from proctor.errors import ProtocolError
 from proctor.features import IMAGE, Array
 from proctor.rl.transitions import Transition
+from proctor.system.limits import decode_json
 
 Shape = tuple[int, ...]
+_MAX_NUMBERS = 2**26
+"""Of one array of a transition; an image of 4096x4096 pixels has 50 million."""
 
 
 @dataclass(frozen=True)
@@ -144,13 +147,19 @@ class TransitionSchema:
 
     @classmethod
     def from_json(cls, text: str) -> TransitionSchema:
-        """Read ``to_json``'s text."""
-        given = json.loads(text)
+        """Read ``to_json``'s text.
+
+        Raises:
+            ProtocolError, KeyError, TypeError, ValueError: it is no schema of a transition.
+        """
+        given = decode_json(text)
+        if given["image_dtype"] not in ("uint8", "float32"):
+            raise ValueError("the images have another type")
         return cls(
-            {key: tuple(shape) for key, shape in given["numbers"].items()},
-            {key: tuple(shape) for key, shape in given["images"].items()},
-            tuple(given["action"]),
-            tuple(given["info"]),
+            {key: _shape_of(shape) for key, shape in given["numbers"].items()},
+            {key: _shape_of(shape) for key, shape in given["images"].items()},
+            _shape_of(given["action"]),
+            tuple(map(str, given["info"])),
             given["image_dtype"],
         )
 
@@ -176,6 +185,13 @@ class TransitionSchema:
 def is_image(key: str) -> bool:
     """Whether an observation key is an image: LeRobot's rule for this family."""
     return key.startswith(IMAGE)
+
+
+def _shape_of(given: Sequence[int]) -> Shape:
+    shape = tuple(given)
+    if not all(type(side) is int and side >= 0 for side in shape) or prod(shape) > _MAX_NUMBERS:
+        raise ValueError(f"no array has the shape {list(shape)[:8]}")
+    return shape
 
 
 def _stored_image(image: Array, dtype: str) -> Array:

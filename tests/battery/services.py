@@ -1,0 +1,383 @@
+"""The table of services: how a good client is served, and how messages of any content are sent.
+
+A new service needs an entry in ``SERVICES`` and a process in ``child.CHILDREN``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.request import urlopen
+
+import grpc
+import msgspec
+import numpy as np
+import zmq
+from websockets.sync.client import ClientConnection, connect
+
+from proctor.protocols import actor_learner, lerobot, zmtp
+from proctor.protocols.chunks import encode_chunks
+from proctor.protocols.pickle_writer import dump
+from proctor.protocols.torch_archive import save_archive
+from proctor.rl.payloads import encode_transitions
+from tests.fuzz.frames import groot_samples, lerobot_samples, openpi_samples, vla_eval_samples
+from tests.unit.rl.builders import transition
+
+HOST = "127.0.0.1"
+ANSWER_S = 30.0
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Service:
+    """One endpoint of a child process."""
+
+    child: str
+    modules: tuple[str, ...]
+    """Modules of ``src`` that listen for it or decode its peers' messages."""
+    good: Callable[[int], None]
+    """Acts as a good client; raises if it is not served."""
+    send: Callable[[int, bytes], None]
+    """Sends one message of any content, and takes the reply or the refusal."""
+    silent: Callable[[int], Any]
+    """Opens a connection or call that has finished its handshake, and says nothing."""
+    unfinished: Callable[[int, int], Any]
+    """Begins a message of so many bytes, and never ends it."""
+    hostile: Callable[[], Sequence[bytes]]
+    """Well-formed messages with absurd content."""
+
+
+# WebSockets: openpi and vla-eval.
+
+
+def websocket(port: int) -> ClientConnection:
+    return connect(
+        f"ws://{HOST}:{port}", compression=None, max_size=None, open_timeout=ANSWER_S, proxy=None
+    )
+
+
+def _ask_websocket(port: int, message: bytes) -> None:
+    with websocket(port) as line:
+        line.send(message)
+        with contextlib.suppress(TimeoutError):
+            line.recv(timeout=1.0)
+
+
+def _good_websocket(samples: Callable[[], list[bytes]]) -> Callable[[int], None]:
+    def good(port: int) -> None:
+        with websocket(port) as line:
+            line.send(samples()[0])
+            assert line.recv(timeout=ANSWER_S)
+
+    return good
+
+
+def _unfinished_websocket(port: int, size: int) -> Any:
+    line = websocket(port)
+    head = b"\x82\xff" + struct.pack(">Q", size) + bytes(4)
+    with contextlib.suppress(OSError):
+        line.socket.sendall(head + bytes(size - 1))
+    return line
+
+
+# ZeroMQ: GR00T.
+
+
+def _ask_zmq(port: int, message: bytes) -> None:
+    with zmq.Context() as context, context.socket(zmq.REQ) as line:
+        line.setsockopt(zmq.LINGER, 0)
+        line.connect(f"tcp://{HOST}:{port}")
+        line.send(message)
+        line.poll(1000)
+
+
+def _good_groot(port: int) -> None:
+    with zmq.Context() as context, context.socket(zmq.REQ) as line:
+        line.setsockopt(zmq.LINGER, 0)
+        line.connect(f"tcp://{HOST}:{port}")
+        line.send(msgspec.msgpack.encode({"endpoint": "ping"}))
+        assert line.poll(1000 * ANSWER_S), "no reply"
+        assert b"running" in line.recv()
+
+
+def _silent_zmq(port: int) -> socket.socket:
+    line = socket.create_connection((HOST, port), ANSWER_S)
+    line.sendall(zmtp.GREETING + zmtp.ready_command())
+    return line
+
+
+def _unfinished_zmq(port: int, size: int) -> socket.socket:
+    line = _silent_zmq(port)
+    with contextlib.suppress(OSError):
+        line.sendall(b"\x01\0" + b"\x02" + struct.pack(">Q", size) + bytes(size - 1))
+    return line
+
+
+# gRPC: LeRobot's clients and actors.
+
+
+def channel(port: int) -> grpc.Channel:
+    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_send_message_length", -1)]
+    return grpc.insecure_channel(f"{HOST}:{port}", options)
+
+
+def _ask_grpc(path: str) -> Callable[[int, bytes], None]:
+    def ask(port: int, message: bytes) -> None:
+        with channel(port) as line, contextlib.suppress(grpc.RpcError):
+            line.stream_unary(path)(encode_chunks(message), timeout=ANSWER_S)
+
+    return ask
+
+
+def _good_grpc(path: str, frames: Callable[[], list[bytes]]) -> Callable[[int], None]:
+    def good(port: int) -> None:
+        with channel(port) as line:
+            line.stream_unary(path)(iter(frames()), timeout=ANSWER_S, wait_for_ready=True)
+
+    return good
+
+
+class _Held:
+    """A call whose sender waits."""
+
+    def __init__(self, port: int, path: str, *messages: bytes) -> None:
+        import threading
+
+        self._ended = threading.Event()
+        self._channel = channel(port)
+
+        def sent() -> Iterator[bytes]:
+            yield from messages
+            self._ended.wait()
+
+        self.call = self._channel.stream_unary(path).future(sent())
+
+    def close(self) -> None:
+        self._ended.set()
+        self._channel.close()
+
+
+def _unfinished_grpc(path: str) -> Callable[[int, int], _Held]:
+    def begin(port: int, size: int) -> _Held:
+        return _Held(port, path, *list(encode_chunks(bytes(size)))[:-1])
+
+    return begin
+
+
+# HTTP: view.
+
+
+def _good_http(port: int) -> None:
+    with urlopen(f"http://{HOST}:{port}/", timeout=ANSWER_S) as answer:
+        assert answer.status == 200
+
+
+def _ask_http(port: int, message: bytes) -> None:
+    with socket.create_connection((HOST, port), ANSWER_S) as line, contextlib.suppress(OSError):
+        line.settimeout(1.0)
+        line.sendall(message)
+        line.recv(MIB)
+
+
+def _unfinished_http(port: int, size: int) -> socket.socket:
+    line = socket.create_connection((HOST, port), ANSWER_S)
+    head = f"POST /edit HTTP/1.1\r\nHost: {HOST}:{port}\r\nContent-Length: {size}\r\n\r\n".encode()
+    with contextlib.suppress(OSError):
+        line.sendall(head + bytes(size - 1))
+    return line
+
+
+# Absurd content.
+
+
+def _png(width: int, height: int) -> bytes:
+    """Return a PNG whose header announces any size."""
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        )
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", head)
+        + chunk(b"IDAT", zlib.compress(bytes(MIB)))
+        + chunk(b"IEND", b"")
+    )
+
+
+def _floats(value: float) -> dict[str, Any]:
+    data = np.full(3, value, np.float32).tobytes()
+    return {
+        "__ndarray__": True,
+        "nd": True,
+        "dtype": "<f4",
+        "type": "<f4",
+        "shape": [3],
+        "data": data,
+    }
+
+
+def _absurd(wrap: Callable[[Any], bytes]) -> list[bytes]:
+    """Return messages with absurd values where a protocol expects numbers, arrays and images."""
+    image = {"__image__": True, "format": "png", "shape": [20_000, 20_000, 3]}
+    huge = {"__ndarray__": True, "nd": True, "dtype": "|u1", "type": "|u1", "data": b"x"}
+    values = [
+        *(_floats(value) for value in (np.nan, np.inf, -np.inf, 3e38)),
+        "9" * 400,
+        {"shape": [10**18] * 3, **huge},
+        {**huge, "shape": [20_000, 20_000, 3]},
+        {**image, "data": _png(20_000, 20_000)},
+        {"a" * 10_000: 1},
+    ]
+    deep: Any = 1
+    for _ in range(1500):
+        deep = [deep]
+    return [wrap(value) for value in values] + [b"\x91" * 10_000 + b"\xc0", b"\xdd\xff\xff\xff\xff"]
+
+
+def _openpi_absurd() -> list[bytes]:
+    return _absurd(
+        lambda v: msgspec.msgpack.encode({"observation/image": v, "observation/state": v})
+    )
+
+
+def _vla_eval_absurd() -> list[bytes]:
+    def wrap(value: Any) -> bytes:
+        payload = {"images": {"a": value}, "state": value}
+        message = {"type": "observation", "payload": payload, "seq": 1, "timestamp": 0.0}
+        return msgspec.msgpack.encode(message)
+
+    return _absurd(wrap)
+
+
+def _groot_absurd() -> list[bytes]:
+    def wrap(value: Any) -> bytes:
+        data = {"observation": {"video.cam": value, "state.arm": value}}
+        return msgspec.msgpack.encode({"endpoint": "get_action", "data": data})
+
+    return _absurd(wrap)
+
+
+def _pickled_absurd() -> list[bytes]:
+    deep = b"\x80\x02" + b"]" * 5000 + b"a" * 4999 + b"."
+    number = b"\x80\x02\x8b" + struct.pack("<I", 10**6) + b"\x7f" * 10**6 + b"."
+    numbers = [dump({"timestep": 0, "timestamp": v}) for v in (float("nan"), float("inf"), 1e308)]
+    return [deep, number, b"(" * 10_000, *numbers, *lerobot_samples()]
+
+
+def _transitions_absurd() -> list[bytes]:
+    def row(field: str, value: float) -> bytes:
+        state = {"observation.state": np.zeros((1, 3), np.float64)}
+        made: dict[str, Any] = {
+            "state": state,
+            "action": np.zeros(2),
+            "reward": 0.0,
+            "next_state": state,
+            "done": False,
+            "truncated": False,
+            "complementary_info": {"discrete_penalty": np.zeros(1)},
+        }
+        if field in ("state", "next_state"):
+            made[field] = {"observation.state": np.full((1, 3), value)}
+        elif field == "action":
+            made[field] = np.full(2, value)
+        elif field == "complementary_info":
+            made[field] = {"discrete_penalty": np.full(1, value)}
+        else:
+            made[field] = value
+        return save_archive([made])
+
+    fields = ("state", "next_state", "action", "reward", "done", "complementary_info")
+    values = (float("nan"), float("inf"), 1e39, -1e308)
+    return [*(row(f, v) for f in fields for v in values), *_pickled_absurd()[:3]]
+
+
+def _http_absurd() -> list[bytes]:
+    host = b"Host: 127.0.0.1\r\n"
+    return [
+        b"GET /" + b"a/" * 30_000 + b" HTTP/1.1\r\n" + host + b"\r\n",
+        b"GET /?" + b"a=1&" * 10_000 + b" HTTP/1.1\r\n" + host + b"\r\n",
+        b"GET / HTTP/1.1\r\n" + host + b"X: y\r\n" * 5000 + b"\r\n",
+        b"GET / HTTP/1.1\r\n" + host + b"Range: bytes=" + b"9" * 400 + b"-\r\n\r\n",
+        b"POST /edit HTTP/1.1\r\n" + host + b"Content-Length: " + b"9" * 400 + b"\r\n\r\n",
+        b"POST /edit HTTP/1.1\r\n" + host + b"Content-Length: -1\r\n\r\n" + b"[" * 10_000,
+        b"GET /%00%ff/../../etc/passwd HTTP/1.1\r\n" + host + b"\r\n",
+        b"GET / HTTP/1.1\r\n" + host + b"Cookie: " + b"a=b;" * 5000 + b"\r\n\r\n",
+        json.dumps({"a": 10**400}).encode(),
+    ]
+
+
+def _transitions() -> list[bytes]:
+    payload = encode_transitions([transition(1), transition(2)], for_lerobot=False)
+    return list(encode_chunks(payload))
+
+
+_OBSERVE = f"/{lerobot.SERVICE}/{lerobot.OBSERVE}"
+_READY = f"/{lerobot.SERVICE}/{lerobot.READY}"
+_STORE = actor_learner.call_path(actor_learner.TRANSITIONS)
+_WEBSOCKET = ("proctor.serving.websocket", "proctor.serving.server")
+
+SERVICES = {
+    "openpi": Service(
+        "serve",
+        (*_WEBSOCKET, "proctor.protocols.openpi", "proctor.serving.openpi"),
+        _good_websocket(openpi_samples),
+        _ask_websocket,
+        websocket,
+        _unfinished_websocket,
+        _openpi_absurd,
+    ),
+    "vla-eval": Service(
+        "serve",
+        (*_WEBSOCKET, "proctor.protocols.vla_eval", "proctor.serving.vla_eval"),
+        _good_websocket(vla_eval_samples),
+        _ask_websocket,
+        websocket,
+        _unfinished_websocket,
+        _vla_eval_absurd,
+    ),
+    "groot": Service(
+        "serve",
+        ("proctor.serving.zeromq", "proctor.protocols.groot", "proctor.serving.groot"),
+        _good_groot,
+        _ask_zmq,
+        _silent_zmq,
+        _unfinished_zmq,
+        lambda: [*_groot_absurd(), *groot_samples()],
+    ),
+    "lerobot": Service(
+        "serve",
+        ("proctor.serving.lerobot", "proctor.serving.grpc_bridge", "proctor.protocols.lerobot"),
+        _good_grpc(_READY, lambda: [b""]),
+        _ask_grpc(_OBSERVE),
+        lambda port: _Held(port, _OBSERVE),
+        _unfinished_grpc(_OBSERVE),
+        _pickled_absurd,
+    ),
+    "learner": Service(
+        "learner",
+        ("proctor.rl.learner_service", "proctor.rl.payloads"),
+        _good_grpc(_STORE, _transitions),
+        _ask_grpc(_STORE),
+        lambda port: _Held(port, _STORE),
+        _unfinished_grpc(_STORE),
+        _transitions_absurd,
+    ),
+    "view": Service(
+        "view",
+        ("proctor.report.serve",),
+        _good_http,
+        _ask_http,
+        lambda port: socket.create_connection((HOST, port), ANSWER_S),
+        _unfinished_http,
+        _http_absurd,
+    ),
+}
