@@ -21,6 +21,7 @@ import msgspec
 from proctor.datasets.cache_settings import GB
 from proctor.errors import DatasetError
 from proctor.system.files import atomic_write, read_regular_file
+from proctor.system.links import links_below
 from proctor.system.locks import LOCK_FILE, Lock, is_locking_unsupported, try_lock
 
 FORMAT = 2
@@ -86,7 +87,7 @@ def open_entry(
         )
     with _locked(folder) as gone:
         place = folder / name
-        if os.path.lexists(place) and (place.is_symlink() or not is_whole(place)):
+        if os.path.lexists(place) and (_has_links(place) or not is_whole(place)):
             _set_aside(folder, name, gone)
         _make_room(folder, name, card, most_bytes, gone)
         place.mkdir(exist_ok=True)
@@ -203,6 +204,10 @@ def _entries(folder: Path) -> list[CacheEntry]:
         used_at = (place / _CARD).stat().st_mtime
         found.append(CacheEntry(place.name, card, _size(place), used_at, lock is None))
     return sorted(found, key=lambda entry: entry.used_at)
+
+
+def _has_links(place: Path) -> bool:
+    return place.is_symlink() or any(links_below(place))
 
 
 def _make_room(
