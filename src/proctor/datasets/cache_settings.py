@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from proctor.errors import UsageError
 from proctor.fingerprint import PRESENTATION
-from proctor.system.files import user_cache_folder
+from proctor.system.caches import cache_folder
 
 GB = 10**9
 
@@ -86,4 +86,4 @@ class FrameCacheSettings:
         """Folder of the disk cache."""
         if self.cache_dir is not None:
             return Path(self.cache_dir).expanduser().absolute()
-        return user_cache_folder() / "proctor" / "frames"
+        return cache_folder("frames")

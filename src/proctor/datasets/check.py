@@ -40,6 +40,7 @@ from proctor.datasets.format.info_file import read_info, write_info
 from proctor.datasets.format.tables import STATS_FILE, read_stats
 from proctor.datasets.format.tasks import TASKS_FILE, write_tasks
 from proctor.errors import DatasetError
+from proctor.system.links import refuse_links
 from proctor.system.locks import acquire_lock
 
 
@@ -106,7 +107,9 @@ def repair(root: Path) -> list[str]:
     Raises:
         DatasetError: the tables cannot be read.
         FolderInUse: another process records into the dataset or edits it.
+        UsageError: there is a link in it.
     """
+    refuse_links(root)
     lock = acquire_lock(root)
     try:
         info = read_info(root)

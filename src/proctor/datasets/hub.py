@@ -11,6 +11,7 @@ from proctor.datasets.format.info_file import read_info
 from proctor.datasets.source import chosen_revision
 from proctor.errors import UsageError, strip_control_codes
 from proctor.system.hub import HUB_ID, explaining_hub_errors, explaining_refusals, hub_api
+from proctor.system.links import refuse_leaving_links
 
 CARD_FILE = "README.md"
 _NOT_PUSHED = ("images/*", ".*", "*.part")
@@ -30,6 +31,7 @@ def push(
     """
     _check_id(repo)
     info = read_info(root)
+    refuse_leaving_links(root)
     if info.version != VERSION:
         raise UsageError(
             f"{root} is {info.version}; convert it first: proctor data convert {root} --output=DIR",

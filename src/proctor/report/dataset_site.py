@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -20,6 +19,7 @@ from proctor.report.dataset_media import BROWSER_CODECS, jpeg_frames
 from proctor.report.dataset_page import page_html
 from proctor.report.dataset_summary import DatasetSummary, read_summary
 from proctor.report.site import Answer, Page, Video
+from proctor.system.links import is_inside
 
 _NUMBER = r"([0-9]{1,9})"
 _CACHED_EPISODES = 4
@@ -145,9 +145,7 @@ class DatasetSite:
         Raises:
             DatasetError: the file is outside.
         """
-        real = Path(os.path.realpath(path))
-        blobs = self.root.parent.parent / "blobs"
-        if not real.is_relative_to(self.root) and real.parent != blobs:
+        if not is_inside(path, self.root):
             raise DatasetError(
                 f"{path.name} is a link that leads out of the dataset",
                 code="dataset.symlink-outside",

@@ -13,6 +13,7 @@ from pathlib import Path
 from proctor.errors import RunFolderError, WriteFailed
 from proctor.protocols.actor_learner import MAX_NAME, MAX_PAYLOAD_BYTES
 from proctor.system.files import atomic_write, read_regular_file
+from proctor.system.links import refuse_links
 from proctor.system.locks import acquire_lock
 
 _BATCH = re.compile(r"([0-9]{15})-([0-9]{1,6})\.transitions")
@@ -31,6 +32,7 @@ class PendingFolder:
         self._folder, name = folder, folder / _NAME
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            refuse_links(folder)
             self._lock = acquire_lock(folder)
             if not name.exists():
                 atomic_write(name, actor.encode())

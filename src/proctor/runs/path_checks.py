@@ -6,6 +6,7 @@ from pathlib import Path
 
 from proctor.errors import RunFolderError, UsageError
 from proctor.runs.journal import VIDEO_FOLDER
+from proctor.system.links import refuse_links
 
 WANDB_FOLDER = "wandb"
 _SUFFIXES = (".json", ".jsonl", ".html", ".log", ".mp4", ".part")
@@ -35,15 +36,11 @@ def refuse_blocked_paths(folder: Path) -> None:
 
     Raises:
         RunFolderError: naming the path.
+        UsageError: naming a link.
     """
+    refuse_links(folder, skipped=[WANDB_FOLDER])
     entries = [path for path in folder.iterdir() if path.name != WANDB_FOLDER]
-    if not (folder / VIDEO_FOLDER).is_symlink():
-        entries += (folder / VIDEO_FOLDER).rglob("*")
-    for entry in entries:
-        if entry.is_symlink():
-            raise RunFolderError(
-                f"{entry} is a link; a run writes only inside its own folder", code="run.symlink"
-            )
+    for entry in (*entries, *(folder / VIDEO_FOLDER).rglob("*")):
         if entry.is_dir() and entry.suffix in _SUFFIXES:
             raise RunFolderError(
                 f"{entry} is a folder; a run writes a file of this name", code="run.path-blocked"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.util
-import json
 import os
 import sys
 import time
@@ -18,10 +17,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from proctor.system.files import atomic_write, read_regular_file, user_cache_folder
+from proctor.system.caches import JsonCache
 
 _LONGEST_S = 24 * 3600
-_MOST_ENTRIES = 32
+_CACHE = JsonCache("gl_probes", most_entries=32)
 _VARIABLES = (
     *("MUJOCO_", "PYOPENGL", "EGL_", "__EGL", "__GL", "LIBGL_", "MESA_", "GALLIUM_", "LP_"),
     *("DISPLAY", "WAYLAND_DISPLAY", "LD_", "DRI_", "CUDA_", "NVIDIA_", "VK_"),
@@ -47,28 +46,19 @@ Probes = list[dict[str, Any]]
 def read_probes(what: str) -> Probes | None:
     """Return the kept results of the probes ``what``; None: there are none that count."""
     try:
-        entry = json.loads(read_regular_file(_file()))[_key(what)]
+        entry = _CACHE.read()[_key(what)]
         age_s = time.time() - float(entry["time"])
         probes: Probes = [dict(probe) for probe in entry["probes"]]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         return None
     return probes if 0 <= age_s < _LONGEST_S else None
 
 
 def keep_probes(what: str, probes: Probes) -> None:
     """Keep results for the next process; where the disk refuses, it probes again."""
-    entries: dict[str, Any] = {}
-    with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
-        entries = dict(json.loads(read_regular_file(_file())))
+    entries = _CACHE.read()
     entries.pop(_key(what), None)
-    newest = list(entries.items())[-_MOST_ENTRIES + 1 :]
-    entries = {**dict(newest), _key(what): {"time": time.time(), "probes": probes}}
-    with contextlib.suppress(OSError):
-        atomic_write(_file(), json.dumps(entries).encode())
-
-
-def _file() -> Path:
-    return user_cache_folder() / "proctor" / "gl_probes.json"
+    _CACHE.write({**entries, _key(what): {"time": time.time(), "probes": probes}})
 
 
 def _key(what: str) -> str:

@@ -8,7 +8,6 @@ hashes of unchanged files are cached in the user's cache folder.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib.util
 import json
@@ -18,9 +17,8 @@ import time
 from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
-from proctor.system.files import atomic_write, read_regular_file, user_cache_folder
+from proctor.system.caches import JsonCache
 
 _VERSION_SUFFICES = ("numpy",)
 """Libraries that define no episode: their version is enough."""
@@ -31,9 +29,7 @@ _SKIPPED_FOLDERS = ("__pycache__", ".git", ".ipynb_checkpoints")
 _PACKAGE_FILE = re.compile(r"([A-Za-z_]\w*)(/__init__)?\.py,")
 _SETTLED_S = 2.0
 """A file that changed more recently may change again within its time stamp."""
-_MAX_CACHED = 200
-_MAX_CACHE_BYTES = 2**20
-_HASH = re.compile(r"[0-9a-f]{64}")
+_CACHE = JsonCache("packages", most_entries=200)
 
 _Listing = list[tuple[str, int, int, int, int]]
 
@@ -47,7 +43,7 @@ def package_hashes(distributions: Iterable[str]) -> dict[str, str]:
         OSError: a file of a package cannot be read.
     """
     names = [name for d in distributions if d not in _VERSION_SUFFICES for name in _packages_of(d)]
-    kept = _read_cache()
+    kept = _CACHE.read()
     before = dict(kept)
     found = {}
     for name in sorted(set(names)):
@@ -55,7 +51,7 @@ def package_hashes(distributions: Iterable[str]) -> dict[str, str]:
         if root is not None:
             found[name] = _hash_of(root, kept)
     if kept != before:
-        _write_cache(kept)
+        _CACHE.write(kept)
     return found
 
 
@@ -127,23 +123,3 @@ def _listed(root: Path) -> _Listing:
 
 def _state(found: os.stat_result) -> tuple[int, int, int, int]:
     return found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns
-
-
-def _cache_file() -> Path:
-    return user_cache_folder() / "proctor" / "packages.json"
-
-
-def _read_cache() -> dict[str, str]:
-    try:
-        kept: Any = json.loads(read_regular_file(_cache_file(), _MAX_CACHE_BYTES))
-    except (OSError, ValueError, RuntimeError, RecursionError):
-        return {}
-    if not isinstance(kept, dict):
-        return {}
-    return {k: v for k, v in kept.items() if isinstance(v, str) and _HASH.fullmatch(v)}
-
-
-def _write_cache(kept: dict[str, str]) -> None:
-    newest = dict(list(kept.items())[-_MAX_CACHED:])
-    with contextlib.suppress(OSError, RuntimeError):  # it is hashed again next time
-        atomic_write(_cache_file(), json.dumps(newest).encode())

@@ -29,6 +29,7 @@ from proctor.fingerprint import defining_fields, flatten, short_value, without_s
 from proctor.runs.disk_errors import explaining_disk_errors
 from proctor.runs.folder import WANDB_ID_FILE, is_unused, remove_if_unused, write_run_file
 from proctor.runs.jsonl import read_jsonl
+from proctor.runs.path_checks import WANDB_FOLDER
 from proctor.runs.paths import RecordedPath, keep_typed, record_paths, settings_with_paths
 from proctor.runs.training import (
     CHECKPOINTS,
@@ -39,6 +40,7 @@ from proctor.runs.training import (
     TrainingRecord,
     read_training,
 )
+from proctor.system.links import refuse_links
 from proctor.system.locks import acquire_lock
 from proctor.system.platform_info import (
     git_commit,
@@ -46,7 +48,7 @@ from proctor.system.platform_info import (
     torch_hardware,
     usable_cores,
 )
-from proctor.training.checkpoints import Checkpoints
+from proctor.training.checkpoints import BEST, LAST, Checkpoints
 from proctor.training.metrics import Metrics
 
 _AVERAGED = "ema.use_for_eval"
@@ -200,6 +202,9 @@ class TrainingFolder:
             )
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            checkpoints = self.checkpoints().folder
+            named = [checkpoints / name for name in (LAST, BEST)]
+            refuse_links(self.path, allowed=named, skipped=[WANDB_FOLDER])
             lock = acquire_lock(self.path)
         except OSError as error:
             raise RunFolderError(

@@ -77,7 +77,7 @@ def write_wheel(folder: Path, number: int, contents: dict[str, bytes]) -> Path:
 
 
 def missing() -> list[AssetFile]:
-    return libero_assets.missing_files(cache_folder(), SUITES)
+    return libero_assets.files_to_download(SUITES)
 
 
 def unreachable(*_: Any, **__: Any) -> None:

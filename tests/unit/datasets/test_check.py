@@ -209,6 +209,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     ),
     "files.orphaned data": (copied(DATA, "data/chunk-000/file-007.parquet"), "no episode"),
     "files.orphaned video": (copied(MOVIE, "videos/left/chunk-000/file-000.mp4"), "no episode"),
+    "files.link": (lambda root: (root / "notes").symlink_to(".."), "leads out"),
     "files.unfinished": (copied(STATS, "images/top/frame.png"), "not finished"),
 }
 """By the kind of the finding (and which of several), what is done and some of its words."""

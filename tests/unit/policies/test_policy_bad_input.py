@@ -12,8 +12,10 @@ from small_policies import OFFERED, small_act, small_diffusion, small_language_a
 from tests.refusals import refuses
 
 from proctor.errors import SpecMismatch, UsageError
-from proctor.features import NormMode
+from proctor.features import Feature, FeatureKind, NormMode
 from proctor.policies.lerobot.checkpoint import load_policy
+from proctor.policies.lerobot.processors import Normalize
+from proctor.policies.lerobot.step_reader import check_stats
 from proctor.policies.lerobot.tensor_file import read_tensors
 
 NORMALIZER = "policy_preprocessor_step_3_normalizer_processor.safetensors"
@@ -163,14 +165,23 @@ def test_nan_in_the_weights(folder, value):
     assert "model.action_head.bias" in refusal(folder, "checkpoint.not-finite")
 
 
-def test_nan_in_the_statistics(folder):
-    edit_tensor(folder / NORMALIZER, "observation.state.std", spoil(float("nan")))
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
+def test_statistics_that_are_no_standard_deviation(folder, value):
+    edit_tensor(folder / NORMALIZER, "observation.state.std", spoil(value))
     assert "observation.state.std" in refusal(folder, "stats.invalid")
 
 
-def test_statistics_that_were_never_set(folder):
-    edit_tensor(folder / NORMALIZER, "observation.state.std", spoil(float("inf")))
-    assert "observation.state.std" in refusal(folder, "stats.invalid")
+@pytest.mark.parametrize(
+    ("mode", "low", "high"), [("MIN_MAX", "min", "max"), ("QUANTILES", "q01", "q99")]
+)
+def test_bounds_in_the_wrong_order(mode, low, high):
+    feature = Feature(FeatureKind.STATE, (2,), "float32")
+    stats = {"x": {low: torch.tensor([0.0, 1.0]), high: torch.tensor([0.0, 1.0 - 1e-7])}}
+    step = Normalize(features={"x": feature}, norm_map={"STATE": NormMode[mode]}, stats=stats)
+    check_stats(step, "here")  # rounding
+    stats["x"][high][1] = -1.0
+    with refuses(UsageError, "stats.invalid"):
+        check_stats(step, "here")
 
 
 def test_statistics_that_are_missing(folder):

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from proctor.benchmarks.libero.tasks import STANDARD_SUITES
 from proctor.errors import UsageError
-from proctor.system.files import sha256_of, user_cache_folder
+from proctor.system import caches
+from proctor.system.files import sha256_of
 
 VARIABLE = "PROCTOR_LIBERO_ASSETS"
 HUB_REPO = "lerobot/libero-assets"
@@ -47,7 +48,7 @@ def listed_files(name: str, package: str = "proctor.benchmarks.libero") -> tuple
 
 def cache_folder() -> Path:
     """Return the cache folder of downloaded assets."""
-    return user_cache_folder() / "proctor" / "libero"
+    return caches.cache_folder("libero")
 
 
 def find_assets(given: str | None, suites: Sequence[str] = STANDARD_SUITES) -> Path:
@@ -61,7 +62,7 @@ def find_assets(given: str | None, suites: Sequence[str] = STANDARD_SUITES) -> P
         if folder:
             check_complete(Path(folder).expanduser(), source, suites)
             return Path(folder).expanduser().absolute()
-    if not missing_files(cache_folder(), suites):
+    if not files_to_download(suites):
         return cache_folder()
     raise FileNotFoundError(cache_folder())
 
@@ -69,8 +70,7 @@ def find_assets(given: str | None, suites: Sequence[str] = STANDARD_SUITES) -> P
 def modified_files(given: str | None, suites: Sequence[str]) -> dict[str, str]:
     """Return the needed files that differ from the list, with their SHA-256.
 
-    Only a folder that the user named is checked (half a second): downloads were compared with the
-    list already.
+    Only a folder that the user named is checked (half a second): the cache has no others.
     """
     named = given or os.environ.get(VARIABLE)
     if not named:
@@ -100,6 +100,17 @@ def missing_files(folder: Path, suites: Sequence[str]) -> list[AssetFile]:
 def incomplete_files(folder: Path, files: Sequence[AssetFile]) -> list[AssetFile]:
     """Return the files that ``folder`` lacks or has truncated."""
     return [file for file in files if _size(folder / file.path) != file.size]
+
+
+def files_to_download(suites: Sequence[str]) -> list[AssetFile]:
+    """Return the files that ``suites`` need and that the cache lacks or has with other content."""
+    return wrong_files(cache_folder(), needed_files(suites))
+
+
+def wrong_files(folder: Path, files: Sequence[AssetFile]) -> list[AssetFile]:
+    """Return the files of a cache ``folder`` that are missing or have another content."""
+    wrong = set(caches.wrong_files({folder / file.path: file.sha256 for file in files}))
+    return [file for file in files if folder / file.path in wrong]
 
 
 def _size(path: Path) -> int | None:

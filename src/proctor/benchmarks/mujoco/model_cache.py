@@ -1,8 +1,7 @@
 """Compiled MuJoCo models in the user's cache: loading one takes a tenth of compiling it.
 
-A file holds a model in MuJoCo's binary format. Its name is ``KEY-DIGEST.mjb``: a hash of everything
-that the compilation reads (MuJoCo's version and the files of the assets folder, by size and time of
-change), and the hash of the file's content. A file that has another digest is compiled again.
+A file holds a model in MuJoCo's binary format. Its key is a hash of everything that the compilation
+reads: MuJoCo's version and the files of the assets folder, by size and time of change.
 """
 
 from __future__ import annotations
@@ -16,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from proctor.system.files import UNFINISHED, user_cache_folder
+from proctor.system.caches import cache_folder, find, publish
+from proctor.system.files import UNFINISHED
 
 _SUFFIX = ".mjb"
 _MOST_BYTES = 2 * 2**30
@@ -28,9 +28,10 @@ def load_model(xml: Path, assets: Path) -> Any:
     import mujoco
 
     key = _key(xml, assets)
-    path = _find(key)
+    path = find(models_folder(), key, _SUFFIX)
     if path is not None:
-        with contextlib.suppress(ValueError):  # another process made room meanwhile
+        with contextlib.suppress(OSError, ValueError):  # another process made room meanwhile
+            os.utime(path)  # used now
             return mujoco.MjModel.from_binary_path(str(path))
     model = mujoco.MjModel.from_xml_path(str(xml))
     binary = np.empty(mujoco.mj_sizeModel(model), np.uint8)
@@ -42,14 +43,14 @@ def load_model(xml: Path, assets: Path) -> Any:
 
 def models_folder() -> Path:
     """Return the folder of the compiled models."""
-    return user_cache_folder() / "proctor" / "models"
+    return cache_folder("models")
 
 
 def _key(xml: Path, assets: Path) -> str:
     import mujoco
 
     named = f"{mujoco.__version__} {xml.relative_to(assets)} {_state(assets)}"
-    return _digest(named.encode())
+    return hashlib.sha256(named.encode()).hexdigest()[:32]
 
 
 @cache
@@ -60,25 +61,6 @@ def _state(folder: Path) -> str:
         stat = file.stat()
         found.append(f"{file} {stat.st_size} {stat.st_mtime_ns}")
     return "\n".join(found)
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:32]
-
-
-def _find(key: str) -> Path | None:
-    """Return the undamaged file of a model, if there is one."""
-    for path in models_folder().glob(f"{key}-*{_SUFFIX}"):
-        with contextlib.suppress(OSError):  # removed meanwhile
-            if path.name == _name(key, path.read_bytes()):
-                os.utime(path)  # used now
-                return path
-            path.unlink()
-    return None
-
-
-def _name(key: str, model: bytes) -> str:
-    return f"{key}-{_digest(model)}{_SUFFIX}"
 
 
 def _write(key: str, model: bytes) -> None:
@@ -92,7 +74,7 @@ def _write(key: str, model: bytes) -> None:
     part = folder / f".{key}.{os.getpid()}{UNFINISHED}"
     try:
         part.write_bytes(model)
-        part.replace(folder / _name(key, model))
+        publish(part, key, _SUFFIX)
     finally:
         part.unlink(missing_ok=True)
 

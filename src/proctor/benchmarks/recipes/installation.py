@@ -21,7 +21,8 @@ import msgspec
 
 from proctor.benchmarks.recipes.recipe import BenchmarkRecipe
 from proctor.errors import FolderInUse, UsageError
-from proctor.system.files import read_regular_file, user_cache_folder
+from proctor.system.caches import cache_folder
+from proctor.system.files import read_regular_file
 from proctor.system.locks import Lock, acquire_lock
 
 RECORD = "install.json"
@@ -63,7 +64,7 @@ class Installation:
 
 def benchmarks_folder() -> Path:
     """Return the folder of all installed benchmarks."""
-    return user_cache_folder() / "proctor" / "benchmarks"
+    return cache_folder("benchmarks")
 
 
 def find_interpreter(name: str) -> Path | None:

@@ -1,7 +1,7 @@
 """Memory for decoded columns: RAM, or memory-mapped files if they are large.
 
 The files are in an entry of the cache folder (``folder.py``), so processes share them, and they are
-listed and cleared with the cache. Each file appears atomically, by a rename.
+listed and cleared with the cache. Each file appears atomically, with a digest in its name.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from proctor.datasets.cache_settings import FrameCacheSettings
 from proctor.datasets.format.arrow import pa
 from proctor.errors import DatasetError
 from proctor.features import Array
+from proctor.system import caches
 
 IN_MEMORY = 2**30
 """Largest size of columns in RAM, in bytes; larger ones are memory-mapped."""
@@ -90,12 +91,15 @@ def allocate_in_memory(plan: ColumnGroup) -> dict[str, Array]:
 
 
 def map_cached(folder: Path, plan: ColumnGroup) -> dict[str, Array] | None:
-    """Memory-map numeric columns from the disk; return None if one is missing."""
+    """Memory-map numeric columns from the disk; return None if one is missing or damaged."""
     found = {}
     for name, key in _names(plan):
+        path = caches.find(folder, _key(folder, name), ".npy")
         try:
-            values = np.load(folder / f"{name}.npy", mmap_mode="r")
+            values = None if path is None else np.load(path, mmap_mode="r")
         except (OSError, ValueError):
+            return None
+        if values is None:
             return None
         shape, dtype = plan.shapes[key]
         if values.shape != shape or values.dtype != dtype:
@@ -144,7 +148,7 @@ def publish(folder: Path, plan: ColumnGroup, columns: Mapping[str, Array]) -> di
             values = columns[key]
             assert isinstance(values, np.memmap)
             values.flush()
-            _part(folder, name).replace(folder / f"{name}.npy")
+            caches.publish(_part(folder, name), _key(folder, name), ".npy")
     except OSError as error:
         raise _full(folder, error) from None
     found = map_cached(folder, plan)
@@ -171,15 +175,16 @@ def images_on_disk(folder: Path, number: int, batches: Iterator[pa.Array]) -> li
     Raises:
         DatasetError: the disk is full.
     """
-    path = folder / f"pictures-{number}.arrow"
-    if not path.exists():
-        part = _part(folder, path.stem)
+    key = _key(folder, f"pictures-{number}")
+    path = caches.find(folder, key, ".arrow")
+    if path is None:
+        part = _part(folder, key)
         schema = pa.schema([("bytes", pa.large_binary())])
         try:
             with pa.OSFile(str(part), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
                 for batch in batches:
                     writer.write_batch(pa.record_batch([batch], schema=schema))
-            part.replace(path)
+            path = caches.publish(part, key, ".arrow")
         except OSError as error:
             part.unlink(missing_ok=True)
             raise _full(folder, error) from None
@@ -189,6 +194,10 @@ def images_on_disk(folder: Path, number: int, batches: Iterator[pa.Array]) -> li
 
 def _names(plan: ColumnGroup) -> Sequence[tuple[str, str]]:
     return [(f"column-{i}", key) for i, key in enumerate(plan.shapes)]
+
+
+def _key(folder: Path, name: str) -> str:
+    return f"{folder.name}-{name}"
 
 
 def _part(folder: Path, name: str) -> Path:

@@ -12,7 +12,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,9 +21,10 @@ import msgspec
 from proctor.datasets.cache_settings import GB
 from proctor.errors import DatasetError
 from proctor.system.files import atomic_write, read_regular_file
+from proctor.system.links import links_below
 from proctor.system.locks import LOCK_FILE, Lock, is_locking_unsupported, try_lock
 
-FORMAT = 1
+FORMAT = 2
 _CARD, _USE, _GONE = "entry.json", "use.lock", ".gone-"
 _PATIENCE_S = 60.0
 
@@ -61,8 +62,17 @@ class CacheEntryHandle:
     lock: Lock
 
 
-def open_entry(folder: Path, name: str, card: CacheEntryInfo, most_bytes: int) -> CacheEntryHandle:
+def open_entry(
+    folder: Path,
+    name: str,
+    card: CacheEntryInfo,
+    most_bytes: int,
+    is_whole: Callable[[Path], bool] = lambda place: True,
+) -> CacheEntryHandle:
     """Open entry ``name``, creating it and evicting others if needed.
+
+    An entry in a folder that is not ``is_whole`` is made anew. Processes that use the old one keep
+    its files.
 
     Raises:
         DatasetError: it is larger than ``most_bytes``, entries in use leave no space, the folder
@@ -76,8 +86,10 @@ def open_entry(folder: Path, name: str, card: CacheEntryInfo, most_bytes: int) -
             code="cache.too-small",
         )
     with _locked(folder) as gone:
-        _make_room(folder, name, card, most_bytes, gone)
         place = folder / name
+        if os.path.lexists(place) and (_has_links(place) or not is_whole(place)):
+            _set_aside(folder, name, gone)
+        _make_room(folder, name, card, most_bytes, gone)
         place.mkdir(exist_ok=True)
         known = _read_card(place)
         if known is None or known.planned_bytes < card.planned_bytes:
@@ -163,6 +175,8 @@ def _locked(folder: Path) -> Iterator[list[Path]]:
         ) from None
     finally:
         for path in gone:
+            if path.is_symlink():
+                path.unlink(missing_ok=True)
             shutil.rmtree(path, ignore_errors=True)  # another process may remove it too
 
 
@@ -190,6 +204,10 @@ def _entries(folder: Path) -> list[CacheEntry]:
         used_at = (place / _CARD).stat().st_mtime
         found.append(CacheEntry(place.name, card, _size(place), used_at, lock is None))
     return sorted(found, key=lambda entry: entry.used_at)
+
+
+def _has_links(place: Path) -> bool:
+    return place.is_symlink() or any(links_below(place))
 
 
 def _make_room(

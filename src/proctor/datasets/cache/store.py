@@ -1,11 +1,13 @@
 """Stores of cached images: in shared memory, or in files that all processes share.
 
     frames.bin    the images; sparse where frames are not decoded yet
+    sums.bin      a checksum of each image
     done.bin      one byte per episode: 1 when all its images are on the disk
     fill-*.lock   held while episodes are decoded, so that no other process decodes them too
 
 Images are written by system calls, which report a full disk, and read through a memory mapping,
 which copies each once. Pages are released regularly, as they would count as memory of this process.
+A process compares each image with its checksum when it reads it for the first time.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import contextlib
 import mmap
 import os
 import threading
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +30,7 @@ from proctor.features import Array
 from proctor.system.files import read_regular_file, sync
 from proctor.system.locks import Lock, try_lock
 
-_FRAMES, _DONE = "frames.bin", "done.bin"
+_FRAMES, _SUMS, _DONE = "frames.bin", "sums.bin", "done.bin"
 _NAME = "proctor-frames"
 _MAPPED_BYTES = 256 * 2**20
 """Bytes that are read before mapped pages are released."""
@@ -60,9 +63,23 @@ class FrameLayout:
         return int(self.starts[-1])
 
     @property
+    def file_sizes(self) -> dict[str, int]:
+        """Sizes in bytes of the files of an entry that hold the images and their checksums."""
+        return {_FRAMES: max(1, self.frames * self.picture_bytes), _SUMS: max(1, 8 * self.frames)}
+
+    @property
     def episodes(self) -> int:
         """Number of episodes."""
         return len(self.starts) - 1
+
+
+class DamagedFrames(Exception):
+    """Cached images are not those that were stored."""
+
+    def __init__(self, is_damaged: Array) -> None:
+        super().__init__()
+        self.is_damaged = is_damaged
+        """Whether each of the images asked for is damaged."""
 
 
 class Store(Protocol):
@@ -80,8 +97,15 @@ class Store(Protocol):
     def mark(self, episodes: Array) -> None:
         """Mark episodes as complete."""
 
+    def unmark(self, episodes: Array) -> None:
+        """Mark episodes as missing."""
+
     def take(self, positions: Array) -> Array:
-        """Return the images at ``positions``."""
+        """Return the images at ``positions``.
+
+        Raises:
+            DamagedFrames: some are not those that were stored.
+        """
 
     def claim(self, stripe: int) -> Lock | None:
         """Lock a stripe for filling; return None if another process holds it."""
@@ -123,6 +147,10 @@ class RamStore:
     def mark(self, episodes: Array) -> None:
         """Mark episodes as complete."""
         self._done[episodes] = True
+
+    def unmark(self, episodes: Array) -> None:
+        """Mark episodes as missing."""
+        self._done[episodes] = False
 
     def take(self, positions: Array) -> Array:
         """Return the images at ``positions``."""
@@ -195,15 +223,18 @@ class DiskStore:
 
     def __init__(self, layout: FrameLayout, entry: CacheEntryHandle) -> None:
         self._layout, self._entry = layout, entry
-        nbytes = max(1, layout.frames * layout.picture_bytes)
+        self._salt = np.uint64(zlib.crc32(entry.folder.name.encode()) | 1)
+        sizes = layout.file_sizes
         with _one_line(entry.folder):
-            self._frames = os.open(entry.folder / _FRAMES, os.O_RDWR | os.O_CREAT, 0o644)
-            self._done = os.open(entry.folder / _DONE, os.O_RDWR | os.O_CREAT, 0o644)
-            if os.fstat(self._frames).st_size < nbytes:
-                os.ftruncate(self._frames, nbytes)
-            self._map = mmap.mmap(self._frames, nbytes, mmap.MAP_SHARED, mmap.PROT_READ)
+            self._frames, self._sums = (
+                _opened(entry.folder / name, nbytes) for name, nbytes in sizes.items()
+            )
+            self._done = _opened(entry.folder / _DONE, 0)  # last: it says that the others are there
+            self._map = mmap.mmap(self._frames, sizes[_FRAMES], mmap.MAP_SHARED, mmap.PROT_READ)
         self._mapped = layout.view(self._map)
         self._seen_bytes = 0
+        self._is_proved = np.zeros(layout.frames, bool)
+        """Images that this process compared with their checksums."""
 
     def is_done(self) -> Array:
         """Return whether each episode is complete."""
@@ -211,23 +242,55 @@ class DiskStore:
 
     def put(self, at: int, pictures: Array) -> None:
         """Store images from position ``at`` on."""
-        rest = memoryview(np.ascontiguousarray(pictures).data).cast("B")
-        offset = at * self._layout.picture_bytes
+        sums = self._checksums(pictures, np.arange(at, at + len(pictures)))
+        self._write(self._frames, pictures, at * self._layout.picture_bytes)
+        self._write(self._sums, sums, at * sums.itemsize)
+
+    def _write(self, fd: int, values: Array, offset: int) -> None:
+        rest = memoryview(np.ascontiguousarray(values).data).cast("B")
         while rest:
             with _one_line(self._entry.folder):
-                written = os.pwrite(self._frames, rest, offset)
+                written = os.pwrite(fd, rest, offset)
             rest, offset = rest[written:], offset + written
+
+    def _checksums(self, pictures: Array, positions: Array) -> Array:
+        """Return a checksum of each image that differs in other places and in other entries."""
+        flat = np.ascontiguousarray(pictures).reshape(len(pictures), -1).view(np.uint8)
+        whole = flat.shape[1] // 8 * 8
+        sums: Array = flat[:, :whole].view(np.uint64).sum(axis=1, dtype=np.uint64)
+        sums += flat[:, whole:].sum(axis=1, dtype=np.uint64)
+        sums += (positions.astype(np.uint64) + np.uint64(1)) * self._salt
+        return sums
 
     def mark(self, episodes: Array) -> None:
         """Mark episodes as complete."""
         with _one_line(self._entry.folder):
             sync(self._frames)  # first, so that after a power cut done.bin never claims too much
+            sync(self._sums)
             for episode in episodes.tolist():
                 os.pwrite(self._done, b"\1", episode)
 
+    def unmark(self, episodes: Array) -> None:
+        """Mark episodes as missing."""
+        with _one_line(self._entry.folder):
+            for episode in episodes.tolist():
+                os.pwrite(self._done, b"\0", episode)
+
     def take(self, positions: Array) -> Array:
-        """Return the images at ``positions``."""
+        """Return the images at ``positions``.
+
+        Raises:
+            DamagedFrames: some do not match their checksums.
+        """
+        if os.fstat(self._frames).st_size < len(self._map):  # cut: reading would kill this process
+            os.ftruncate(self._frames, len(self._map))
+            self._is_proved[:] = False
         picked = self._mapped[positions]
+        if not self._is_proved[positions].all():
+            is_damaged = self._checksums(picked, positions) != self._stored_sums(positions)
+            if is_damaged.any():
+                raise DamagedFrames(is_damaged)
+            self._is_proved[positions] = True
         self._seen_bytes += picked.nbytes
         if self._seen_bytes > _MAPPED_BYTES:
             self._map.madvise(mmap.MADV_DONTNEED)
@@ -239,11 +302,38 @@ class DiskStore:
         with _one_line(self._entry.folder):
             return try_lock(self._entry.folder / f"fill-{stripe:02d}.lock")
 
+    def _stored_sums(self, positions: Array) -> Array:
+        first = int(positions.min())
+        content = os.pread(self._sums, 8 * (int(positions.max()) + 1 - first), 8 * first)
+        stored: Array = np.zeros(int(positions.max()) + 1 - first, np.uint64)
+        stored[: len(content) // 8] = np.frombuffer(content[: len(content) // 8 * 8], np.uint64)
+        picked: Array = stored[positions - first]
+        return picked
+
     def close(self) -> None:
         """Release the store."""
         os.close(self._frames)
+        os.close(self._sums)
         os.close(self._done)
         self._entry.lock.release()
+
+
+def _opened(path: Path, nbytes: int) -> int:
+    """Open a file of an entry; a new one gets ``nbytes`` zeros, which take no space."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+    if os.fstat(fd).st_size < nbytes:
+        os.ftruncate(fd, nbytes)
+    return fd
+
+
+def is_whole(folder: Path, layout: FrameLayout) -> bool:
+    """Return whether the files of an entry have their sizes, if it holds images at all."""
+    if not (folder / _DONE).exists():
+        return True
+    return all(
+        (folder / name).is_file() and (folder / name).stat().st_size == nbytes
+        for name, nbytes in layout.file_sizes.items()
+    )
 
 
 def done_episodes(folder: Path, episodes: int) -> Array:

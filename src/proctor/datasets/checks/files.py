@@ -9,6 +9,7 @@ from proctor.datasets.checks.findings import DatasetFinding, FindingLevel, Repai
 from proctor.datasets.checks.table import EpisodeTable
 from proctor.datasets.format.info import Info, data_file, video_file
 from proctor.system.files import UNFINISHED
+from proctor.system.links import leaving_links
 
 _NAMED = 3
 
@@ -16,7 +17,7 @@ _NAMED = 3
 def check_files(
     root: Path, info: Info, table: EpisodeTable, mends: RepairCommands
 ) -> Iterator[DatasetFinding]:
-    """Check that every data and video file belongs to an episode and is finished."""
+    """Check that every data and video file belongs to an episode, is finished, and lies here."""
     named = {
         data_file(root, info, int(chunk), int(file))
         for chunk, file in zip(table.chunk, table.file, strict=True)
@@ -31,6 +32,10 @@ def check_files(
         yield from _orphaned(root, [path for path in found if path not in named], mends)
     unfinished = sorted((root / "meta").rglob(f"*{UNFINISHED}"))
     yield from _orphaned(root, unfinished, mends)
+    for link in leaving_links(root):
+        what = "a link that leads out of the dataset, or to a folder: it cannot be edited or pushed"
+        where = link.relative_to(root).as_posix()
+        yield DatasetFinding(FindingLevel.WARNING, "files.link", what, where, mends.remove([link]))
     pictures = root / "images"
     if any(path.is_file() for path in pictures.rglob("*")):  # LeRobot leaves the empty folder
         what = "images of an episode that was not finished: readers ignore them"

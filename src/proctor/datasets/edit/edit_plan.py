@@ -32,6 +32,7 @@ from proctor.datasets.writing.staging import StagingArea, counts_match_stats
 from proctor.errors import DatasetError
 from proctor.features import Array
 from proctor.system.files import recover_swap
+from proctor.system.links import refuse_leaving_links
 
 FILES_PER_CHUNK = 1000
 """Files in one chunk folder of a converted v2.x dataset."""
@@ -79,8 +80,11 @@ def open_source(root: Path) -> SourceDataset:
     Raises:
         DatasetError: there is no dataset, it cannot be read, or it holds complete episodes that
             info.json does not count.
+        UsageError: a link leads out of the dataset.
     """
     recover_swap(root)
+    if root.is_dir():
+        refuse_leaving_links(root)
     refuse_uncounted(root)
     info = read_info(root)
     return SourceDataset(root, info, read_episodes(root, info), read_tasks(root, info))

@@ -50,7 +50,7 @@ def _copy_tree(path: Path, into: Path, *, linked: bool) -> None:
 
 
 def link_unpacked_files(root: Path, into: Path) -> None:
-    """Take over every file that repacking does not write, and re-create symbolic links."""
+    """Take over every file that repacking does not write."""
     skipped = {root / name for name in _REPACKED}
     folders = [root]
     while folders:
@@ -58,9 +58,7 @@ def link_unpacked_files(root: Path, into: Path) -> None:
             target = into / path.relative_to(root)
             if path in skipped:
                 continue
-            if path.is_symlink():
-                target.symlink_to(path.readlink())
-            elif path.is_dir():
+            if path.is_dir():
                 target.mkdir(exist_ok=True)
                 folders.append(path)
             else:

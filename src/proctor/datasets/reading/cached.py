@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,14 @@ import numpy as np
 from proctor.datasets.cache.folder import CacheEntryInfo, file_identity, open_entry
 from proctor.datasets.cache.store import (
     STRIPES,
+    DamagedFrames,
     DiskStore,
     FrameLayout,
     ProcessMemory,
     RamStore,
     Store,
     done_episodes,
+    is_whole,
 )
 from proctor.datasets.cache_settings import GB, FrameCacheSettings
 from proctor.datasets.frames.decoder import Pixels
@@ -38,6 +41,8 @@ from proctor.system.platform_info import usable_cores, usable_memory_bytes
 _SHARD_BYTES = 32 * 2**20
 """Images decoded before the work of other processes is checked again."""
 _WAIT_S = 0.02
+_MOST_READS = 3
+"""Attempts to read images that are damaged."""
 _AT_ONCE, _CORES_OF_A_SHARD = 2, 4
 """Least number of shards filled in parallel, and cores per shard on large machines."""
 _WORTH_PROCESSES, _FRAMES_WORTH_PROCESSES = 4, 4000
@@ -144,12 +149,26 @@ class CachedSource:
     def read(self, episodes: Array, frames: Array, threads: int | None = None) -> Array:
         """Return images; episodes that are not cached yet are first decoded completely.
 
+        Episodes with damaged images are decoded again.
+
         Raises:
             DatasetError: they cannot be decoded or cached.
         """
-        if not self._complete[episodes].all():
-            self.fill(np.unique(episodes), cores=threads)
-        return self._store.take(self._layout.starts[episodes] + frames)
+        positions = self._layout.starts[episodes] + frames
+        for _ in range(_MOST_READS):
+            if not self._complete[episodes].all():
+                self.fill(np.unique(episodes), cores=threads)
+            try:
+                return self._store.take(positions)
+            except DamagedFrames as found:
+                damaged = np.unique(episodes[found.is_damaged])
+                self._complete[damaged] = False
+                self._store.unmark(damaged)
+        raise DatasetError(
+            f"the cache {self._given[1].folder} does not hold what was written to it; check its "
+            "disk, choose another with --dataset.cache_dir, or --dataset.cache=ram",
+            code="cache.damaged",
+        )
 
     def view(self, episode: int) -> Array | None:
         """Return the images of an episode without copying them; None if it is not cached yet.
@@ -238,7 +257,14 @@ class CachedSource:
         card = CacheEntryInfo(
             kept.dataset, camera, source.shape, self._layout.frames, _planned(source, both)
         )
-        return DiskStore(self._layout, open_entry(settings.folder, name, card, settings.most_bytes))
+        entry = open_entry(
+            settings.folder,
+            name,
+            card,
+            settings.most_bytes,
+            partial(is_whole, layout=self._layout),
+        )
+        return DiskStore(self._layout, entry)
 
     def _fill_shard(self, episodes: Array, shard: int, threads: int) -> bool:
         """Decode the episodes of a shard; return False if another process does."""

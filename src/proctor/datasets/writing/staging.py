@@ -25,6 +25,7 @@ from proctor.datasets.writing.file_allocation import FileAllocation, FileNumber
 from proctor.errors import DatasetError, FolderInUse
 from proctor.features import Array
 from proctor.system.files import UNFINISHED, atomic_write, read_regular_file, sync_folder
+from proctor.system.links import refuse_links
 from proctor.system.locks import CLAIM_FILE, LOCK_FILE, Lock, acquire_lock
 
 STAGING_FOLDER = ".proctor"
@@ -133,7 +134,9 @@ def lock_dataset(root: Path) -> Lock:
 
     Raises:
         DatasetError: another process holds it.
+        UsageError: there is a link in ``root``.
     """
+    refuse_links(root)
     try:
         return acquire_lock(root)
     except FolderInUse:

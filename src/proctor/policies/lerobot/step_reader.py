@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import msgspec
 from torch import Tensor
 
 from proctor.errors import UsageError
-from proctor.features import Feature
+from proctor.features import Feature, NormMode
 from proctor.policies.lerobot.families import family_steps, import_attribute
 from proctor.policies.lerobot.feature_json import channels_first, decode_features
 from proctor.policies.lerobot.processors import NEEDED, Normalize, Stats
@@ -19,6 +20,8 @@ from proctor.policies.lerobot.step import ProcessorStep, Tensors
 _USUAL = "proctor.policies.lerobot.processors"
 _LANGUAGE = "proctor.policies.lerobot.language"
 _RELATIVE = "proctor.policies.lerobot.relative_actions"
+_ROUNDING = 1e-5
+"""Relative error of bounds that were averaged over episodes."""
 _FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,100}")
 KNOWN = {
     "rename_observations_processor": f"{_USUAL}:Rename",
@@ -105,7 +108,7 @@ def group_stats(state: Tensors) -> Stats:
 
 
 def check_stats(step: Normalize, where: str) -> None:
-    """Refuse statistics that are missing, NaN, or infinite (never set).
+    """Refuse statistics that are missing, NaN, infinite (never set), or would turn values round.
 
     Raises:
         UsageError: naming the statistic.
@@ -129,6 +132,18 @@ def check_stats(step: Normalize, where: str) -> None:
                     f"{where}: {key}.{name} is infinite, so it was never set", code="stats.invalid"
                 )
             _check_shape(f"{where}: {key}.{name}", each[name], step.features[key])
+        _check_order(f"{where}: {key}", step.mode(key), each)
+
+
+def _check_order(name: str, mode: NormMode, stats: Mapping[str, Tensor]) -> None:
+    """Refuse a negative standard deviation, and an upper bound below the lower one."""
+    if mode is NormMode.MEAN_STD and (stats["std"] < 0).any():
+        raise UsageError(f"{name}.std is negative", code="stats.invalid")
+    if mode is not NormMode.MEAN_STD and NEEDED[mode]:
+        low, high = NEEDED[mode]
+        rounding = _ROUNDING * stats[low].abs()
+        if (stats[low] - stats[high] > rounding).any():
+            raise UsageError(f"{name}.{low} is greater than {name}.{high}", code="stats.invalid")
 
 
 def _check_shape(name: str, value: Tensor, feature: Feature) -> None:

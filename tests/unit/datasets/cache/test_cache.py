@@ -343,7 +343,7 @@ def test_the_command_lists_and_clears(
     (entry,) = list_entries(settings().folder)
     assert main(command) == 0
     listed = capsys.readouterr().out
-    assert f"{entry.name}    0.08 MB  me/demos {KEY} 48x32, in use\n" in listed
+    assert f"{entry.name}    0.09 MB  me/demos {KEY} 48x32, in use\n" in listed
     assert main([*command, "--clear"]) == 0
     said = capsys.readouterr().out
     assert "0 removed, 0.00 MB" in said
@@ -353,7 +353,7 @@ def test_the_command_lists_and_clears(
     assert main([*command, "nothing", "--clear"]) == 2
     assert "no frames are cached as 'nothing'" in capsys.readouterr().err
     assert main([*command, entry.name, "--clear"]) == 0
-    assert "1 removed, 0.08 MB" in capsys.readouterr().out
+    assert "1 removed, 0.09 MB" in capsys.readouterr().out
     assert list_entries(settings().folder) == []
 
 
