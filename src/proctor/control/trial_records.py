@@ -145,19 +145,19 @@ _START_TOLERANCE = 2.0
 """Degrees, percent of a joint's range, or centimetres: how exactly a robot returns to a pose."""
 
 
-def start_pose(robot: Robot, observation: Mapping[str, Any]) -> Start | None:
-    """Return the robot's measured pose at the start of a trial; None: it observes no position.
+def trial_start(robot: Robot, observation: Mapping[str, Any], spec: EpisodeSpec) -> Start | None:
+    """Return the scene and the robot's measured pose; None: the robot observes no position.
 
-    It does not say where the objects are: a person places them.
+    The objects are not measured: a person places them. So the scene's name is part of the start.
     """
-    pose = {}
+    pose = {spec.world: float(spec.index)}
     for name, unit in state_channels(robot).items():
         if unit is Unit.METRES:
             pose[f"{name} (cm)"] = 100 * float(observation[name])
         elif unit not in VELOCITIES:
             pose[name] = float(observation[name])
     shown = dict(list(pose.items())[:MAX_START_VALUES])
-    return make_start(shown, _START_TOLERANCE) if shown else None
+    return make_start(shown, _START_TOLERANCE) if len(shown) > 1 else None
 
 
 def judged_record(

@@ -30,7 +30,7 @@ from proctor.control.trial_records import (
     errored_record,
     judged_record,
     robot_run_record,
-    start_pose,
+    trial_start,
 )
 from proctor.control.verdicts import Briefing, Judge
 from proctor.errors import ProctorError, UsageError, strip_control_codes
@@ -191,7 +191,7 @@ class TrialSession:
         started, began = clock.now(), time.perf_counter()
         start: Start | None = None
         try:
-            start = start_pose(self._robot, self._prepare(trial, total, spec))
+            start = trial_start(self._robot, self._prepare(trial, total, spec), spec)
             prepared_s = time.perf_counter() - began
             ended = self._loop.run(run.driver, spec)
         except ProctorError as error:

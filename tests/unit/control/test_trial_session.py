@@ -20,6 +20,7 @@ from proctor.report.live_robot import LiveRobot
 from proctor.report.run import load_run
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import read_journal
+from proctor.stats.independent_units import independent_units
 from proctor.types import Outcome
 from tests.unit.control.trial_robots import ReachRobot
 
@@ -81,7 +82,9 @@ def test_a_person_starts_and_judges_every_trial(tmp_path: Path) -> None:
     assert [row.scores for row in run.rows] == [{"score": 1.0}, {"score": 0.3}]
     assert [row.steps for row in run.rows] == [5, 1]
     starts = [row.start for row in run.rows]
-    assert all(start is not None and start.names == ("arm.pos", "gripper.pos") for start in starts)
+    names = [start.names for start in starts if start is not None]
+    assert names == [(f"scene {n}", "arm.pos", "gripper.pos") for n in range(len(run.rows))]
+    assert len(independent_units(run.rows)) == len(run.rows), "each scene is placed anew"
     assert run.labels == {run.rows[1].key: ["slow"]}
     assert session.phases[0] == "reset the scene"
     assert {"running", "verdict"} <= set(session.phases)
