@@ -94,8 +94,6 @@ def robustness_lines(found: Robustness) -> list[str]:
         "odds of failure: times those of the clean episodes of the same task (Firth's logistic "
         "regression, profile intervals); each interval is of its row alone",
     ]
-    if found.pairs:
-        lines.append("the run's overall success counts clean and perturbed episodes together")
     return lines if found.missing_text is None else [*lines, found.missing_text]
 
 
