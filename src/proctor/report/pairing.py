@@ -134,7 +134,8 @@ def paired_episodes(a: Run, b: Run) -> PairedSides:
         of_a, of_b = sides.tasks.setdefault(label(row), ([], []))
         of_a.append(partner)
         of_b.append(row)
-    sides.repeated_a = sum(map(len, in_a.values()))
+    keys_b = {_pair_key(row, label) for row in rows_b}
+    sides.repeated_a = sum(len(rows) for key, rows in in_a.items() if key in keys_b)
     if not sides.tasks and sides.different_starts:
         raise UsageError(
             f"{a.path} and {b.path} have episodes of the same seeds, but all of them start "

@@ -67,7 +67,7 @@ def difference_interval(
 
     Independent rates: method 10 of 1998 (Statistics in Medicine 17, 873-890). Paired: method 10 of
     the companion paper (17, 2635-2650), in which correlated outcomes make the interval shorter.
-    ``effective_a`` and ``effective_b`` are effective numbers of episodes if these share worlds.
+    ``effective_a`` and ``effective_b`` are effective numbers of episodes if these share starts.
     """
     match counts:
         case Independent(a, n_a, b, n_b):

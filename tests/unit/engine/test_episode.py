@@ -141,7 +141,7 @@ def test_the_digest_sees_the_world_an_episode_started_in(monkeypatch: pytest.Mon
     for moved in (0, 1):
         with monkeypatch.context() as start:
             start.setattr(
-                FakeSim, "physics", lambda sim, by=moved: np.full(2, by * (not sim._steps))
+                FakeSim, "physics", lambda sim, by=moved: np.full(4, by * (not sim._steps))
             )
             episode, _, _ = make_episode(max_steps=2)
             episode.run(chunk(2))

@@ -130,7 +130,7 @@ def test_seeds_are_counted_together_too(
     assert [row.seed for row in read_journal(root / "seed2").rows] == [2, 3]
     said = capsys.readouterr().out
     assert f"\n{POOLED_ROW}  " in said
-    assert "these seeds share worlds; those --eval.n_episodes apart share none" in said
+    assert "these seeds share starts; those --eval.n_episodes apart share none" in said
 
 
 def test_checkpoints_and_seeds_are_pooled_by_checkpoint_and_compared_in_pairs(
@@ -144,7 +144,7 @@ def test_checkpoints_and_seeds_are_pooled_by_checkpoint_and_compared_in_pairs(
         row = next(line for line in said.splitlines() if line.startswith(f"{step} {POOLED_ROW}"))
         assert "n=4" in row, "two episodes of each seed"
     assert "compared with 000010 over 2 seeds, in points:\n  000020  " in said
-    assert "share worlds" not in said
+    assert "share starts" not in said
     page = Path("out/compare.html").read_text()
     values = json.loads(page.split('id="run">')[1].split("</script>")[0])
     (section,) = values["comparisons"]
@@ -161,7 +161,7 @@ def test_overlapping_seeds_name_the_episodes_that_the_comparison_leaves_out(
     assert main(["eval", *words]) == 0
     said = capsys.readouterr()
     assert "expert together  100.0%" in said.out
-    assert "n=4 (3 worlds)" in said.out
+    assert "n=4 (3 starts)" in said.out
     left_out = "leaves out 1 of 4 episodes of out/expert and 1 of 4 of out/zero"
     (warning,) = [line for line in said.err.splitlines() if left_out in line]
     assert warning.startswith("warning: ")

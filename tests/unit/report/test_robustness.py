@@ -170,7 +170,7 @@ def test_the_table_shows_cells_totals_and_missing_pairs() -> None:
         "camera 1", "camera 2", "camera, all", "light", "all",
     ]  # fmt: skip
     assert "(+1 missing)" in lines[2]
-    assert len(robustness_lines(robustness)) == 4
+    assert len(robustness_lines(robustness)) == 3
 
 
 def test_a_loaded_run_has_it_in_markdown_and_json(tmp_path: Path) -> None:
