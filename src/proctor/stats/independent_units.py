@@ -17,6 +17,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import mul
 from typing import Protocol, TypeAlias, TypeVar
 
 from proctor.types import EpisodeStart, Start
@@ -240,9 +241,9 @@ class _MeasuredStarts:
 
     def near(self, start: Start, node: int) -> list[int]:
         """Return the nodes of known starts that equal ``start``, and add it."""
-        weights = _weights(len(start.values))
-        total = math.fsum(w * x for w, x in zip(weights, start.values, strict=True))
-        reach = start.tolerance * math.fsum(weights) * 1.01
+        weights, largest = _weights(len(start.values))
+        total = math.fsum(map(mul, weights, start.values))
+        reach = start.tolerance * largest
         low, high = bisect_left(self._sums, total - reach), bisect_right(self._sums, total + reach)
         found = [other for one, other in self._starts[low:high] if equal_starts(one, start)]
         place = bisect_left(self._sums, total)
@@ -252,6 +253,10 @@ class _MeasuredStarts:
 
 
 @lru_cache(maxsize=64)
-def _weights(n: int) -> Sequence[float]:
-    """Return weights between 0.5 and 1.5 that no usual symmetry of a task shares."""
-    return tuple(0.5 + (0.618033988749895 * (number + 1)) % 1.0 for number in range(n))
+def _weights(n: int) -> tuple[Sequence[float], float]:
+    """Return weights between 0.5 and 1.5 that no usual symmetry of a task shares, and their sum.
+
+    The sum is a little larger, so that rounding hides no neighbour.
+    """
+    weights = tuple(0.5 + (0.618033988749895 * (number + 1)) % 1.0 for number in range(n))
+    return weights, math.fsum(weights) * 1.01
