@@ -54,7 +54,7 @@ def _rows(root: Path, folder: Path) -> Iterator[dict[str, Any]]:
         yield line | values | {"files": served_files(folder), "error": None}
     except FileNotFoundError:
         return
-    except ProctorError as error:
+    except (ProctorError, OSError) as error:
         yield line | {"error": encodable_text(str(error))}
 
 

@@ -61,11 +61,11 @@ class TrainingContent:
     @property
     def planned(self) -> int | None:
         """Number of planned steps."""
-        settings = self.record.resolved
+        settings = flatten(self.record.resolved)
         steps = settings.get("steps")
         if self.is_online:
-            policy = settings.get("policy") or {}
-            steps = policy.get("online_steps", (policy.get("overrides") or {}).get("online_steps"))
+            typed = settings.get("policy.overrides.online_steps")
+            steps = settings.get("policy.online_steps", typed)
         return steps if isinstance(steps, int) else None
 
     @property

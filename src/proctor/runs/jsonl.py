@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from proctor.errors import RunFolderError
-from proctor.system.files import MAX_JOURNAL_BYTES, read_regular_file
+from proctor.system.files import MAX_JOURNAL_BYTES, MAX_JSON_BYTES, open_regular_file
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """Exceptions by which msgspec reports that bytes are not JSON of the expected type."""
@@ -42,8 +41,7 @@ def read_jsonl(path: Path, decode: Callable[[bytes], T]) -> Iterator[JsonLine[T]
     Raises:
         RunFolderError: the file exists but is not a regular file, or cannot be read.
     """
-    content = _content(path)
-    for number, text in enumerate(io.BytesIO(content[: _complete_size(content)]), start=1):
+    for number, text in enumerate(_complete_lines(path), start=1):
         try:
             value = decode(text)
         except UNREADABLE:
@@ -57,9 +55,8 @@ def truncate_partial_line(path: Path) -> None:
     Raises:
         RunFolderError: the file exists but is not a regular file, or cannot be read.
     """
-    content = _content(path)
-    size = _complete_size(content)
-    if size < len(content):
+    size = sum(len(line) for line in _complete_lines(path))
+    if path.exists() and size < path.stat().st_size:
         os.truncate(path, size)
 
 
@@ -79,16 +76,19 @@ def end_partial_line(fd: int) -> None:
         os.write(fd, b"\n")
 
 
-def _complete_size(content: bytes) -> int:
-    return content.rfind(b"\n") + 1
-
-
-def _content(path: Path) -> bytes:
+def _complete_lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines one by one: a log of 2 GiB takes the memory of its longest line."""
     try:
-        return read_regular_file(path, MAX_JOURNAL_BYTES)
+        with open_regular_file(path, MAX_JOURNAL_BYTES) as file:
+            while (line := file.readline(MAX_JSON_BYTES)).endswith(b"\n"):
+                yield line
     except FileNotFoundError:
-        return b""
+        return
     except OSError as error:
         raise RunFolderError(
             f"cannot read {path}: {error.strerror}", code="run.unreadable"
         ) from None
+    if len(line) == MAX_JSON_BYTES:
+        raise RunFolderError(
+            f"{path} is damaged: a line has more than {MAX_JSON_BYTES} bytes", code="run.damaged"
+        )

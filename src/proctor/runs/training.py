@@ -24,6 +24,15 @@ _Step = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
 
 
 @dataclass(frozen=True)
+class _Sections:
+    """The settings of which this package reads single ones."""
+
+    policy: dict[str, Any] | None = None
+    dataset: dict[str, Any] | None = None
+    ema: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
 class TrainingDataset:
     """A dataset of a training, used from ``first_step`` until the next one's."""
 
@@ -187,6 +196,7 @@ def read_training(folder: Path) -> TrainingRecord | None:
     file = folder / RECORD_FILE
     try:
         found = msgspec.json.decode(read_regular_file(file), type=TrainingRecord)
+        msgspec.convert(found.resolved, _Sections)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -13,7 +13,7 @@ import shutil
 import stat
 import sys
 from pathlib import Path
-from typing import TypeAlias
+from typing import BinaryIO, TypeAlias
 
 from proctor.errors import UsageError
 
@@ -85,14 +85,22 @@ def read_regular_file(path: Path, most: int = MAX_JSON_BYTES) -> bytes:
     Raises:
         OSError: the file is missing, a folder, a pipe or a device, too large, or not readable.
     """
+    with open_regular_file(path, most) as file:
+        return file.read(os.fstat(file.fileno()).st_size)  # not ``most``: Python allocates that
+
+
+def open_regular_file(path: Path, most: int) -> BinaryIO:
+    """Open a regular file of at most ``most`` bytes for reading; raises as read_regular_file."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would block without a writer
-    with os.fdopen(fd, "rb") as file:
+    with contextlib.ExitStack() as on_error:
+        on_error.callback(os.close, fd)
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "not a plain file", str(path))
         if found.st_size > most:
             raise OSError(errno.EFBIG, f"{found.st_size} bytes, expected at most {most}", str(path))
-        return file.read(found.st_size)  # not ``most``: Python would allocate that much
+        on_error.pop_all()
+    return os.fdopen(fd, "rb")
 
 
 def atomic_write(path: Path, content: bytes, *, parents: bool = True) -> None:
