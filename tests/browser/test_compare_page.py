@@ -78,11 +78,11 @@ def test_tasks_start_with_the_worst_change_flagged_and_can_be_sorted(
     browser = open_page(write(tmp_path, OF_A, OF_B))
     names = column(browser, ".differences", 1)
     assert [name.split() for name in names] == [["point-0", "worse"], ["point-1"]]
-    assert column(browser, ".differences", 3) == ["−90.0", "0.0"]
+    assert column(browser, ".differences", 3) == ["−90.0", "+0.0"]
     assert column(browser, ".differences", 6) == ["1/10", "2/4"]
     assert len(browser.find_elements("css selector", ".differences circle")) == 2
     click(browser, ".differences th:nth-child(3) button")
-    assert column(browser, ".differences", 3) == ["0.0", "−90.0"]
+    assert column(browser, ".differences", 3) == ["+0.0", "−90.0"]
 
 
 @pytest.mark.parametrize(

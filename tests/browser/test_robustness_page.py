@@ -38,7 +38,7 @@ def test_drops_have_numbers_and_colours_that_anyone_can_read(
     page: Path, open_page: OpenPage, width: int, dark: bool
 ) -> None:
     browser = open_page(page, width=width, dark=dark)
-    assert {"+5.0", "+85.0 *", "+45.0", "0.0"} <= set(texts(browser, ".drops td.drop button"))
+    assert {"+5.0", "+85.0 *", "+45.0", "+0.0"} <= set(texts(browser, ".drops td.drop button"))
     worst = browser.find_element("css selector", ".drops .shade4")
     assert "90.0% → 5.0%, n=20" in worst.text
     assert "1 without a pair" in browser.find_element("id", "drops").text

@@ -382,9 +382,10 @@ def _compare(runs: Sequence[Run], root: Path, seed: str, over: str = "") -> None
 
     P-values are corrected for the number of runs: the best of many looks better than it is.
     """
+    from proctor.number_text import points_text
     from proctor.report.compare_page import write_compare_page
     from proctor.report.comparison import Criteria, compare_all
-    from proctor.report.comparison_table import difference_text, p_equals
+    from proctor.report.comparison_table import p_equals
 
     comparisons = compare_all(runs, Criteria())
     of_seed = f" (seed {seed})" if seed else ""
@@ -393,7 +394,7 @@ def _compare(runs: Sequence[Run], root: Path, seed: str, over: str = "") -> None
     print(strip_control_codes(head))
     for comparison in comparisons:
         overall = comparison.overall
-        line = f"{difference_text(overall)}, {p_equals(overall.p_holm)}"
+        line = f"{points_text(overall.difference, overall.interval)}, {p_equals(overall.p_holm)}"
         print(strip_control_codes(f"  {comparison.b.name}  {line}"))
         for warning in comparison.warnings:
             print(strip_control_codes(f"warning: {warning}"), file=sys.stderr)

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import msgspec
 
 from proctor.errors import UsageError, strip_control_codes
+from proctor.number_text import interval_text, percent_text
 from proctor.report.formatting import settings_rows, utc_date
 from proctor.report.page_data import title
 from proctor.report.reproduce import run_command
@@ -255,8 +256,7 @@ def tally_text(added: CardTally, interval: Interval | None) -> str:
     """Return a card's rate as ``71.3% [67.0, 75.3] n=450, 2 errors``, from its counts."""
     if added.rate is None or interval is None:
         return f"not judged n={added.episodes}" if added.episodes else "n/a"
-    low, high = interval
-    text = f"{100 * added.rate:.1f}% [{100 * low:.1f}, {100 * high:.1f}] n={added.episodes}"
+    text = f"{percent_text(added.rate)} {interval_text(interval)} n={added.episodes}"
     if added.worlds != added.episodes:
         text += f" ({added.worlds} start{'s' * (added.worlds != 1)})"
     if added.diverged:

@@ -1,15 +1,11 @@
 (() => {
-  const { byId, el, svg, pair, fixed, count, percent, interval, plural, sorted, sortableHead, startTheme, notice, playback, sideBySide, showWayBack } = parts;
+  const { byId, el, svg, pair, fixed, count, percent, interval, points, plural, sorted, sortableHead, startTheme, notice, playback, sideBySide, showWayBack } = parts;
   const page = JSON.parse(byId("run").textContent);
   const KINDS = ["Only A", "Only B", "Neither", "Both"]; // who solved it; after these come errors
   const FIRST_ROWS = 20, FIRST_FILMS = 8;
 
   // ---- Numbers as text ----
 
-  const points = (value) => {
-    const text = (100 * value).toFixed(1);
-    return Number(text) > 0 ? `+${text}` : text.replace(/^-(?=0\.0$)/, "").replace("-", "−");
-  };
   const difference = (value) => (value === null ? "n/a" : points(value));
   const range = (ends) => (ends === null ? "n/a" : `[${ends.map(points).join(", ")}]`);
   const ratio = ([k, n]) => `${count(k)}/${count(n)}`;

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from proctor.errors import UsageError
+from proctor.number_text import points_text
 from proctor.report.comparison_warnings import comparison_warnings, pairing_warnings
 from proctor.report.pairing import PairedSides, independent_samples, paired_episodes
 from proctor.report.protocol_differences import changed_policy, require_same_worlds
@@ -131,8 +132,7 @@ class Comparison:
     def __str__(self) -> str:
         if self.difference is None or self.interval is None or self.p_value is None:
             return "B - A n/a"
-        low, high = (100 * end for end in self.interval)
-        found = f"B - A {100 * self.difference:+.1f} [{low:+.1f}, {high:+.1f}] points"
+        found = f"B - A {points_text(self.difference, self.interval)} points"
         worse = ", worse" if self.is_worse else ""
         return f"{found}, p={self.p_value:.3g}, n={self.overall.n_a}+{self.overall.n_b}{worse}"
 

@@ -6,10 +6,10 @@ from rich.table import Table
 from rich.text import Text
 
 from proctor.errors import strip_control_codes
+from proctor.number_text import points_text
 from proctor.report.comparison import Change, Comparison
 from proctor.report.formatting import p_text
 from proctor.report.robustness_comparison import DropChange, RobustnessComparison
-from proctor.report.robustness_table import points_text
 from proctor.stats.rates import rate_text
 
 _ALWAYS_SHOWN = "--eval.latency_steps"
@@ -43,7 +43,7 @@ def _add(table: Table, change: Change, mark: str, p_holm: float | None) -> None:
         Text(strip_control_codes(change.name) + mark),  # as text, never as markup
         f"{change.successes_a}/{change.n_a}",
         f"{change.successes_b}/{change.n_b}",
-        difference_text(change),
+        points_text(change.difference, change.interval),
         p_text(change.p_value),
         "" if p_holm is None else p_text(p_holm),
         "n/a" if chance is None else f"{chance:.3f}",
@@ -88,7 +88,8 @@ def comparison_lines(comparison: Comparison) -> list[str]:
     lines = [
         f"A {rate_text(overall.successes_a, overall.n_a)}  {comparison.a}",
         f"B {rate_text(overall.successes_b, overall.n_b)}  {comparison.b}",
-        f"B - A {difference_text(overall)} points, {overall_p_text(comparison)}",
+        f"B - A {points_text(overall.difference, overall.interval)} points, "
+        f"{overall_p_text(comparison)}",
     ]
     if not comparison.policies:
         lines.append("the policies of A and B are defined alike")
@@ -154,14 +155,6 @@ def gate_verdict(comparison: Comparison) -> str:
     points = f"{100 * comparison.criteria.margin:g} points"
     over = "" if comparison.n_runs == 1 else f", Holm over {comparison.n_runs} runs"
     return f"{shown} by more than {points} ({p_equals(comparison.p_worse_holm)}{over})"
-
-
-def difference_text(change: Change) -> str:
-    """Return ``+12.0 [+3.1, +20.4]`` in percentage points, or ``n/a``."""
-    if change.difference is None or change.interval is None:
-        return "n/a"
-    low, high = change.interval
-    return f"{100 * change.difference:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
 
 
 def p_equals(p: float | None) -> str:

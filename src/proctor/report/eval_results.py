@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.errors import UsageError, WriteFailed
+from proctor.number_text import interval_text
 from proctor.report.card import Card, card_of
 from proctor.report.run import Run
 from proctor.runs.folder import write_run_file
@@ -62,7 +63,6 @@ def eval_results_text(
 
     if card.overall.rate is None or card.overall.interval is None:
         raise UsageError("the run has no success rate to publish", code="run.without-rate")
-    low, high = (100 * end for end in card.overall.interval)
     entry: dict[str, Any] = {
         "dataset": {"id": task.dataset, "task_id": task.task_id},
         "value": round(100 * card.overall.rate, 2),
@@ -72,8 +72,9 @@ def eval_results_text(
     if source is not None:
         entry["source"] = {"url": source, "name": "Proctor run"}
     notes = (
-        f"success rate in percent, {card.overall.episodes} episodes, 95% interval [{low:.1f}, "
-        f"{high:.1f}], Proctor {__version__}, protocol {card.fingerprint}"
+        f"success rate in percent, {card.overall.episodes} episodes, 95% interval "
+        f"{interval_text(card.overall.interval)}, Proctor {__version__}, "
+        f"protocol {card.fingerprint}"
     )
     entry["notes"] = notes if remark is None else f"{notes}; {remark}"
     return yaml.safe_dump([entry], sort_keys=False, allow_unicode=True, width=200)

@@ -41,9 +41,24 @@ const parts = (() => {
 
   const fixed = (value, digits) => (value === null ? "n/a" : value.toFixed(digits));
   const count = (value) => (value === null ? "n/a" : value.toLocaleString("en-US"));
-  const percent = (rate) => (rate === null ? "n/a" : `${(100 * rate).toFixed(1)}%`);
-  const interval = (ends) =>
-    ends === null ? "n/a" : `[${ends.map((end) => (100 * end).toFixed(1)).join(", ")}]`;
+  // As number_text.py: a printed number never reaches or crosses a bound that the number does not reach.
+  const oneDigit = new Intl.NumberFormat("en-US", { minimumFractionDigits: 1, maximumFractionDigits: 1,
+    useGrouping: false, roundingMode: "halfEven" });
+  function rounded(value, bounds) {
+    const shown = Number(oneDigit.format(value)) + 0;
+    for (const bound of bounds) {
+      if (value < bound && bound <= shown) return bound - 0.1;
+      if (shown <= bound && bound < value) return bound + 0.1;
+    }
+    return shown;
+  }
+  const share = (value) => rounded(100 * value, [0, 100]).toFixed(1);
+  const points = (value) => {
+    const shown = rounded(100 * value, [-100, 0, 100]);
+    return `${shown < 0 ? "−" : "+"}${Math.abs(shown).toFixed(1)}`;
+  };
+  const percent = (rate) => (rate === null ? "n/a" : `${share(rate)}%`);
+  const interval = (ends) => (ends === null ? "n/a" : `[${ends.map(share).join(", ")}]`);
   const plural = (n, word) => `${count(n)} ${word}${n === 1 ? "" : "s"}`;
   function seconds(value) {
     if (value === null) return "n/a";
@@ -238,7 +253,7 @@ const parts = (() => {
   }
 
   return {
-    byId, el, svg, pair, copyable, fixed, count, percent, interval, plural, seconds, sorted, sortableHead,
+    byId, el, svg, pair, copyable, fixed, count, percent, interval, points, plural, seconds, sorted, sortableHead,
     startTheme, badge, showWayBack, showProgress, notice, follow, playback, sideBySide, download,
     save, canEdit, sendEdit,
   };

@@ -1,13 +1,9 @@
 const robustness = (() => {
-  const { byId, el, svg, count, percent, plural, sideBySide } = parts;
+  const { byId, el, svg, count, percent, points, plural, sideBySide } = parts;
   const FIRST_PAIRS = 6;
 
-  const signed = (value) => {
-    const text = (100 * value).toFixed(1);
-    return Number(text) > 0 ? `+${text}` : text.replace(/^-(?=0\.0$)/, "").replace("-", "−");
-  };
-  const points = (drop) => (drop.drop === null ? "n/a" : signed(drop.drop));
-  const range = (ends) => (ends === null ? "n/a" : `[${ends.map(signed).join(", ")}]`);
+  const dropText = (drop) => (drop.drop === null ? "n/a" : points(drop.drop));
+  const range = (ends) => (ends === null ? "n/a" : `[${ends.map(points).join(", ")}]`);
   const levelName = (level) => (level === null ? "no levels" : `level ${level}`);
 
   // ---- Drops by dimension and level. The colour repeats the number. ----
@@ -29,8 +25,8 @@ const robustness = (() => {
       drop.unfinished ? `${count(drop.unfinished)} not run` : null].filter(Boolean);
     return el("td", { class: `drop ${shade(drop)}${repeated ? " repeated" : ""}`, "data-label": label },
       el("button", { type: "button", class: "link", title: "Show the episodes that only the clean run solved",
-        "aria-label": `${drop.name}: drop ${points(drop)} points; show the episodes lost`, onclick: () => choose(drop) },
-      el("strong", {}, points(drop)), flag),
+        "aria-label": `${drop.name}: drop ${dropText(drop)} points; show the episodes lost`, onclick: () => choose(drop) },
+      el("strong", {}, dropText(drop)), flag),
       el("span", { class: "ends" }, range(drop.interval)),
       el("span", { class: "ends" }, `${percent(drop.clean)} → ${percent(drop.perturbed)}, n=${count(drop.n)}`),
       ...drop.scores.map((score) => el("span", { class: "ends", title: scoreTitle(score) }, scoreText(score))),

@@ -11,12 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from proctor.errors import strip_control_codes
+from proctor.number_text import percent_text, points_text
 from proctor.report.formatting import p_text
 from proctor.report.robustness import Drop, Robustness
 from proctor.report.sensitivity import Effect, Sensitivity
 from proctor.report.summary import score_column
 from proctor.report.tables import fit_table
-from proctor.stats.rates import Interval
 
 HEADS = (
     "perturbation",
@@ -77,8 +77,8 @@ def _row(drop: Drop, name: str, effect: Effect | None) -> list[str]:
     star = "*" if drop.p_holm is not None and drop.p_holm <= ALPHA else ""
     return [
         name + star,
-        _percent(drop.clean),
-        _percent(drop.perturbed),
+        percent_text(drop.clean),
+        percent_text(drop.perturbed),
         points_text(drop.drop, drop.interval),
         str(drop.counts.n) + (f" (+{drop.missing} missing)" if drop.missing else ""),
         "" if drop.p_value is None else p_text(drop.p_holm),
@@ -95,18 +95,6 @@ def robustness_lines(found: Robustness) -> list[str]:
         "regression, profile intervals); each interval is of its row alone",
     ]
     return lines if found.missing_text is None else [*lines, found.missing_text]
-
-
-def _percent(rate: float | None) -> str:
-    return "n/a" if rate is None else f"{100 * rate:.1f}%"
-
-
-def points_text(value: float | None, interval: Interval | None) -> str:
-    """Return ``+12.0 [+3.1, +20.4]`` in percentage points, or ``n/a``."""
-    if value is None or interval is None:
-        return "n/a"
-    low, high = interval
-    return f"{100 * value:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
 
 
 def odds_text(effect: Effect) -> str:

@@ -8,6 +8,7 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
+from proctor.number_text import interval_text, percent_text
 from proctor.runs.journal import EpisodeRecord
 from proctor.stats.anytime import NOT_MONITORED, AnytimeInterval, MonitoredRates, rate_interval
 from proctor.stats.independent_units import UnitCounts, independent_units
@@ -94,7 +95,7 @@ class Tally:
             return f"{self.brief}, mean reward {self.avg_sum_reward:.1f}"
         if self.bounds is None or self.rate is None:
             return self.brief
-        low, high = (f"{100 * end:.1f}%" for end in self.bounds)
+        low, high = map(percent_text, self.bounds)
         they = "it" if self.errors == 1 else "they"
         return f"{self.brief} ({low} to {high} if {they} had counted)"
 
@@ -183,10 +184,9 @@ def pass_text(found: Sequence[PassAll]) -> str | None:
         return None
     parts = []
     for one in found:
-        low, high = (100 * end for end in one.interval)
         left = f", {one.left_out} left out" if one.left_out else ""
         parts.append(
-            f"pass^{one.k} {100 * one.rate:.1f}% [{low:.1f}, {high:.1f}] "
+            f"pass^{one.k} {percent_text(one.rate)} {interval_text(one.interval)} "
             f"({one.starts} start{'s' * (one.starts != 1)}{left})"
         )
     return "; ".join(parts)

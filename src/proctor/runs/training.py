@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 
 from proctor.errors import UsageError
+from proctor.number_text import interval_text, percent_text
 from proctor.runs.jsonl import read_jsonl
 from proctor.runs.paths import RecordedPath
 from proctor.runs.records import FiniteFloat, Seconds
@@ -150,8 +151,8 @@ class EvaluationLogRow:
     def __str__(self) -> str:
         if self.problem is not None:
             return f"step {self.step:,}: its evaluation ended without a rate: {self.problem}"
-        ends = "" if self.interval is None else " [{:.1f}, {:.1f}]".format(*self.interval)
-        rate = "n/a" if self.pc_success is None else f"{self.pc_success:.1f}%"
+        ends = "" if self.interval is None else f" {interval_text(self.interval, 1)}"
+        rate = percent_text(self.pc_success, 1)
         broken = f", {self.errors_text}" if self.errors else ""
         return f"step {self.step:,}: success {rate}{ends} n={self.episodes}{broken}"
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
 from typing import TypeAlias
 
+from proctor.number_text import interval_text, percent_text
 from proctor.stats.independent_units import UnitCounts
 
 Interval: TypeAlias = tuple[float, float]
@@ -154,8 +155,7 @@ def rate_text(
     interval = interval or wilson_interval(successes, n, effective_n=n_eff)
     if interval is None:
         return "n/a"
-    low, high = interval
-    text = f"{100 * successes / n:.1f}% [{100 * low:.1f}, {100 * high:.1f}] n={n}"
+    text = f"{percent_text(successes / n)} {interval_text(interval)} n={n}"
     if units is None or units.distinct == n:
         return text
     return f"{text} ({units.distinct} start{'s' * (units.distinct != 1)})"

@@ -11,6 +11,7 @@ import yaml
 
 from proctor.errors import UsageError, strip_control_codes
 from proctor.fingerprint import flatten
+from proctor.number_text import interval_text, percent_text
 from proctor.policies.lerobot.adapter import ADAPTER_CONFIG
 from proctor.policies.lerobot.location import read_json
 from proctor.report.reproduce import run_command, train_command
@@ -166,9 +167,9 @@ def _evaluation(policy: PolicyCard, *, averaged: bool) -> str:
 
 
 def _rate(row: EvaluationLogRow) -> str:
-    ends = "" if row.interval is None else " [{:.1f}, {:.1f}]".format(*row.interval)
+    ends = "" if row.interval is None else f" {interval_text(row.interval, 1)}"
     broken = f", {row.errors_text}" if row.errors else ""
-    return f"{row.pc_success:.1f}%{ends} n={row.episodes}{broken}"
+    return f"{percent_text(row.pc_success, 1)}{ends} n={row.episodes}{broken}"
 
 
 def _benchmark(record: RunRecord) -> str:
