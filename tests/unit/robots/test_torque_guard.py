@@ -24,12 +24,13 @@ from proctor.robots.buses.motor_bus import MotorBus
 from proctor.robots.buses.ports import open_port
 from proctor.robots.buses.registers import Motor
 from proctor.robots.emulation.emulated_bus import EmulatedBus
-from proctor.robots.torque_guard import TorqueGuard, switch_off
+from proctor.robots.torque_guard import DriverWatch, TorqueGuard, is_busy, switch_off
 from tests.refusals import refuses
 from tests.unit.robots.arm_bench import koch_bus, so_bus, torques
 
 DRIVER = """
-import sys, time
+import os, signal, sys, time
+from proctor.errors import RobotError
 from proctor.robots.arms.so import SoFollower, SoFollowerConfig
 from proctor.robots.buses import serial_line
 from pathlib import Path
@@ -37,8 +38,17 @@ serial_line._TIMEOUT_STEPS_S = (60.0,)  # the motors are a thread of the test, w
 arm = SoFollower(SoFollowerConfig(port=sys.argv[1], id="arm", calibration_dir=Path(sys.argv[2])))
 arm.connect()
 print("connected", flush=True)
-while sys.stdin.readline() != "leave\\n":
-    pass
+while (order := sys.stdin.readline()) != "leave\\n":
+    if order == "stop within a packet\\n":
+        arm.bus.line.port.write(bytes.fromhex("fffffe1683"))  # a sync write of 24 bytes, cut off
+        os.kill(os.getpid(), signal.SIGSTOP)
+    else:
+        while not arm._guard.loss:
+            time.sleep(0.01)
+        try:
+            arm.get_observation()
+        except RobotError as error:
+            print(error.code, flush=True)
 arm.disconnect()
 """
 
@@ -107,6 +117,86 @@ def test_a_killed_driver_leaves_no_motor_on(tmp_path: Path) -> None:
     with on_a_pty(bus) as port, driving(port, bus, tmp_path) as driver:
         driver.send_signal(signal.SIGKILL)
         assert wait_until_off(bus, within_s=60.0)
+
+
+def test_a_driver_that_is_stopped_within_a_packet_has_its_motors_switched_off(
+    tmp_path: Path,
+) -> None:
+    bus = so_bus()
+    with on_a_pty(bus) as port, driving(port, bus, tmp_path) as driver:
+        order(driver, "stop within a packet")
+        assert wait_until_off(bus, within_s=60.0)
+        driver.send_signal(signal.SIGCONT)
+        order(driver, "observe")
+        assert driver.stdout is not None
+        assert driver.stdout.readline() == "robot.guard-lost\n"
+
+
+def order(driver: subprocess.Popen[str], line: str) -> None:
+    assert driver.stdin is not None
+    driver.stdin.write(f"{line}\n")
+    driver.stdin.flush()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_driver_without_its_guard_switches_its_motors_off(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    monkeypatch.setattr(torque_guard, "_GUARD_SILENT_S", 0.15)
+    bus = so_bus()
+    switch_on(bus)
+    with on_a_pty(bus) as port:
+        guard = TorqueGuard([target(port, bus)])
+        os.kill(guard.pid, number)
+        assert wait_until_off(bus, within_s=60.0)
+        assert guard.loss
+        guard.release()
+
+
+def silence_until(watch: DriverWatch, end_s: float) -> float | None:
+    """Return when a guard that looks every 50 ms takes the driver for silent."""
+    ticks = [0.05 * n for n in range(round(end_s / 0.05) + 1)]
+    return next((now for now in ticks if watch.is_silent(now)), None)
+
+
+@contextlib.contextmanager
+def sleeping() -> Iterator[int]:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            wait_until_asleep(process.pid)
+            yield process.pid
+        finally:
+            process.kill()
+
+
+def wait_until_asleep(process: int) -> None:
+    end = time.monotonic() + 60
+    while is_busy(process):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_guard_waits_a_fifth_of_a_second_for_a_driver_that_does_nothing(stopped: bool) -> None:
+    with sleeping() as process:
+        if stopped:
+            os.kill(process, signal.SIGSTOP)
+        assert silence_until(DriverWatch(process, 0.0), 2.0) == pytest.approx(0.25)
+
+
+def test_a_guard_waits_a_second_for_a_driver_that_computes() -> None:
+    assert silence_until(DriverWatch(os.getpid(), 0.0), 2.0) == pytest.approx(1.05)
+
+
+def test_heartbeats_and_a_late_guard_begin_the_silence_anew() -> None:
+    with sleeping() as process:
+        watch = DriverWatch(process, 0.0)
+        assert not watch.is_silent(0.15)
+        watch.note_beat(0.15)
+        assert not watch.is_silent(0.3)
+        assert not watch.is_silent(5.0), "the computer was asleep"
+        assert not watch.is_silent(5.15)
+        assert watch.is_silent(5.3)
 
 
 def test_a_clean_end_releases_the_guard(tmp_path: Path) -> None:

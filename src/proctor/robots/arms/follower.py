@@ -152,6 +152,7 @@ class SerialFollower(SerialArm, Robot):
             raise DeviceNotConnected(f"{self._label} is not connected")
         if self._stopped:
             raise RobotError(f"{self._label} was stopped; connect it again", code="robot.stopped")
+        self._check_guard()
         self._check_torque()
         wished = {name: action[name] for name in self.action_features if name in action}
         sent = self._limiter.apply(wished, self._read_pose, self.clock.now())

@@ -171,6 +171,12 @@ class SerialArm(Device):
         self.bus.sync_write("Goal_Position", here, normalize=False)
         self.bus.enable_torque(motors, retries=RETRIES)
 
+    def _check_guard(self) -> None:
+        """Raise RobotError if the torque guard is gone; the motors are off then."""
+        if self._guard is not None and self._guard.loss:
+            self._guard.settle()
+            raise RobotError(f"{self._label}: {self._guard.loss}", code="robot.guard-lost")
+
     def _lock(self) -> None:
         """Protect the EEPROM of motors whose torque stays off."""
         for name, motor in self.bus.motors.items():
@@ -185,8 +191,9 @@ class SerialArm(Device):
         """Read a register of several motors and check their alerts.
 
         Raises:
-            RobotError: a motor has an alert that is more than a warning.
+            RobotError: a motor has an alert that is more than a warning, or the guard is gone.
         """
+        self._check_guard()
         values = self.bus.sync_read(register, motors, retries=retries, raise_alerts=False)
         if self.bus.alerts:
             self._judge_alerts()
