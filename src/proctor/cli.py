@@ -24,6 +24,7 @@ from proctor.errors import (
     strip_control_codes,
 )
 from proctor.system.environment import hidden_keys
+from proctor.system.signals import termination_raises
 from proctor.system.streams import make_streams_robust, report_lost_output
 
 _EXIT_ROBOT, _EXIT_USAGE = 1, 2
@@ -54,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from proctor.commands.completion import print_candidates
 
         return print_candidates(words)
-    with hidden_keys():
+    with hidden_keys(), termination_raises():
         code = _answered(words)
     report_lost_output()
     return code

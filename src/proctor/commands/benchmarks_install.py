@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import signal
 import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -50,7 +49,6 @@ class BenchmarksInstallCommand(CommandConfig):
         if not self.yes and not _confirmed():
             print("nothing was installed")
             return _EXIT_DECLINED
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # clean up as after Ctrl-C
         with _ProgressBars() as bars:
             done = install(recipe, bars)
         print(f"{self.name} is installed: Python {done.record.python}, {done.folder}")

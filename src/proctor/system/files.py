@@ -9,7 +9,6 @@ import contextlib
 import errno
 import hashlib
 import os
-import shutil
 import stat
 import sys
 from pathlib import Path
@@ -25,6 +24,8 @@ MAX_JOURNAL_BYTES = 2 * 2**30
 
 UNFINISHED = ".part"
 """Suffix of a file until it is complete."""
+EDITED = ".edited-"
+"""Part of the name of a folder that will replace another one, or was replaced."""
 
 
 FileStamp: TypeAlias = tuple[int, int, int, int]
@@ -199,19 +200,15 @@ def _swap_names(one: Path, other: Path) -> None:
 
 
 def recover_swap(one: Path) -> None:
-    """Undo or finish a swap of ``one`` that was killed between its renames.
+    """Undo a swap of ``one`` that was killed between its renames.
 
-    The old folder is restored if no other took its place, and removed otherwise.
+    If another folder took its place already, the old one stays where the next edit removes it.
     """
     if not one.absolute().name:  # the root folder
         return
     one = one.resolve()  # follow a link to the swapped folder
     aside = _aside(one)
-    if not aside.is_dir():
-        return
-    if one.exists():
-        shutil.rmtree(aside)
-    else:
+    if aside.is_dir() and not one.exists():
         aside.rename(one)
 
 
@@ -226,7 +223,7 @@ def sync_folder(folder: Path) -> None:
 
 def _aside(folder: Path) -> Path:
     whole = folder.absolute()  # "." has no name
-    return whole.with_name(f".{whole.name}.swapped")
+    return whole.with_name(f".{whole.name}{EDITED}swapped")
 
 
 def _exchange(one: Path, other: Path) -> bool:

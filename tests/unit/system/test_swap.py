@@ -62,6 +62,6 @@ def test_a_kill_between_the_renames_is_recovered(
             swap(old, new)
     recover_swap(old)
     assert (old / "which").read_text() == ("old" if renames == 1 else "new")
-    assert not (tmp_path / ".old.swapped").exists()
+    assert (tmp_path / ".old.edited-swapped").exists() == (renames == 2)
     recover_swap(old)  # once more changes nothing
     assert (old / "which").exists()

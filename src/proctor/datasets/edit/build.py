@@ -73,12 +73,7 @@ def build(edit_plan: EditPlan, destination: Destination) -> BuiltDataset:
         DatasetError: a source is damaged.
         UsageError: the destination exists, is in use or is full; it stays unchanged.
     """
-    for root in {kept.source.root.resolve() for kept in edit_plan.kept}:
-        if root in destination.root.resolve().parents:
-            raise UsageError(
-                f"{destination.root} is inside {root}; choose a folder beside it",
-                code="dataset.inside-source",
-            )
+    refuse_inside_source(edit_plan, destination)
     with building(destination) as into:
         info, videos = write_dataset(edit_plan, into)
         if len({kept.source.root for kept in edit_plan.kept}) > 1:
@@ -87,6 +82,20 @@ def build(edit_plan: EditPlan, destination: Destination) -> BuiltDataset:
     return BuiltDataset(
         destination.root, info, again, replaced=destination.in_place, backup=destination.backup
     )
+
+
+def refuse_inside_source(edit_plan: EditPlan, destination: Destination) -> None:
+    """Refuse a destination inside of a source.
+
+    Raises:
+        UsageError: naming both folders.
+    """
+    for root in {kept.source.root.resolve() for kept in edit_plan.kept}:
+        if root in destination.root.resolve().parents:
+            raise UsageError(
+                f"{destination.root} is inside {root}; choose a folder beside it",
+                code="dataset.inside-source",
+            )
 
 
 def write_dataset(edit_plan: EditPlan, into: Path) -> tuple[Info, dict[str, WrittenVideos]]:

@@ -10,16 +10,37 @@ import contextlib
 import errno
 import glob
 import itertools
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from proctor.datasets.writing.staging import lock_dataset, remove_lock_files, unlock_dataset
+from proctor.datasets.writing.staging import (
+    STAGING_FOLDER,
+    StagingArea,
+    lock_dataset,
+    remove_lock_files,
+    unlock_dataset,
+)
 from proctor.errors import FolderInUse, UsageError
-from proctor.system.files import recover_swap, swap, sync, sync_folder
+from proctor.system.files import (
+    EDITED,
+    atomic_write,
+    read_regular_file,
+    recover_swap,
+    swap,
+    sync,
+    sync_folder,
+)
 from proctor.system.locks import Lock, acquire_lock
+
+_TOGETHER = ".together-"
+_MOVED = "moved.json"
+"""File with the name and the inode of every dataset that ``building_together`` moves."""
+_BACKUP_PENDING = f"{STAGING_FOLDER}/backup_pending"
+"""File in an edited dataset until the dataset that it replaces has the name of its backup."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +63,7 @@ def new_destination(root: Path) -> Destination:
         UsageError: the folder has content.
     """
     path = Path(os.path.abspath(root))  # noqa: PTH100  a folder that does not exist yet
-    if path.is_symlink() or (path.exists() and not _is_empty(path)):
+    if not is_free(path):
         raise UsageError(
             f"{root} exists; choose another folder, or remove it", code="dataset.exists"
         )
@@ -93,8 +114,10 @@ def dataset_locked(destination: Destination) -> Iterator[Destination]:
         return
     with _explaining_write_errors(destination):
         lock = lock_dataset(destination.root)
-    backup = free_backup(destination.root) if destination.keep_old else None
     try:
+        with _explaining_write_errors(destination):
+            remove_leftovers(destination.root)  # a pending backup takes its name first
+        backup = free_backup(destination.root) if destination.keep_old else None
         yield replace(destination, backup=backup)
     except BaseException:
         unlock_dataset(destination.root, lock)
@@ -130,16 +153,20 @@ def staged(destination: Destination) -> Iterator[tuple[Path, Lock]]:
     parent = destination.root.parent
     parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(destination.root)
-    folder = parent / f".{destination.root.name}.edited-{os.getpid()}"
+    folder = parent / f".{destination.root.name}{EDITED}{os.getpid()}"
     folder.mkdir()
     lock = None
     try:
         lock = lock_dataset(folder)
         yield folder, lock
+        if destination.backup is not None:
+            (folder / STAGING_FOLDER).mkdir(exist_ok=True)
+            (folder / _BACKUP_PENDING).touch()
         _sync_all(folder)
         _move(folder, destination)
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        if not _is_backup_of(destination.root, folder):
+            shutil.rmtree(folder, ignore_errors=True)
         if lock is not None:
             lock.release()
         raise
@@ -157,22 +184,99 @@ def _move(folder: Path, destination: Destination) -> None:
             raise
     elif destination.backup is None:
         swap(destination.root, folder)
-    else:  # the new dataset takes the backup's name first: a kill at any moment loses no dataset
-        folder.rename(destination.backup)
+    else:
+        swap(destination.root, folder)
         try:
-            swap(destination.root, destination.backup)
+            _name_backup(destination.root, folder, destination.backup)
         except BaseException:
-            destination.backup.rename(folder)
+            if destination.backup.exists():
+                destination.backup.rename(folder)
+            swap(destination.root, folder)
             raise
-        remove_lock_files(destination.backup)
+
+
+def _name_backup(root: Path, replaced: Path, backup: Path) -> None:
+    """Give the replaced dataset the name of the backup, durably."""
+    replaced.rename(backup)
+    sync_folder(root.parent)
+    remove_lock_files(backup)
+    (root / _BACKUP_PENDING).unlink()
+    StagingArea(root).leave()
+
+
+def _is_backup_of(root: Path, folder: Path) -> bool:
+    """Tell whether ``folder`` is the dataset that an edit of ``root`` replaced and has to keep."""
+    return (root / _BACKUP_PENDING).exists() and not (folder / _BACKUP_PENDING).exists()
+
+
+@contextlib.contextmanager
+def building_together(folder: Path, stem: str) -> Iterator[Path]:
+    """Yield an empty folder; after the block its datasets are in ``folder``: all of them, or none.
+
+    A kill between the moves leaves some of them there until ``undo_unfinished_moves``.
+
+    Raises:
+        UsageError: they cannot be written.
+    """
+    everything = Destination(folder / stem)
+    with _explaining_write_errors(everything):
+        folder.mkdir(parents=True, exist_ok=True)
+        staging = folder / f".{stem}{_TOGETHER}{os.getpid()}"
+        staging.mkdir()
+        lock = acquire_lock(staging)
+        try:
+            yield staging
+            moved = {path.name: path.stat().st_ino for path in staging.iterdir() if path.is_dir()}
+            atomic_write(staging / _MOVED, json.dumps(moved).encode())
+            for name in moved:
+                (staging / name).rename(folder / name)
+            sync_folder(folder)
+        except BaseException:
+            _undo_moves(staging)
+            raise
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+            lock.release()
+
+
+def undo_unfinished_moves(folder: Path, stem: str) -> None:
+    """Remove what a killed ``building_together`` left in ``folder``, also datasets it had moved."""
+    for staging in folder.glob(f".{glob.escape(stem)}{_TOGETHER}*"):
+        with contextlib.suppress(FolderInUse):
+            lock = acquire_lock(staging)
+            _undo_moves(staging)
+            shutil.rmtree(staging)
+            lock.release()
+
+
+def _undo_moves(staging: Path) -> None:
+    """Move the datasets of an unfinished ``building_together`` back to its staging folder."""
+    try:
+        said = json.loads(read_regular_file(staging / _MOVED))
+        moved = {Path(name).name: inode for name, inode in said.items()}
+    except (FileNotFoundError, ValueError, AttributeError):
+        return  # nothing was moved
+    if not any((staging / name).is_dir() for name in moved):
+        return  # every dataset was moved
+    for name, inode in moved.items():
+        made = staging.parent / name
+        if not (staging / name).exists() and made.is_dir() and made.stat().st_ino == inode:
+            made.rename(staging / name)
 
 
 def remove_leftovers(root: Path) -> None:
-    """Remove the temporary folders of killed edits of ``root``; running edits hold a lock."""
-    for left in root.parent.glob(f".{glob.escape(root.name)}.edited-*"):
+    """Remove the temporary folders of killed edits of ``root``; running edits hold a lock.
+
+    A replaced dataset that a killed edit had to keep gets the name of a backup.
+    """
+    recover_swap(root)
+    for left in root.parent.glob(f".{glob.escape(root.name)}{EDITED}*"):
         with contextlib.suppress(FolderInUse):
             lock = acquire_lock(left)
-            shutil.rmtree(left)
+            if _is_backup_of(root, left):
+                _name_backup(root, left, free_backup(root))
+            else:
+                shutil.rmtree(left)
             lock.release()
 
 
@@ -206,6 +310,11 @@ def _sync_all(folder: Path) -> None:
         elif path.stat().st_nlink == 1:  # a hard link's content is on the disk already
             with path.open("rb") as file:
                 sync(file.fileno())
+
+
+def is_free(path: Path) -> bool:
+    """Tell whether a folder can be created at ``path``, or is there and empty."""
+    return not os.path.lexists(path) or (not path.is_symlink() and _is_empty(path))
 
 
 def _is_empty(path: Path) -> bool:

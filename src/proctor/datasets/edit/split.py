@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from proctor.datasets.edit import operations
-from proctor.datasets.edit.build import BuiltDataset, build
-from proctor.datasets.edit.destination import new_destination
+from proctor.datasets.edit.build import BuiltDataset, build, refuse_inside_source
+from proctor.datasets.edit.destination import (
+    Destination,
+    building,
+    building_together,
+    is_free,
+    new_destination,
+    undo_unfinished_moves,
+)
 from proctor.datasets.edit.edit_plan import open_source
 from proctor.errors import UsageError
 
@@ -29,16 +37,16 @@ def split_into(
             )
     plans = operations.split(open_source(root), splits)
     beside = root.resolve()
-    destinations = {
-        name: new_destination(base / name if base else beside.with_name(f"{beside.name}_{name}"))
-        for name in plans
-    }
-    built: dict[str, BuiltDataset] = {}
-    try:
-        for name, plan in plans.items():
-            built[name] = build(plan, destinations[name])
-    except BaseException:  # splits that were written would block the next try
-        for made in built.values():
-            shutil.rmtree(made.root, ignore_errors=True)
-        raise
-    return built
+    if base is None:
+        folder, names = beside.parent, {name: f"{beside.name}_{name}" for name in plans}
+    else:
+        folder, names = Path(os.path.abspath(base)), {name: name for name in plans}  # noqa: PTH100
+    undo_unfinished_moves(folder, beside.name)
+    for plan, name in zip(plans.values(), names.values(), strict=True):
+        refuse_inside_source(plan, new_destination(folder / name))
+    all_in_one = building(Destination(folder))  # a kill leaves all or none
+    with all_in_one if is_free(folder) else building_together(folder, beside.name) as staging:
+        built = {
+            name: build(plan, Destination(staging / names[name])) for name, plan in plans.items()
+        }
+    return {name: replace(made, root=folder / names[name]) for name, made in built.items()}

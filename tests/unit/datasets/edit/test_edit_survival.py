@@ -88,19 +88,53 @@ def test_a_kill_after_the_swap_leaves_the_new_one_whole(root: Path) -> None:
     assert [path.name for path in root.parent.iterdir()] == ["demos"]
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_kill_at_the_swap_of_an_edit_with_backup_loses_no_dataset(
-    root: Path, moment: str
+@pytest.mark.parametrize("exchanges", [True, False])
+@pytest.mark.parametrize("moment", ["before:destination:swap", "after:destination:swap"])
+def test_a_kill_at_the_swap_never_gives_the_edited_dataset_the_backups_name(
+    root: Path, moment: str, exchanges: bool
 ) -> None:
     before = contents(root)
     words = KILLED_IN.replace("(Path(sys.argv[1]))", "(Path(sys.argv[1]), keep_old=True)")
-    done = subprocess.run(
-        [sys.executable, "-c", words, str(root), f"{moment}:destination:swap"], check=False
-    )
+    if not exchanges:
+        words = words.replace("when, module", "files._exchange = lambda *_: False\nwhen, module")
+    done = subprocess.run([sys.executable, "-c", words, str(root), moment], check=False)
     assert done.returncode == -signal.SIGKILL
+    backup = root.with_name("demos_old")
+    assert not backup.exists()
     where = in_place_destination(root, keep_old=True)
     edit(root, where, lambda s: operations.delete(s, [0]))
-    assert before in [contents(path) for path in root.parent.iterdir() if path != root]
+    assert contents(backup) == before
+    is_edited = moment.startswith("after")
+    assert read_info(root).total_episodes == (1 if is_edited else 2)
+    expected = {"demos", "demos_old"} | ({"demos_old_2"} if is_edited else set())
+    assert {path.name for path in root.parent.iterdir()} == expected
+    assert not any((path / destination._BACKUP_PENDING).exists() for path in root.parent.iterdir())
+
+
+def test_a_replaced_dataset_that_was_moved_aside_becomes_the_backup(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the kernel does not exchange folders, a kill may come before the last rename."""
+    before, rename = contents(root), Path.rename
+
+    def until_killed(self: Path, target: Path) -> Path:
+        if self.name == ".demos.edited-swapped":
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    monkeypatch.setattr(files, "_exchange", lambda one, other: False)
+    with monkeypatch.context() as killed:
+        killed.setattr(Path, "rename", until_killed)
+        with pytest.raises(KeyboardInterrupt):
+            edit(
+                root,
+                in_place_destination(root, keep_old=True),
+                lambda s: operations.delete(s, [0]),
+            )
+    assert read_info(root).total_episodes == 2
+    edit(root, in_place_destination(root), lambda s: operations.delete(s, [0]))
+    assert contents(root.with_name("demos_old")) == before
+    assert sorted(path.name for path in root.parent.iterdir()) == ["demos", "demos_old"]
 
 
 def test_a_swap_that_fails_leaves_no_backup(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,3 +294,80 @@ def test_a_disk_that_turns_read_only_is_one_line_and_not_its_lock(
     monkeypatch.undo()
     assert contents(root) == before
     edit(root, in_place_destination(root), lambda s: operations.delete(s, [0]))
+
+
+SPLIT_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from proctor.datasets.edit.split import split_into
+
+rename, left = Path.rename, int(sys.argv[3])
+
+def killed(self, target):
+    global left
+    if "val" in (self.name, target.name) or "train" in (self.name, target.name) \\
+       or "demos_" in target.name or target.name == "out":
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return rename(self, target)
+
+Path.rename = killed
+base = Path(sys.argv[2]) if sys.argv[2] else None
+split_into(Path(sys.argv[1]), {"train": [0], "val": [1, 2]}, base)
+"""
+
+
+@pytest.mark.parametrize(("base", "renames"), [
+    ("out", 1), ("out", 2), ("", 2), ("", 3), ("used", 3),
+])  # fmt: skip
+def test_a_killed_split_is_done_again_as_a_whole(
+    root: Path, tmp_path: Path, base: str, renames: int
+) -> None:
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "notes").touch()
+    words = [str(root), str(tmp_path / base) if base else "", str(renames)]
+    done = subprocess.run([sys.executable, "-c", SPLIT_KILLED, *words], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert not (tmp_path / "out").exists()
+    built = split_into(root, {"train": [0], "val": [1, 2]}, tmp_path / base if base else None)
+    assert [read_info(made.root).total_episodes for made in built.values()] == [1, 2]
+    assert not [path for path in tmp_path.rglob(".*") if path.name != ".proctor"]
+
+
+def test_a_split_into_a_folder_in_use_never_removes_what_another_put_there(
+    root: Path, tmp_path: Path
+) -> None:
+    words = [str(root), "", "3"]  # killed before the last dataset got its name
+    subprocess.run([sys.executable, "-c", SPLIT_KILLED, *words], check=False)
+    (moved,) = tmp_path.glob("demos_*")
+    shutil.rmtree(moved)
+    moved.mkdir()
+    (moved / "mine").touch()
+    with refuses(UsageError, "dataset.exists"):
+        split_into(root, {"train": [0], "val": [1, 2]})
+    assert (moved / "mine").exists()
+
+
+@pytest.mark.parametrize(("signum", "code"), [("SIGTERM", 130), ("SIGHUP", 129)])
+def test_an_edit_that_is_terminated_removes_its_copy(
+    root: Path, tmp_path: Path, signum: str, code: int
+) -> None:
+    words = f"""
+import os, signal, sys, time
+from proctor.cli import main
+from proctor.datasets.edit import destination
+def asked(folder):
+    os.kill(os.getpid(), signal.{signum})
+    time.sleep(60)
+destination._sync_all = asked
+sys.exit(main(["data", "delete", sys.argv[1], "--episodes=0", "--output=" + sys.argv[2]]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", words, str(root), str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (code, "interrupted\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["demos"]
