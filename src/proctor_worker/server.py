@@ -11,6 +11,7 @@ import traceback
 from typing import Any, Dict, Optional, Sequence, Tuple
 
 from proctor_worker import PROTOCOL
+from proctor_worker.boundary import WrongValue, as_flag, as_number, as_numbers, numbers_by_name
 from proctor_worker.guard import start_guard
 from proctor_worker.records import EXPERT_ACTION, Refused
 
@@ -139,6 +140,9 @@ class _Server:
             self._handlers[header["op"]](header, arrays)
         except Refused as error:
             self._channel.send({"op": "refused", "text": str(error), "code": error.code})
+        except WrongValue as error:
+            text = "%s: %s" % (type(self._sim).__name__, error)
+            self._channel.send({"op": "refused", "text": text, "code": error.code})
         except BaseException as error:
             if type(error).__name__ == "ChannelClosed":
                 raise
@@ -189,11 +193,12 @@ class _Server:
         seed_global_rng(spec["seed"])
         self._sim.reset(spec)
         self._steps_left = spec["max_steps"]
-        state = {"physics": self._sim.physics()}
-        start = self._sim.start_state() if hasattr(self._sim, "start_state") else {}
+        state = _numeric({"physics": self._sim.physics()})
+        measured = hasattr(self._sim, "start_state")
+        start = numbers_by_name(self._sim.start_state()) if measured else {}
         positions = self._positions() if self._located else {}
         if header["keys"]:
-            state.update(self._sim.observe(header["keys"]))
+            state.update(_numeric(self._sim.observe(header["keys"])))
         fields = {
             "op": "reset",
             "coordinates": tuple(positions),
@@ -229,18 +234,16 @@ class _Server:
                 action = actions[number]
             if begun is not None:
                 begun[0] += 1
-            step = sim.step(action)
+            reward, success, terminated, scores = read_step(sim.step(action))
             self._steps_left -= 1
-            success, terminated = step[1], bool(step[2])
             ended = terminated or self._steps_left <= 0
-            scores = step[3] if len(step) > 3 and step[3] is not None else {}
             positions = self._positions() if number in located or (ended and self._located) else {}
             if ended:
-                seen = {"physics": sim.physics()}
+                seen = _numeric({"physics": sim.physics()})
             else:
-                seen = sim.observe(keys) if observed <= number < until else {}
-            flag = -1 if success is None else int(bool(success))
-            result = RESULT.pack(float(step[0]), flag, terminated)
+                seen = _numeric(sim.observe(keys)) if observed <= number < until else {}
+            flag = -1 if success is None else int(success)
+            result = RESULT.pack(reward, flag, terminated)
             if scores or positions:
                 result += pack_numbers([*scores.values(), *positions.values()])
             named = (tuple(scores), tuple(positions))
@@ -254,16 +257,16 @@ class _Server:
                 break
 
     def _observe(self, header: Dict[str, Any], arrays: Dict[str, Any]) -> None:
-        self._channel.send({"op": "observed"}, self._sim.observe(header["keys"]))
+        self._channel.send({"op": "observed"}, _numeric(self._sim.observe(header["keys"])))
 
     def _physics(self, header: Dict[str, Any], arrays: Dict[str, Any]) -> None:
-        self._channel.send({"op": "state"}, {"physics": self._sim.physics()})
+        self._channel.send({"op": "state"}, _numeric({"physics": self._sim.physics()}))
 
     def _coordinates(self, header: Dict[str, Any], arrays: Dict[str, Any]) -> None:
         self._channel.send({"op": "located", "coordinates": self._positions()})
 
     def _positions(self) -> Dict[str, float]:
-        return {str(name): float(at) for name, at in self._sim.coordinates().items()}
+        return numbers_by_name(self._sim.coordinates())
 
     def _close(self, header: Dict[str, Any], arrays: Dict[str, Any]) -> None:
         self._close_sim()
@@ -273,6 +276,29 @@ class _Server:
         sim, self._sim = self._sim, None
         if sim is not None:
             sim.close()
+
+
+def read_step(step: Any) -> Tuple[float, Optional[bool], bool, Dict[str, float]]:
+    """Return reward, success, end and scores of a world's ``Step``, with Python's own types.
+
+    Raises:
+        WrongValue: it is no ``Step``, or a value of it has the wrong type.
+    """
+    if not isinstance(step, tuple) or not 3 <= len(step) <= 4:
+        raise WrongValue("step gave a %s, not a Step" % type(step).__name__)
+    success = None if step[1] is None else as_flag(step[1], "success")
+    scores = step[3] if len(step) > 3 and step[3] else {}
+    reward, terminated = as_number(step[0], "the reward"), as_flag(step[2], "terminated")
+    return reward, success, terminated, numbers_by_name(scores)
+
+
+def _numeric(arrays: Dict[str, Any]) -> Dict[str, Any]:
+    """Return a world's arrays.
+
+    Raises:
+        WrongValue: one has no numbers.
+    """
+    return {name: as_numbers(value, name) for name, value in arrays.items()}
 
 
 def raised_header(error: BaseException, *, adapter: bool) -> Dict[str, Any]:

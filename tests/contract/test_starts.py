@@ -40,7 +40,7 @@ SMALL = [
 
 def opened(benchmark: Benchmark, task: Task) -> Sim:
     seed_global_rng(SEED_BEFORE_RESET)
-    return GuardedSim(benchmark.make_sim(task))
+    return GuardedSim(benchmark.make_sim(task), benchmark.features())
 
 
 def start_of(sim: Sim, spec: EpisodeSpec) -> Start:

@@ -233,6 +233,9 @@ def display_keys(features: Mapping[str, Feature]) -> tuple[str, ...]:
 class SimFactory(Protocol):
     """The part of a benchmark that every worker uses."""
 
+    def features(self) -> dict[str, Feature]:
+        """Return the observable features by key."""
+
     def make_sim(self, task: Task) -> Sim:
         """Make the simulator of ``task``; called in a worker, at its first episode of the task."""
 
@@ -291,9 +294,6 @@ class Benchmark(SimFactory, Protocol):
 
     def spec(self, task: Task, index: int, seed: int) -> EpisodeSpec:
         """Return episode ``index`` of ``task`` in a run seeded with ``seed``."""
-
-    def features(self) -> dict[str, Feature]:
-        """Return the observable features by key."""
 
     def protocol(self) -> dict[str, Any]:
         """Return the rules that define an episode, as JSON values (seed rule, horizon ...)."""

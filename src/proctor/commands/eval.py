@@ -101,6 +101,7 @@ def _evaluate_and_show(
     from proctor.evaluation.notices import start_notices
     from proctor.evaluation.run import run_evaluation
     from proctor.report.tables import table_console
+    from proctor.runs.journal import JOURNAL_FILE
     from proctor.stats.anytime import monitored_rates
 
     if name is not None:
@@ -131,6 +132,14 @@ def _evaluate_and_show(
     for notices in unseen:  # no episodes were left to run
         print_notices(notices, Console(stderr=True))
     show(evaluation, prepared.benchmark.action, table_console())
+    if not evaluation.complete and evaluation.stopped is None:
+        unreadable = evaluation.planned - len(evaluation.rows)
+        print(
+            f"proctor: error: {unreadable} episodes have no readable line in "
+            f"{evaluation.path / JOURNAL_FILE}; add --resume to run them again",
+            file=sys.stderr,
+        )
+        return prepared, EXIT_ERRORED_EPISODES
     return prepared, EXIT_ERRORED_EPISODES if evaluation.n_errors else 0
 
 

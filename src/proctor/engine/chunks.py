@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from proctor.errors import EpisodeStateLost, PolicyError, ProtocolError, UsageError, truncate_text
 from proctor.features import ActionSpec, Array
 from proctor.policies.base import Batch, Policy, Query
+from proctor_worker.boundary import WrongValue, as_numbers
 
 
 def checked_chunks(policy: Policy, batch: Batch, action: ActionSpec) -> Array | list[Array]:
@@ -34,15 +36,15 @@ def shaped_chunks(policy: Policy, batch: Batch, action: ActionSpec) -> Array | l
     """Call the policy and check shapes only.
 
     Raises:
-        PolicyError: the policy raised, or returned a wrong shape.
+        PolicyError: the policy raised, or returned a wrong shape, or no numbers.
     """
     first = batch.queries[0]
     with blame_policy(policy, _place(first)):
         acted = policy.act(batch)
         if policy.spec.n_action_steps is None:
-            chunks: Array | list[Array] = [np.asarray(chunk, dtype=np.float32) for chunk in acted]
+            chunks: Array | list[Array] = [_as_float32(chunk) for chunk in acted]
         else:
-            chunks = np.asarray(acted, dtype=np.float32)
+            chunks = _as_float32(acted)
     if isinstance(chunks, list):
         _check_each(policy, batch, chunks, action)
         return chunks
@@ -51,6 +53,10 @@ def shaped_chunks(policy: Policy, batch: Batch, action: ActionSpec) -> Array | l
         what = f"returned actions of shape {chunks.shape} instead of {wanted}"
         raise _policy_error(policy, what, _place(first), "policy.wrong-shape")
     return chunks
+
+
+def _as_float32(actions: Any) -> Array:
+    return np.asarray(as_numbers(actions, "its action chunk"), dtype=np.float32)
 
 
 def _check_each(policy: Policy, batch: Batch, chunks: list[Array], action: ActionSpec) -> None:
@@ -76,6 +82,8 @@ def blame_policy(policy: Policy, where: str) -> Iterator[None]:
         yield
     except EpisodeStateLost:
         raise
+    except WrongValue as wrong:
+        raise _policy_error(policy, str(wrong), where, "policy.wrong-dtype") from None
     except (ProtocolError, UsageError) as error:  # one line: no traceback needed
         text = f"policy {policy.spec.name!r}: {error} {where}"
         raise PolicyError(text, code=error.code) from None

@@ -11,7 +11,7 @@ import numpy as np
 
 from proctor.benchmarks.base import PendingImage, PipelinedSim, Sim
 from proctor.callbacks.staged_episodes import EpisodeRecorder, RecordingOptions
-from proctor.engine.episode import ObservedEpisode, Window, check_observation, image_keys
+from proctor.engine.episode import ObservedEpisode, Window, image_keys
 from proctor.engine.expert_labeler import ExpertLabeler
 from proctor.errors import PluginError
 from proctor.features import SUCCESS, ActionSpec, Array, Observation
@@ -90,8 +90,6 @@ class RecordedEpisode(ObservedEpisode):
         """
         requested = self._request_images()
         observed = self._observe_keys([key for key in self._recorded if key not in requested])
-        features = self._recording.observed_features
-        check_observation(observed, {key: features[key] for key in observed})
         before = {k: v if k in self._image_keys else np.array(v) for k, v in observed.items()}
         executed, label = self._executed_and_label(action)
         step = super().step(executed)
@@ -131,8 +129,6 @@ class RecordedEpisode(ObservedEpisode):
             start = time.perf_counter()
             images = {key: image() for key, image in frame.requested.items()}
             self.timings.render_s += time.perf_counter() - start
-            features = self._recording.observed_features
-            check_observation(images, {key: features[key] for key in images})
             self._recorder.add({**frame.observed, **images}, frame.label, frame.step)
 
     def _announce(self, actions: Array, first_observed: int) -> None:

@@ -150,7 +150,8 @@ class Worker:
     def _make_sim(self, task: Task) -> Sim:
         sim = self._benchmark.make_sim(task)
         check_contract(sim, Sim)  # first: an object that is no Sim need not have close()
-        return GuardedSim(sim)  # innermost: wrappers around it are Proctor's code
+        # Innermost: wrappers around it are Proctor's code.
+        return GuardedSim(sim, self._benchmark.features())
 
     def _new_episode(self, sim: Sim, order: StartEpisode) -> ObservedEpisode:
         """Return the episode as the order asks for it: with video, with recording, or plain.

@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from proctor.benchmarks.base import Benchmark, Sim, display_keys
 from proctor.benchmarks.guarded_sim import GuardedSim
-from proctor.engine.episode import Episode, check_observation
+from proctor.engine.episode import Episode
 from proctor.engine.failures import failure_cause, format_traceback, original_error
 from proctor.errors import WorkerError, printable_text
 from proctor.evaluation.lerobot_names import observation_space, to_lerobot_names
@@ -78,7 +78,7 @@ class SimEnv(gymnasium.Env[Any, Any]):
     def _begin(self, spec: EpisodeSpec) -> None:
         if self._sim is None:
             seed_global_rng(SEED_BEFORE_RESET)
-            self._sim = GuardedSim(self._benchmark.make_sim(spec.task))
+            self._sim = GuardedSim(self._benchmark.make_sim(spec.task), self._benchmark.features())
         self._episode = Episode(self._sim, spec, self._benchmark.action)
         self._episode.reset()
 
@@ -202,9 +202,7 @@ class SimEnv(gymnasium.Env[Any, Any]):
         assert self._sim is not None
         assert self._episode is not None
         self._episode.renders += sum(f.kind is FeatureKind.VISUAL for f in self._features.values())
-        observation = self._sim.observe(self._parts.keys)
-        check_observation(observation, self._features)
-        return to_lerobot_names(observation)
+        return to_lerobot_names(self._sim.observe(self._parts.keys))
 
     def _blank_observation(self) -> dict[str, Any]:
         return to_lerobot_names({k: np.zeros(f.shape, f.dtype) for k, f in self._features.items()})

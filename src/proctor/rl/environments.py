@@ -16,7 +16,6 @@ import numpy as np
 from proctor.benchmarks.base import Benchmark, PenalisedSim, Sim
 from proctor.benchmarks.guarded_sim import GuardedSim
 from proctor.config.online_sections import RewardSource
-from proctor.engine.episode import check_observation
 from proctor.errors import UsageError
 from proctor.features import (
     ActionSpec,
@@ -138,7 +137,7 @@ class SimOnlineEnv:
             if self._sim is None:
                 seed_global_rng(SEED_BEFORE_RESET)
                 made = self._benchmark.make_sim(self._task)
-                self._sim = GuardedSim(made)
+                self._sim = GuardedSim(made, self._benchmark.features())
                 self._penalised = made if isinstance(made, PenalisedSim) else None
             spec = self._benchmark.spec(self._task, 0, seed)
             seed_global_rng(spec.seed)  # some simulators draw from the global generators
@@ -190,7 +189,6 @@ class SimOnlineEnv:
     def _observed(self) -> Observation:
         assert self._sim is not None
         observation = self._sim.observe(tuple(self.features))
-        check_observation(observation, self.features)
         return {
             key: to_network_layout(value, self.features[key]) for key, value in observation.items()
         }

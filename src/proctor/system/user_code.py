@@ -51,7 +51,7 @@ def explaining_user_code_errors(what: str, code: Any = None) -> Iterator[None]:
         yield
     except ProctorError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script that ends the process has no result
         place = error_location(error) or ("" if code is None else definition_location(code))
         raise PluginError(
             f"{what}: {_prefixed(place)}{exception_line(error)}", code="plugin.raised"

@@ -18,8 +18,9 @@ from typing import (
     Tuple,
 )
 
+from proctor_worker.boundary import as_flag, as_number
 from proctor_worker.gym_env.carryover import Carryover, detect_carryover
-from proctor_worker.gym_env.sim import FILM, choose_egl, render
+from proctor_worker.gym_env.sim import FILM, Naming, choose_egl, render
 from proctor_worker.gym_env.spaces import (
     action_range,
     collect_texts,
@@ -95,15 +96,19 @@ class Inspection(NamedTuple):
             opened = self.opener.tasks()
         env = opened[0].env
         action = action_range(env.action_space)
+        entries = observation_entries(env.observation_space)
         features: Dict[str, Dict[str, Any]] = {
             entry.key: {"kind": entry.kind, "shape": entry.shape, "dtype": entry.dtype}
-            for entry in observation_entries(env.observation_space)
+            for entry in entries
         }
         self._check_same_spaces(opened)
         carryover, opened = self._find_carryover(opened)
         tasks, notes = self._all_facts(opened)
         env = opened[0].env
-        env.reset(seed=0)
+        observation, _ = env.reset(seed=0)
+        with Naming(env):
+            for entry in entries:
+                entry.read(observation)
         shape, why_none = self._video_image(env)
         if shape is not None:
             features[FILM] = {"kind": "FILM", "shape": shape, "dtype": "uint8"}
@@ -191,11 +196,13 @@ class Inspection(NamedTuple):
         steps, ended = 0, False
         while not ended and steps < horizon:
             _, reward, terminated, truncated, info = env.step(env.action_space.sample())
-            keys, ended = info, bool(terminated or truncated)
             steps += 1
-            inputs = SuccessInputs(float(reward), 0.0, bool(terminated), ended, info)
-            if rule.judge(inputs) is not None:
-                return
+            with Naming(env):
+                terminated = as_flag(terminated, "terminated")
+                keys, ended = info, as_flag(truncated, "truncated") or terminated
+                number = as_number(reward, "the reward")
+                if rule.judge(SuccessInputs(number, 0.0, terminated, ended, info)) is not None:
+                    return
         listed = f"its keys: {', '.join(sorted(keys))}" if keys else "it is empty"
         likely = [key for key in keys if "success" in key.lower() or "solved" in key.lower()]
         hint = (

@@ -9,9 +9,10 @@ if TYPE_CHECKING:
 else:
     from proctor_worker.lazy_numpy import np
 
+from proctor_worker.boundary import WrongValue, as_declared, as_flag, as_number
 from proctor_worker.gym_env.spaces import action_converter, flatten_numbers, observation_entries
 from proctor_worker.gym_env.success import SuccessInputs, SuccessRule
-from proctor_worker.records import AdapterError, Step
+from proctor_worker.records import AdapterError, Refused, Step
 from proctor_worker.rng import SEED_BEFORE_RESET, seed_global_rng
 from proctor_worker.server import adapter_code
 
@@ -82,9 +83,15 @@ class EnvSim:
         """Take one step; termination or truncation by the environment ends the episode."""
         with self._own_code:
             given = self._to_env_action(action)
-        self._observation, reward, terminated, truncated, info = self._env.step(given)
-        with self._own_code:
-            return self._judged_step(float(reward), bool(terminated), bool(truncated), info)
+        with Naming(self._env):
+            self._observation, reward, terminated, truncated, info = self._env.step(given)
+            with self._own_code:
+                return self._judged_step(
+                    as_number(reward, "the reward"),
+                    as_flag(terminated, "terminated"),
+                    as_flag(truncated, "truncated"),
+                    info,
+                )
 
     def _judged_step(
         self, reward: float, terminated: bool, truncated: bool, info: Dict[str, Any]
@@ -118,7 +125,7 @@ class EnvSim:
 
     def observe(self, keys: Sequence[str]) -> Dict[str, Any]:
         """Return ``keys`` of the last observation; only the video image is rendered."""
-        with self._own_code:
+        with self._own_code, Naming(self._env):
             return {
                 key: render(self._env, self._choose_backend)
                 if key == FILM
@@ -144,9 +151,30 @@ class EnvSim:
         self._env.close()
 
 
+class Naming:
+    """Name the environment that gave a wrong value.
+
+    Raises:
+        Refused: a value is wrong.
+    """
+
+    def __init__(self, env: Any) -> None:
+        self._env = env
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, WrongValue):
+            env = self._env.unwrapped
+            theirs = type(getattr(env, "vector", env))
+            text = "%s.%s: %s" % (theirs.__module__, theirs.__qualname__, error)
+            raise Refused(text, error.code) from None
+
+
 def render(env: Any, choose_backend: Callable[[], None]) -> Any:
     """Return the environment's rendered image, uint8 [H, W, 3]."""
     choose_backend()  # gymnasium reads the choice at the first rendering
     for variable, value in _QUIET_PYGAME.items():
         os.environ.setdefault(variable, value)
-    return np.array(env.render(), dtype=np.uint8)
+    return np.array(as_declared(env.render(), "uint8", "its rendered image"))

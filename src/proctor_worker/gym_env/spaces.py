@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 else:
     from proctor_worker.lazy_numpy import np
 
+from proctor_worker.boundary import WrongValue, as_declared
 from proctor_worker.records import Refused
 
 IMAGE, IMAGES = "observation.image", "observation.images."
@@ -67,11 +68,19 @@ class ObservationEntry(NamedTuple):
     space: Any
 
     def read(self, observation: Any) -> Array:
-        """Return the feature's value."""
+        """Return the feature's value.
+
+        Raises:
+            WrongValue: the observation is not what the space declares.
+        """
         value = _at(observation, self.path)
         if not _is(self.space, "Box"):
             value = _library(type(self.space)).flatten(self.space, value)
-        return np.array(value, dtype=self.dtype).reshape(self.shape)
+        given = as_declared(value, self.dtype, self.key)
+        if [n for n in given.shape if n != 1] != [n for n in self.shape if n != 1]:
+            shapes = (self.key, given.shape, self.shape)
+            raise WrongValue("%s has the shape %s, declared %s" % shapes)
+        return np.array(given, dtype=self.dtype).reshape(self.shape)
 
 
 def observation_entries(space: Any) -> List[ObservationEntry]:

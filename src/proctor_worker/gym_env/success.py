@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Mapping, NamedTuple, Optional, Tuple
 
+from proctor_worker.boundary import WrongValue, as_numbers
 from proctor_worker.records import Refused
 
 DEFAULT = "info.is_success"
@@ -62,7 +63,11 @@ class SuccessRule:
         return self.source is not _NONE
 
     def judge(self, inputs: SuccessInputs) -> Optional[bool]:
-        """Return whether the task is solved; None if info lacks the key, or without a rule."""
+        """Return whether the task is solved; None if info lacks the key, or without a rule.
+
+        Raises:
+            WrongValue: the value in info is neither a truth value nor, for a threshold, a number.
+        """
         solved = self._judge(inputs)
         if solved is None or inputs.ended or not self.at_end:
             return solved
@@ -86,18 +91,28 @@ class SuccessRule:
             if not isinstance(value, Mapping) or name not in value:
                 return None
             value = value[name]
-        return _is_true(value, self.threshold)
+        if value is None:
+            return None
+        return _is_true(value, self.threshold, "info." + ".".join(self.path))
 
 
-def _is_true(value: Any, least: Optional[float]) -> bool:
-    """Whether a value of info means success: true, large enough, or enough names."""
-    named = isinstance(value, (list, tuple)) and any(isinstance(item, str) for item in value)
-    if named or isinstance(value, (str, set, frozenset, Mapping)):
+def _is_true(value: Any, least: Optional[float], name: str) -> bool:
+    """Whether a value of info means success: true, large enough, or enough names of subgoals.
+
+    Raises:
+        WrongValue: it is not a number, or without a threshold neither a bool nor 0 or 1.
+    """
+    if value is True or value is False:
+        return value if least is None else value >= least
+    named = isinstance(value, (list, tuple, set, frozenset))
+    if named and all(isinstance(item, str) for item in value):
         return len(value) >= (1 if least is None else least)
-    import numpy as np
-
-    numbers = np.asarray(value)
-    return bool(numbers.size and np.all(numbers if least is None else numbers >= least))
+    numbers = as_numbers(value, name)
+    allowed = (numbers == 0) | (numbers == 1) if least is None else numbers == numbers  # not NaN
+    if not allowed.all():
+        kind = "a bool, 0 or 1" if least is None else "a number"
+        raise WrongValue("%s is %.60r (%s), not %s" % (name, value, type(value).__name__, kind))
+    return bool(numbers.size and (numbers >= (1 if least is None else least)).all())
 
 
 def parse_success(text: str) -> SuccessRule:

@@ -36,7 +36,7 @@ class Changed(FakeSim):
 
 
 def measured(sim: Changed) -> Start | None:
-    return measured_start(GuardedSim(sim), sim.physics())
+    return measured_start(GuardedSim(sim, {}), sim.physics())
 
 
 def test_numbers_are_rounded_to_a_tenth_of_the_tolerance_and_zeros_have_no_sign() -> None:
@@ -98,7 +98,7 @@ def test_a_tolerance_that_is_not_positive_breaks_the_contract(tolerance: float) 
     sim = Changed()
     sim.start_tolerance = tolerance  # type: ignore[attr-defined]
     with pytest.raises(PluginError):
-        GuardedSim(sim)
+        GuardedSim(sim, {})
 
 
 def test_the_start_of_a_perturbed_episode_is_that_of_its_clean_one() -> None:
@@ -109,7 +109,7 @@ def test_the_start_of_a_perturbed_episode_is_that_of_its_clean_one() -> None:
 
     benchmark = PerturbedBenchmark(Movable(FakeConfig()), [BY_NAME["robot_pose"]], [3])
     clean, perturbed = benchmark.tasks()
-    sim = GuardedSim(benchmark.make_sim(clean))
+    sim = GuardedSim(benchmark.make_sim(clean), benchmark.features())
     starts, states = [], []
     for task in (clean, perturbed):
         sim.reset(benchmark.spec(task, 0, 1000))

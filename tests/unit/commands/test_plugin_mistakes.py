@@ -6,6 +6,7 @@ import itertools
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from proctor.cli import main
@@ -88,6 +89,16 @@ BENCHMARK_MISTAKES = {
         "1 / 0\nclass World",
         "theirs.py:4: ZeroDivisionError: division by zero",
     ),
+    "an exit while it is imported": (
+        "class World",
+        "import sys\nsys.exit(0)\nclass World",
+        "theirs.py:5: SystemExit: 0",
+    ),
+    "an exit while it is made": (
+        "    def protocol",
+        "    def __init__(self, config): raise SystemExit(0)\n    def protocol",
+        "theirs.py:5: SystemExit: 0",
+    ),
     "an error while it is made": (
         "    def protocol",
         "    def __init__(self, config):\n        config.nothing\n    def protocol",
@@ -146,6 +157,13 @@ SIM_MISTAKES = {
         "    def step(self, action):\n        return 0.0, False",
         "theirs.py:12: Tuples.step returned a tuple, not a StepResult",
     ),
+    "a success that is text": (
+        "return super().make_sim(task)",
+        "return Text(self._config, task)\n\nclass Text(FakeSim):\n"
+        "    def step(self, action):\n"
+        "        return __import__('proctor').types.StepResult(0.0, 'False', False)",
+        "theirs.py:12: Text.step success is 'False' (str)",
+    ),
 }
 POLICY_MISTAKES = {
     "a missing method": (
@@ -157,6 +175,11 @@ POLICY_MISTAKES = {
         "def act(self, batch)",
         "def act(self)",
         "theirs.py:10: Mine.act() must take (batch)",
+    ),
+    "an exit while it is made": (
+        "self.size = interface.action.size",
+        "raise SystemExit(0)",
+        "theirs.py:8: SystemExit: 0",
     ),
     "no actions to play": (
         "n_action_steps=1",
@@ -237,3 +260,13 @@ def test_a_module_that_is_nowhere_is_said_with_where_was_looked(
     assert main(["eval", "--env.type=no_such_module:PLUGIN", "--policy.type=zero"]) == 2
     said = capsys.readouterr().err
     assert f"No module named 'no_such_module' (looked in {here}" in said
+
+
+def test_an_evaluation_without_readable_results_does_not_exit_with_0(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(msgspec.json, "encode", lambda record: b"{}")
+    words = ["eval", "--env.type=fake", "--policy.type=zero", "--eval.n_episodes=2"]
+    assert main([*words, "--video.episodes=0", f"--output_dir={here / 'run'}"]) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert sum(line.startswith("proctor: error: 2 episodes") for line in said) == 1

@@ -194,7 +194,7 @@ def test_what_cannot_be_put_into_shared_memory_is_an_error(
 def test_the_fault_names_what_the_simulator_raised(where: str) -> None:
     benchmark = BreakingBenchmark(BreakingConfig(where=where, how="raise"))
     task = benchmark.tasks()[0]
-    sim = GuardedSim(benchmark.make_sim(task))
+    sim = GuardedSim(benchmark.make_sim(task), benchmark.features())
     sim.reset(EpisodeSpec(task, 1, 7))
     action = np.zeros(2, np.float32)
     for _ in range(2):

@@ -253,7 +253,7 @@ class BrokenCoordinates(PlainSim):
 
 
 def sampled(sim: PlainSim) -> StateTrace | None:
-    sampler = StateSampler(GuardedSim(sim), 48)
+    sampler = StateSampler(GuardedSim(sim, {}), 48)
     sampler.begin(sim.physics())
     for step in range(1, 49):
         sampler.after_step(step, float(step))

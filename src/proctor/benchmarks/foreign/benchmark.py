@@ -59,7 +59,7 @@ class ForeignWorlds:
         sizes = [feature.nbytes for feature in features.values()]
         self._launch = replace(launch, shared_bytes=shared_bytes(sizes))
         self._process: WorldProcess | None = None
-        self._here = WorldSims(launch)
+        self._here = WorldSims(launch, features)
 
     def open(self, task: Task) -> Sim:
         """Return the simulator of ``task``."""
@@ -83,12 +83,14 @@ class ForeignWorlds:
         return variables
 
 
-def worker_interpreter(launch: Launch, interpreter: Mapping[str, Any]) -> WorkerInterpreter | None:
+def worker_interpreter(
+    launch: Launch, features: Mapping[str, Feature], interpreter: Mapping[str, Any]
+) -> WorkerInterpreter | None:
     """Return the world's interpreter for workers; None if it can only run beside them."""
     if launch.python is None or sys.platform != "linux":
         return None
     too_old = minor_version(interpreter["python"]) < OUR_PYTHON
-    make_sims = partial(WorldSims, launch) if too_old else None
+    make_sims = partial(WorldSims, launch, features) if too_old else None
     return WorkerInterpreter(str(interpreter_path(launch.python)), make_sims)
 
 
@@ -107,7 +109,9 @@ class ForeignBenchmark(ListedTasks):
             (EXPERT_ACTION,) if EXPERT_ACTION in facts.features else ()
         )
         self._tasks = select_tasks(config, facts.tasks)
-        self.worker_interpreter = worker_interpreter(facts.launch, facts.interpreter)
+        self.worker_interpreter = worker_interpreter(
+            facts.launch, facts.features, facts.interpreter
+        )
         self._worlds = ForeignWorlds(facts.launch, facts.features)
 
     def spec(self, task: Task, index: int, seed: int) -> EpisodeSpec:

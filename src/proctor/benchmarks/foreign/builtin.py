@@ -24,12 +24,12 @@ from proctor.benchmarks.foreign.benchmark import (
     worker_interpreter,
     world_config,
 )
-from proctor.benchmarks.foreign.expert_sim import ExpertSim
+from proctor.benchmarks.foreign.expert_sim import ExpertSim, features_with_expert
 from proctor.benchmarks.foreign.launch import Launch
 from proctor.benchmarks.foreign.local_sim import worlds_run_here
 from proctor.benchmarks.foreign.world_process import one_shot
 from proctor.errors import UsageError
-from proctor.features import Expert, Feature, FeatureKind
+from proctor.features import Expert, Feature
 from proctor.types import EpisodeSpec, Task
 from proctor_worker.records import EXPERT_ACTION
 
@@ -82,7 +82,7 @@ class RelocatedBenchmark(BenchmarkDefaults):
         self.warnings, self.notes = here.warnings, here.notes
         self.judged, self.scores = here.judged, here.scores
         self.robot_control = here.robot_control
-        self.worker_interpreter = worker_interpreter(launch, interpreter)
+        self.worker_interpreter = worker_interpreter(launch, self.features(), interpreter)
         self.expert_inputs: tuple[str, ...] = (EXPERT_ACTION,) if here.expert_inputs else ()
         self._worlds = ForeignWorlds(launch, self.features())
 
@@ -96,11 +96,7 @@ class RelocatedBenchmark(BenchmarkDefaults):
 
     def features(self) -> dict[str, Feature]:
         """Return the benchmark's features, and the expert's action if there is an expert."""
-        features = self._here.features()
-        if self._here.expert_inputs:
-            size = self._here.action.size
-            features[EXPERT_ACTION] = Feature(FeatureKind.ACTION, (size,), "float64")
-        return features
+        return features_with_expert(self._here)
 
     def protocol(self) -> dict[str, Any]:
         """Return the benchmark's rules, and what is installed in the other interpreter."""

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from proctor.benchmarks.base import Benchmark, BenchmarkPlugin, LocatedSim
-from proctor.benchmarks.foreign.expert_sim import ExpertSim
+from proctor.benchmarks.foreign.expert_sim import ExpertSim, features_with_expert
 from proctor.benchmarks.guarded_sim import GuardedSim
 from proctor.benchmarks.starts import pass_on_start
-from proctor.errors import SimulatorFault, UsageError
+from proctor.errors import PluginError, SimulatorFault, UsageError
 from proctor.fingerprint import to_json
 from proctor.types import EpisodeSpec, Task
 from proctor_worker.records import EXPERT_ACTION, Refused, Step
@@ -64,7 +64,7 @@ class BuiltinSim:
     def __init__(self, benchmark: Benchmark, task: Task) -> None:
         self._task = task
         sim = ExpertSim(benchmark, task)
-        self._sim = GuardedSim(sim)
+        self._sim = GuardedSim(sim, features_with_expert(benchmark))
         if isinstance(sim, LocatedSim):
             self.coordinates = self._sim.coordinates
         pass_on_start(self, self._sim)
@@ -106,6 +106,8 @@ class BuiltinSim:
 
 def _raise_original(error: Exception) -> NoReturn:
     """Raise the simulator's own exception, or an adapter's with its mark."""
+    if isinstance(error, PluginError):
+        raise Refused(str(error), error.code) from None
     if isinstance(error, SimulatorFault) and error.__cause__ is not None:
         raise error.__cause__
     with adapter_code():

@@ -7,9 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from proctor.benchmarks.base import Benchmark, LocatedSim
 from proctor.benchmarks.guarded_sim import proctor_code
 from proctor.benchmarks.starts import pass_on_start
-from proctor.features import Array, Expert, Observation
+from proctor.features import Array, Expert, Feature, FeatureKind, Observation
 from proctor.types import EpisodeSpec, StepResult, Task
 from proctor_worker.records import EXPERT_ACTION
+
+
+def features_with_expert(benchmark: Benchmark) -> dict[str, Feature]:
+    """Return the benchmark's features, and the expert's action if there is an expert."""
+    features = dict(benchmark.features())
+    if benchmark.expert_inputs:
+        action = Feature(FeatureKind.ACTION, (benchmark.action.size,), "float64")
+        features[EXPERT_ACTION] = action
+    return features
 
 
 class ExpertSim:

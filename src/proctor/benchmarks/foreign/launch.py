@@ -73,6 +73,11 @@ class Launch:
             return f"--env.command={self.command!r}"
         return f"--env.python={self.python}"
 
+    @property
+    def origin(self) -> str:
+        """The world and its interpreter, for messages about what it returns."""
+        return f"{self.world} ({self.flag})"
+
 
 @dataclass(frozen=True)
 class StartedProcess:

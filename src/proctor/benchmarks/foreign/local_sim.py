@@ -11,10 +11,11 @@ from proctor.benchmarks.foreign.task_fields import spec_fields, task_fields
 from proctor.benchmarks.guarded_sim import proctor_code
 from proctor.benchmarks.starts import pass_on_start
 from proctor.errors import PluginError, SimulatorFault, WorkerError
-from proctor.features import Array, Observation
+from proctor.features import Array, Feature, Observation
 from proctor.types import EpisodeSpec, StepResult, Task
+from proctor_worker.boundary import WrongValue
 from proctor_worker.records import Refused, World
-from proctor_worker.server import adapter_code
+from proctor_worker.server import adapter_code, read_step
 
 Returned = TypeVar("Returned")
 _here = False
@@ -34,9 +35,13 @@ def worlds_run_here() -> bool:
 class WorldSims:
     """Makes simulators of a world in this process: a ``SimFactory``."""
 
-    def __init__(self, launch: Launch) -> None:
-        self._launch = launch
+    def __init__(self, launch: Launch, features: Mapping[str, Feature]) -> None:
+        self._launch, self._features = launch, features
         self._world: World | None = None
+
+    def features(self) -> dict[str, Feature]:
+        """Return the world's features."""
+        return dict(self._features)
 
     def make_sim(self, task: Task) -> LocalSim:
         """Make the simulator of ``task``, and the world before the first one."""
@@ -55,7 +60,7 @@ class LocalSim:
     """A simulator of a world in this process, with errors as those of a world in another one."""
 
     def __init__(self, launch: Launch, world: World, task: Task) -> None:
-        self._launch = launch
+        self._launch, self.origin = launch, launch.origin
         self._sim: Any = _call(launch, world.open, task_fields(task))
         if hasattr(self._sim, "coordinates"):
             self.coordinates: Callable[[], Mapping[str, float]] = self._sim.coordinates
@@ -69,15 +74,10 @@ class LocalSim:
         """Advance the world by one action."""
         adapter_code.active = False
         try:
-            step = self._sim.step(action)
+            reward, success, terminated, scores = read_step(self._sim.step(action))
         except Exception as error:  # noqa: BLE001  raised again
             _raise(self._launch, error)
-        success, scores = step[1], None
-        if len(step) > 3 and step[3]:
-            scores = {str(name): float(value) for name, value in step[3].items()}
-        return StepResult(
-            float(step[0]), None if success is None else bool(success), bool(step[2]), scores
-        )
+        return StepResult(reward, success, terminated, scores or None)
 
     def observe(self, keys: Sequence[str]) -> Observation:
         """Return the current observation for ``keys``."""
@@ -111,8 +111,8 @@ def _raise(launch: Launch, error: Exception) -> NoReturn:
     """
     if isinstance(error, PluginError):
         raise error
-    if isinstance(error, Refused):
-        raise PluginError(f"{launch.flag}: {error}", code=error.code) from error
+    if isinstance(error, (Refused, WrongValue)):
+        raise PluginError(f"{launch.origin}: {error}", code=error.code) from error
     with proctor_code():
         if adapter_code.active:
             raise WorkerError(f"{type(error).__name__}: {error}") from error

@@ -24,7 +24,7 @@ class ForeignSim:
     """Passes every call on. Announced steps are one request, and so is a reset."""
 
     def __init__(self, world: WorldProcess, task: Task) -> None:
-        self._world = world
+        self._world, self.origin = world, world.origin
         self._located: bool = world.request("open", task=task_fields(task))[0]["located"]
         self._first_keys: tuple[str, ...] = ()
         """Observed after the next reset."""

@@ -103,6 +103,11 @@ class WorldProcess:
             self._started.channel.send(fields, arrays, key=key)
 
     @property
+    def origin(self) -> str:
+        """The world and its interpreter, for messages about what it returns."""
+        return self._launch.origin
+
+    @property
     def steps_begun(self) -> int:
         """Steps that the world has begun; 0 without shared memory."""
         ring = self._started.channel.ring

@@ -66,7 +66,9 @@ class ForeignGym(GymAdapter):
         super().__init__("gym", config, opener, found.facts)
         self.distributions = ()  # those of the other interpreter are in the protocol
         self._interpreter = found.interpreter
-        self.worker_interpreter = worker_interpreter(found.launch, found.interpreter)
+        self.worker_interpreter = worker_interpreter(
+            found.launch, self.features(), found.interpreter
+        )
         self._worlds = ForeignWorlds(found.launch, self.features())
 
     def protocol(self) -> dict[str, Any]:

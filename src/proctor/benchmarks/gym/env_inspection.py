@@ -49,7 +49,7 @@ def answer_probe(request: ProbeRequest) -> EnvFacts | ProbeRefusal:
         return inspect_env(request)
     except UsageError as error:
         return ProbeRefusal(str(error), error.code)
-    except Exception as error:  # noqa: BLE001  the other process reports it
+    except (Exception, SystemExit) as error:  # noqa: BLE001  the other process reports it
         place = error_location(error)
         where = f" ({place})" if place else ""
         text = f"{request.opener.description} cannot be opened: {exception_line(error)}{where}"

@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 
 from proctor.errors import UsageError
+from proctor_worker.boundary import as_flag
 from proctor_worker.gym_env.inspection import OpenedTask
 
 _MODULE = "proctor_hub_environment"
@@ -88,11 +89,10 @@ class SingleEnv(gymnasium.Env[Any, Any]):
         observation, reward, terminated, truncated, info = self.vector.step(
             np.asarray(action)[None]
         )
-        ended = bool(terminated[0] or truncated[0])
+        ended = as_flag(terminated[0], "terminated") or as_flag(truncated[0], "truncated")
         final = info.get("final_obs")
         current = _first(final if final is not None and ended else observation)
-        flags = bool(terminated[0]), bool(truncated[0])
-        return current, float(reward[0]), *flags, _info_of_first(info)
+        return current, reward[0], terminated[0], truncated[0], _info_of_first(info)
 
     def render(self) -> Any:
         """Return the environment's rendered image."""

@@ -113,7 +113,7 @@ def probe_env(request: ProbeRequest) -> EnvFacts:
             raise UsageError(
                 f"{what} did not open and run within {_LIMIT_S} s", code="env.timeout"
             ) from None
-        if done.returncode == 0:
+        if done.returncode == 0 and answer.exists():
             found: EnvFacts | ProbeRefusal = pickle.loads(answer.read_bytes())  # noqa: S301  our own
             if isinstance(found, ProbeRefusal):
                 raise UsageError(found.text, code=found.code)

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from proctor.benchmarks.guarded_sim import proctor_code
-from proctor.errors import WorkerError
+from proctor.errors import PluginError, WorkerError
 from proctor.features import Array, Observation
 from proctor.system.gl import gl_variables
 from proctor.types import EpisodeSpec, StepResult
 from proctor_worker.gym_env.sim import EnvSim
 from proctor_worker.gym_env.success import SuccessRule
-from proctor_worker.records import AdapterError
+from proctor_worker.records import AdapterError, Refused
 
 
 class GymSim:
@@ -31,16 +31,26 @@ class GymSim:
         """Take one step; termination or truncation by the environment ends the episode.
 
         Raises:
+            PluginError: a value has a wrong type.
             WorkerError: the episode has ended, and ``info`` never had the success key.
         """
         try:
             return StepResult(*self._sim.step(action))
         except AdapterError as error:
             raise WorkerError(str(error)) from None
+        except Refused as error:
+            raise PluginError(str(error), code=error.code) from None
 
     def observe(self, keys: Sequence[str]) -> Observation:
-        """Return ``keys`` of the last observation; only the video image is rendered."""
-        return self._sim.observe(keys)
+        """Return ``keys`` of the last observation; only the video image is rendered.
+
+        Raises:
+            PluginError: a value is not what its space declares.
+        """
+        try:
+            return self._sim.observe(keys)
+        except Refused as error:
+            raise PluginError(str(error), code=error.code) from None
 
     def physics(self) -> Array:
         """Return all numbers of the last observation: other state is not accessible."""
