@@ -286,6 +286,9 @@ def success_metrics(counts: Counts) -> dict[str, float]:
     if counts.interval is not None:
         metrics["success/rate"] = counts.successes / counts.completed
         metrics["success/low95"], metrics["success/high95"] = counts.interval
+    if counts.suite_interval is not None:
+        low, high = counts.suite_interval
+        metrics |= {"success/suite_low95": low, "success/suite_high95": high}
     return metrics
 
 

@@ -198,14 +198,15 @@ def _show(evaluation: Evaluation, action: ActionSpec, console: Console) -> None:
     from proctor.evaluation.notices import out_of_range_note
     from proctor.report.judge_agreement import judge_agreement
     from proctor.report.starts import start_warnings
-    from proctor.report.summary import at_end_text, pass_rates, pass_text
+    from proctor.report.summary import at_end_text, pass_rates, pass_text, suite_text
     from proctor.report.tables import results_table
 
     console.print(
         results_table(evaluation.rows, evaluation.monitored, console.width, evaluation.scores)
     )
     console.print(f"\n{evaluation.headline} {evaluation.tally}", style="bold", highlight=False)
-    for line in (at_end_text(evaluation.tally), pass_text(pass_rates(evaluation.rows))):
+    added = evaluation.tally
+    for line in (suite_text(added), at_end_text(added), pass_text(pass_rates(evaluation.rows))):
         if line is not None:
             console.print(line, highlight=False, soft_wrap=True, markup=False)
     _show_robustness(evaluation, console)

@@ -36,7 +36,7 @@ from proctor.control.verdicts import Briefing, Judge
 from proctor.errors import ProctorError, UsageError, strip_control_codes
 from proctor.report.page import write_page
 from proctor.report.run_warnings import run_warnings
-from proctor.report.stopped import end_reason, interval_kind
+from proctor.report.stopped import end_reason
 from proctor.report.summary import eval_info
 from proctor.robots.base import VELOCITIES, Action, Robot, RobotObservation
 from proctor.runs.disk_errors import ignoring_later_disk_errors
@@ -261,7 +261,6 @@ class TrialSession:
                 "infer_s": totals.infer_s,
                 "policy_latency": latency_summary(totals.calls),
                 "warnings": run_warnings(rows, run.record),
-                "interval": interval_kind(run.record.resolved),
                 "session": len(run.record.sessions),
                 "ended": end_reason(sys.exception()),
             }

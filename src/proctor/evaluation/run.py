@@ -31,7 +31,7 @@ from proctor.report.robustness import make_robustness
 from proctor.report.robustness_table import robustness_json
 from proctor.report.run_warnings import run_warnings
 from proctor.report.sensitivity import make_sensitivity
-from proctor.report.stopped import end_reason, interval_kind
+from proctor.report.stopped import end_reason
 from proctor.report.summary import eval_info
 from proctor.runs.disk_errors import (
     explaining_disk_errors,
@@ -216,7 +216,6 @@ def _write_info(
     info["proctor"] |= {"infer_s": effort.infer_s, "mean_batch": effort.mean_batch}
     info["proctor"]["policy_latency"] = latency_summary(effort.calls)
     info["proctor"]["warnings"] = run_warnings(rows, record)
-    info["proctor"]["interval"] = interval_kind(record.resolved)
     info["proctor"]["robustness"] = _robustness(rows, record)
     agreement = judge_agreement(rows)
     info["proctor"]["judge"] = None if agreement is None else agreement.to_json()

@@ -21,15 +21,16 @@ from proctor.report.page_data import title
 from proctor.report.reproduce import run_command
 from proctor.report.run import Run
 from proctor.report.starts import start_warnings
-from proctor.report.stopped import interval_kind, round_warnings
-from proctor.report.summary import Tally, by_task
+from proctor.report.stopped import round_warnings
+from proctor.report.summary import STRATIFIED, Tally, by_task
 from proctor.runs.folder import write_json, write_run_file
 from proctor.runs.journal import EpisodeRecord
 from proctor.runs.records import FiniteFloat, NonNegativeInt, Seconds
+from proctor.stats.independent_units import RateCounts
 from proctor.stats.rates import Interval
 from proctor.types import MAX_EPISODES, EpisodeKey, Outcome
 
-CARD_FORMAT = 1
+CARD_FORMAT = 2
 CARD_NAME = "card"
 _LETTERS = {
     Outcome.SUCCESS: "s",
@@ -66,6 +67,13 @@ class CardTally:
     scores: dict[Text, FiniteFloat | None] = field(default_factory=dict)
     """Mean of each score of the benchmark, by name."""
     text: Text = ""
+    suite_interval: tuple[_Part, _Part] | None = None
+    """The interval of the mean over tasks like these."""
+
+    @property
+    def counts(self) -> RateCounts:
+        """The counts behind the rate."""
+        return RateCounts(self.successes, self.episodes, self.effective_n)
 
     @classmethod
     def of(cls, added: Tally) -> CardTally:
@@ -79,6 +87,7 @@ class CardTally:
             effective_n=added.units.effective_n,
             rate=added.rate,
             interval=added.interval,
+            suite_interval=added.suite_interval,
             mean_reward=added.avg_sum_reward,
             mean_max_reward=added.avg_max_reward,
             mean_steps_to_success=added.mean_steps_to_success,
@@ -135,6 +144,14 @@ class Card:
         return [task for task in self.tasks if not task.perturbed] or self.tasks
 
     @property
+    def task_counts(self) -> list[RateCounts]:
+        """The counts of each clean task; empty if the tasks are variants that share starts."""
+        tallies = [task.tally for task in self.clean_tasks if task.tally.episodes]
+        if sum(added.worlds for added in tallies) != self.overall.worlds:
+            return []
+        return [added.counts for added in tallies]
+
+    @property
     def outcomes(self) -> dict[EpisodeKey, Outcome]:
         """The outcome of every episode that the card's rate is about."""
         return self.outcomes_of(self.clean_tasks)
@@ -185,7 +202,7 @@ def card_of(run: Run) -> Card:
             )
             for task in run.per_task
         ],
-        interval=interval_kind(record.resolved),
+        interval=run.tally.interval_kind,
         stopped=run.stopped,
         warnings=start_warnings(run.rows) + round_warnings(run.rows, record.resolved),
         fingerprint=record.fingerprint,
@@ -239,6 +256,8 @@ def card_markdown(card: Card, table: str, json_name: str) -> str:
         headline = "Success of the clean episodes"
     lines = [f"# {_inline(card.title)}", "", f"{_inline(headline)}: **{card.overall.text}**"]
     lines += [f"(95% interval: {_inline(card.interval)}; n: completed episodes).", ""]
+    if card.interval == STRATIFIED:
+        lines += ["The interval is about other episodes of these tasks.", ""]
     if card.stopped is None:
         lines.append("The number of episodes was fixed before the run.")
     lines += [f"Warning: {_inline(line)}." for line in card.warnings]

@@ -21,7 +21,8 @@ from proctor.report.run import Run
 from proctor.report.summary import by_task, clean_rows
 from proctor.stats.differences import Paired, combined_interval, difference_interval
 from proctor.stats.independent_units import UnitIndex
-from proctor.stats.rates import Interval, wilson_interval
+from proctor.stats.rates import Interval
+from proctor.stats.task_rates import these_tasks_interval
 from proctor.types import Outcome
 
 _IGNORED = ("digest", "format")
@@ -82,7 +83,7 @@ def check_card(
     return CardCheck(
         card=path,
         run=run.path,
-        claimed=tally_text(card.overall, card_interval(card.overall, card.interval)),
+        claimed=tally_text(card.overall, card_interval(card)),
         found=run.tally.brief,
         episodes=found.episodes,
         only_card=found.only_card,
@@ -185,12 +186,8 @@ def _independent(card: Card, path: Path, run: Run, confidence: float) -> _Differ
                 code="card.tasks-differ",
             )
     claim, found = card.overall, run.tally
-    of_a = wilson_interval(
-        claim.successes, claim.episodes, confidence, effective_n=claim.effective_n
-    )
-    of_b = wilson_interval(
-        found.successes, found.episodes, confidence, effective_n=found.units.effective_n
-    )
+    of_a = these_tasks_interval(claim.counts, card.task_counts, confidence)
+    of_b = these_tasks_interval(found.units.total, found.units.tasks, confidence)
     assert claim.rate is not None
     assert found.rate is not None
     assert of_a is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,9 +13,11 @@ import msgspec
 
 from proctor.errors import UsageError, strip_control_codes
 from proctor.report.card import CARD_FORMAT, Card, CardTally
-from proctor.report.stopped import ANYTIME, FIXED_SIZE
+from proctor.report.summary import ANYTIME, POOLED, STRATIFIED
 from proctor.runs.folder import fingerprint_of
-from proctor.stats.rates import Interval, wilson_interval
+from proctor.stats.independent_units import RateCounts
+from proctor.stats.rates import Interval
+from proctor.stats.task_rates import suite_interval, these_tasks_interval
 from proctor.system.files import read_regular_file
 from proctor.types import MAX_EPISODES, Outcome
 
@@ -61,21 +63,23 @@ def read_card(path: Path) -> Card:
     return card
 
 
-def card_interval(added: CardTally, kind: str, confidence: float = 0.95) -> Interval | None:
+def card_interval(card: Card) -> Interval | None:
     """Return the interval of a card's rate, from its counts where they determine it."""
+    return _interval(card.overall, card.interval, card.task_counts)
+
+
+def _interval(added: CardTally, kind: str, tasks: Sequence[RateCounts]) -> Interval | None:
     if kind == ANYTIME:
         return added.interval
     if added.rate is None:
         return None
-    return wilson_interval(
-        added.successes, added.episodes, confidence, effective_n=added.effective_n
-    )
+    return these_tasks_interval(added.counts, tasks if kind == STRATIFIED else [])
 
 
 def _check_numbers(path: Path, card: Card) -> None:
     if fingerprint_of(card.protocol) != card.fingerprint:
         _refuse(path, "its fingerprint is not that of its protocol")
-    if card.interval not in (FIXED_SIZE, ANYTIME):
+    if card.interval not in (POOLED, STRATIFIED, ANYTIME):
         _refuse(path, f"it has intervals of the unknown kind {card.interval!r}")
     if len({(task.suite, task.task_id) for task in card.tasks}) != len(card.tasks):
         _refuse(path, "it has a task twice")
@@ -90,12 +94,23 @@ def _check_numbers(path: Path, card: Card) -> None:
         ended.setdefault((suite, task_id), []).append(outcome)
     for task in card.tasks:
         of_task = ended.get((task.suite, task.task_id), [])
-        _check_tally(path, task.tally, of_task, card.interval, f"the task {task.name}")
-    _check_tally(path, card.overall, card.outcomes.values(), card.interval, "all episodes")
+        found = _interval(task.tally, card.interval, [])
+        _check_tally(path, task.tally, of_task, found, f"the task {task.name}")
+    _check_tally(path, card.overall, card.outcomes.values(), card_interval(card), "all episodes")
+    if card.overall.suite_interval is not None:
+        found = None
+        if card.interval != ANYTIME and card.overall.rate is not None:
+            found = suite_interval(card.overall.counts, card.task_counts)
+        if not _same_interval(card.overall.suite_interval, found):
+            _refuse(path, "the interval of tasks like these is not that of its counts")
 
 
 def _check_tally(
-    path: Path, added: CardTally, outcomes: Iterable[Outcome], kind: str, what: str
+    path: Path,
+    added: CardTally,
+    outcomes: Iterable[Outcome],
+    interval: Interval | None,
+    what: str,
 ) -> None:
     """Refuse counts, a rate or an interval that do not follow from the outcomes."""
     n = Counter(outcomes)
@@ -113,14 +128,18 @@ def _check_tally(
         or (done and added.effective_n < 1 - _TOLERANCE)
     ):
         _refuse(path, f"{what} cannot have {added.worlds} starts")
-    found = card_interval(added, kind) or (None, None)
-    claimed = added.interval or (None, None)
-    if not all(_equal(one, other) for one, other in zip(claimed, found, strict=True)):
+    if not _same_interval(added.interval, interval):
         _refuse(path, f"the interval of {what} is not that of its counts")
     if rate is not None and not (
         added.interval is not None and added.interval[0] <= rate <= added.interval[1]
     ):
         _refuse(path, f"the interval of {what} does not contain its rate")
+
+
+def _same_interval(one: Interval | None, other: Interval | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return all(map(_equal, one, other))
 
 
 def _equal(one: float | None, other: float | None) -> bool:

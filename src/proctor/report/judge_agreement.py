@@ -8,8 +8,9 @@ from typing import Any
 
 from proctor.report.summary import clean_rows
 from proctor.runs.journal import EpisodeRecord
+from proctor.stats.anytime import rate_interval
 from proctor.stats.independent_units import UnitCounts
-from proctor.stats.rates import Interval, rate_text, wilson_interval
+from proctor.stats.rates import Interval, rate_text
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,15 @@ class JudgeAgreement:
     @property
     def interval(self) -> Interval | None:
         """The 95% interval of the agreement, corrected for shared starts."""
-        return wilson_interval(self.agreed, self.compared, effective_n=self.units.effective_n)
+        return rate_interval(self.units, None)
 
     def __str__(self) -> str:
-        said = f"judge: success {rate_text(self.successes, self.judged, self.judged_units)}"
+        interval = rate_interval(self.judged_units, None)
+        rate = rate_text(self.successes, self.judged, self.judged_units, interval)
+        said = f"judge: success {rate}"
         if not self.compared:
             return said
-        agreement = rate_text(self.agreed, self.compared, self.units)
+        agreement = rate_text(self.agreed, self.compared, self.units, self.interval)
         return (
             f"{said}; agrees with the simulator in {agreement} ({self.false_successes} false, "
             f"{self.missed_successes} missed)"

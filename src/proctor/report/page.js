@@ -118,6 +118,7 @@
     byId("posterior").append(rateChart(all, null), axis());
     if (run.headline !== "success") byId("rate").append(el("div", { class: "quiet" }, run.headline));
     const figures = [all.n && all.rate === null ? ["Ended", count(all.n)] : ["Succeeded", `${count(all.k)} of ${count(all.n)}`]];
+    if (all.suite_interval) figures.push(["Mean over tasks like these", interval(all.suite_interval)]);
     if (all.at_end !== null) figures.push(["Solved at the end", `${percent(all.at_end)} ${interval(all.at_end_interval)}`]);
     figures.push(...run.repeats.map((one) => [`pass^${one.k}: all of ${one.k} attempts`, `${percent(one.rate)} ${interval(one.interval)}, ${plural(one.starts, "start")}`]));
     if (all.diverged) figures.push(["Simulation diverged, failed", count(all.diverged)]);

@@ -20,7 +20,6 @@ from proctor.report.robustness_data import robustness_data
 from proctor.report.run import Run
 from proctor.report.run_warnings import run_warnings
 from proctor.report.status import seconds_left, status_of
-from proctor.report.stopped import interval_kind
 from proctor.report.summary import by_group, by_task, clean_rows, pass_rates, tally
 from proctor.report.timeline import Timeline, make_timeline, throughput_limit, time_spent
 from proctor.runs.folder import RunRecord
@@ -29,6 +28,7 @@ from proctor.runs.latency import latency_summary
 from proctor.runs.records import RunProgress
 from proctor.stats.anytime import AnytimeInterval
 from proctor.stats.independent_units import unit_numbers
+from proctor.stats.rates import Interval
 from proctor.types import Outcome
 
 _LONGEST_ERROR = 1500
@@ -66,7 +66,7 @@ def page_data(run: Run, *, running: bool = False) -> dict[str, Any]:
         "damaged": run.damaged,
         "stopped": run.stopped,
         "interrupted": run.interrupted,
-        "interval": interval_kind(record.resolved),
+        "interval": tally(clean, how.overall).interval_kind,
         "warnings": run_warnings(run.rows, record),
         "scores": [asdict(score) for score in record.scores],
         "overall": _tally(clean, how.overall) | _bounds(clean),
@@ -174,7 +174,6 @@ def _task(task: _Task, anytime: AnytimeInterval | None) -> dict[str, Any]:
 
 def _tally(rows: Sequence[EpisodeRecord], anytime: AnytimeInterval | None) -> dict[str, Any]:
     added = tally(rows, anytime)
-    interval = added.interval
     return {
         "k": added.successes if added.judged else None,
         "n": added.episodes,
@@ -183,11 +182,10 @@ def _tally(rows: Sequence[EpisodeRecord], anytime: AnytimeInterval | None) -> di
         "worth": rounded(added.units.effective_n, 3),
         "errors": added.errors,
         "rate": rounded(added.rate, 6),
-        "interval": None if interval is None else [rounded(end, 6) for end in interval],
+        "interval": _ends(added.interval),
+        "suite_interval": _ends(added.suite_interval),
         "at_end": rounded(added.rate_at_end, 6) if added.differs_at_end else None,
-        "at_end_interval": None
-        if added.interval_at_end is None
-        else [rounded(end, 6) for end in added.interval_at_end],
+        "at_end_interval": _ends(added.interval_at_end),
         "steps": rounded(added.mean_steps_to_success, 1),
         "length": rounded(added.mean_steps, 1),
         "scores": {name: rounded(value, 4) for name, value in added.scores.items()},
@@ -195,17 +193,20 @@ def _tally(rows: Sequence[EpisodeRecord], anytime: AnytimeInterval | None) -> di
     }
 
 
+def _ends(interval: Interval | None) -> list[float | None] | None:
+    return None if interval is None else [rounded(end, 6) for end in interval]
+
+
 def _judge(rows: Sequence[EpisodeRecord]) -> dict[str, Any] | None:
     """Return the judge's rate and its agreement with the simulator; None without a judge."""
     found = judge_agreement(rows)
     if found is None:
         return None
-    interval = found.interval
     return {
         "k": found.successes,
         "n": found.judged,
         "agreement": rounded(found.rate, 6),
-        "interval": None if interval is None else [rounded(end, 6) for end in interval],
+        "interval": _ends(found.interval),
         "compared": found.compared,
         "false": found.false_successes,
         "missed": found.missed_successes,

@@ -26,6 +26,7 @@ from proctor.report.summary import (
     pass_rates,
     pass_text,
     score_column,
+    suite_text,
     tally,
 )
 from proctor.runs.journal import EpisodeRecord, videos_in
@@ -191,6 +192,8 @@ class Results:
             lines += [add(suite, "all", added) for suite, added in groups.items()]
         if len(tasks) != 1:
             lines.append(add("all", all_name(self.rows), self.tally))
+        if (suite := suite_text(self.tally)) is not None:
+            lines += ["", f"{suite[0].upper()}{suite[1:]}."]
         if (repeated := pass_text(pass_rates(self.rows))) is not None:
             lines += ["", f"{repeated}."]
         lines += self._robustness_markdown()

@@ -14,13 +14,11 @@ from proctor.runs.journal import EpisodeRecord
 from proctor.stats.anytime import NOT_MONITORED, monitored_rates
 from proctor.system.files import read_regular_file
 
-FIXED_SIZE = "Wilson"
 _SIGNALS = {
     signal.SIGINT: "it was interrupted by Ctrl-C (SIGINT)",
     signal.SIGTERM: "it was told to stop (SIGTERM), as by kill or a cluster's time limit",
     signal.SIGHUP: "its terminal went away (SIGHUP)",
 }
-ANYTIME = "anytime-valid: it holds although the run could stop itself"
 
 
 def stop_reason(folder: Path, resolved: Mapping[str, Any]) -> str | None:
@@ -60,11 +58,6 @@ def _proctor_section(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
     return section if isinstance(section, dict) else {}
-
-
-def interval_kind(resolved: Mapping[str, Any]) -> str:
-    """Return which 95% interval a run with these settings uses."""
-    return FIXED_SIZE if monitored_rates(resolved) == NOT_MONITORED else ANYTIME
 
 
 def round_warnings(rows: Sequence[EpisodeRecord], resolved: Mapping[str, Any]) -> list[str]:

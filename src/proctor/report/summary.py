@@ -18,10 +18,14 @@ from proctor.stats.rates import (
     macro_average,
     micro_average,
     rate_text,
-    wilson_interval,
 )
 from proctor.stats.repeats import PassAll, pass_all
+from proctor.stats.task_rates import is_stratified, suite_interval
 from proctor.types import MAX_REWARD, Outcome, Score, keeps_minimum
+
+POOLED = "Wilson"
+STRATIFIED = "Wilson, stratified by task"
+ANYTIME = "anytime-valid: it holds although the run could stop itself"
 
 
 @dataclass(frozen=True)
@@ -46,8 +50,8 @@ class Tally:
     """Independent units of the completed episodes."""
     anytime: AnytimeInterval | None = None
     """Set if a stop rule monitors the rate."""
-    at_end: int | None = None
-    """Episodes that were solved at their last step; None if it is not known."""
+    units_at_end: UnitCounts | None = None
+    """The same units, by success at the last step; None if it is not known."""
     judged: bool = True
     """Whether the environment defines success; otherwise there are rewards only."""
 
@@ -61,7 +65,29 @@ class Tally:
         """The rate's 95% interval; None without a rate."""
         if not self.judged:
             return None
-        return rate_interval(self.successes, self.episodes, self.units, self.anytime)
+        return rate_interval(self.units, self.anytime)
+
+    @property
+    def suite_interval(self) -> Interval | None:
+        """The 95% interval of the mean rate over tasks like these.
+
+        None with fewer than three tasks, and if a stop rule monitors the rate.
+        """
+        if not self.judged or self.anytime is not None:
+            return None
+        return suite_interval(self.units.total, self.units.tasks)
+
+    @property
+    def interval_kind(self) -> str:
+        """Which 95% interval the rate has."""
+        if self.anytime is not None:
+            return ANYTIME
+        return STRATIFIED if is_stratified(self.units.tasks) else POOLED
+
+    @property
+    def at_end(self) -> int | None:
+        """Episodes that were solved at their last step; None if it is not known."""
+        return None if self.units_at_end is None else self.units_at_end.total.successes
 
     @property
     def rate_at_end(self) -> float | None:
@@ -73,9 +99,9 @@ class Tally:
     @property
     def interval_at_end(self) -> Interval | None:
         """The 95% interval of the rate at the end, corrected for shared starts."""
-        if self.at_end is None or self.rate_at_end is None:
+        if self.units_at_end is None or self.rate_at_end is None:
             return None
-        return wilson_interval(self.at_end, self.episodes, effective_n=self.units.effective_n)
+        return rate_interval(self.units_at_end, None)
 
     @property
     def differs_at_end(self) -> bool:
@@ -128,9 +154,9 @@ def tally(rows: Iterable[EpisodeRecord], anytime: AnytimeInterval | None = None)
         scores=_mean_scores(done),
         units=UnitCounts((row, row.outcome is Outcome.SUCCESS) for row in done),
         anytime=anytime,
-        at_end=None
+        units_at_end=None
         if any(row.success_at_end is None for row in done)
-        else sum(bool(row.success_at_end) for row in done),
+        else UnitCounts((row, bool(row.success_at_end)) for row in done),
         judged=all(row.outcome is not Outcome.ENDED for row in done),
     )
 
@@ -192,11 +218,18 @@ def pass_text(found: Sequence[PassAll]) -> str | None:
     return "; ".join(parts)
 
 
+def suite_text(added: Tally) -> str | None:
+    """Return the interval of the mean over tasks like these as a line; None without one."""
+    if added.suite_interval is None:
+        return None
+    return f"mean over tasks like these: {interval_text(added.suite_interval)}"
+
+
 def at_end_text(added: Tally) -> str | None:
     """Return the rate at the end as a line; None if it is the success rate."""
     if not added.differs_at_end or added.at_end is None:
         return None
-    rate = rate_text(added.at_end, added.episodes, added.units)
+    rate = rate_text(added.at_end, added.episodes, added.units, added.interval_at_end)
     return f"solved at the end of the episode: {rate}"
 
 
@@ -251,22 +284,29 @@ def eval_info(
     metrics = partial(_metrics, videos=videos)
     rows = sorted(rows, key=lambda row: row.key)
     eval_s = working_seconds(rows, sessions)
-    overall = metrics(clean_rows(rows), monitored.overall)
+    added = tally(clean_rows(rows), monitored.overall)
+    overall = metrics(clean_rows(rows), added)
     overall |= {"eval_s": eval_s, "eval_ep_s": eval_s / len(rows) if rows else None}
     return {
         "per_task": [
             {
                 "task_group": suite,
                 "task_id": task_id,
-                "metrics": _of_episodes(episodes) | metrics(episodes, monitored.task),
+                "metrics": _of_episodes(episodes)
+                | metrics(episodes, tally(episodes, monitored.task)),
             }
             for (suite, task_id), episodes in by_task(rows).items()
         ],
         "per_group": {
-            suite: metrics(episodes, monitored.group) for suite, episodes in by_group(rows).items()
+            suite: metrics(episodes, tally(episodes, monitored.group))
+            for suite, episodes in by_group(rows).items()
         },
         "overall": overall,
-        "proctor": {**_proctor_section(rows, planned), "stopped": stopped},
+        "proctor": {
+            **_proctor_section(rows, planned),
+            "stopped": stopped,
+            "interval": added.interval_kind,
+        },
     }
 
 
@@ -290,10 +330,7 @@ def _of_episodes(rows: list[EpisodeRecord]) -> dict[str, Any]:
     }
 
 
-def _metrics(
-    rows: list[EpisodeRecord], anytime: AnytimeInterval | None, videos: Collection[str]
-) -> dict[str, Any]:
-    added = tally(rows, anytime)
+def _metrics(rows: list[EpisodeRecord], added: Tally, videos: Collection[str]) -> dict[str, Any]:
     interval = None if added.interval is None else [100 * end for end in added.interval]
     return {
         "avg_sum_reward": added.avg_sum_reward,
@@ -315,7 +352,10 @@ def _metrics(
         "n_starts": added.units.distinct,
         "n_errors": added.errors,
         "pc_success_interval95": interval,
-        "pc_success_wilson95": interval if anytime is None else None,
+        "pc_success_wilson95": interval if added.anytime is None else None,
+        "pc_success_suite_interval95": None
+        if added.suite_interval is None
+        else [100 * end for end in added.suite_interval],
         "pc_success_bounds": None if added.bounds is None else [100 * end for end in added.bounds],
         "video_paths": [row.video for row in rows if row.video in videos],
     }

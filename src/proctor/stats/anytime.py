@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from proctor.stats.independent_units import UnitCounts
-from proctor.stats.rates import Interval, wilson_interval
+from proctor.stats.rates import Interval
+from proctor.stats.task_rates import these_tasks_interval
 
 _HALVINGS = 50
 
@@ -70,22 +71,19 @@ def monitored_rates(resolved: Mapping[str, Any]) -> MonitoredRates:
     return MonitoredRates(AnytimeInterval(width), any_width, any_width)
 
 
-def rate_interval(
-    successes: int, n: int, units: UnitCounts, anytime: AnytimeInterval | None
-) -> Interval | None:
+def rate_interval(units: UnitCounts, anytime: AnytimeInterval | None) -> Interval | None:
     """Return a rate's 95% interval, corrected for repeated starts; None without episodes.
 
-    It is Wilson's if the number of episodes was fixed in advance, otherwise an anytime-valid one.
+    It is that of these tasks if the number of episodes was fixed in advance, otherwise an
+    anytime-valid one, which pools the tasks.
 
     Args:
-        successes: successful episodes.
-        n: completed episodes.
-        units: the independent units of those episodes.
+        units: the independent units of the completed episodes.
         anytime: set if a stop rule monitors the rate.
     """
     if anytime is not None:
         return anytime_interval(*units.first, anytime.width)
-    return wilson_interval(successes, n, effective_n=units.effective_n)
+    return these_tasks_interval(units.total, units.tasks)
 
 
 def anytime_interval(

@@ -9,6 +9,7 @@ from typing import Protocol, Self
 from proctor.stats.anytime import AnytimeInterval, rate_interval
 from proctor.stats.independent_units import UnitCounts
 from proctor.stats.rates import Interval, rate_text
+from proctor.stats.task_rates import suite_interval
 from proctor.types import EpisodeKey, EpisodeStart, Outcome
 
 
@@ -81,7 +82,14 @@ class Counts:
         """The rate's 95% interval; None without a rate."""
         if self.ended:
             return None
-        return rate_interval(self.successes, self.completed, self.units, self.anytime)
+        return rate_interval(self.units, self.anytime)
+
+    @property
+    def suite_interval(self) -> Interval | None:
+        """The 95% interval of the mean rate over tasks like these; None if a stop rule decides."""
+        if self.ended or self.anytime is not None:
+            return None
+        return suite_interval(self.units.total, self.units.tasks)
 
     @property
     def rate_text(self) -> str:

@@ -83,13 +83,26 @@ class UnitCount:
     episodes: int = 0
     first: tuple[tuple[str, int, int], bool] | None = None
     """Key and success of the first episode in the order of the plan."""
+    tasks: frozenset[tuple[str, int]] = frozenset()
+    """Its task; several if perturbed variants of one start count together."""
 
     def take(self, other: UnitCount) -> None:
         """Add the episodes of ``other``."""
+        self.tasks |= other.tasks
         self.successes += other.successes
         self.episodes += other.episodes
         if self.first is None or (other.first is not None and other.first[0] < self.first[0]):
             self.first = other.first
+
+
+@dataclass(frozen=True)
+class RateCounts:
+    """The counts behind a rate."""
+
+    successes: int
+    episodes: int
+    effective_n: float
+    """The effective sample size if the episodes of a unit are copies."""
 
 
 class UnitCounts:
@@ -98,7 +111,8 @@ class UnitCounts:
     def __init__(self, episodes: Iterable[tuple[_Counted, bool]] = ()) -> None:
         self._index = UnitIndex(self._join)
         self._counts: dict[int, UnitCount] = {}
-        self._episodes = self._squares = self._first_successes = 0
+        self._totals = _Totals()
+        self._tasks: dict[frozenset[tuple[str, int]], _Totals] = {}
         for episode, success in episodes:
             self.add(episode, success)
 
@@ -107,7 +121,8 @@ class UnitCounts:
         unit = self._index.unit(self._index.add(episode.started))
         count = self._counts.setdefault(unit, UnitCount())
         self._forget(count)
-        count.take(UnitCount(int(success), 1, (episode.key, success)))
+        task = frozenset([episode.key[:2]])
+        count.take(UnitCount(int(success), 1, (episode.key, success), task))
         self._remember(count)
 
     def _join(self, kept: int, gone: int) -> None:
@@ -122,9 +137,8 @@ class UnitCounts:
         self._remember(count)
 
     def _remember(self, count: UnitCount, sign: int = 1) -> None:
-        self._episodes += sign * count.episodes
-        self._squares += sign * count.episodes**2
-        self._first_successes += sign * bool(count.first and count.first[1])
+        self._totals.add(count, sign)
+        self._tasks.setdefault(count.tasks, _Totals()).add(count, sign)
 
     def _forget(self, count: UnitCount) -> None:
         self._remember(count, -1)
@@ -137,7 +151,7 @@ class UnitCounts:
     @property
     def episodes(self) -> int:
         """Number of counted episodes."""
-        return self._episodes
+        return self._totals.episodes
 
     @property
     def effective_n(self) -> float:
@@ -146,17 +160,54 @@ class UnitCounts:
         The rate varies like that of as many independent episodes: the number of units if all have
         equally many episodes, and less otherwise.
         """
-        return self._episodes**2 / self._squares if self._episodes else 0.0
+        return self._totals.effective_n
+
+    @property
+    def total(self) -> RateCounts:
+        """The counts of all episodes."""
+        return self._totals.counts
+
+    @property
+    def tasks(self) -> list[RateCounts]:
+        """The counts of each task; empty if a unit has episodes of several tasks."""
+        tasks = {of: totals for of, totals in self._tasks.items() if totals.episodes}
+        if any(len(of) > 1 for of in tasks):
+            return []
+        return [totals.counts for totals in tasks.values()]
 
     @property
     def first(self) -> tuple[int, int]:
         """Successes and number of episodes if only the first one of each unit counts."""
-        return self._first_successes, len(self._counts)
+        return self._totals.first_successes, len(self._counts)
 
     @property
     def clusters(self) -> list[tuple[int, int]]:
         """(successes, episodes) of each unit."""
         return [(count.successes, count.episodes) for count in self._counts.values()]
+
+
+@dataclass
+class _Totals:
+    """Sums over units."""
+
+    successes: int = 0
+    episodes: int = 0
+    squares: int = 0
+    first_successes: int = 0
+
+    def add(self, count: UnitCount, sign: int) -> None:
+        self.successes += sign * count.successes
+        self.episodes += sign * count.episodes
+        self.squares += sign * count.episodes**2
+        self.first_successes += sign * bool(count.first and count.first[1])
+
+    @property
+    def effective_n(self) -> float:
+        return self.episodes**2 / self.squares if self.episodes else 0.0
+
+    @property
+    def counts(self) -> RateCounts:
+        return RateCounts(self.successes, self.episodes, self.effective_n)
 
 
 class _Counted(_Episode, Protocol):

@@ -61,9 +61,13 @@ def wilson_interval(
     """
     if n == 0:
         return None
-    z = NormalDist().inv_cdf(0.5 + confidence / 2)
-    p = successes / n
     n_eff = n if effective_n is None else effective_n
+    return score_interval(successes, n, n_eff, NormalDist().inv_cdf(0.5 + confidence / 2))
+
+
+def score_interval(successes: float, n: int, n_eff: float, z: float) -> Interval:
+    """Return the score interval of a proportion of effective size ``n_eff`` at the quantile z."""
+    p = successes / n
     centre = (p + z * z / (2 * n_eff)) / (1 + z * z / n_eff)
     half = z / (1 + z * z / n_eff) * math.sqrt(p * (1 - p) / n_eff + z * z / (4 * n_eff * n_eff))
     low = 0.0 if successes == 0 else max(0.0, centre - half)
@@ -148,11 +152,10 @@ def rate_text(
 ) -> str:
     """Return ``71.3% [67.0, 75.3] n=450``, or ``n/a`` if ``n`` is 0.
 
-    If episodes share starts, the text ends with ``n=450 (150 starts)``. The interval is Wilson's,
-    corrected for shared starts, unless another is given.
+    If episodes share starts, the text ends with ``n=450 (150 starts)``. The interval is that of
+    independent episodes of one task, unless another is given.
     """
-    n_eff = None if units is None else units.effective_n
-    interval = interval or wilson_interval(successes, n, effective_n=n_eff)
+    interval = interval or wilson_interval(successes, n)
     if interval is None:
         return "n/a"
     text = f"{percent_text(successes / n)} {interval_text(interval)} n={n}"

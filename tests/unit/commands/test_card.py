@@ -232,7 +232,7 @@ def test_a_card_that_contradicts_itself_is_refused_in_one_line(
         (b"[" * 100_000, "card.not-a-card"),
         (b'{"kind": "proctor-card"}', "card.not-a-card"),
         (b'{"kind": "proctor-card", "x": ' + b"[" * 100 + b"]" * 100 + b"}", "card.not-a-card"),
-        (b'{"kind": "proctor-card", "format": 2}', "card.too-new"),
+        (b'{"kind": "proctor-card", "format": 3}', "card.too-new"),
         (b'{"kind": NaN}', "card.not-a-card"),
         (b" " * (8 * 2**20 + 1), "card.unreadable"),
     ],
