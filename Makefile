@@ -13,7 +13,7 @@ TESTS = $(BIN)/python -m pytest --dist worksteal -n
 # Without compiled modules every process of a test compiles the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo tutorial robot-demo test test-fast check check-style check-types check-vulnerabilities test-all test-heavy test-sim test-vla test-ray test-gpu test-browser test-docs test-container test-extras chaos soak fuzz bench bench-scaling bench-peers test-peers test-libero-pro test-libero-plus dist docs docs-outputs docs-pictures format clean
+.PHONY: demo tutorial robot-demo test test-fast check check-style check-types check-vulnerabilities test-all test-heavy test-sim test-vla test-ray test-gpu test-browser test-docs test-container test-extras battery chaos soak fuzz bench bench-scaling bench-peers test-peers test-libero-pro test-libero-plus dist docs docs-outputs docs-pictures format clean
 
 demo: $(BASE) graphics
 	@$(BIN)/python scripts/demo.py
@@ -92,6 +92,10 @@ RUNS ?= 300
 SEED ?= 0
 chaos: $(STAMP)
 	$(BIN)/python -m tests.chaos --runs=$(RUNS) --seed=$(SEED)
+
+# Every service under every attack: memory, descriptors, and how long a good client waits.
+battery: $(STAMP)
+	$(BIN)/python -m tests.battery
 
 soak: $(STAMP)
 	$(BIN)/python -m pytest -s -k five_thousand tests/sim/test_soak.py

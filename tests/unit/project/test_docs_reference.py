@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -36,6 +37,14 @@ def test_every_command_has_a_page(docs_reference: ModuleType, tmp_path: Path) ->
     pages = {page.stem for page in (tmp_path / "reference" / "commands").glob("*.md")}
     assert pages == {*COMMANDS, "index"}
     assert (tmp_path / "reference" / "error_codes.md").exists()
+
+
+def test_the_threat_model_says_what_every_command_trusts() -> None:
+    page = (ROOT / "docs/explanation/security.md").read_text(encoding="utf-8")
+    _, _, table = page.partition("| command |")
+    rows = re.findall(r"^\| `([a-z-]+)` \|(.*)\|$", table.partition("\n## ")[0], re.MULTILINE)
+    assert [name for name, _ in rows] == [*COMMANDS]
+    assert all(cell.strip() for _, cells in rows for cell in cells.split("|"))
 
 
 def test_every_flag_of_a_command_has_an_anchor(docs_reference: ModuleType) -> None:

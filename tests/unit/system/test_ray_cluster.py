@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from proctor.errors import MissingExtra, UsageError
 from proctor.evaluation.run import Evaluation
 from proctor.report.reproduce import episode_command_prefix
 from tests.refusals import refuses
+from tests.unit.project.test_structure import modules
 
 MakeRun = Callable[..., Evaluation]
 
@@ -88,15 +90,39 @@ def test_flags_that_a_cluster_cannot_support_are_refused(
     assert named in str(refused(run, tmp_path, cluster="local", **flags))
 
 
-def test_a_cluster_never_sees_the_commands_flags() -> None:
-    told = (
-        "from proctor.system.ray_cluster import join_cluster; leave = join_cluster('local'); "
-        "import ray; "
-        "print([job['Entrypoint'] for job in ray._private.state.jobs()]); leave()"
-    )
-    command = [sys.executable, "-c", told, "--policy.api_key=SESAME"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.stdout.strip() == "['proctor']", done.stderr
+_STARTED = """
+import json, psutil
+from proctor.system.ray_cluster import join_cluster
+leave = join_cluster("local")
+import ray
+print("entrypoints", json.dumps([job["Entrypoint"] for job in ray._private.state.jobs()]))
+environments, addresses = {}, set()
+for daemon in psutil.Process().children(recursive=True):
+    environments[" ".join(daemon.cmdline())[:80]] = sorted(daemon.environ().values())
+    listening = (one for one in daemon.net_connections() if one.status == psutil.CONN_LISTEN)
+    addresses |= {one.laddr.ip for one in listening}
+print("environments", json.dumps(environments))
+print("addresses", json.dumps(sorted(addresses)))
+leave()
+"""
+
+
+def test_a_local_cluster_listens_on_loopback_and_sees_neither_flags_nor_keys() -> None:
+    keys = {"PROCTOR_API_KEY": "SESAME-1", "WANDB_API_KEY": "SESAME-2"}
+    command = [sys.executable, "-c", _STARTED, "--policy.api_key=SESAME-3"]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | keys)
+    said = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    assert json.loads(said["entrypoints"]) == ["proctor"], done.stderr
+    assert len(json.loads(said["environments"])) > 1, "Ray has daemons"
+    assert "SESAME" not in done.stdout
+    assert set(json.loads(said["addresses"])) <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+
+
+def test_one_module_starts_a_cluster() -> None:
+    starting = {
+        name for name, path in modules().items() if "ray.init(" in path.read_text(encoding="utf-8")
+    }
+    assert starting == {"proctor.system.ray_cluster"}
 
 
 def test_a_cluster_run_is_resumed_audited_and_reported_without_a_cluster(

@@ -1,0 +1,97 @@
+"""Measure every service under every attack: python -m tests.battery [--seconds=3] [--rate=50].
+
+One niced process strikes RATE times a second while a good client asks. The same load by good
+clients is the reference of its latency. Exit code 1: a good client failed, or waited twice as long.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+from tests.battery.attacker import WELL_FORMED
+from tests.battery.attacks import ATTACKS
+from tests.battery.running import REPOSITORY, Child, running
+from tests.battery.services import MIB, SERVICES
+
+MOST_RATIO = 2.0
+_PAUSE_S = 0.01
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one load did to a service, and to its good client."""
+
+    answered: int
+    failed: int
+    p99_s: float
+    strikes: int
+    refused: int
+    growth: int
+    descriptors: int
+
+
+def measured(child: Child, name: str, load: str, seconds: float, rate: float) -> Measured:
+    """Ask as a good client while another process strikes."""
+    service, port, failed = SERVICES[name], child.ports[name], 0
+    times: list[float] = []
+    words = [sys.executable, "-m", "tests.battery.attacker", name, load, str(port), str(rate)]
+    striking = subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        text=True, cwd=REPOSITORY,
+    )  # fmt: skip
+    descriptors = growth = 0
+    time.sleep(1.0)  # its imports
+    until = time.monotonic() + seconds
+    while time.monotonic() < until or not times:
+        began = time.perf_counter()
+        try:
+            service.good(port)
+        except Exception:  # noqa: BLE001  any way not to be served
+            failed += 1
+        times.append(time.perf_counter() - began)
+        descriptors, growth = max(descriptors, child.info.num_fds()), max(growth, child.growth)
+        time.sleep(_PAUSE_S)
+    strikes, refused = (int(word) for word in striking.communicate()[0].split())
+    p99_s = statistics.quantiles([*times, *times], n=100)[-1]
+    return Measured(len(times), failed, p99_s, strikes, refused, growth, descriptors)
+
+
+def row(name: str, load: str, found: Measured, ratio: float) -> str:
+    """Return a line of the table."""
+    cells = (
+        name, load.replace("_", " "), f"{found.answered - found.failed}/{found.answered}",
+        f"{found.refused}/{found.strikes}", f"{found.growth / MIB:.0f}", str(found.descriptors),
+        f"{1000 * found.p99_s:.0f}", f"{ratio:.2f}",
+    )  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> int:
+    """Print the table as Markdown."""
+    parser = argparse.ArgumentParser(prog="python -m tests.battery")
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--rate", type=float, default=50.0)
+    parser.add_argument("--only", choices=[*SERVICES], action="append")
+    flags = parser.parse_args()
+    print("| service | load | answered | strikes refused | MiB | descriptors | p99 ms | ratio |")
+    print("|---|---|---|---|---|---|---|---|")
+    held = True
+    for name in flags.only or SERVICES:
+        with running(SERVICES[name].child) as child:
+            reference = measured(child, name, WELL_FORMED, 2 * flags.seconds, flags.rate)
+            print(row(name, WELL_FORMED, reference, 1.0), flush=True)
+            for load in ATTACKS:
+                found = measured(child, name, load, flags.seconds, flags.rate)
+                ratio = found.p99_s / reference.p99_s
+                print(row(name, load, found, ratio), flush=True)
+                held &= not found.failed and ratio <= MOST_RATIO
+    return 0 if held else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

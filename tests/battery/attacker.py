@@ -1,0 +1,70 @@
+"""A niced process that strikes a service N times a second until standard input ends.
+
+Prints the number of strikes and how many the service refused.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from tests.battery.attacks import ATTACKS, Attack, closed
+from tests.battery.services import SERVICES, Service
+
+WELL_FORMED = "well-formed"
+"""Not an attack: the same load by good clients."""
+
+
+def attack_of(name: str) -> Attack:
+    """Return an attack of the table, or the good clients."""
+    if name != WELL_FORMED:
+        return ATTACKS[name]
+
+    def ask(service: Service, port: int, number: int) -> None:
+        service.good(port)
+
+    return Attack(ask, 1)
+
+
+def main(service: Service, attack: Attack, port: int, rate: float) -> None:
+    """Strike, and hold the newest strikes."""
+    ended = threading.Event()
+
+    def wait_for_the_end() -> None:
+        sys.stdin.read()
+        ended.set()
+
+    threading.Thread(target=wait_for_the_end, daemon=True).start()
+    held: collections.deque[Any] = collections.deque()
+    made, refused = 0, 0
+
+    def strike(number: int) -> None:
+        nonlocal refused
+        try:
+            held.append(attack.strike(service, port, number))
+        except Exception:  # noqa: BLE001  any refusal counts
+            refused += 1
+
+    with ThreadPoolExecutor(attack.threads) as pool:
+        waiting = collections.deque([pool.submit(strike, 0)])
+        began = time.monotonic()
+        while not ended.wait(max(0.0, began + made / rate - time.monotonic())):
+            made += 1
+            while waiting and waiting[0].done():
+                waiting.popleft()
+            if len(waiting) < 4 * attack.threads:  # as many as the service lets us open
+                waiting.append(pool.submit(strike, made))
+            while len(held) > attack.strikes:
+                pool.submit(closed, held.popleft())
+        print(made, refused, flush=True)
+        os._exit(0)  # calls that nobody answers would be waited for
+
+
+if __name__ == "__main__":
+    os.nice(19)
+    main(SERVICES[sys.argv[1]], attack_of(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))
