@@ -3,7 +3,7 @@
     python -m measurements robustness            # about two minutes on one core
     python -m measurements robustness --tiny
 
-Outcomes are simulated coins whose worlds differ in difficulty. Seeds are fixed, so the results do
+Outcomes are simulated coins whose starts differ in difficulty. Seeds are fixed, so the results do
 not depend on the machine.
 """
 
@@ -15,22 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from proctor.stats.differences import Paired, difference_interval
-from proctor.stats.drop_difference import (
-    PairedDrops,
-    drop_difference_interval,
-    drop_difference_p_value,
-)
+from proctor.stats.differences import difference_interval, effective_pairs
+from proctor.stats.drop_difference import DropDifference
 from proctor.stats.logistic import FactorModel
-from proctor.stats.rates import clustered_effective_n
 
 DROPS = [
-    (worlds, repeats, clean, perturbed, spread, copies)
-    for worlds, repeats in ((12, 3), (20, 3), (50, 3), (40, 25))
+    (starts, repeats, clean, perturbed, spread, copies)
+    for starts, repeats in ((12, 3), (20, 3), (50, 3), (40, 25))
     for clean, perturbed, spread in ((2.0, 1.0, 1.0), (2.0, 2.0, 0.3), (4.0, -1.0, 1.0))
     for copies in (False, True)
 ]
-"""Worlds, perturbed episodes of each, log odds of success, spread between worlds, copies or not."""
+"""Starts, perturbed episodes of each, log odds of success, spread between starts, copies or not."""
 ODDS = (
     (1.2, (-2.5, -1.0, 0.5), 8),
     (0.0, (-3.0, -1.0, 1.0), 8),
@@ -49,7 +44,7 @@ TWO = [
         ((6.0, 6.0), (6.0, 6.0), 0.5),
     )
 ]
-"""Pairs, (clean, perturbed) log odds of success of A and of B, spread between worlds."""
+"""Pairs, (clean, perturbed) log odds of success of A and of B, spread between starts."""
 
 
 def probability(log_odds: Any) -> Any:
@@ -58,19 +53,9 @@ def probability(log_odds: Any) -> Any:
 
 
 def mean_rate(log_odds: float, spread: float) -> float:
-    """Return the success rate over all worlds."""
+    """Return the success rate over all starts."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(61)
     return float((weights * probability(log_odds + spread * nodes)).sum() / weights.sum())
-
-
-def count(perturbed: Any, clean: Any) -> Paired:
-    """Count pairs; A is the perturbed episode."""
-    return Paired(
-        both=int((perturbed & clean).sum()),
-        only_a=int((perturbed & ~clean).sum()),
-        only_b=int((~perturbed & clean).sum()),
-        neither=int((~perturbed & ~clean).sum()),
-    )
 
 
 def covered(runs: int, one: Callable[[Any, Any], bool], setting: Any) -> float:
@@ -81,16 +66,16 @@ def covered(runs: int, one: Callable[[Any, Any], bool], setting: Any) -> float:
 
 def drop_is_covered(rng: Any, setting: tuple[Any, ...]) -> bool:
     """Simulate a total over several perturbations, and look at its interval."""
-    worlds, repeats, clean, perturbed, spread, copies = setting
-    shift = spread * rng.normal(size=worlds)
-    solved = rng.random(worlds) < probability(clean + shift)
-    shape = (worlds, 1) if copies else (worlds, repeats)
+    starts, repeats, clean, perturbed, spread, copies = setting
+    shift = spread * rng.normal(size=starts)
+    solved = rng.random(starts) < probability(clean + shift)
+    shape = (starts, 1) if copies else (starts, repeats)
     kept = rng.random(shape) < probability(perturbed + shift)[:, None]
-    kept = np.broadcast_to(kept, (worlds, repeats))
+    kept = np.broadcast_to(kept, (starts, repeats))
     interval = difference_interval(
-        count(kept, np.broadcast_to(solved[:, None], kept.shape)),
-        effective_a=clustered_effective_n([(int(row.sum()), repeats) for row in kept]),
-        effective_b=worlds,
+        effective_pairs(
+            [[(bool(one), bool(own)) for one in row] for row, own in zip(kept, solved, strict=True)]
+        )
     )
     assert interval is not None
     return interval[0] <= mean_rate(clean, spread) - mean_rate(perturbed, spread) <= interval[1]
@@ -110,21 +95,14 @@ def two_drops(rng: Any, setting: tuple[Any, ...]) -> tuple[bool, bool]:
     n, a, b, spread = setting
     shift = spread * rng.normal(size=n)
     sides = [[rng.random(n) < probability(odds + shift) for odds in of] for of in (a, b)]
-    losses = [(clean.astype(int) - kept).tolist() for clean, kept in sides]
-    counts = [count(kept, clean) for clean, kept in sides]
-    drops = PairedDrops(
-        a=counts[0],
-        b=counts[1],
-        losses_a=losses[0],
-        losses_b=losses[1],
-        starts=range(n),
-        effective_n=n,
-    )
-    interval = drop_difference_interval(drops)
+    found = DropDifference()
+    for start in range(n):
+        found.add(start, *(int(clean[start]) - int(kept[start]) for clean, kept in sides))
+    interval = found.interval()
     assert interval is not None
     rates = [[mean_rate(odds, spread) for odds in of] for of in (a, b)]
     true = (rates[1][0] - rates[1][1]) - (rates[0][0] - rates[0][1])
-    return interval[0] <= true <= interval[1], drop_difference_p_value(drops) <= 0.05
+    return interval[0] <= true <= interval[1], found.p_value <= 0.05
 
 
 def main(words: Sequence[str]) -> None:

@@ -65,7 +65,7 @@ def write(
 def test_the_headline_says_in_words_what_changed(tmp_path: Path, open_page: OpenPage) -> None:
     browser = open_page(write(tmp_path, OF_A, OF_B))
     said = texts(browser, ".headline")[0]
-    assert "B is worse by 64.3 points, beyond chance" in said
+    assert "B is worse by 64.3 points, statistically significant (p=0.012)" in said
     assert "B − A −64.3 [" in said
     assert "95% interval, p=0.012" in said
     assert "85.7% [60.1, 96.0] 12/14" in said
@@ -144,15 +144,14 @@ def test_videos_of_a_pair_play_side_by_side(tmp_path: Path, open_page: OpenPage)
 def test_several_runs_have_a_section_each(tmp_path: Path, open_page: OpenPage) -> None:
     browser = open_page(write(tmp_path, OF_A, OF_B, OF_A))
     assert (
-        "2 runs are compared with A: their p-values are Holm-corrected"
+        "2 runs are compared with A: their p-values (Holm) and intervals"
         in texts(browser, "#about")[0]
     )
     assert "p=0.023 (Holm over 2 runs; p=0.012 alone)" in texts(browser, ".headline")[0]
     assert texts(browser, ".comparison > h2") == ["b against a", "c against a"]
-    assert texts(browser, ".words") == [
-        "B is worse by 64.3 points, beyond chance",
-        "No difference shown",
-    ]
+    worse, undecided = texts(browser, ".words")
+    assert worse == "B is worse by 64.3 points, statistically significant (p=0.023)"
+    assert undecided.startswith("Undecided.")
     click(browser, ".comparison:last-child .choices button", 1)
     assert texts(browser, ".shown") == ["14 of 14", "0 of 14"], "sections filter on their own"
 
@@ -160,7 +159,8 @@ def test_several_runs_have_a_section_each(tmp_path: Path, open_page: OpenPage) -
 def test_separate_samples_have_no_table_of_pairs(tmp_path: Path, open_page: OpenPage) -> None:
     browser = open_page(write(tmp_path, OF_A, OF_B, paired=False))
     assert texts(browser, ".pairs") == []
-    assert texts(browser, ".words") == ["B is worse by 64.3 points, beyond chance"]
+    (words,) = texts(browser, ".words")
+    assert words.startswith("B is worse by 64.3 points, statistically significant")
 
 
 def test_both_themes_work(tmp_path: Path, open_page: OpenPage) -> None:
@@ -178,7 +178,8 @@ def test_the_page_never_scrolls_sideways(tmp_path: Path, open_page: OpenPage, wi
     long = [[replace(row, task=name) for row in rows[:10]] for rows in (OF_A, OF_B)]
     film(tmp_path / "a", OF_A[0])
     browser = open_page(write(tmp_path, *long), width=width)
-    assert texts(browser, ".words") == ["B is worse by 90.0 points, beyond chance"]
+    (words,) = texts(browser, ".words")
+    assert words == "B is worse by 90.0 points, statistically significant (p=0.004)"
     assert sideways_overflow(browser) == 0
 
 

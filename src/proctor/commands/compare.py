@@ -24,7 +24,7 @@ class CompareCommand(CommandConfig):
     """Compare runs with a first one, episode by episode.
 
     Compares the runs B, C ... with the run A. Episodes of the same task, seed and initial state
-    form pairs. A star marks a task that changed beyond chance. P-values are Holm-corrected over
+    form pairs. A star marks a task that changed significantly. P-values are Holm-corrected over
     tasks, and over runs where there are several. Also writes a page with charts, all pairs and
     their videos side by side.
 
@@ -259,7 +259,7 @@ def _check_json(check: CardCheck) -> dict[str, Any]:
 def _as_json(comparison: Comparison) -> dict[str, Any]:
     content = dataclasses.asdict(comparison)
     content |= {"a": str(comparison.a), "b": str(comparison.b)}
-    return content | {"significantly_worse": comparison.is_worse}
+    return content | {"verdict": comparison.verdict, "significantly_worse": comparison.is_worse}
 
 
 def _check_range(name: str, value: float, least: float, below: float) -> None:

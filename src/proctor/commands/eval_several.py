@@ -389,13 +389,13 @@ def _compare(runs: Sequence[Run], root: Path, seed: str, over: str = "") -> None
 
     comparisons = compare_all(runs, Criteria())
     of_seed = f" (seed {seed})" if seed else ""
-    many = f"; p corrected for {len(comparisons)} comparisons" if len(comparisons) > 1 else ""
+    many = f"; corrected for {len(comparisons)} comparisons" if len(comparisons) > 1 else ""
     head = f"compared with {runs[0].path.name}{of_seed}{over}, in points{many}:"
     print(strip_control_codes(head))
     for comparison in comparisons:
         overall = comparison.overall
         line = f"{points_text(overall.difference, overall.interval)}, {p_equals(overall.p_holm)}"
-        print(strip_control_codes(f"  {comparison.b.name}  {line}"))
+        print(strip_control_codes(f"  {comparison.b.name}  {line}: {comparison.verdict}"))
         for warning in comparison.warnings:
             print(strip_control_codes(f"warning: {warning}"), file=sys.stderr)
     page = root / (f"compare_seed{seed}.html" if seed else "compare.html")

@@ -156,13 +156,14 @@ def _paired(card: Card, path: Path, run: Run, confidence: float) -> _Difference:
             units.add(unit)
             wins[before is Outcome.SUCCESS, row.outcome is Outcome.SUCCESS] += 1
     counts = Paired(wins[True, True], wins[True, False], wins[False, True], wins[False, False])
-    interval = difference_interval(counts, confidence)
+    interval = difference_interval(counts, 1 - confidence)
     if counts.difference is None or interval is None:
         raise UsageError(
             f"{run.path} and {path} have no episode that both completed: n/a",
             code="run.no-common-episode",
         )
-    return _Difference(counts.difference, interval, counts.n, counts.only_a, counts.only_b)
+    n, only_card, only_run = (round(one) for one in (counts.n, counts.only_a, counts.only_b))
+    return _Difference(counts.difference, interval, n, only_card, only_run)
 
 
 def _independent(card: Card, path: Path, run: Run, confidence: float) -> _Difference:

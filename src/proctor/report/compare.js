@@ -13,8 +13,8 @@
 
   // ---- The chart of a difference: zero, interval, point ----
 
-  function direction(change, beyondChance) {
-    if (!beyondChance) return "same";
+  function direction(change, significant) {
+    if (!significant) return "same";
     return change.difference > 0 ? "better" : "worse";
   }
 
@@ -60,8 +60,8 @@
 
   function figures(section) {
     const { overall, detectable, left_out: alone } = section;
-    const found = [["a", "A"], ["b", "B"]].map(([key, letter]) => [`Rate of ${letter}, 95% interval`,
-      `${percent(rate(overall[key]))} ${interval(overall[`interval_${key}`])} ${ratio(overall[key])}`]);
+    const found = [["a", "A"], ["b", "B"]].map(([key, letter], place) => [`Rate of ${letter}, ${page.level} interval`,
+      `${percent(overall.rates[place])} ${interval(overall.rate_intervals[place])} ${ratio(overall[key])}`]);
     if (page.paired) {
       const kinds = section.pairs.kind;
       found.push(["Solved by only A · only B", [0, 1].map((kind) =>
@@ -130,7 +130,7 @@
     const flagged = section.tasks.filter((task) => task.flagged).length;
     return el("section", {}, el("h2", {}, "Differences by task"),
       el("p", { class: "quiet" }, `Dot: rate of B minus rate of A, in points; bar: ${page.level} interval; A and B: ` +
-        `successes / episodes. ${flagged ? plural(flagged, "task") : "No task"} changed beyond chance ` +
+        `successes / episodes. ${flagged ? plural(flagged, "task") : "No task"} changed significantly ` +
         `(Holm-corrected${page.corrected === null ? "" : " over the tasks of all runs,"} p at most ${page.alpha}).`),
       el("table", { class: "rates differences" }, sortableHead(columns, order, draw), body));
   }
@@ -157,7 +157,7 @@
     const left = found.left_out.some(Boolean) ? ` Pairs that the other run does not have: ${found.left_out.map(count).join(" in A, ")} in B.` : "";
     return el("section", {}, el("h2", {}, "Robustness"),
       el("p", { class: "quiet" }, "Drop: clean rate minus perturbed rate of a run, in points. Dot: drop of B minus drop of A; to the right, the perturbation " +
-        `costs B more. P-values by swapping A and B in every start, Holm-corrected over cells and over dimensions.${left}`),
+        `costs B more. P-values are Holm-corrected over cells and over dimensions; each interval is of its row alone.${left}`),
       el("table", { class: "rates differences drops-of-two" }, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Perturbation"),
         el("th", { class: "plot", scope: "col" }, axis(half)),
         ...[["Drop of A", ""], ["Drop of B", ""], ["B − A", ""], [`${page.level} interval`, " secondary"], ["p", " secondary"], ["p (Holm)", " secondary"], ["Pairs", " secondary"]]

@@ -9,7 +9,12 @@ from typing import Any
 from urllib.parse import quote
 
 from proctor.report.comparison import Change, Comparison
-from proctor.report.comparison_table import correction_note, gate_verdict, overall_p_text
+from proctor.report.comparison_table import (
+    correction_note,
+    gate_verdict,
+    overall_p_text,
+    verdict_text,
+)
 from proctor.report.formatting import p_text
 from proctor.report.latency_curve import latency_curves
 from proctor.report.page import REPORT_FILE
@@ -18,7 +23,7 @@ from proctor.report.robustness_comparison import DropChange
 from proctor.report.run import Run
 from proctor.report.step_curve import checkpoint_of, step_curves
 from proctor.runs.journal import EpisodeRecord
-from proctor.stats.rates import Interval, wilson_interval
+from proctor.stats.rates import Interval
 from proctor.types import EpisodeKey, Outcome
 
 _ONLY_A, _ONLY_B, _NEITHER, _BOTH, _ERROR = range(5)
@@ -87,16 +92,6 @@ def _overview(
     return rows
 
 
-def verdict(comparison: Comparison) -> str:
-    """Return one sentence on whether B differs from A."""
-    overall = comparison.overall
-    assert overall.difference is not None, "runs without a common result are never compared"
-    if not comparison.differs:
-        return "No difference shown"
-    word = "better" if overall.difference > 0 else "worse"
-    return f"B is {word} by {100 * abs(overall.difference):.1f} points, beyond chance"
-
-
 def link(path: Path, start: Path) -> str:
     """Return the URL of a file relative to the folder ``start``, with odd characters quoted."""
     return quote(os.fsencode(Path(os.path.relpath(path, start)).as_posix()))
@@ -107,14 +102,10 @@ def _section(a: Run, b: Run, comparison: Comparison, start: Path) -> dict[str, A
     flagged = {task.name for sign in (1, -1) for task in comparison.changed(sign)}
     return {
         "b": _run(b, start),
-        "verdict": verdict(comparison),
+        "verdict": verdict_text(comparison),
         "p_equals": overall_p_text(comparison),
         "differs": comparison.differs,
-        "overall": _change(overall)
-        | {
-            "interval_a": _ends(wilson_interval(overall.successes_a, overall.n_a)),
-            "interval_b": _ends(wilson_interval(overall.successes_b, overall.n_b)),
-        },
+        "overall": _change(overall),
         "tasks": [_change(task) | {"flagged": task.name in flagged} for task in comparison.tasks],
         "detectable": comparison.detectable,
         "left_out": [comparison.left_out_a, comparison.left_out_b],
@@ -173,6 +164,8 @@ def _change(change: Change) -> dict[str, Any]:
         "name": change.name,
         "a": [change.successes_a, change.n_a],
         "b": [change.successes_b, change.n_b],
+        "rates": [change.rate_a, change.rate_b],
+        "rate_intervals": [_ends(change.interval_a), _ends(change.interval_b)],
         "errors": [change.errors_a, change.errors_b],
         "diverged": [change.diverged_a, change.diverged_b],
         "difference": change.difference,

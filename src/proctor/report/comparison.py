@@ -5,9 +5,13 @@ Pure functions of loaded runs. A is the reference; every other run B is compared
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import TypeAlias
 
 from proctor.errors import UsageError
 from proctor.number_text import points_text
@@ -26,14 +30,16 @@ from proctor.stats.differences import (
     Independent,
     Paired,
     Samples,
+    compatible_intervals,
     detectable_difference,
-    detectable_difference_paired,
     difference_interval,
+    effective_pairs,
+    needed_for,
     p_value,
     p_worse,
     probability_b_better,
 )
-from proctor.stats.rates import AverageRate, Interval, holm, mean_over_tasks
+from proctor.stats.rates import AverageRate, Interval, holm, mean_over_tasks, wilson_interval
 from proctor.types import Outcome
 
 
@@ -46,6 +52,12 @@ class Criteria:
     paired: bool = True
 
 
+BETTER, WORSE, UNDECIDED = "better", "worse", "undecided"
+"""The verdict on B."""
+SMALL_DIFFERENCE = 0.05
+"""An undecided comparison says how many more episodes would show this difference."""
+
+
 @dataclass(frozen=True)
 class Change:
     """The difference between A and B on one task, or on all. None: not measured."""
@@ -55,11 +67,20 @@ class Change:
     successes_b: int
     n_a: int
     n_b: int
+    starts: int
+    """Independent starts of each run. Every start weighs the same in the rates."""
+    rate_a: float | None
+    rate_b: float | None
+    interval_a: Interval | None
+    interval_b: Interval | None
+    """Intervals of the rates with coverage 1 - alpha."""
     only_a: int | None
     """Episodes that only A solved; None if the episodes are not paired."""
     only_b: int | None
     difference: float | None
     interval: Interval | None
+    """With coverage 1 - alpha. For one task: of this row alone, as ``p_value``. For all tasks
+    together: it agrees with ``p_holm``, and covers together with the intervals of all runs."""
     p_value: float | None
     p_holm: float | None
     """Holm-corrected. For one task: over the tasks of all runs that are compared with A. For all
@@ -91,12 +112,16 @@ class Comparison:
     """Number of runs that are compared with A."""
     detectable: float | None
     """Minimum detectable difference with 80% power, corrected for the number of runs."""
+    more_needed: int
+    """Further starts of each run that would show a difference of 5 points, with 80% power and to
+    two digits; 0: there are enough."""
     left_out_a: int
     left_out_b: int
     """Episodes without a pair in the other run."""
     repeated_a: int
     repeated_b: int
-    """Episodes left out because another episode of the same start is counted."""
+    """Episodes left out: repeats that the other run has fewer of, or, if the runs are not paired,
+    episodes of a start that is counted."""
     policies: list[str]
     """The fields in which the policies differ."""
     warnings: list[str]
@@ -125,16 +150,23 @@ class Comparison:
         return p is not None and p <= self.criteria.alpha
 
     @property
+    def verdict(self) -> str:
+        """Whether B is significantly ``better`` or ``worse`` than A, or that is ``undecided``."""
+        if not self.differs:
+            return UNDECIDED
+        return BETTER if (self.difference or 0.0) > 0 else WORSE
+
+    @property
     def is_worse(self) -> bool:
         """Whether B is significantly worse by more than the margin."""
         return self.p_worse_holm <= self.criteria.alpha
 
     def __str__(self) -> str:
-        if self.difference is None or self.interval is None or self.p_value is None:
+        if self.p_value is None:
             return "B - A n/a"
         found = f"B - A {points_text(self.difference, self.interval)} points"
-        worse = ", worse" if self.is_worse else ""
-        return f"{found}, p={self.p_value:.3g}, n={self.overall.n_a}+{self.overall.n_b}{worse}"
+        n = f"n={self.overall.n_a}+{self.overall.n_b}"
+        return f"{found}, p={self.p_value:.3g}, {n}, {self.verdict}"
 
     def __repr__(self) -> str:
         return f"Comparison({self}, a={str(self.a)!r}, b={str(self.b)!r})"
@@ -163,8 +195,13 @@ def compare_all(runs: Sequence[Run], criteria: Criteria) -> list[Comparison]:
             different worlds; unpaired runs share no task.
     """
     _refuse_duplicates(runs)
-    found = [_compared(runs[0], other, criteria, len(runs) - 1) for other in runs[1:]]
+    found, samples = [], []
+    for other in runs[1:]:
+        comparison, counts = _compared(runs[0], other, criteria, len(runs) - 1)
+        found.append(comparison)
+        samples.append(counts)
     overall = holm([_known(comparison.overall.p_value) for comparison in found])
+    intervals = compatible_intervals(samples, overall, criteria.alpha)
     worse = holm([comparison.p_worse for comparison in found])
     every = [task.p_value for comparison in found for task in comparison.tasks]
     of_tasks = iter(holm([p for p in every if p is not None]))
@@ -173,14 +210,16 @@ def compare_all(runs: Sequence[Run], criteria: Criteria) -> list[Comparison]:
         replace(
             comparison,
             robustness=of_drops,
-            overall=replace(comparison.overall, p_holm=p),
+            overall=replace(comparison.overall, p_holm=p, interval=interval),
             p_worse_holm=p_worse,
             tasks=[
                 task if task.p_value is None else replace(task, p_holm=next(of_tasks))
                 for task in comparison.tasks
             ],
         )
-        for comparison, p, p_worse, of_drops in zip(found, overall, worse, drops, strict=True)
+        for comparison, p, interval, p_worse, of_drops in zip(
+            found, overall, intervals, worse, drops, strict=True
+        )
     ]
 
 
@@ -202,23 +241,30 @@ def _refuse_duplicates(runs: Sequence[Run]) -> None:
         named[folder] = run.path
 
 
-def _compared(a: Run, b: Run, criteria: Criteria, n_runs: int) -> Comparison:
-    """Compare B with A; p-values are not yet corrected for the ``n_runs`` comparisons."""
+def _compared(a: Run, b: Run, criteria: Criteria, n_runs: int) -> tuple[Comparison, Samples]:
+    """Compare B with A, and return the counts; nothing is corrected for the ``n_runs`` yet."""
     if criteria.paired:
         protocols, what = (a.record.protocol, b.record.protocol), f"{a.path} and {b.path}"
         require_same_worlds(*protocols, what, "add --unpaired to compare them as separate samples")
     sides = paired_episodes(a, b) if criteria.paired else independent_samples(a, b)
-    counted = {task: _count(sides, task, criteria) for task in sides.tasks}
-    tasks = [_change(task, counts, sides.tasks[task], criteria) for task, counts in counted.items()]
-    everything = _sum(list(counted.values()))
-    if everything.difference is None:
+    count = _count_pairs if criteria.paired else _count_samples
+    counted = [count(sides, task) for task in sides.tasks]
+    everything = _Counted.together(counted)
+    if everything.samples.difference is None:
         raise UsageError(
             f"{a.path} and {b.path} have no common episode that both completed: n/a",
             code="run.no-common-episode",
         )
+    tasks = [
+        replace(
+            _change(task, one, sides.tasks[task], criteria),
+            interval=difference_interval(one.samples, criteria.alpha),
+        )
+        for task, one in zip(sides.tasks, counted, strict=True)
+    ]
     rows_a, rows_b = sides.rows_a, sides.rows_b
-    worse = p_worse(everything, criteria.margin)
-    return Comparison(
+    worse = p_worse(everything.samples, criteria.margin)
+    comparison = Comparison(
         a=a.path,
         b=b.path,
         criteria=criteria,
@@ -228,7 +274,8 @@ def _compared(a: Run, b: Run, criteria: Criteria, n_runs: int) -> Comparison:
         p_worse=worse,
         p_worse_holm=worse,
         n_runs=n_runs,
-        detectable=_detectable(everything, criteria.alpha / n_runs),
+        detectable=detectable_difference(everything.samples, criteria.alpha / n_runs),
+        more_needed=_more_needed(everything, criteria.alpha / n_runs),
         left_out_a=len(clean_rows(a.rows)) - len(rows_a) - sides.repeated_a,
         left_out_b=len(clean_rows(b.rows)) - len(rows_b) - sides.repeated_b,
         repeated_a=sides.repeated_a,
@@ -237,72 +284,109 @@ def _compared(a: Run, b: Run, criteria: Criteria, n_runs: int) -> Comparison:
         warnings=comparison_warnings(a, b, paired=criteria.paired) + pairing_warnings(a, b, sides),
         robustness=compare_robustness(a, b, criteria.alpha) if criteria.paired else None,
     )
+    return comparison, everything.samples
 
 
-def _count(sides: PairedSides, task: str, criteria: Criteria) -> Samples:
-    if not criteria.paired:
-        of_a, of_b = map(tally, sides.tasks[task])
-        return Independent(of_a.successes, of_a.episodes, of_b.successes, of_b.episodes)
-    wins = [
-        (x.outcome is Outcome.SUCCESS, y.outcome is Outcome.SUCCESS)
-        for (x, y), *_ in sides.units(task)
+Units: TypeAlias = list[list[tuple[bool, bool]]]
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """The counts of one task, or of all."""
+
+    raw: Samples
+    units: Units
+    """Of every start, the success of A and of B in each pair; empty if there are no pairs."""
+
+    @cached_property
+    def samples(self) -> Samples:
+        """Effective counts, in which every start weighs the same."""
+        return effective_pairs(self.units) if isinstance(self.raw, Paired) else self.raw
+
+    @property
+    def starts(self) -> int:
+        """Independent starts of each run."""
+        return len(self.units) if isinstance(self.raw, Paired) else self.raw.n_a
+
+    @classmethod
+    def together(cls, counted: Sequence[_Counted]) -> _Counted:
+        """Return the counts of all tasks."""
+        kind = type(counted[0].raw)
+        sums = {
+            name: sum(getattr(one.raw, name) for one in counted)
+            for name in kind.__dataclass_fields__
+        }
+        return cls(kind(**sums), [unit for one in counted for unit in one.units])
+
+
+def _count_pairs(sides: PairedSides, task: str) -> _Counted:
+    units = [
+        [(x.outcome is Outcome.SUCCESS, y.outcome is Outcome.SUCCESS) for x, y in unit]
+        for unit in sides.units(task)
     ]
-    return Paired(
-        both=wins.count((True, True)),
-        only_a=wins.count((True, False)),
-        only_b=wins.count((False, True)),
-        neither=wins.count((False, False)),
-    )
+    wins = Counter(pair for unit in units for pair in unit)
+    raw = Paired(wins[True, True], wins[True, False], wins[False, True], wins[False, False])
+    return _Counted(raw, units)
 
 
-def _sum(counts: list[Samples]) -> Samples:
-    kind = type(counts[0])
-    names = kind.__dataclass_fields__
-    return kind(**{name: sum(getattr(one, name) for one in counts) for name in names})
+def _count_samples(sides: PairedSides, task: str) -> _Counted:
+    of_a, of_b = map(tally, sides.tasks[task])
+    return _Counted(Independent(of_a.successes, of_a.episodes, of_b.successes, of_b.episodes), [])
+
+
+def _more_needed(counted: _Counted, alpha: float) -> int:
+    """Return how many starts more would show a small difference, rounded up to two digits."""
+    n = counted.samples.n if isinstance(counted.samples, Paired) else counted.starts
+    needed = needed_for(counted.samples, SMALL_DIFFERENCE, alpha) * counted.starts / n
+    more = max(0, math.ceil(needed) - counted.starts)
+    unit: int = 10 ** max(0, len(str(more)) - 2)
+    return math.ceil(more / unit) * unit
 
 
 def _change(
     name: str,
-    counts: Samples,
+    counted: _Counted,
     sides: tuple[list[EpisodeRecord], list[EpisodeRecord]],
     criteria: Criteria,
 ) -> Change:
-    """Describe the difference on one task, or on all."""
-    measured = counts.difference is not None
-    p = p_value(counts) if measured else None
-    a, b, n_a, n_b = _margins(counts)
-    of_a, of_b = tally(sides[0]), tally(sides[1])
+    """Describe the difference on one task, or on all; its interval depends on the other runs."""
+    samples, alpha = counted.samples, criteria.alpha
+    measured = samples.difference is not None
+    p = p_value(samples) if measured else None
+    a, n_a, b, n_b = (round(one) for one in _margins(counted.raw))
+    won_a, of_a, won_b, of_b = _margins(samples)
+    in_a, in_b = tally(sides[0]), tally(sides[1])
+
+    def interval(won: float, n: float) -> Interval | None:
+        return wilson_interval(won, n, 1 - alpha, effective_n=counted.starts) if n else None
+
     return Change(
         name=name,
         successes_a=a,
         successes_b=b,
         n_a=n_a,
         n_b=n_b,
-        only_a=counts.only_a if isinstance(counts, Paired) else None,
-        only_b=counts.only_b if isinstance(counts, Paired) else None,
-        difference=counts.difference,
-        interval=difference_interval(counts, 1 - criteria.alpha),
+        starts=counted.starts,
+        rate_a=won_a / of_a if of_a else None,
+        rate_b=won_b / of_b if of_b else None,
+        interval_a=interval(won_a, of_a),
+        interval_b=interval(won_b, of_b),
+        only_a=round(counted.raw.only_a) if isinstance(counted.raw, Paired) else None,
+        only_b=round(counted.raw.only_b) if isinstance(counted.raw, Paired) else None,
+        difference=samples.difference,
+        interval=None,
         p_value=p,
         p_holm=p,
-        probability_b_better=probability_b_better(counts) if measured else None,
-        errors_a=of_a.errors,
-        errors_b=of_b.errors,
-        diverged_a=of_a.diverged,
-        diverged_b=of_b.diverged,
+        probability_b_better=probability_b_better(samples) if measured else None,
+        errors_a=in_a.errors,
+        errors_b=in_b.errors,
+        diverged_a=in_a.diverged,
+        diverged_b=in_b.diverged,
     )
 
 
-def _margins(counts: Samples) -> tuple[int, int, int, int]:
-    """Return the successes of A and B and the episodes of A and B."""
+def _margins(counts: Samples) -> tuple[float, float, float, float]:
+    """Return the successes and the episodes of A, and those of B."""
     if isinstance(counts, Independent):
-        return counts.a, counts.b, counts.n_a, counts.n_b
-    return counts.both + counts.only_a, counts.both + counts.only_b, counts.n, counts.n
-
-
-def _detectable(counts: Samples, alpha: float) -> float | None:
-    a, _, n, _ = _margins(counts)
-    if not n:
-        return None
-    if isinstance(counts, Paired):
-        return detectable_difference_paired(n, (counts.only_a + counts.only_b) / n, alpha)
-    return detectable_difference(n, a / n, alpha)
+        return counts.a, counts.n_a, counts.b, counts.n_b
+    return counts.both + counts.only_a, counts.n, counts.both + counts.only_b, counts.n

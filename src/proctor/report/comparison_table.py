@@ -6,11 +6,11 @@ from rich.table import Table
 from rich.text import Text
 
 from proctor.errors import strip_control_codes
-from proctor.number_text import points_text
-from proctor.report.comparison import Change, Comparison
+from proctor.number_text import interval_text, percent_text, points_text
+from proctor.report.comparison import SMALL_DIFFERENCE, UNDECIDED, Change, Comparison
 from proctor.report.formatting import p_text
 from proctor.report.robustness_comparison import DropChange, RobustnessComparison
-from proctor.stats.rates import rate_text
+from proctor.stats.rates import Interval
 
 _ALWAYS_SHOWN = "--eval.latency_steps"
 """The policy difference that the terminal shows; the page shows all of them."""
@@ -86,10 +86,11 @@ def comparison_lines(comparison: Comparison) -> list[str]:
     """Return the sentences below the table."""
     overall, criteria = comparison.overall, comparison.criteria
     lines = [
-        f"A {rate_text(overall.successes_a, overall.n_a)}  {comparison.a}",
-        f"B {rate_text(overall.successes_b, overall.n_b)}  {comparison.b}",
+        f"A {_rate_text(overall, overall.rate_a, overall.interval_a)}  {comparison.a}",
+        f"B {_rate_text(overall, overall.rate_b, overall.interval_b)}  {comparison.b}",
         f"B - A {points_text(overall.difference, overall.interval)} points, "
         f"{overall_p_text(comparison)}",
+        verdict_text(comparison),
     ]
     if not comparison.policies:
         lines.append("the policies of A and B are defined alike")
@@ -98,7 +99,7 @@ def comparison_lines(comparison: Comparison) -> list[str]:
     for word, sign in (("better", 1), ("worse", -1)):
         names = ", ".join(task.name for task in comparison.changed(sign))
         if names:
-            lines.append(f"{word} beyond chance (Holm{runs}, alpha {criteria.alpha:g}): {names}")
+            lines.append(f"significantly {word} (Holm{runs}, alpha {criteria.alpha:g}): {names}")
     if comparison.detectable is not None:
         pairs = "pairs" if criteria.paired else "episodes each"
         lines.append(
@@ -119,12 +120,40 @@ def comparison_lines(comparison: Comparison) -> list[str]:
     return lines
 
 
+def verdict_text(comparison: Comparison) -> str:
+    """Return one sentence on whether B differs from A."""
+    overall = comparison.overall
+    points = points_text(overall.difference, overall.interval)
+    size, _, interval = points.partition(" ")
+    if comparison.verdict != UNDECIDED:
+        p = p_equals(overall.p_holm)
+        return f"B is {comparison.verdict} by {size[1:]} points, statistically significant ({p})"
+    small = f"{100 * SMALL_DIFFERENCE:g} points"
+    if not comparison.more_needed:
+        return (
+            f"Undecided: the difference lies in {interval}; so many episodes usually show {small}"
+        )
+    return (
+        f"Undecided. Too few episodes to decide: the difference lies in {interval}; "
+        f"about {comparison.more_needed} more would show {small}"
+    )
+
+
+def _rate_text(overall: Change, rate: float | None, interval: Interval | None) -> str:
+    assert rate is not None, "runs without a common result are never compared"
+    assert interval is not None
+    text = f"{percent_text(rate)} {interval_text(interval)} n={overall.n_a}"
+    if overall.starts == overall.n_a:
+        return text
+    return f"{text} ({overall.starts} start{'s' * (overall.starts != 1)})"
+
+
 def robustness_change_lines(found: RobustnessComparison) -> list[str]:
     """Return the sentences below the table of drops."""
     lines = [
         "drop: clean rate minus perturbed rate, in points; positive difference: the perturbation "
-        "costs B more; p by swapping A and B in every start, Holm over the cells of all runs and, "
-        "for totals, over the dimensions",
+        "costs B more; Holm over the cells of all runs and, for totals, over the dimensions; each "
+        "interval is of its row alone, as p",
     ]
     if found.left_out_a or found.left_out_b:
         a, b = found.left_out_a, found.left_out_b
@@ -135,8 +164,8 @@ def robustness_change_lines(found: RobustnessComparison) -> list[str]:
 def correction_note(n_runs: int) -> str:
     """Return the note on which values are corrected for several comparisons."""
     return (
-        f"{n_runs} runs are compared with A: their p-values are Holm-corrected for that; each "
-        "interval and P(B > A) is of its run alone"
+        f"{n_runs} runs are compared with A: their p-values (Holm) and intervals over all tasks "
+        "are corrected for that; P(B > A) is of its run alone, and a task's interval of its row"
     )
 
 

@@ -20,7 +20,7 @@ const robustness = (() => {
 
   function dropCell(drop, label, choose, repeated = false) {
     if (drop === undefined) return el("td", { class: "drop none", "data-label": label }, "–");
-    const flag = drop.flagged ? el("span", { class: "beyond", title: `beyond chance: p=${drop.p} (Holm)` }, " *") : null;
+    const flag = drop.flagged ? el("span", { class: "beyond", title: `statistically significant: p=${drop.p} (Holm)` }, " *") : null;
     const left = [drop.missing ? `${count(drop.missing)} without a pair` : null,
       drop.unfinished ? `${count(drop.unfinished)} not run` : null].filter(Boolean);
     return el("td", { class: `drop ${shade(drop)}${repeated ? " repeated" : ""}`, "data-label": label },
@@ -134,7 +134,7 @@ const robustness = (() => {
     byId("robustness").hidden = !found;
     if (!found) return;
     byId("robustness-about").textContent = "Every perturbed episode is paired with the clean episode of the same task, seed and " +
-      "init state. Positive: the perturbation costs successes. * marks what is beyond chance (Holm-corrected, p at most 0.05). " +
+      "init state. Positive: the perturbation costs successes. * marks statistically significant drops (Holm-corrected, p at most 0.05). " +
       `${plural(found.all.n, "pair")} from ${plural(found.all.starts, "clean start")}; each interval is of its cell alone.`;
     const choose = (drop) => {
       const inside = found.lost.filter(([, , cell]) => (drop.dimension === null || found.cells[cell].dimension === drop.dimension) &&

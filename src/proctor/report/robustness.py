@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import fmean
 from typing import Any, TypeAlias
 
 from proctor.runs.journal import EpisodeRecord
 from proctor.runs.records import PlannedTask
-from proctor.stats.differences import Paired, difference_interval, p_value
+from proctor.stats.differences import Paired, difference_interval, effective_pairs, p_value
 from proctor.stats.independent_units import UnitCounts, plan_key, unit_numbers
 from proctor.stats.mean_changes import mean_change_interval
 from proctor.stats.rates import Interval, clustered_effective_n, holm
@@ -94,7 +95,9 @@ class Drop:
     tasks: int
     """Number of clean tasks."""
     counts: Paired
-    """A is the perturbed episode, B the clean one."""
+    """The pairs. A is the perturbed episode, B the clean one."""
+    effective: Paired
+    """Counts of as many independent pairs; every start weighs the same."""
     units: UnitCounts
     """Independent units of the pairs, with the successes of the clean episodes."""
     effective_perturbed: float
@@ -104,7 +107,7 @@ class Drop:
     unfinished: int
     """Planned episodes that have not ended."""
     p_value: float | None = None
-    """McNemar's exact test, each start once; None for totals and without pairs."""
+    """Of "the rates are equal"; None for totals and without pairs."""
     p_holm: float | None = None
     """Holm-corrected over the cells."""
     scores: tuple[ScoreChange, ...] = ()
@@ -119,31 +122,24 @@ class Drop:
     @property
     def clean(self) -> float | None:
         """The success rate of the clean episodes of the pairs."""
-        counts = self.counts
+        counts = self.effective
         return (counts.both + counts.only_b) / counts.n if counts.n else None
 
     @property
     def perturbed(self) -> float | None:
         """The success rate of the perturbed episodes of the pairs."""
-        counts = self.counts
+        counts = self.effective
         return (counts.both + counts.only_a) / counts.n if counts.n else None
 
     @property
     def drop(self) -> float | None:
         """The clean rate minus the perturbed rate; positive if the perturbation costs successes."""
-        return self.counts.difference
+        return self.effective.difference
 
-    @property
+    @cached_property
     def interval(self) -> Interval | None:
-        """The drop's 95% interval: Newcombe's for paired rates, with effective numbers.
-
-        A clean episode that is in several pairs is one episode.
-        """
-        return difference_interval(
-            self.counts,
-            effective_a=self.effective_perturbed or None,
-            effective_b=self.units.effective_n or None,
-        )
+        """The drop's 95% interval; it excludes 0 exactly if ``p_value`` is at most 5%."""
+        return difference_interval(self.effective)
 
 
 @dataclass(frozen=True)
@@ -204,6 +200,7 @@ def make_robustness(
             level=level,
             tasks=len({pair.perturbation.clean_key for pair in inside}),
             counts=count_pairs(inside),
+            effective=effective_pairs(by_unit(inside)),
             units=UnitCounts((pair.clean, pair.solved[1]) for pair in inside),
             effective_perturbed=clustered_effective_n(
                 UnitCounts((pair.clean, pair.solved[0]) for pair in inside).clusters
@@ -214,9 +211,7 @@ def make_robustness(
         )
 
     found = [drop([cell], *cell) for cell in cells]
-    found = [
-        replace(one, p_value=_p_value(pairs, cell)) for one, cell in zip(found, cells, strict=True)
-    ]
+    found = [replace(one, p_value=p_value(one.effective)) if one.counts.n else one for one in found]
     dimensions = list(dict.fromkeys(dimension for dimension, _ in cells))
     return Robustness(
         cells=_corrected(found),
@@ -312,13 +307,12 @@ def _cells(changes: Iterable[Perturbation]) -> list[CellKey]:
     return sorted(cells, key=lambda cell: (place[cell[0]], -1 if cell[1] is None else cell[1]))
 
 
-def _p_value(pairs: Iterable[EpisodePair], cell: CellKey) -> float | None:
-    """Return McNemar's p-value of a cell; of several pairs of a start, the first counts."""
-    inside = [pair for pair in pairs if pair.cell == cell]
-    first: dict[int, EpisodePair] = {}
-    for pair, unit in zip(inside, unit_numbers(pair.clean for pair in inside), strict=True):
-        first.setdefault(unit, pair)
-    return p_value(count_pairs(first.values())) if first else None
+def by_unit(pairs: Sequence[EpisodePair]) -> list[list[tuple[bool, bool]]]:
+    """Return which episodes of each pair succeeded, by independent unit."""
+    units: dict[int, list[tuple[bool, bool]]] = {}
+    for pair, unit in zip(pairs, unit_numbers(pair.clean for pair in pairs), strict=True):
+        units.setdefault(unit, []).append(pair.solved)
+    return list(units.values())
 
 
 def _corrected(cells: list[Drop]) -> list[Drop]:

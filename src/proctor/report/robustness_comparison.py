@@ -11,15 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from proctor.report.robustness import CellKey, EpisodePair, Robustness, count_pairs
+from proctor.report.robustness import CellKey, EpisodePair, Robustness, by_unit, count_pairs
 from proctor.report.run import Run
-from proctor.stats.differences import Paired
-from proctor.stats.drop_difference import (
-    PairedDrops,
-    drop_difference_interval,
-    drop_difference_p_value,
-)
-from proctor.stats.independent_units import UnitCounts, may_pair, plan_key, unit_numbers
+from proctor.stats.differences import Paired, effective_pairs
+from proctor.stats.drop_difference import DropDifference
+from proctor.stats.independent_units import may_pair, plan_key, unit_numbers
 from proctor.stats.rates import Interval, holm
 
 
@@ -82,7 +78,7 @@ def compare_robustness(a: Run, b: Run, alpha: float) -> RobustnessComparison | N
 
     def change(of: Sequence[CellKey], dimension: str | None, level: int | None) -> DropChange:
         inside = [pairs for pairs in common if pairs[0].cell in of]
-        return _change(inside, dimension, level, 1 - alpha)
+        return _change(inside, dimension, level, alpha)
 
     return RobustnessComparison(
         cells=[change([cell], *cell) for cell in cells],
@@ -142,30 +138,25 @@ def _change(
     common: Sequence[tuple[EpisodePair, EpisodePair]],
     dimension: str | None,
     level: int | None,
-    confidence: float,
+    alpha: float,
 ) -> DropChange:
     of_a, of_b = [a for a, _ in common], [b for _, b in common]
-    units = UnitCounts((pair.clean, pair.solved[1]) for pair in of_a)
-    drops = PairedDrops(
-        a=count_pairs(of_a),
-        b=count_pairs(of_b),
-        losses_a=[pair.loss for pair in of_a],
-        losses_b=[pair.loss for pair in of_b],
-        starts=unit_numbers(pair.clean for pair in of_a),
-        effective_n=units.effective_n,
-    )
-    p = drop_difference_p_value(drops) if common else None
+    units = unit_numbers(pair.clean for pair in of_a)
+    found = DropDifference()
+    for unit, a, b in zip(units, of_a, of_b, strict=True):
+        found.add(unit, a.loss, b.loss)
+    p = found.p_value if common else None
     return DropChange(
         dimension=dimension,
         level=level,
         pairs=len(common),
-        starts=units.distinct,
-        a=drops.a,
-        b=drops.b,
-        drop_a=drops.a.difference,
-        drop_b=drops.b.difference,
-        difference=drops.difference,
-        interval=drop_difference_interval(drops, confidence),
+        starts=len(set(units)),
+        a=count_pairs(of_a),
+        b=count_pairs(of_b),
+        drop_a=effective_pairs(by_unit(of_a)).difference,
+        drop_b=effective_pairs(by_unit(of_b)).difference,
+        difference=found.difference,
+        interval=found.interval(alpha),
         p_value=p,
         p_holm=p,
     )

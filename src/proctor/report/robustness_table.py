@@ -90,7 +90,7 @@ def robustness_lines(found: Robustness) -> list[str]:
     """Return the sentences below the table."""
     lines = [
         "drop: clean rate minus perturbed rate, in points, over pairs of the same seed and init "
-        "state; * beyond chance (McNemar, Holm over the cells, alpha 0.05)",
+        "state; * statistically significant (McNemar, Holm over the cells, alpha 0.05)",
         "odds of failure: times those of the clean episodes of the same task (Firth's logistic "
         "regression, profile intervals); each interval is of its row alone",
     ]

@@ -20,7 +20,7 @@ LEAST_ALPHA = 1e-9
 """Smallest alpha of a test; far below, 1 - alpha rounds to 1."""
 
 
-_LEAST_CLUSTERS = 10
+LEAST_CLUSTERS = 10
 """Starts from which the correlation inside starts is estimated."""
 
 
@@ -41,7 +41,7 @@ def clustered_effective_n(clusters: Sequence[tuple[int, int]], confidence: float
     if not n or squares == n:
         return float(n)
     copies, units, rate = n * n / squares, len(clusters), k / n
-    if units < _LEAST_CLUSTERS or k in (0, n):
+    if units < LEAST_CLUSTERS or k in (0, n):
         return copies
     from scipy.special import stdtrit
 
@@ -52,7 +52,7 @@ def clustered_effective_n(clusters: Sequence[tuple[int, int]], confidence: float
 
 
 def wilson_interval(
-    successes: float, n: int, confidence: float = 0.95, *, effective_n: float | None = None
+    successes: float, n: float, confidence: float = 0.95, *, effective_n: float | None = None
 ) -> Interval | None:
     """Return Wilson's score interval of a proportion; None if ``n`` is 0.
 
@@ -65,7 +65,7 @@ def wilson_interval(
     return score_interval(successes, n, n_eff, NormalDist().inv_cdf(0.5 + confidence / 2))
 
 
-def score_interval(successes: float, n: int, n_eff: float, z: float) -> Interval:
+def score_interval(successes: float, n: float, n_eff: float, z: float) -> Interval:
     """Return the score interval of a proportion of effective size ``n_eff`` at the quantile z."""
     p = successes / n
     centre = (p + z * z / (2 * n_eff)) / (1 + z * z / n_eff)

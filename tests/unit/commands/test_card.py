@@ -104,7 +104,7 @@ def test_a_repeated_run_agrees_with_its_card(
         f"card 57.1% [25.0, 84.2] n=7, 1 error  {card}",
         f"run  57.1% [25.0, 84.2] n=7, 1 error  {again}",
         "all 7 common episodes have the outcome that is on the card",
-        "the run agrees with the card: run - card +0.0 [-23.1, +23.1] points (95% interval)",
+        "the run agrees with the card: run - card +0.0 [-47.8, +47.8] points (95% interval)",
     ]
     assert err == ""
     assert json.loads(numbers.read_text())["checks"][0]["agrees"] is True

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+import proctor
 from proctor.cli import main
+from proctor.number_text import points_text
 
 
 def evaluate(folder: Path, policy: str, *words: str) -> Path:
@@ -41,9 +43,9 @@ def test_the_table_shows_the_difference_of_every_task_with_interval_and_p_value(
     header = "task A B B - A [95% interval] p p (Holm) P(B > A)"
     assert " ".join(lines[0].split()) == header
     assert lines[1].split()[:4] == ["point-0*", "0/20", "20/20", "+100.0"]
-    assert " ".join(lines[3].split()) == "all 0/40 40/40 +100.0 [+87.6, +100.0] <0.001 1.000"
+    assert " ".join(lines[3].split()) == "all 0/40 40/40 +100.0 [+78.7, +100.0] <0.001 1.000"
     assert f"A 0.0% [0.0, 8.8] n=40  {bad}" in lines
-    assert "better beyond chance (Holm, alpha 0.05): point-0, point-1" in lines
+    assert "significantly better (Holm, alpha 0.05): point-0, point-1" in lines
     assert err == ""
 
 
@@ -72,7 +74,7 @@ def test_every_further_run_is_compared_with_the_first(
     assert main(["compare", *words]) == 3
     out, err = capsys.readouterr()
     assert err == ""
-    assert "2 runs are compared with A: their p-values are Holm-corrected for that" in out
+    assert "2 runs are compared with A: their p-values (Holm) and intervals" in out
     assert "p<0.001 (Holm over 2 runs; p<0.001 alone)" in out
     assert "the policies of A and B are defined alike" in out
     itself, other = json.loads(file.read_text())["comparisons"]
@@ -84,6 +86,36 @@ def test_every_further_run_is_compared_with_the_first(
     assert other["overall"]["difference"] == -1
     assert [task["name"] for task in other["tasks"]] == ["point-0", "point-1"]
     assert other["criteria"] == {"alpha": 0.05, "margin": 0.02, "paired": True}
+
+
+def test_terminal_page_json_and_python_have_the_same_numbers(
+    good: Path, bad: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With several runs too, where p-values and intervals are corrected."""
+    middle = evaluate(tmp_path / "middle", "random", *ON_FAKE)
+    file, page = tmp_path / "numbers.json", tmp_path / "page.html"
+    runs = [good, bad, middle]
+    capsys.readouterr()
+    assert main(["compare", *map(str, runs), f"--json={file}", f"--html={page}"]) == 0
+    shown = capsys.readouterr().out
+    written = json.loads(file.read_text())["comparisons"]
+    text = page.read_text().split('<script type="application/json" id="run">')[1]
+    sections = json.loads(text.split("</script>")[0])["comparisons"]
+    for one, of_json, of_page in zip(proctor.compare(*runs), written, sections, strict=True):
+        overall = one.overall
+        assert one.interval is not None
+        for shape in (of_json["overall"], of_page["overall"]):
+            assert shape["difference"] == overall.difference
+            assert shape["interval"] == list(one.interval)
+            assert shape["p_holm"] == one.p_value
+        assert of_json["verdict"] == one.verdict
+        assert one.verdict in of_page["verdict"].lower()
+        assert of_page["verdict"] in shown
+        points = points_text(one.difference, one.interval)
+        assert f"B - A {points} points, {of_page['p_equals']}" in shown
+        assert [task["interval"] for task in of_page["tasks"]] == [
+            list(task.interval or ()) for task in one.tasks
+        ]
 
 
 def test_the_last_line_says_where_the_page_is(

@@ -54,13 +54,31 @@ def embedded(page: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("of_a", "of_b", "words"),
     [
-        ([WON] * 10, [WON] * 2 + [LOST] * 8, "B is worse by 80.0 points, beyond chance"),
-        ([LOST] * 10, [LOST] + [WON] * 9, "B is better by 90.0 points, beyond chance"),
-        ([WON] * 10, [WON] * 8 + [LOST] * 2, "No difference shown"),
-        ([WON] * 10, [WON] * 10, "No difference shown"),
+        (
+            [WON] * 10,
+            [WON] * 2 + [LOST] * 8,
+            "B is worse by 80.0 points, statistically significant (p=0.008)",
+        ),
+        (
+            [LOST] * 10,
+            [LOST] + [WON] * 9,
+            "B is better by 90.0 points, statistically significant (p=0.004)",
+        ),
+        (
+            [WON] * 10,
+            [WON] * 8 + [LOST] * 2,
+            "Undecided. Too few episodes to decide: the difference lies in [-58.1, +23.4]; "
+            "about 620 more would show 5 points",
+        ),
+        (
+            [WON] * 400,
+            [WON] * 400,
+            "Undecided: the difference lies in [-1.3, +1.3]; so many episodes usually show "
+            "5 points",
+        ),
     ],
 )
-def test_the_verdict_says_whether_b_differs_beyond_chance(
+def test_the_verdict_says_whether_b_differs(
     of_a: list[Outcome], of_b: list[Outcome], words: str, tmp_path: Path
 ) -> None:
     page = page_of(run_of(tmp_path / "a", of_a), run_of(tmp_path / "b", of_b))
@@ -83,7 +101,7 @@ def test_pairs_that_only_one_run_solved_come_first_and_errors_last(tmp_path: Pat
     assert section["overall"]["errors"] == [1, 0]
 
 
-def test_a_task_that_changed_beyond_chance_is_flagged(tmp_path: Path) -> None:
+def test_a_task_that_changed_significantly_is_flagged(tmp_path: Path) -> None:
     for name, outcomes in (("a", (WON, WON)), ("b", (LOST, WON))):
         rows = [episode(task, i, outcomes[task]) for task in (0, 1) for i in range(10)]
         write_run(tmp_path / name, rows)

@@ -17,6 +17,7 @@ from proctor.report.pairing import planned_partners
 from proctor.report.run import Run
 from proctor.runs.folder import RunRecord
 from proctor.runs.journal import EpisodeRecord, make_record
+from proctor.stats.differences import Paired, difference_interval, p_value
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Task
 from tests.refusals import refuses
 
@@ -74,8 +75,8 @@ def test_two_suites_with_a_task_of_one_name_are_not_mixed_up() -> None:
         }
 
 
-def test_a_world_counts_once_however_often_it_was_played() -> None:
-    """With four init states, LIBERO's episodes 0, 4 and 8 start from the same world."""
+def test_a_start_weighs_once_however_often_it_was_played() -> None:
+    """With four init states, LIBERO's episodes 0, 4 and 8 start alike. Under ten starts: copies."""
     runs = []
     for name, outcomes in (("a", "sfssssffssff"), ("b", "ssffffssffss")):
         episodes = rows("push", outcomes)
@@ -83,12 +84,33 @@ def test_a_world_counts_once_however_often_it_was_played() -> None:
             row.world = f"init {i % 4}"
         runs.append(a_run(name, episodes))
     paired = compare(runs[0], runs[1], Criteria())
-    assert (paired.overall.n_a, paired.overall.only_a, paired.overall.only_b) == (4, 2, 1)
-    assert (paired.repeated_a, paired.repeated_b, paired.left_out_a) == (8, 8, 0)
-    assert "leaves out 8 of 12 episodes of a and 8 of 12 of b" in paired.warnings[0]
+    assert (paired.overall.n_a, paired.overall.starts) == (12, 4)
+    assert (paired.overall.only_a, paired.overall.only_b) == (6, 5)
+    assert (paired.repeated_a, paired.repeated_b, paired.left_out_a) == (0, 0, 0)
+    assert paired.overall.difference == pytest.approx(-1 / 12)
+    by_start = Paired(both=1 / 3, only_a=2, only_b=5 / 3, neither=0)
+    assert paired.p_value == pytest.approx(p_value(by_start))
+    assert paired.interval == pytest.approx(difference_interval(by_start))
+    of_a = comparison_lines(paired)[0]
+    assert of_a.startswith("A 58.3% [")
+    assert "n=12 (4 starts)" in of_a
     apart = compare(runs[0], runs[1], UNPAIRED)
-    assert (apart.overall.n_a, apart.overall.n_b) == (4, 4)
+    assert (apart.overall.n_a, apart.overall.n_b, apart.overall.starts) == (4, 4, 4)
     assert (apart.repeated_a, apart.repeated_b) == (8, 8)
+    assert "leaves out 8 of 12 episodes of a and 8 of 12 of b" in apart.warnings[-1]
+
+
+def test_starts_weigh_alike_whatever_the_number_of_their_episodes() -> None:
+    """Two starts, one of them played five times: B wins there and loses the other."""
+    runs = []
+    for name, outcomes in (("a", "fffffs"), ("b", "sssssf")):
+        episodes = rows("push", outcomes)
+        for i, row in enumerate(episodes):
+            row.world = "often" if i < 5 else "once"
+        runs.append(a_run(name, episodes))
+    overall = compare(runs[0], runs[1], Criteria()).overall
+    assert (overall.rate_a, overall.rate_b, overall.difference) == (0.5, 0.5, 0)
+    assert (overall.successes_a, overall.successes_b, overall.n_a) == (1, 5, 6)
 
 
 def test_a_world_whose_first_pair_errored_is_compared_by_the_next() -> None:
@@ -188,7 +210,7 @@ def test_a_task_of_errors_only_is_not_measured_and_costs_the_others_nothing() ->
     assert tasks["push"].p_holm == tasks["push"].p_value == 2 * 0.5**12
 
 
-def test_tasks_that_changed_beyond_chance_are_flagged_and_those_by_chance_are_not() -> None:
+def test_tasks_that_changed_significantly_are_flagged_and_the_others_are_not() -> None:
     a = a_run("a", rows("better", "f" * 20), rows("worse", "s" * 20), rows("same", "sf" * 10))
     b = a_run("b", rows("better", "s" * 20), rows("worse", "f" * 20), rows("same", "sfsf" * 5))
     comparison = compare(a, b, Criteria())
