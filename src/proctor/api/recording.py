@@ -26,6 +26,7 @@ from proctor.config.recording import RecordConfig
 from proctor.errors import UsageError
 from proctor.evaluation.notices import start_notices
 from proctor.evaluation.recording import RecordedCounts, RecordingResult, prepare, run_recording
+from proctor.permissions import RECORDING_PLACES
 from proctor.system.streams import open_closed_streams
 
 _OWN = ("policy", "env", "dataset", "task", "n_episodes", "batch_size", "progress")
@@ -74,7 +75,8 @@ def record(
     put(given, "env", "task", task)
     put(given, "record", "n_episodes", n_episodes)
     put(given, "eval", "batch_size", batch_size)
-    merged = merge_settings(flat_settings(RecordConfig, given), resumed=resumed_recording)
+    flags = flat_settings(RecordConfig, given)
+    merged = merge_settings(flags, resumed=resumed_recording, places=RECORDING_PLACES)
     config = build(RecordConfig, merged)
     if handed is not None:
         config = with_policy(config, handed)

@@ -18,6 +18,15 @@ from proctor.errors import (
     did_you_mean,
     strip_control_codes,
 )
+from proctor.permissions import NAMES, require_permission
+
+_HERE = {
+    "eval.use_async_envs": "false",
+    "cluster": "none",
+    "live_host": "127.0.0.1",
+    "wandb.enable": "false",
+}
+"""Settings of the run that an audit replaces: it runs in this process and publishes nothing."""
 
 
 @dataclass(kw_only=True)
@@ -25,9 +34,9 @@ class AuditCommand(CommandConfig):
     """Run a sample of a run's finished episodes again and report every difference.
 
     Episodes run one at a time, each on a fresh simulator in this process. With RUN, the only other
-    flags are --policy.type, --env.type and --env.id=MODULE:NAME and --trust_remote_code, where the
-    run used such code. Without RUN, give the flags of an evaluation (proctor eval --help): the
-    policy is evaluated first, then audited.
+    flags are those that permit something, such as --trust_remote_code, where the run needs them.
+    Without RUN, give the flags of an evaluation (proctor eval --help): the policy is evaluated
+    first, then audited.
 
     Exit code 1: episodes differ. Exit code 2: the policy's files, the config or a version changed,
     so no episode was run.
@@ -48,7 +57,6 @@ class AuditCommand(CommandConfig):
             UsageError: a wrong value, or a run folder together with flags of an evaluation.
         """
         from proctor.config.evaluation import EvalConfig
-        from proctor.config.trust import CODE_NAMES, PROGRAM_NAMES, TRUST
 
         if cls.answer_help(prog, words):
             return None
@@ -56,7 +64,7 @@ class AuditCommand(CommandConfig):
         own = {"episodes": flags.pop("episodes")} if "episodes" in flags else {}
         command = build_command(cls, prog, positional, own)
         command.eval_flags = flags
-        known = ("episodes", *CODE_NAMES, *PROGRAM_NAMES, *TRUST)
+        known = ("episodes", *NAMES)
         other = next((name for name in flags if name not in known), None)
         if command.folder is not None and other is not None:
             near = did_you_mean(other, known)
@@ -98,7 +106,7 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
     from proctor.commands.notices import print_notices
     from proctor.config.builder import build
     from proctor.config.evaluation import EvalConfig
-    from proctor.config.trust import PROGRAM_NAMES, TRUST, without_code_trust
+    from proctor.config.removed_flags import without_removed_flags
     from proctor.evaluation.audit import audit, require_unchanged, why_not_exact
     from proctor.evaluation.notices import Notices
     from proctor.evaluation.preparing import prepare
@@ -115,10 +123,9 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
             code="run.not-an-evaluation",
         )
     located = settings_with_paths(record.given, record.paths, path, flags)
-    given = without_code_trust(located, flags, str(path))
-    trust = {name: value for name, value in flags.items() if name in (*TRUST, *PROGRAM_NAMES)}
-    here = {"eval.use_async_envs": False, "cluster": None, "output_dir": str(path)}
-    settings = {**given, **trust, **here}
+    given = without_removed_flags(located)
+    require_permission(given, {**flags, **_HERE}, str(path), places=())
+    settings = {**given, **flags, **_HERE, "output_dir": str(path)}
     prepared = prepare(build(EvalConfig, settings))
     require_unchanged(record, prepared.protocol(), path)
     why_not = why_not_exact(record, bit_exact=prepared.policy.spec.bit_exact)

@@ -25,6 +25,7 @@ from proctor.config.help_lines import FLAGS, WIDTH, help_lines
 from proctor.config.help_search import OwnedFlag
 from proctor.errors import UsageError, did_you_mean
 from proctor.fingerprint import flatten
+from proctor.permissions import require_permission
 
 if TYPE_CHECKING:
     from proctor.datasets.edit.build import BuiltDataset
@@ -380,7 +381,7 @@ class DataEditCommand(CommandConfig):
         }
         positional, given = split_argv(list(words), switches)
         if "config_path" in given:
-            given = _of_file(path_of(given.pop("config_path"), "--config_path")) | given
+            given = _of_file(path_of(given.pop("config_path"), "--config_path"), given) | given
         flags: dict[str, str] = {}
         for written, value in given.items():
             name = written.replace("-", "_").replace("operation.rgb_encoder.", "operation.")
@@ -493,9 +494,16 @@ class DataEditCommand(CommandConfig):
         return default
 
 
-def _of_file(path: Path) -> dict[str, str]:
-    """Return the flags of a config file of ``lerobot-edit-dataset``; unset ones are left out."""
-    flat = flatten(read_config_file(path), lambda name, value: name == "operation")
+def _of_file(path: Path, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the flags of a config file of ``lerobot-edit-dataset``; unset ones are left out.
+
+    Raises:
+        UsageError: it sets what only flags may permit, and ``given`` does not.
+    """
+    content = read_config_file(path)
+    flags = {name.replace("-", "_"): value for name, value in given.items()}
+    require_permission(content, flags, str(path), ("root", "new_root", "operation.output_dir"))
+    flat = flatten(content, lambda name, value: name == "operation")
     return {
         name: value if isinstance(value, str) else json.dumps(value)
         for name, value in flat.items()

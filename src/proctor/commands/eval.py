@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from proctor.commands.arguments import parse_flags
 from proctor.commands.notices import print_notices
 from proctor.errors import SimulatorUnavailable, exit_code_of, strip_control_codes
+from proctor.permissions import permission_flags
 from proctor.system.collection import collection_paused
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ proctor eval --policy.type=NAME --env.type=NAME [--FLAG=VALUE ...]
 proctor eval --policy.path=A,B --robot.type=NAME [--FLAG=VALUE ...]
 
 Evaluate a policy. Results are written to the run folder as episodes end. An interrupted run is
-completed by: proctor eval --resume --output_dir=FOLDER (repeat flags with MODULE:NAME: only flags
-can name code, files cannot)
+completed by: proctor eval --resume --output_dir=FOLDER and the flags that permit something, such
+as MODULE:NAME and --wandb.enable (files permit nothing)
 
 Several checkpoints (--policy.path=a,b or a pattern, 'checkpoints/*'), policy types
 (--policy.type=expert,random), seeds (--seed=1,2) or latencies (--eval.latency_steps=0,2,4) are
@@ -123,7 +124,7 @@ def _evaluate_and_show(
     try:
         evaluation = run_evaluation(prepared, settings, make_callbacks, make_video_callbacks)
     except KeyboardInterrupt as stop:
-        _say_how_to_resume(prepared, resume_as)
+        _say_how_to_resume(prepared, settings, resume_as)
         _say_where_the_report_is(prepared.folder.path)
         return prepared, exit_code_of(stop)
     except SimulatorUnavailable as error:
@@ -181,15 +182,17 @@ def _say_what_cannot_be_opened(
     print(strip_control_codes(f"proctor: error: {error} ({where})"), file=sys.stderr)
 
 
-def _say_how_to_resume(prepared: RolloutContext[EvalConfig], resume_as: str) -> None:
-    from proctor.config.trust import code_flags
+def _say_how_to_resume(
+    prepared: RolloutContext[EvalConfig], settings: Mapping[str, Any], resume_as: str
+) -> None:
     from proctor.runs.journal import read_journal
 
-    path, config = prepared.folder.path, prepared.config
+    path = prepared.folder.path
+    again = permission_flags(settings, but=("output_dir",))
     done = len(read_journal(path).rows)
     print(
         f"interrupted: {done} of {len(prepared.plan)} episodes are in {path}; continue with\n"
-        f"  {resume_as} --resume --output_dir={shlex.quote(str(path))}{code_flags(config)}",
+        f"  {resume_as} --resume --output_dir={shlex.quote(str(path))}{again}",
         file=sys.stderr,
     )
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from proctor.commands.arguments import choose_config, parse_flags
 from proctor.errors import RobotError, UsageError, exit_code_of, strip_control_codes
+from proctor.permissions import permission_flags
 
 if TYPE_CHECKING:
     from proctor.commands.eval_several import Variant
@@ -285,12 +286,8 @@ class _Command:
         return session.decision
 
     def _say_how_to_resume(self, root: Path, why: str) -> None:
-        code = "".join(
-            f" --{name}={shlex.quote(value)}"
-            for name in ("policy.type", "robot.type")
-            if ":" in (value := str(self.settings.get(name, "")))
-        )
-        command = f"proctor eval --resume --output_dir={shlex.quote(str(root))}{code}"
+        again = permission_flags(self.settings, but=("output_dir",))
+        command = f"proctor eval --resume --output_dir={shlex.quote(str(root))}{again}"
         print(
             f"{why}; judged trials are kept, and results are shown after the last one; continue "
             f"with\n  {command}",

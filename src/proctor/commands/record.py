@@ -10,6 +10,7 @@ from proctor.commands.all_flags import command_configs
 from proctor.commands.arguments import choose_config, parse_flags
 from proctor.commands.notices import print_notices
 from proctor.errors import SimulatorUnavailable, UsageError, exit_code_of, strip_control_codes
+from proctor.permissions import RECORDING_PLACES, permission_flags
 from proctor.system.collection import collection_paused
 from proctor.system.files import display_path
 
@@ -42,7 +43,7 @@ proctor record --robot.type=NAME --teleop.type=NAME ... (see proctor record --he
 
 Run a policy and record its successful episodes as a dataset, until every task has
 --record.n_episodes demonstrations. An interrupted recording is completed by:
-proctor record --resume --dataset.root=FOLDER (repeat flags with MODULE:NAME)
+proctor record --resume --dataset.root=FOLDER and the flags that permit something
 Exit code 1: a task has fewer demonstrations than requested.
 """
 
@@ -59,7 +60,7 @@ def run(words: list[str]) -> int:
     given = parse_flags(RecordConfig, words, _USAGE)
     if given is None:
         return 0
-    settings = merge_settings(given, resumed=resumed_recording)
+    settings = merge_settings(given, resumed=resumed_recording, places=RECORDING_PLACES)
     with Interrupts() as interrupts:
         return _record_and_show(build(RecordConfig, settings), settings, interrupts)
 
@@ -70,7 +71,9 @@ def _run_robot(words: list[str]) -> int:
     from proctor.config.robot_recording import RobotRecordConfig
 
     given = parse_flags(RobotRecordConfig, words, _ROBOT_USAGE)
-    return 0 if given is None else record_robot(merge_settings(given))
+    if given is None:
+        return 0
+    return record_robot(merge_settings(given, places=RECORDING_PLACES))
 
 
 def _record_and_show(config: RecordConfig, settings: dict[str, Any], interrupts: Interrupts) -> int:
@@ -99,7 +102,7 @@ def _record_and_show(config: RecordConfig, settings: dict[str, Any], interrupts:
         recorded = run_recording(prepared, shown, settings, make_callbacks)
     except KeyboardInterrupt as stop:
         counts = stop.counts if isinstance(stop, RecordingInterrupted) else None
-        _say_how_to_resume(config, counts, wanted)
+        _say_how_to_resume(config, settings, counts, wanted)
         return exit_code_of(stop)
     except SimulatorUnavailable as error:
         print(strip_control_codes(f"proctor: error: {error}"), file=sys.stderr)
@@ -120,10 +123,10 @@ def _headline(prepared: RolloutContext[RecordConfig], wanted: int, kept: int) ->
     )
 
 
-def _say_how_to_resume(config: RecordConfig, counts: RecordedCounts | None, wanted: int) -> None:
+def _say_how_to_resume(
+    config: RecordConfig, settings: dict[str, Any], counts: RecordedCounts | None, wanted: int
+) -> None:
     """Print what an interrupted recording has kept, and the command that continues it."""
-    from proctor.config.trust import code_flags
-
     folder = shlex.quote(str(display_path(config.dataset.folder)))
     own = f" --output_dir={shlex.quote(str(config.output_dir))}" if config.output_dir else ""
     kept = "what has ended is kept"
@@ -133,9 +136,10 @@ def _say_how_to_resume(config: RecordConfig, counts: RecordedCounts | None, want
         if counts.staged:
             waiting = shlex.quote(str(display_path(config.run_folder)))
             kept += f" and {counts.staged} wait in {waiting} (they are added, not run again)"
+    again = permission_flags(settings, RECORDING_PLACES, but=("dataset.root", "output_dir"))
     print(
         f"interrupted: {kept}; continue with\n"
-        f"  proctor record --resume --dataset.root={folder}{own}{code_flags(config)}",
+        f"  proctor record --resume --dataset.root={folder}{own}{again}",
         file=sys.stderr,
     )
 

@@ -12,6 +12,7 @@ from typing import Any
 from proctor.commands.arguments import split_arguments
 from proctor.config.command import CommandConfig, argument, build_command, run_command
 from proctor.errors import UsageError, strip_control_codes
+from proctor.permissions import require_permission
 from proctor.report.claims import (
     CLAIM_FILE,
     Claim,
@@ -148,15 +149,15 @@ class ReproduceCommand(CommandConfig):
         """Merge the flags of the claim with those of the user, which count more.
 
         Raises:
-            UsageError: the claim asks to run code, or the flags ask for several runs.
+            UsageError: the claim sets what only flags may, or the flags ask for several runs.
         """
         from proctor.commands.eval_settings import settings_from
         from proctor.commands.eval_several import variants_of
-        from proctor.config.trust import without_code_trust
 
         flags = self.eval_flags
         origin = f"the claim {name}" if self.claims is None else str(self.claims)
-        of_claim = without_code_trust(claim.settings(), flags, origin)
+        of_claim = claim.settings()
+        require_permission(of_claim, flags, origin)
         policy = {"policy.path", "policy.type"}
         if policy & flags.keys():
             of_claim = {key: value for key, value in of_claim.items() if key not in policy}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from proctor.commands.arguments import parse_flags
 from proctor.commands.robot_output import episodes, lost_replies, print_dataset, push_dataset, say
 from proctor.errors import exit_code_of, strip_control_codes
+from proctor.permissions import RECORDING_PLACES
 from proctor.system.files import display_path
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def run(words: list[str]) -> int:
     given = parse_flags(RolloutConfig, words, _USAGE)
     if given is None:
         return 0
-    return _roll_out(build(RolloutConfig, merge_settings(given)))
+    return _roll_out(build(RolloutConfig, merge_settings(given, places=RECORDING_PLACES)))
 
 
 def _roll_out(config: RolloutConfig) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from proctor.commands.arguments import parse_flags
 from proctor.errors import UsageError, exit_code_of
+from proctor.permissions import permission_flags
 from proctor.system.collection import collection_paused
 from proctor.system.files import display_path
 
@@ -76,7 +77,7 @@ def _settings_of_file(flags: dict[str, Any]) -> Callable[[dict[str, Any]], dict[
     settings gets a folder of its own.
     """
     from proctor.config.flags import path_of
-    from proctor.config.lerobot_training import drop_lerobot_settings
+    from proctor.config.lerobot_training import drop_lerobot_settings, upload_settings
     from proctor.config.merging import is_resumed
 
     def translate(settings: dict[str, Any]) -> dict[str, Any]:
@@ -96,7 +97,7 @@ def _settings_of_file(flags: dict[str, Any]) -> Callable[[dict[str, Any]], dict[
                 "--output_dir=FOLDER",
                 code="flag.conflict",
             )
-        return drop_lerobot_settings(kept)
+        return {**drop_lerobot_settings(kept), **upload_settings(kept)}
 
     return translate
 
@@ -114,11 +115,10 @@ def _training_to_resume(flags: dict[str, Any], file: Path | None) -> tuple[Earli
         raise UsageError(
             f"--resume: {flags['output_dir']} holds no training to resume", code="run.not-found"
         )
-    from proctor.config.lerobot_training import drop_lerobot_settings
+    from proctor.config.lerobot_training import UPLOAD_SETTINGS, drop_lerobot_settings
     from proctor.config.merging import EarlierRun
     from proctor.training.checkpoints import PRETRAINED, checkpoint_of
     from proctor.training.folder import TrainingFolder
-    from proctor.training.publishing import SETTINGS
 
     if file is not None:
         checkpoint: Path | None = checkpoint_of(file)
@@ -140,7 +140,7 @@ def _training_to_resume(flags: dict[str, Any], file: Path | None) -> tuple[Earli
     if checkpoint is not None:
         _refuse_policy_flags(flags)
         _refuse_changes(flags, earlier, checkpoint)
-    uploads = {name: value for name, value in earlier.items() if name in SETTINGS}
+    uploads = {name: value for name, value in earlier.items() if name in UPLOAD_SETTINGS}
 
     def adapt(settings: dict[str, Any]) -> dict[str, Any]:
         kept = _without_replaced(_without_policy(settings, checkpoint), flags)
@@ -151,11 +151,11 @@ def _training_to_resume(flags: dict[str, Any], file: Path | None) -> tuple[Earli
 
 
 def _refuse_policy_flags(flags: dict[str, Any]) -> None:
-    from proctor.training.publishing import SETTINGS
+    from proctor.config.lerobot_training import UPLOAD_SETTINGS
 
     for name in flags:
         section, _, field = name.partition(".")
-        own = section in NETWORKS and f"policy.{field}" not in ("policy.device", *SETTINGS)
+        own = section in NETWORKS and f"policy.{field}" not in ("policy.device", *UPLOAD_SETTINGS)
         if own:
             raise UsageError(
                 f"--{name}: a resumed policy keeps its settings; leave the flag out",
@@ -312,8 +312,12 @@ def _say_where_it_stopped(folder: TrainingFolder, trainer: Trainer) -> None:
 
 
 def _say_how_to_resume(folder: TrainingFolder) -> None:
+    from proctor.runs.training import read_training
+
     words = ["proctor", "train", "--resume", f"--output_dir={folder.path}"]
     if "LOCAL_WORLD_SIZE" in os.environ and os.environ.get("WORLD_SIZE") != "1":
         local = os.environ["LOCAL_WORLD_SIZE"]
         words[:1] = ["torchrun", f"--nproc_per_node={local}", "-m", "proctor.cli"]
-    print(f"continue with\n  {shlex.join(words)}", file=sys.stderr)
+    record = read_training(folder.path)
+    again = "" if record is None else permission_flags(record.given, but=("output_dir",))
+    print(f"continue with\n  {shlex.join(words)}{again}", file=sys.stderr)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from proctor.commands.arguments import parse_flags
 from proctor.errors import RunFolderError, UsageError, exit_code_of
+from proctor.permissions import CODE_NAMES, KEYS, PROGRAM_NAMES, permission_flags
 from proctor.system.files import display_path
 
 if TYPE_CHECKING:
@@ -27,9 +28,11 @@ proctor train-online --resume --output_dir=FOLDER
 _CHANGEABLE = (
     *("policy.online_steps", "policy.device", "log_freq", "save_checkpoint", "save_freq"),
     *("save_minutes", "keep_last", "env_eval_freq", "rl.actors", "learner", "role", "output_dir"),
-    *("api_key", "api_key_file", "tls_cert", "tls_key", "resume", "config_path"),
+    *("resume", "config_path", "trust_remote_code", "env.trust_remote_code"),
+    *(*KEYS, *CODE_NAMES, *PROGRAM_NAMES),
 )
-"""Flags that a resumed training may change; also those of ``eval``, ``video`` and ``wandb``."""
+"""Flags that a resumed training takes: also those of ``eval``, ``video`` and ``wandb``. Flags that
+name code or a program repeat it."""
 
 
 def run(words: list[str]) -> int:
@@ -136,8 +139,14 @@ def _training_to_resume(flags: dict[str, Any]) -> tuple[EarlierRun, Path | None]
         raise UsageError(
             f"--resume: {folder.path} holds no training to resume", code="run.not-found"
         )
-    found = {"output_dir": str(folder.path)}
-    return EarlierRun(earlier, str(folder.path), found=found), folder.checkpoints().newest()
+    found, origin = {"output_dir": str(folder.path)}, str(folder.path)
+    return EarlierRun(earlier, origin, _by_our_names, found), folder.checkpoints().newest()
+
+
+def _by_our_names(settings: dict[str, Any]) -> dict[str, Any]:
+    from proctor.config.lerobot_online import translate_online_settings
+
+    return translate_online_settings(settings)[0]
 
 
 def _printed_session() -> OnlineObserver:
@@ -156,10 +165,14 @@ def _printed_session() -> OnlineObserver:
             print("interrupted before the first step: nothing to save", file=sys.stderr)
 
         def on_stopped(self, folder: Path, learner: Learner) -> None:
+            from proctor.runs.training import read_training
+
             step = learner.counters.environment_steps
             print(f"interrupted after environment step {step:,}", file=sys.stderr)
             command = ["proctor", "train-online", "--resume", f"--output_dir={folder}"]
-            print(f"continue with\n  {shlex.join(command)}", file=sys.stderr)
+            record = read_training(folder)
+            again = "" if record is None else permission_flags(record.given, but=("output_dir",))
+            print(f"continue with\n  {shlex.join(command)}{again}", file=sys.stderr)
 
         def on_end(self, folder: TrainingFolder, page: Path) -> None:
             from proctor.training.checkpoints import PRETRAINED

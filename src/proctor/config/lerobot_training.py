@@ -105,15 +105,16 @@ _NO_FP16 = (
     "fp16 needs loss scaling, which skips updates on overflow; use bf16, which has the range of "
     "float32, or no"
 )
+UPLOAD_SETTINGS = tuple(
+    f"policy.{name}"
+    for name in ("push_to_hub", "repo_id", "private", "tags", "license", "eval_results")
+)
+"""Flags of the upload of a trained policy (training/publishing)."""
 IDLE = (
     "job.",
     "policy.input_features",
     "policy.output_features",
-    "policy.push_to_hub",
-    "policy.private",
-    "policy.tags",
-    "policy.license",
-    "policy.eval_results",
+    *(name for name in UPLOAD_SETTINGS if name != "policy.repo_id"),
     "policy.pretrained_path",
     "policy.pretrained_revision",
 )
@@ -127,6 +128,13 @@ _COMPILED = {
 }
 """Per-policy flags of LeRobot, and the common flag here."""
 OLD_NAMES = {"eval_freq": "env_eval_freq"}
+
+
+def upload_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the upload, nested or flat, by their flags; empty if it is off."""
+    flat = _reward_model_as_policy(flatten(settings, _is_section))
+    is_on = str(flat.get("policy.push_to_hub", "false")).lower() == "true"
+    return {n: flat[n] for n in UPLOAD_SETTINGS if is_on and flat.get(n) is not None}
 
 
 def drop_lerobot_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

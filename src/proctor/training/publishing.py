@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.config.flags import decode
+from proctor.config.lerobot_training import UPLOAD_SETTINGS
 from proctor.errors import HubUnreachable, ProctorError, UsageError, strip_control_codes
 from proctor.report.card import card_of
 from proctor.report.eval_results import FOLDER, HubTask, eval_results_text
@@ -26,11 +27,6 @@ from proctor.training.card import PolicyCard, find_evaluation, render_card
 from proctor.training.checkpoints import AVERAGED, BEST, PRETRAINED, Checkpoints
 from proctor.training.folder import TrainingFolder
 
-SETTINGS = tuple(
-    f"policy.{name}"
-    for name in ("push_to_hub", "repo_id", "private", "tags", "license", "eval_results")
-)
-"""Flags of the upload."""
 _UPLOADED = ["*.json", "*.safetensors"]
 
 
@@ -73,7 +69,9 @@ def parse_publication(settings: Mapping[str, Any]) -> Publication | None:
     Raises:
         UsageError: the repository is missing or invalid, or no checkpoint will be saved.
     """
-    given = {n: settings[n] for n in SETTINGS if settings.get(n) not in (None, "null", "none")}
+    given = {
+        n: settings[n] for n in UPLOAD_SETTINGS if settings.get(n) not in (None, "null", "none")
+    }
     publication = decode(Publication, given, "policy.")
     if not publication.push_to_hub:
         return None

@@ -189,7 +189,7 @@ def test_a_config_file_cannot_name_code(
     file = tmp_path / "settings.json"
     file.write_text('{"policy": {"type": "planted:PLUGIN"}, "env": {"type": "fake"}}')
     said = refusal(capsys, "eval", f"--config_path={file}")
-    assert "if you trust that code, add --policy.type=planted:PLUGIN" in said
+    assert "if you trust it, add --policy.type=planted:PLUGIN" in said
 
 
 @pytest.mark.parametrize("name", [":PLUGIN", ".a:b", "..:x", "a b:c", "json:", "a.:b"])

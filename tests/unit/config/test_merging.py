@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from proctor.config.merging import EarlierRun, Settings, merge_settings
-from proctor.config.trust import without_code_trust
 from proctor.errors import UsageError
+from proctor.permissions import require_permission
 from tests.refusals import refuses
 
 
@@ -62,7 +62,7 @@ def test_only_the_config_file_is_translated(file: str) -> None:
 
 def test_no_source_but_a_flag_permits_code() -> None:
     def of_code(settings: Settings) -> EarlierRun:
-        given = {"policy.type": "somewhere:CODE", "trust_remote_code": "true"}
+        given = {"policy.type": "somewhere:CODE"}
         return EarlierRun(given, "runs/1", adapt=lambda kept: {"policy.path": "x", **kept})
 
     with refuses(UsageError, "code.not-trusted") as refused:
@@ -82,11 +82,11 @@ def test_no_source_but_a_flag_permits_code() -> None:
 )
 def test_a_file_cannot_name_the_code_of_a_camera(robot: dict[str, Any]) -> None:
     with refuses(UsageError, "code.not-trusted"):
-        without_code_trust({"robot": robot}, {}, "file.yaml")
+        require_permission({"robot": robot}, {}, "file.yaml")
     flags = {"robot.cameras": "{front: {type: evil:CAMERA}}"}
-    assert without_code_trust({"robot": robot}, flags, "file.yaml") == {"robot": robot}
+    require_permission({"robot": robot}, flags, "file.yaml")
 
 
 def test_a_flat_file_cannot_name_the_code_of_a_camera() -> None:
     with refuses(UsageError, "code.not-trusted"):
-        without_code_trust({"robot.cameras": {"a": {"type": "evil:CAMERA"}}}, {}, "file.yaml")
+        require_permission({"robot.cameras": {"a": {"type": "evil:CAMERA"}}}, {}, "file.yaml")

@@ -166,7 +166,7 @@ def test_paths_of_a_run_cannot_name_code(project: Path, capsys: pytest.CaptureFi
     }
     Path("out/run/run.json").write_text(json.dumps(content))
     assert main(["eval", "--resume", "--output_dir=out/run", "--eval.n_episodes=3"]) == 2
-    assert "asks to import" in capsys.readouterr().err
+    assert "add --policy.type=" in capsys.readouterr().err
 
 
 def test_nested_settings_of_a_file_are_found_too(project: Path) -> None:
