@@ -9,7 +9,7 @@ import msgspec
 
 from proctor.runs.folder import RunFolder, RunRecord
 from proctor.runs.journal import JOURNAL_FILE, EpisodeRecord
-from proctor.runs.records import PlannedTask
+from proctor.runs.records import PlannedTask, SessionPlan
 from proctor.types import Outcome, Perturbation
 
 BEGAN = 1_700_000_000.0
@@ -21,6 +21,7 @@ RECORD = RunRecord(
     machine={"platform": "Linux", "usable_cores": 2},
     sessions=[BEGAN],
     planned_episodes=8,
+    history=[SessionPlan(BEGAN, 0, 8, 0, "never", None)],
 )
 
 

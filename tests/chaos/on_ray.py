@@ -143,7 +143,7 @@ def played(
 ) -> dict[EpisodeKey, Course]:
     """Evaluate into ``folder`` and return the results that must not change."""
     given = episodes | {"output_dir": str(folder), "cluster": cluster}
-    run_evaluation(prepare(build(EvalConfig, given)), given, lambda before: watching or [])
+    run_evaluation(prepare(build(EvalConfig, given)), given, lambda before, how: watching or [])
     return {row.key: course(row) for row in read_journal(folder).rows}
 
 

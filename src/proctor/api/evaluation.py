@@ -29,7 +29,7 @@ from proctor.evaluation.preparing import prepare
 from proctor.evaluation.run import Evaluation, run_evaluation
 from proctor.policies.callable_policy import CallableConfig
 from proctor.runs.journal import EpisodeRecord
-from proctor.stats.anytime import monitored_rates
+from proctor.stats.anytime import MonitoredRates
 from proctor.system.streams import open_closed_streams
 
 _OWN = ("policy", "env", "task", "n_episodes", "batch_size", "progress")
@@ -87,8 +87,7 @@ def evaluate(
     prepared = prepare(config)
     warn_of(start_notices(prepared))
 
-    def make_callbacks(before: Sequence[EpisodeRecord]) -> list[Callback]:
-        how = monitored_rates(config.as_dict())
+    def make_callbacks(before: Sequence[EpisodeRecord], how: MonitoredRates) -> list[Callback]:
         return display.callbacks(lambda to: Progress(prepared.plan, before, to, how))
 
     def make_video_callbacks(episodes: int) -> list[Callback]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from proctor.evaluation.run import Evaluation
     from proctor.features import ActionSpec
     from proctor.runs.journal import EpisodeRecord
+    from proctor.stats.anytime import MonitoredRates
 
 EXIT_ERRORED_EPISODES = 1
 _USAGE = """\
@@ -103,19 +104,17 @@ def _evaluate_and_show(
     from proctor.evaluation.run import run_evaluation
     from proctor.report.tables import table_console
     from proctor.runs.journal import JOURNAL_FILE
-    from proctor.stats.anytime import monitored_rates
 
     if name is not None:
         print(strip_control_codes(f"{name}:"), file=sys.stderr)
     unseen = [start_notices(prepared)]
     _say_what_renders(prepared)
 
-    def make_callbacks(before: Sequence[EpisodeRecord]) -> list[Callback]:
+    def make_callbacks(before: Sequence[EpisodeRecord], how: MonitoredRates) -> list[Callback]:
         console = Console(stderr=True)
         headline = _headline(prepared, len(before))
         console.print(headline, highlight=False, soft_wrap=True, markup=False)
         print_notices(unseen.pop(), console)
-        how = monitored_rates(prepared.config.as_dict())
         return [Progress(prepared.plan, before, console, how), interrupts]
 
     def make_video_callbacks(episodes: int) -> list[Callback]:
@@ -228,6 +227,13 @@ def _show(evaluation: Evaluation, action: ActionSpec, console: Console) -> None:
         console.print(
             f"stopped: {evaluation.stopped} ({len(evaluation.rows)} of {evaluation.planned} "
             "planned episodes were run); the intervals above hold although it could stop itself",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
+    elif evaluation.history.fixed is not True:
+        console.print(
+            f"{evaluation.history.text}; 95% interval: {evaluation.tally.interval_kind}",
             highlight=False,
             markup=False,
             soft_wrap=True,

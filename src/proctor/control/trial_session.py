@@ -34,6 +34,7 @@ from proctor.control.trial_records import (
 )
 from proctor.control.verdicts import Briefing, Judge
 from proctor.errors import ProctorError, UsageError, strip_control_codes
+from proctor.report.history import history_of
 from proctor.report.page import write_page
 from proctor.report.run_warnings import run_warnings
 from proctor.report.stopped import end_reason
@@ -47,7 +48,6 @@ from proctor.runs.labels import LabelRecord, append_label
 from proctor.runs.latency import bucket_of, latency_summary
 from proctor.runs.records import RunProgress
 from proctor.runs.sessions import read_session_totals
-from proctor.stats.anytime import monitored_rates
 from proctor.system import clock
 from proctor.types import EpisodeSpec, Start, Task
 
@@ -251,16 +251,16 @@ class TrialSession:
             effort = EffortLog(path)
             effort.on_progress(run.effort)
             effort.close()
-            rows, how = read_journal(path).rows, monitored_rates(run.record.resolved)
+            rows, history = read_journal(path).rows, history_of(run.record)
             planned = self._config.eval.n_episodes
-            info = eval_info(
-                rows, planned, run.record.sessions, self.decision, how, videos_in(path)
-            )
+            how, sessions = history.monitored, run.record.sessions
+            info = eval_info(rows, planned, sessions, self.decision, how, videos_in(path))
             totals = read_session_totals(path)
             info["proctor"] |= {
                 "infer_s": totals.infer_s,
                 "policy_latency": latency_summary(totals.calls),
                 "warnings": run_warnings(rows, run.record),
+                "history": history.to_json(),
                 "session": len(run.record.sessions),
                 "ended": end_reason(sys.exception()),
             }

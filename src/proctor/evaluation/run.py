@@ -25,6 +25,7 @@ from proctor.evaluation.session import MakeVideoCallbacks, Session
 from proctor.evaluation.stop_rules import make_early_stopping
 from proctor.evaluation.tracking import wandb_tracking
 from proctor.evaluation.video_replay import ReplayedVideos, VideoReplay
+from proctor.report.history import history_of
 from proctor.report.judge_agreement import judge_agreement
 from proctor.report.results import Results
 from proctor.report.robustness import make_robustness
@@ -50,12 +51,13 @@ from proctor.runs.jsonl import truncate_partial_line
 from proctor.runs.latency import latency_summary
 from proctor.runs.sessions import read_session_totals
 from proctor.runs.videos import read_video_warnings, remove_unfinished
-from proctor.stats.anytime import monitored_rates
+from proctor.stats.anytime import MonitoredRates
 from proctor.stats.stopping import EpisodeOutcome
 from proctor.types import EpisodeSpec
 
-MakeCallbacks = Callable[[Sequence[EpisodeRecord]], list[Callback]]
-"""Makes the callbacks of a session besides the journal, given the episodes already finished."""
+MakeCallbacks = Callable[[Sequence[EpisodeRecord], MonitoredRates], list[Callback]]
+"""Makes the callbacks of a session besides the journal, given the episodes already finished and the
+rates that need anytime-valid intervals."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -97,6 +99,7 @@ def run_evaluation(
         folder.begin(record)  # nothing is refused from here on
         truncate_partial_line(folder.path / JOURNAL_FILE)
         remove_unfinished(folder.path)
+        how = history_of(record).monitored
         before = [row for row in done if row.outcome.counts]
         for row in before:
             early_stopping.add(EpisodeOutcome(row.key, row.started, row.outcome))
@@ -108,7 +111,7 @@ def run_evaluation(
         ):
             try:
                 if rest.specs:
-                    outputs = [] if make_callbacks is None else make_callbacks(before)
+                    outputs = [] if make_callbacks is None else make_callbacks(before, how)
                     session.run(rest, [*kept.callbacks, *outputs, *trackers], early_stopping)
             finally:
                 rows = _write_results(folder.path, len(plan), record, early_stopping.decision)
@@ -120,7 +123,7 @@ def run_evaluation(
         planned=len(plan),
         rows=_in_order(rows, plan),
         stopped=early_stopping.decision,
-        monitored=monitored_rates(record.resolved),
+        history=history_of(record),
         scores=tuple(record.scores),
         warnings=tuple(record.warnings),
         tasks=tuple(record.tasks or ()),
@@ -210,12 +213,14 @@ def _write_info(
 ) -> list[EpisodeRecord]:
     """Write ``eval_info.json`` and return the rows."""
     rows = with_clean_tasks(read_journal(folder).rows, record.tasks or ())
-    how = monitored_rates(record.resolved)
+    history = history_of(record)
+    how = history.monitored
     info = eval_info(rows, planned, record.sessions, decision, how, videos_in(folder))
     effort = read_session_totals(folder)
     info["proctor"] |= {"infer_s": effort.infer_s, "mean_batch": effort.mean_batch}
     info["proctor"]["policy_latency"] = latency_summary(effort.calls)
     info["proctor"]["warnings"] = run_warnings(rows, record)
+    info["proctor"]["history"] = history.to_json()
     info["proctor"]["robustness"] = _robustness(rows, record)
     agreement = judge_agreement(rows)
     info["proctor"]["judge"] = None if agreement is None else agreement.to_json()

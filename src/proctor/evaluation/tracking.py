@@ -9,6 +9,7 @@ from typing import Any
 
 from proctor.callbacks.base import Callback
 from proctor.callbacks.wandb import WandbCallback, WandbConfig, WandbResults
+from proctor.report.history import history_of
 from proctor.report.summary import by_task, clean_rows, tally
 from proctor.runs.folder import EVAL_INFO_FILE, RUN_FILE, RunRecord
 from proctor.runs.journal import (
@@ -18,7 +19,7 @@ from proctor.runs.journal import (
     videos_in,
     with_clean_tasks,
 )
-from proctor.stats.anytime import AnytimeInterval, MonitoredRates, monitored_rates
+from proctor.stats.anytime import AnytimeInterval, MonitoredRates
 from proctor.stats.counts import Counts
 
 
@@ -30,7 +31,7 @@ def wandb_tracking(
     if not config.active:
         yield []
         return
-    how = monitored_rates(record.resolved)
+    how = history_of(record).monitored
     clean_only = any(task.perturbation is None for task in record.tasks or ())
     counts = Counts.of(before, how.overall, clean_only=clean_only)
     log = WandbCallback(config, folder, _about(record), counts)

@@ -17,6 +17,7 @@ import msgspec
 from proctor.errors import UsageError, strip_control_codes
 from proctor.number_text import interval_text, percent_text
 from proctor.report.formatting import settings_rows, utc_date
+from proctor.report.history import UNKNOWN
 from proctor.report.page_data import title
 from proctor.report.reproduce import run_command
 from proctor.report.run import Run
@@ -135,6 +136,8 @@ class Card:
     """The command that repeats the run."""
     bit_reproducible: bool | None
     versions: dict[str, str]
+    history: str = UNKNOWN
+    """How the run came to its number of episodes."""
     kind: str = "proctor-card"
     format: NonNegativeInt = CARD_FORMAT
 
@@ -210,6 +213,7 @@ def card_of(run: Run) -> Card:
         command=run_command(record.pinned_given, record.resolved),
         bit_reproducible=record.bit_reproducible,
         versions=record.versions,
+        history=run.history.text,
     )
 
 
@@ -239,7 +243,7 @@ def write_card(
     card = card_of(run)
     text, values = card_paths(run.path, path)
     write_json(values, asdict(card))
-    shown = card_markdown(card, run.to_markdown(), values.name)
+    shown = card_markdown(card, run.to_markdown(history=False), values.name)
     if hub_entry is not None:
         entry = _fenced(hub_entry(card).rstrip(), "yaml")
         shown += f"\n## Evaluation results for the Hub\n\n{entry}\n"
@@ -258,8 +262,7 @@ def card_markdown(card: Card, table: str, json_name: str) -> str:
     lines += [f"(95% interval: {_inline(card.interval)}; n: completed episodes).", ""]
     if card.interval == STRATIFIED:
         lines += ["The interval is about other episodes of these tasks.", ""]
-    if card.stopped is None:
-        lines.append("The number of episodes was fixed before the run.")
+    lines.append(f"{card.history[0].upper()}{_inline(card.history[1:])}.")
     lines += [f"Warning: {_inline(line)}." for line in card.warnings]
     lines += ["", table.replace("<", "&lt;").rstrip(), "", "## Reproduce", ""]
     lines += [_fenced(card.command, "sh"), "", f"To check a run against this card ({json_name}):"]

@@ -18,7 +18,7 @@ from proctor.report.card import Card, tally_text
 from proctor.report.card_file import card_interval
 from proctor.report.comparison_warnings import run_warnings
 from proctor.report.run import Run
-from proctor.report.summary import by_task, clean_rows
+from proctor.report.summary import by_task, clean_rows, is_anytime
 from proctor.stats.differences import Paired, combined_interval, difference_interval
 from proctor.stats.independent_units import UnitIndex
 from proctor.stats.rates import Interval
@@ -225,6 +225,10 @@ def _warnings(
         lines.append(
             f"the run of {path} stopped itself early: the interval of the difference does not "
             "allow for that"
+        )
+    elif is_anytime(card.interval):
+        lines.append(
+            f"{path}: {card.history}; the interval of the difference does not allow for that"
         )
     exact = card.bit_reproducible and run.record.bit_reproducible and not changed
     if exact and (found.only_card or found.only_run):

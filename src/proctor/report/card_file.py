@@ -13,7 +13,7 @@ import msgspec
 
 from proctor.errors import UsageError, strip_control_codes
 from proctor.report.card import CARD_FORMAT, Card, CardTally
-from proctor.report.summary import ANYTIME, POOLED, STRATIFIED
+from proctor.report.summary import POOLED, STRATIFIED, is_anytime
 from proctor.runs.folder import fingerprint_of
 from proctor.stats.independent_units import RateCounts
 from proctor.stats.rates import Interval
@@ -69,7 +69,7 @@ def card_interval(card: Card) -> Interval | None:
 
 
 def _interval(added: CardTally, kind: str, tasks: Sequence[RateCounts]) -> Interval | None:
-    if kind == ANYTIME:
+    if is_anytime(kind):
         return added.interval
     if added.rate is None:
         return None
@@ -79,7 +79,7 @@ def _interval(added: CardTally, kind: str, tasks: Sequence[RateCounts]) -> Inter
 def _check_numbers(path: Path, card: Card) -> None:
     if fingerprint_of(card.protocol) != card.fingerprint:
         _refuse(path, "its fingerprint is not that of its protocol")
-    if card.interval not in (POOLED, STRATIFIED, ANYTIME):
+    if card.interval not in (POOLED, STRATIFIED) and not is_anytime(card.interval):
         _refuse(path, f"it has intervals of the unknown kind {card.interval!r}")
     if len({(task.suite, task.task_id) for task in card.tasks}) != len(card.tasks):
         _refuse(path, "it has a task twice")
@@ -99,7 +99,7 @@ def _check_numbers(path: Path, card: Card) -> None:
     _check_tally(path, card.overall, card.outcomes.values(), card_interval(card), "all episodes")
     if card.overall.suite_interval is not None:
         found = None
-        if card.interval != ANYTIME and card.overall.rate is not None:
+        if not is_anytime(card.interval) and card.overall.rate is not None:
             found = suite_interval(card.overall.counts, card.task_counts)
         if not _same_interval(card.overall.suite_interval, found):
             _refuse(path, "the interval of tasks like these is not that of its counts")

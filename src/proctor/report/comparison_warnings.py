@@ -51,6 +51,11 @@ def run_warnings(run: Run) -> list[str]:
         )
         lines += [f"{run.path}: {line}" for line in round_warnings(run.rows, run.record.resolved)]
         return lines
+    if run.history.looked or run.history.fixed is None:
+        lines.append(
+            f"{run.path}: {run.history.text}; p-values and intervals of differences suppose that "
+            "it was fixed before the run"
+        )
     planned = run.record.planned_episodes
     if planned is not None and len(run.rows) < planned:
         is_so = "is still running" if run.running else "is unfinished"

@@ -114,7 +114,8 @@
     byId("rate").append(
       el("div", { class: "big" }, percent(all.rate)),
       el("div", { class: "interval" }, all.rate === null ? (all.n ? "the environment defines no success: rewards only" : "no episode has ended with a result") :
-        `${interval(all.interval)} `, el("span", { class: "quiet" }, all.rate === null ? "" : `95% interval (${run.interval}), n=${count(all.n)}${starts(all)}`)));
+        `${interval(all.interval)} `, el("span", { class: "quiet" }, all.rate === null ? "" : `95% interval (${run.interval}), n=${count(all.n)}${starts(all)}`)),
+      el("div", { class: "quiet" }, `${run.history[0].toUpperCase()}${run.history.slice(1)}.`));
     byId("posterior").append(rateChart(all, null), axis());
     if (run.headline !== "success") byId("rate").append(el("div", { class: "quiet" }, run.headline));
     const figures = [all.n && all.rate === null ? ["Ended", count(all.n)] : ["Succeeded", `${count(all.k)} of ${count(all.n)}`]];

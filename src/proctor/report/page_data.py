@@ -67,6 +67,7 @@ def page_data(run: Run, *, running: bool = False) -> dict[str, Any]:
         "stopped": run.stopped,
         "interrupted": run.interrupted,
         "interval": tally(clean, how.overall).interval_kind,
+        "history": run.history.text,
         "warnings": run_warnings(run.rows, record),
         "scores": [asdict(score) for score in record.scores],
         "overall": _tally(clean, how.overall) | _bounds(clean),

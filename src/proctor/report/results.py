@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from proctor.errors import strip_control_codes
+from proctor.report.history import History
 from proctor.report.robustness import Robustness, make_robustness
 from proctor.report.robustness_table import HEADS, robustness_lines, table_rows
 from proctor.report.sensitivity import Sensitivity, make_sensitivity
@@ -32,14 +33,14 @@ from proctor.report.summary import (
 from proctor.runs.journal import EpisodeRecord, videos_in
 from proctor.runs.labels import read_labels
 from proctor.runs.records import PlannedTask
-from proctor.stats.anytime import NOT_MONITORED, MonitoredRates
+from proctor.stats.anytime import MonitoredRates
 from proctor.stats.rates import Interval
 from proctor.system.optional import LOAD_ERRORS, import_failure
 from proctor.types import Score
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\n")
 """First characters of a cell that spreadsheets take for a formula; they skip white space."""
-_COLUMNS = [field.name for field in fields(EpisodeRecord) if field.name not in ("format", "scores")]
+_COLUMNS = [one.name for one in fields(EpisodeRecord) if one.name not in ("format", "scores")]
 _ADDED_COLUMNS = ("video", "labels")
 """The path of the video in the run folder, and the labels that a person gave."""
 
@@ -76,14 +77,19 @@ class Results:
     rows: list[EpisodeRecord]
     stopped: str | None = None
     """Why a stop rule ended the run early."""
-    monitored: MonitoredRates = NOT_MONITORED
-    """Which rates a stop rule monitors."""
+    history: History = field(default_factory=History)
+    """How the run came to its number of episodes."""
     scores: tuple[Score, ...] = ()
     """The benchmark's scores, which tables show beside success rate and reward."""
     warnings: tuple[str, ...] = ()
     """Warnings of policy and benchmark about what the results mean."""
     tasks: tuple[PlannedTask, ...] = ()
     """The planned tasks; empty for folders of older versions."""
+
+    @property
+    def monitored(self) -> MonitoredRates:
+        """Which rates need an anytime-valid interval."""
+        return self.history.monitored
 
     @cached_property
     def robustness(self) -> Robustness | None:
@@ -180,8 +186,11 @@ class Results:
         )
         return text.getvalue()
 
-    def to_markdown(self) -> str:
-        """Return the results as a Markdown table: tasks, then groups, then all episodes."""
+    def to_markdown(self, *, history: bool = True) -> str:
+        """Return the results as a Markdown table: tasks, then groups, then all episodes.
+
+        ``history``: say how the run came to its number of episodes, if it was not fixed before.
+        """
         tasks, groups = self.per_task, self.per_group
         heads = number_heads(self.scores)
         lines = [_line("group", "task", "success [95% interval]", *heads)]
@@ -202,6 +211,8 @@ class Results:
             lines += ["", f"{missing} of {self.planned} planned episodes are missing."]
         if self.stopped is not None:
             lines += ["", strip_control_codes(f"Stopped: {self.stopped}.")]
+        if history and self.history.fixed is not True:
+            lines += ["", f"{self.history.text[0].upper()}{_plain(self.history.text[1:])}."]
         lines += [line for text in self.warnings for line in ("", f"Warning: {_plain(text)}.")]
         return "\n".join(lines) + "\n"
 

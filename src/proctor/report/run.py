@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from proctor.errors import UsageError
+from proctor.report.history import history_of
 from proctor.report.results import Results
 from proctor.report.stopped import interruption_reason, stop_reason
 from proctor.runs.folder import RunFolder, RunRecord
@@ -17,7 +18,6 @@ from proctor.runs.labels import read_labels
 from proctor.runs.records import RunProgress
 from proctor.runs.sessions import read_session_totals
 from proctor.runs.videos import read_video_warnings
-from proctor.stats.anytime import monitored_rates
 from proctor.system.locks import is_locked
 from proctor.types import EpisodeKey, Outcome
 
@@ -142,7 +142,7 @@ def load_run(folder: str | Path) -> Run:
         planned=len(journal.rows) if planned is None else planned,
         rows=sorted(with_clean_tasks(journal.rows, record.tasks or ()), key=lambda row: row.key),
         stopped=stop_reason(path, record.resolved),
-        monitored=monitored_rates(record.resolved),
+        history=history_of(record),
         scores=tuple(record.scores),
         warnings=tuple(record.warnings),
         tasks=tuple(record.tasks or ()),

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from proctor.errors import ProctorError, strip_control_codes
-from proctor.runs.folder import EVAL_INFO_FILE
+from proctor.runs.folder import results_section
 from proctor.runs.journal import EpisodeRecord
 from proctor.stats.anytime import NOT_MONITORED, monitored_rates
-from proctor.system.files import read_regular_file
 
 _SIGNALS = {
     signal.SIGINT: "it was interrupted by Ctrl-C (SIGINT)",
@@ -28,7 +26,7 @@ def stop_reason(folder: Path, resolved: Mapping[str, Any]) -> str | None:
     """
     if monitored_rates(resolved) == NOT_MONITORED:
         return None
-    section = _proctor_section(folder)
+    section = results_section(folder)
     stopped = None if section.get("complete", True) else section.get("stopped")
     return None if stopped is None else str(stopped)
 
@@ -46,18 +44,9 @@ def end_reason(error: BaseException | None) -> str | None:
 
 def interruption_reason(folder: Path, sessions: int) -> str | None:
     """Return why the last session ended early, if that session wrote a reason."""
-    section = _proctor_section(folder)
+    section = results_section(folder)
     reason = section.get("ended") if section.get("session") == sessions else None
     return None if reason is None else str(reason)
-
-
-def _proctor_section(folder: Path) -> dict[str, Any]:
-    """Return the section "proctor" of ``eval_info.json``; empty if there is no such file."""
-    try:
-        section = json.loads(read_regular_file(folder / EVAL_INFO_FILE))["proctor"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return {}
-    return section if isinstance(section, dict) else {}
 
 
 def round_warnings(rows: Sequence[EpisodeRecord], resolved: Mapping[str, Any]) -> list[str]:

@@ -25,7 +25,12 @@ from proctor.types import MAX_REWARD, Outcome, Score, keeps_minimum
 
 POOLED = "Wilson"
 STRATIFIED = "Wilson, stratified by task"
-ANYTIME = "anytime-valid: it holds although the run could stop itself"
+ANYTIME = "anytime-valid: it holds although results may have decided the number of episodes"
+
+
+def is_anytime(kind: str) -> bool:
+    """Tell whether a kind of interval, of this version or an older one, is anytime-valid."""
+    return kind.startswith("anytime-valid")
 
 
 @dataclass(frozen=True)

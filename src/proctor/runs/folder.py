@@ -20,7 +20,13 @@ from proctor.fingerprint import PROTOCOL_FORMAT, changed_fields, describe_change
 from proctor.runs.journal import read_journal
 from proctor.runs.path_checks import refuse_blocked_paths
 from proctor.runs.paths import RecordedPath, keep_typed, pinned_settings
-from proctor.runs.records import RECORD_FORMAT, PlannedTask, Seconds, refuse_newer_format
+from proctor.runs.records import (
+    RECORD_FORMAT,
+    PlannedTask,
+    Seconds,
+    SessionPlan,
+    refuse_newer_format,
+)
 from proctor.runs.sessions import SESSIONS_FILE
 from proctor.system import clock
 from proctor.system.files import atomic_write, read_regular_file
@@ -66,6 +72,8 @@ class RunRecord:
     """The benchmark's scores to show; empty in folders of older versions."""
     warnings: list[str] = field(default_factory=list)
     """Warnings of the benchmark and the policy; empty in folders of older versions."""
+    history: list[SessionPlan] = field(default_factory=list)
+    """What each session planned; sessions of older versions are missing."""
 
     @property
     def pinned_given(self) -> dict[str, Any]:
@@ -119,6 +127,7 @@ class _RunJson:
     tasks: list[PlannedTask] | None = None
     scores: list[Score] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    history: list[SessionPlan] = field(default_factory=list)
     format: _Count = RECORD_FORMAT
 
 
@@ -194,6 +203,7 @@ class RunFolder:
             paths=written.config.paths,
             scores=written.scores,
             warnings=written.warnings,
+            history=written.history,
         )
 
     def write(self, record: RunRecord) -> None:
@@ -210,6 +220,7 @@ class RunFolder:
             "versions": record.versions,
             "machine": record.machine,
             "sessions": record.sessions,
+            "history": [asdict(session) for session in record.history],
             "planned_episodes": record.planned_episodes,
             "bit_reproducible": record.bit_reproducible,
             "tasks": None if record.tasks is None else [asdict(task) for task in record.tasks],
@@ -278,9 +289,45 @@ class RunFolder:
             given, paths = keep_typed(record.given, record.paths, before, self.path)
             record = replace(record, given=given, paths=paths)
         sessions = [] if earlier is None else earlier.sessions
-        ends = [row.end_time for row in read_journal(self.path).rows]
+        history = [] if earlier is None else _ended_history(earlier, self.path)
+        rows = read_journal(self.path).rows
+        ends = [row.end_time for row in rows]
         started = clock.begin_session(not_before=max([*sessions, *ends], default=0.0))
-        return replace(record, sessions=[*sessions, started])
+        plan = _session_plan(record, started, sum(row.outcome.counts for row in rows))
+        return replace(record, sessions=[*sessions, started], history=[*history, plan])
+
+
+def results_section(folder: Path) -> dict[str, Any]:
+    """Return the section "proctor" of ``eval_info.json``; empty if there is no such file."""
+    try:
+        section = json.loads(read_regular_file(folder / EVAL_INFO_FILE))["proctor"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return {}
+    return section if isinstance(section, dict) else {}
+
+
+def _ended_history(earlier: RunRecord, folder: Path) -> list[SessionPlan]:
+    """Return the plans of earlier sessions, with the decision of the last one's stop rule."""
+    section = results_section(folder)
+    stopped = section.get("stopped")
+    wrote = section.get("session") == len(earlier.sessions) and not section.get("complete")
+    if not earlier.history or stopped is None or not wrote:
+        return earlier.history
+    return [*earlier.history[:-1], replace(earlier.history[-1], stopped=str(stopped))]
+
+
+def _session_plan(record: RunRecord, started: float, finished: int) -> SessionPlan:
+    settings = record.resolved.get("eval")
+    rule = settings.get("stop_when") if isinstance(settings, Mapping) else None
+    against = record.resolved.get("against")
+    return SessionPlan(
+        started=started,
+        finished=finished,
+        planned=record.planned_episodes or 0,
+        tasks=len(record.tasks or ()),
+        stop_when=str(rule or "never").strip(),
+        against=None if against is None else str(Path(str(against)).absolute()),
+    )
 
 
 def make_new_folder(path: Path) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -55,6 +55,41 @@ class PlannedTask:
     episodes: NonNegativeInt
     perturbation: Perturbation | None = None
     """None: a clean task, and every task in folders of older versions."""
+
+
+@dataclass(frozen=True)
+class SessionPlan:
+    """What a session of a run was going to do, written when the session began."""
+
+    started: Seconds
+    """Its start, in seconds since 1970."""
+    finished: NonNegativeInt
+    """Episodes with a result when it began."""
+    planned: NonNegativeInt
+    """Episodes of the whole run, as planned then."""
+    tasks: NonNegativeInt
+    stop_when: str
+    """--eval.stop_when."""
+    against: str | None
+    """The absolute path of the run of --against."""
+    stopped: str | None = None
+    """Why a stop rule ended it early; added by the next session."""
+
+    def same_plan(self, other: SessionPlan) -> bool:
+        """Tell whether both sessions had the same number of episodes and the same stop rules."""
+        mine = (self.planned, self.tasks, self.stop_when, self.against)
+        return mine == (other.planned, other.tasks, other.stop_when, other.against)
+
+    @property
+    def rules(self) -> dict[str, Any]:
+        """The settings of its stop rules, nested as in ``run.json``."""
+        return {"eval": {"stop_when": self.stop_when}, "against": self.against}
+
+    @property
+    def rule_flags(self) -> list[str]:
+        """Its stop rules as flags."""
+        flags = [] if self.stop_when == "never" else [f"--eval.stop_when={self.stop_when}"]
+        return flags if self.against is None else [*flags, f"--against={self.against}"]
 
 
 @dataclass(frozen=True)

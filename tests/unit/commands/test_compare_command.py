@@ -251,7 +251,8 @@ def test_eval_against_takes_the_episodes_of_the_other_run_and_stops_when_sure(
     assert main(["eval", "--resume", f"--output_dir={folder}", "--against=none"]) == 0
     out = capsys.readouterr().out
     assert "n=42" in out
-    assert "stopped" not in out
+    assert "\nstopped: " not in out
+    assert "decided after results were seen" in out
 
 
 @pytest.mark.parametrize(

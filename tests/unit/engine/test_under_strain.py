@@ -175,7 +175,7 @@ def listened(folder: Path, *listeners: Listener, **flags: Any) -> Evaluation:
                 "output_dir": str(folder)}  # fmt: skip
     settings |= {name.replace("__", "."): value for name, value in flags.items()}
     prepared = prepare(build(EvalConfig, settings))
-    return run_evaluation(prepared, settings, lambda before: list(listeners))
+    return run_evaluation(prepared, settings, lambda before, how: list(listeners))
 
 
 def test_a_fork_server_that_dies_while_workers_are_idle_costs_retries_only(

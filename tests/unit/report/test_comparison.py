@@ -13,13 +13,14 @@ import pytest
 from proctor.errors import UsageError
 from proctor.report.comparison import Comparison, Criteria, compare_all
 from proctor.report.comparison_table import comparison_lines
+from proctor.report.history import history_of
 from proctor.report.pairing import planned_partners
 from proctor.report.run import Run
-from proctor.runs.folder import RunRecord
 from proctor.runs.journal import EpisodeRecord, make_record
 from proctor.stats.differences import Paired, difference_interval, p_value
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Task
 from tests.refusals import refuses
+from tests.run_folders import RECORD
 
 ALPHA = 0.05
 UNPAIRED = Criteria(paired=False)
@@ -42,9 +43,9 @@ def rows(task: str, outcomes: str, seed: int = 1000, suite: str = "suite") -> li
 
 def a_run(name: str, *tasks: Sequence[EpisodeRecord], **protocol: Any) -> Run:
     content = {"benchmark": {"type": "fake", "horizon": 50}, "policy": {"type": name}, "seed": 1000}
-    record = RunRecord({}, {}, {**content, **protocol}, {}, {}, [0.0])
+    record = replace(RECORD, resolved={}, protocol={**content, **protocol}, planned_episodes=None)
     episodes = [row for task in tasks for row in task]
-    return Run(Path(name), len(episodes), episodes, record=record)
+    return Run(Path(name), len(episodes), episodes, record=record, history=history_of(record))
 
 
 def compare(a: Run, b: Run, criteria: Criteria) -> Comparison:

@@ -45,7 +45,7 @@ def test_the_journal_has_one_line_per_episode_with_every_field(
         "suite task task_id episode_index seed outcome success_once success_at_end steps "
         "sum_reward max_reward start_time end_time worker attempts renders clipped_steps open_s "
         "sim_s render_s wait_s digest error init_state world steps_to_success scores "
-        "judge_probability judge_success format"
+        "judge_probability judge_success start clean_task format"
     )
 
 
