@@ -259,7 +259,8 @@ class Benchmark(SimFactory, Protocol):
 
     It is made from its config alone, cheaply and without a simulator, and again in every worker.
     ``warnings``, ``notes``, ``judged``, ``scores``, ``robot_control``, ``editable_scenes``,
-    ``worker_interpreter``, ``lacking`` and ``sim_task`` have defaults: ``BenchmarkDefaults``.
+    ``places_scenes``, ``worker_interpreter``, ``lacking`` and ``sim_task`` have defaults:
+    ``BenchmarkDefaults``.
     """
 
     name: str
@@ -286,6 +287,8 @@ class Benchmark(SimFactory, Protocol):
     """How actions move the robot; None: perturbations of actions and states are refused."""
     editable_scenes: bool
     """Whether its simulators are ``EditableSim``: MuJoCo worlds that Proctor renders."""
+    places_scenes: bool
+    """Whether simulators place the scene at random, by the seed, if a spec has no init state."""
     worker_interpreter: WorkerInterpreter | None
     """The interpreter that worker processes run in; None: Proctor's own."""
 
@@ -326,6 +329,7 @@ class BenchmarkDefaults:
     scores: tuple[Score, ...] = ()
     robot_control: RobotControl | None = None
     editable_scenes: bool = False
+    places_scenes: bool = False
     worker_interpreter: WorkerInterpreter | None = None
 
     def sim_task(self, task: Task) -> Task:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import ClassVar
 
@@ -25,6 +26,15 @@ EXTRAS = ("environment_state", REWARD, SUCCESS)
 """Choices of --record.extra, in the order in which they are written."""
 _TRIES_PER_EPISODE = 4
 _MOST_NOISE = 10.0
+
+
+class RecordedStarts(Enum):
+    """Where demonstrations start if evaluations start from a published list of init states."""
+
+    RANDOM = "random"
+    """From scenes that the simulator places itself, by the episode's seed."""
+    PUBLISHED = "published"
+    """From the list: policies that are trained on the data have seen their evaluation's starts."""
 
 
 @dataclass
@@ -156,6 +166,14 @@ class RecordSettings:
             "default_help": "no additional features",
         },
     )
+    starts: RecordedStarts | None = field(
+        default=None,
+        metadata={
+            "help": "with a published list of init states (LIBERO): place scenes at random, by "
+            "the seed, or start from the list (published), as evaluations do",
+            "default_help": "random",
+        },
+    )
     noise: float = field(
         default=0.0,
         metadata={
@@ -175,6 +193,8 @@ class RecordSettings:
     def __post_init__(self) -> None:
         if self.label is ActionLabel.PLAYED:
             self.label = None  # the default is not part of the fingerprint
+        if self.starts is RecordedStarts.RANDOM:
+            self.starts = None
         if self.keep is None:
             self.keep = Keep.SUCCESS if self.label is None else Keep.ALL
 
@@ -183,6 +203,11 @@ class RecordSettings:
         """Which episodes are kept, with the default resolved."""
         assert self.keep is not None
         return self.keep
+
+    @property
+    def published(self) -> bool:
+        """Whether demonstrations start from a benchmark's published init states, if it has some."""
+        return self.starts is RecordedStarts.PUBLISHED
 
     @property
     def attempts(self) -> int:

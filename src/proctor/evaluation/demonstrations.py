@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from proctor.benchmarks.base import Benchmark, interface_of
+from proctor.benchmarks.training_starts import PUBLISHED_NOTE, has_published_starts
 from proctor.callbacks.action_labels import ExpertLabeling
 from proctor.callbacks.action_noise import ActionNoise
 from proctor.callbacks.dataset import AppendOrder, Ledger, OpenDataset
@@ -168,7 +169,7 @@ class Demonstrations:
         text = f"""\
 {card_head(self.name)}
 Recorded by Proctor {__version__}: {protocol["policy"]["type"]} on {self.benchmark.name}, as
-LeRobotDataset {VERSION}.{self._label_note()} What defines its episodes:
+LeRobotDataset {VERSION}.{self._label_note()}{self._starts_note()} What defines its episodes:
 
 ```json
 {protocol_text}
@@ -184,6 +185,14 @@ LeRobotDataset {VERSION}.{self._label_note()} What defines its episodes:
             f" Its actions are not those of who played: they are what the scripted expert of "
             f"{self.benchmark.name} would have done in each state."
         )
+
+    def _starts_note(self) -> str:
+        """Return the card's sentence on starts, if evaluations start from a published list."""
+        if not has_published_starts(self.benchmark):
+            return ""
+        if self.settings.published or not self.benchmark.places_scenes:
+            return f" {PUBLISHED_NOTE}."
+        return " Its episodes start from random scenes, not from the published init states."
 
     def _noise(self) -> ActionNoise:
         dims = self.settings.noise_dims

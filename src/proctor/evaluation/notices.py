@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from proctor.benchmarks.training_starts import PUBLISHED_NOTE, has_published_starts
 from proctor.config.base import RunConfig
 from proctor.config.evaluation import EvalConfig
+from proctor.config.recording import RecordConfig
 from proctor.config.unused_flags import unused_in_run
 from proctor.evaluation.rollout_context import RolloutContext
 from proctor.evaluation.run import Evaluation
@@ -32,7 +34,10 @@ class Notices:
 def start_notices(context: RolloutContext[RunConfig]) -> Notices:
     """Return the notices to show before an evaluation or recording starts."""
     config, benchmark = context.config, context.benchmark
-    notes = (*config.notes, *unused_in_run(config), *benchmark.notes, *context.policy.spec.notes)
+    notes = (
+        *(*config.notes, *unused_in_run(config), *benchmark.notes, *context.policy.spec.notes),
+        *_of_recorded_starts(context),
+    )
     warnings = (*_of_journal(context), *_of_comparison(context), *context.warnings)
     return Notices((*warnings, *_of_plan(context), *_of_texts(context)), notes)
 
@@ -54,6 +59,18 @@ def out_of_range_note(rows: Sequence[EpisodeRecord], action: ActionSpec) -> str 
     fate = "are clipped" if action.clipped else "are not clipped but executed as they are"
     where = f"in {left} episode{'s' * (left != 1)}"
     return f"{where} the policy left the action range; such actions {fate}"
+
+
+def _of_recorded_starts(context: RolloutContext[RunConfig]) -> Iterator[str]:
+    """Say that demonstrations start where evaluations do."""
+    config, benchmark = context.config, context.benchmark
+    if not isinstance(config, RecordConfig):
+        return
+    if not has_published_starts(benchmark):
+        if config.record.published:
+            yield f"--record.starts has no effect: {benchmark.name} has no published init states"
+    elif config.record.published or not benchmark.places_scenes:
+        yield PUBLISHED_NOTE[:1].lower() + PUBLISHED_NOTE[1:]
 
 
 def _of_texts(context: RolloutContext[RunConfig]) -> Iterator[str]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.benchmarks.base import Benchmark
+from proctor.benchmarks.training_starts import unpublished
 from proctor.callbacks.base import Callback
 from proctor.callbacks.dataset import DatasetCallback, OpenDataset
 from proctor.callbacks.early_stopping import EarlyStopping
@@ -221,6 +222,10 @@ class Attempts:
     ) -> None:
         """Continue after ``rows``; errored episodes of earlier sessions run again."""
         self._benchmark, self._seed = benchmark, config.seed
+        self._published = config.record.published or any(
+            row.init_state is not None
+            for row in rows  # a recording keeps its kind of starts
+        )
         self._most, keep = config.record.attempts, config.record.kept
         lost: Counter[_TaskKey] = Counter()
         n_run: dict[_TaskKey, int] = {}
@@ -237,7 +242,7 @@ class Attempts:
     def plan(self) -> list[EpisodeSpec]:
         """List the episodes planned so far, task by task."""
         return [
-            self._benchmark.spec(task, index, self._seed)
+            self._spec(task, index)
             for task in self._benchmark.tasks()
             for index in range(self._next[task.key])
         ]
@@ -248,7 +253,11 @@ class Attempts:
         if index >= self._most:
             return None
         self._next[task.key] += 1
-        return self._benchmark.spec(task, index, self._seed)
+        return self._spec(task, index)
+
+    def _spec(self, task: Task, index: int) -> EpisodeSpec:
+        spec = self._benchmark.spec(task, index, self._seed)
+        return spec if self._published else unpublished(self._benchmark, spec)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 from proctor.benchmarks.base import Benchmark, Sim, display_keys
 from proctor.benchmarks.guarded_sim import GuardedSim
+from proctor.benchmarks.training_starts import seeded_spec
 from proctor.engine.episode import Episode
 from proctor.engine.failures import failure_cause, format_traceback, original_error
 from proctor.errors import WorkerError, printable_text
@@ -196,7 +197,7 @@ class SimEnv(gymnasium.Env[Any, Any]):
         self._only_given_specs = False
         if seed is None:
             seed = int(self.np_random.integers(2**31))
-        return self._benchmark.spec(self._parts.task, 0, seed)
+        return seeded_spec(self._benchmark, self._parts.task, seed)
 
     def _observe(self) -> dict[str, Any]:
         assert self._sim is not None

@@ -18,6 +18,7 @@ from proctor.errors import ConnectionLost
 from proctor.features import Array, Observation
 from proctor.rl.environments import EnvStep, OnlineEnv
 from proctor.rl.interventions import Intervention, InterventionSignal
+from proctor.rl.learner_metrics import SUCCESS, SUCCESS_AT_END
 from proctor.rl.links import ActorWeights, InteractionMessage, LearnerLink
 from proctor.rl.transitions import Transition
 from proctor.system.limits import is_finite_as
@@ -75,6 +76,8 @@ class EpisodeRecord:
     reward: float = 0.0
     n_interventions: int = 0
     success: bool | None = None
+    """Whether any step was a success, as evaluations count; None: no step was judged."""
+    success_at_end: bool | None = None
     discarded: bool = False
     """A person wants to play it again."""
     periods_s: list[float] = field(default_factory=list)
@@ -178,11 +181,13 @@ class Actor:
             played.transitions.append(made)
             played.reward += made.reward
             played.n_interventions += made.is_intervention
+            if step.info.success is not None:
+                played.success = bool(played.success) or step.info.success
+                played.success_at_end = step.info.success or signal.success
             if signal.rerecord:
                 played.discarded = True
             if made.done or made.truncated or signal.rerecord:
-                judged = step.info.success
-                played.success = signal.success or judged if judged is not None else signal.success
+                played.success = bool(played.success) or signal.success
                 return played
             if self._sends_pieces and len(played.transitions) % self._settings.send_every == 0:
                 self._send(played)
@@ -229,8 +234,9 @@ class Actor:
             "Policy frequency 90th-p [Hz]": float(1 / np.quantile(periods, 0.9)),
             "Episode length": float(count),
         }
-        if played.success is not None:
-            extra["Success"] = float(played.success)
+        for name, success in ((SUCCESS, played.success), (SUCCESS_AT_END, played.success_at_end)):
+            if success is not None:
+                extra[name] = float(success)
         self._link.send_interaction(
             InteractionMessage(
                 episodic_reward=played.reward,

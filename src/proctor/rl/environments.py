@@ -15,6 +15,7 @@ import numpy as np
 
 from proctor.benchmarks.base import Benchmark, PenalisedSim, Sim
 from proctor.benchmarks.guarded_sim import GuardedSim
+from proctor.benchmarks.training_starts import seeded_spec, unpublished
 from proctor.config.online_sections import RewardSource
 from proctor.errors import UsageError
 from proctor.features import (
@@ -139,7 +140,7 @@ class SimOnlineEnv:
                 made = self._benchmark.make_sim(self._task)
                 self._sim = GuardedSim(made, self._benchmark.features())
                 self._penalised = made if isinstance(made, PenalisedSim) else None
-            spec = self._benchmark.spec(self._task, 0, seed)
+            spec = unpublished(self._benchmark, seeded_spec(self._benchmark, self._task, seed))
             seed_global_rng(spec.seed)  # some simulators draw from the global generators
             self._sim.reset(spec)
             self._steps = 0

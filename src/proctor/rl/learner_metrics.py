@@ -11,7 +11,9 @@ from proctor.rl.links import InteractionMessage
 from proctor.rl.transitions import Transition
 
 SUCCESS = "Success"
-"""Name of an episode's success, 0 or 1, in the numbers of an interaction message."""
+"""Name of an episode's success at any step, 0 or 1, in the numbers of an interaction message."""
+SUCCESS_AT_END = "Success at end"
+"""Name of its success at the last step."""
 
 
 @dataclass
@@ -55,7 +57,10 @@ class OnlineMetrics:
     reward: float | None
     """Mean reward of the episodes that ended; None without one."""
     success: float | None
-    """Share of successful episodes of the actors, which explore; None where it is not known."""
+    """Share of the actors' episodes with success at any step; None if it is not known. Actors
+    explore, so this is not the policy's success rate."""
+    success_at_end: float | None
+    """Share of their episodes that ended in success."""
     intervention_rate: float | None
     """Share of the episodes' steps with an intervention."""
 
@@ -76,14 +81,14 @@ class MetricMeans:
     updates: int = 0
     _sums: dict[str, tuple[float, int]] = field(default_factory=dict)
     _episodes: list[EpisodeRecord] = field(default_factory=list)
-    _successes: list[float] = field(default_factory=list)
+    _successes: dict[str, list[float]] = field(default_factory=dict)
     _began: float = field(default_factory=time.monotonic)
     _first_step: int = 0
 
     def restart(self, step: int) -> None:
         """Forget everything, and count from environment step ``step``."""
         self.updates, self._first_step, self._began = 0, step, time.monotonic()
-        self._sums, self._episodes, self._successes = {}, [], []
+        self._sums, self._episodes, self._successes = {}, [], {}
 
     def add_update(self, metrics: dict[str, float]) -> None:
         """Add the metrics of an update; not every update has all of them."""
@@ -98,8 +103,9 @@ class MetricMeans:
 
     def add_interaction(self, message: InteractionMessage) -> None:
         """Add what an actor says of an episode: its success, if it knows."""
-        if SUCCESS in message.extra:
-            self._successes.append(message.extra[SUCCESS])
+        for name in (SUCCESS, SUCCESS_AT_END):
+            if name in message.extra:
+                self._successes.setdefault(name, []).append(message.extra[name])
 
     def collect(self, step: int, updates: int, sizes: BufferSizes) -> OnlineMetrics:
         """Return the metrics, and restart."""
@@ -115,7 +121,8 @@ class MetricMeans:
             offline_buffer=sizes.offline,
             episodes=len(self._episodes),
             reward=_mean([episode.reward for episode in self._episodes]),
-            success=_mean(self._successes),
+            success=_mean(self._successes.get(SUCCESS, [])),
+            success_at_end=_mean(self._successes.get(SUCCESS_AT_END, [])),
             intervention_rate=(
                 sum(episode.interventions for episode in self._episodes) / steps if steps else None
             ),

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from proctor.callbacks.wandb import WandbSession, staging_variables
 from proctor.config.online_training import OnlineTrainConfig
 from proctor.fingerprint import without_secrets
-from proctor.rl.learner_metrics import OnlineMetrics
+from proctor.rl.learner_metrics import SUCCESS, SUCCESS_AT_END, OnlineMetrics
 from proctor.runs.training import EvaluationLogRow
 from proctor.system.environment import temporary_environment
 from proctor.training.checkpoints import PRETRAINED
@@ -81,6 +81,7 @@ def metric_figures(metrics: OnlineMetrics) -> dict[str, float]:
         "Optimization frequency loop [Hz]": metrics.updates_per_s,
         "Episodic reward": metrics.reward,
         "Intervention rate": metrics.intervention_rate,
-        "Success": metrics.success,
+        SUCCESS: metrics.success,
+        SUCCESS_AT_END: metrics.success_at_end,
     }
     return {f"train/{name}": value for name, value in figures.items() if value is not None}

@@ -11,16 +11,18 @@ import torch
 from proctor.benchmarks.fake import Fake, FakeConfig
 from proctor.config.online_sections import InterventionSettings, InterventionSource, RewardSource
 from proctor.errors import ConnectionLost
-from proctor.features import STATE, Observation
+from proctor.features import STATE, Array, Observation
 from proctor.rl.actor import Actor, ActorDecision, ActorSettings, episode_seeds
-from proctor.rl.environments import SimOnlineEnv
+from proctor.rl.environments import EnvStep, SimOnlineEnv, StepInfo
 from proctor.rl.interventions import (
     ExpertIntervention,
     Intervention,
     InterventionSignal,
     NoIntervention,
 )
+from proctor.rl.learner_metrics import BufferSizes, MetricMeans
 from proctor.rl.links import ActorWeights, InProcessLink, LearnerEndpoint, ReceivedTransition
+from proctor.rl.tracking import metric_figures
 from proctor.rl.transitions import Transition
 from tests.refusals import refuses
 
@@ -224,3 +226,32 @@ def test_an_action_that_is_not_finite_is_not_executed(value: float) -> None:
     with refuses(ConnectionLost, "rl.action-not-finite"):
         _run(endpoint, Broken())
     assert endpoint.take() == []
+
+
+def test_an_episode_counts_as_a_success_if_any_step_was_one() -> None:
+    """As evaluations count; some environments go on after a success and lose it again."""
+
+    class LosesItAgain(SimOnlineEnv):
+        step_number = 0
+
+        def reset(self, seed: int) -> Observation:
+            self.step_number = 0
+            return super().reset(seed)
+
+        def step(self, action: Array) -> EnvStep:
+            self.step_number += 1
+            step = super().step(action)
+            return step._replace(info=StepInfo(success=self.step_number == 2))
+
+    endpoint = _endpoint()
+    env = LosesItAgain(_FAKE, _FAKE.tasks()[0], keys=[STATE])
+    Actor(env, _Policy(), NoIntervention(), InProcessLink(endpoint), _SETTINGS).run()
+    endpoint.take()
+    messages = endpoint.take_interactions()
+    means = MetricMeans()
+    for message in messages:
+        means.add_interaction(message)
+    metrics = means.collect(12, 0, BufferSizes(0, None))
+    assert (metrics.success, metrics.success_at_end) == (1.0, 0.0)
+    figures = metric_figures(metrics)
+    assert (figures["train/Success"], figures["train/Success at end"]) == (1.0, 0.0)

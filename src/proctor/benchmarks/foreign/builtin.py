@@ -81,7 +81,7 @@ class RelocatedBenchmark(BenchmarkDefaults):
         self.name, self.action = here.name, here.action
         self.warnings, self.notes = here.warnings, here.notes
         self.judged, self.scores = here.judged, here.scores
-        self.robot_control = here.robot_control
+        self.robot_control, self.places_scenes = here.robot_control, here.places_scenes
         self.worker_interpreter = worker_interpreter(launch, self.features(), interpreter)
         self.expert_inputs: tuple[str, ...] = (EXPERT_ACTION,) if here.expert_inputs else ()
         self._worlds = ForeignWorlds(launch, self.features())

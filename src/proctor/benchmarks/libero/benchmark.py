@@ -189,6 +189,7 @@ class Libero(ListedTasks):
         Score(CLOSEST, "closest approach (m)"),
     )
     editable_scenes = True
+    places_scenes = True
 
     def __init__(self, config: LiberoConfig) -> None:
         if config.episode_length is not None:
