@@ -14,6 +14,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from proctor.system.redaction import redact
+
 PROTOCOL_FORMAT = 2
 """Format of a protocol. Since format 2 it holds the whole policy (files, config, numerics) and the
 environment. A protocol without a format number has format 1, as all such records of a run."""
@@ -101,13 +103,22 @@ def to_json(value: Any, keep: Callable[[type, str], bool] = lambda owner, field:
 
 
 def json_round_trip(protocol: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a protocol as it is after being written to and read from a file."""
-    written: dict[str, Any] = json.loads(json.dumps(protocol))
+    """Return a protocol as it is after being written, without secrets, and read from a file."""
+    written: dict[str, Any] = redact(json.loads(json.dumps(protocol)))
     return written
 
 
 def without_secrets(config: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config's settings, by dotted names or in sections, without secrets."""
+    """Return a config's settings, by dotted names or in sections, as they may be written.
+
+    Keys are left out; secrets in URLs, commands and maps are redacted.
+    """
+    redacted: dict[str, Any] = redact(without_keys(config, settings))
+    return redacted
+
+
+def without_keys(config: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config's settings, by dotted names or in sections, without the fields of keys."""
     return _without(settings, set(_secrets(config)), "")
 
 

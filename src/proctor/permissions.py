@@ -113,6 +113,13 @@ def permission_flags(
     return _words(_needed(settings, dict.fromkeys(but, ""), places))
 
 
+def permitting(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of flat settings that a resumed run needs as flags again."""
+    needed = _needed(settings, {}, ())
+    names = {*needed, *(TRUST if TRUST[0] in needed else ())}
+    return {name: value for name, value in settings.items() if name in names}
+
+
 def _words(needed: Mapping[str, str]) -> str:
     return "".join(f" --{name}={shlex.quote(value)}" for name, value in needed.items())
 

@@ -27,6 +27,7 @@ from proctor.runs.folder import WANDB_ID_FILE
 from proctor.runs.records import RunProgress
 from proctor.stats.counts import Counts
 from proctor.system.environment import key_variable, temporary_environment
+from proctor.system.redaction import redact
 from proctor.types import EpisodeResult
 
 _LOG_EVERY_S = 1.0
@@ -197,7 +198,7 @@ class WandbSession:
             entity=config.entity,
             mode=config.mode.value if config.mode else None,
             name=config.name or self._folder.name,
-            notes=config.notes,
+            notes=redact(config.notes),
             id=self._run_id,
             resume="allow",
             reinit="create_new",  # leave a W&B run of the caller open

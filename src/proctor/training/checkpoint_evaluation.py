@@ -23,7 +23,8 @@ import msgspec
 from proctor.config.online_training import OnlineTrainConfig
 from proctor.config.training import TrainConfig
 from proctor.errors import summarize_traceback
-from proctor.fingerprint import without_secrets
+from proctor.fingerprint import without_keys
+from proctor.permissions import permitting
 from proctor.runs.training import EvaluationLogRow
 from proctor.system.files import MAX_JOURNAL_BYTES, read_regular_file
 from proctor.system.locks import is_locked
@@ -191,19 +192,17 @@ class CheckpointEvaluator:
 
     def eval_flags(self, checkpoint: Path) -> list[str]:
         """Return the flags of `proctor eval` for a checkpoint."""
-        output = self._folder / checkpoint.name
-        if (output / "run.json").is_file():
-            return ["--resume", f"--output_dir={output}"]
-        config = self._config
-        flags: dict[str, Any] = {
-            "policy.path": checkpoint / self._weights,
-            "output_dir": output,
-            "seed": config.seed,
-        }
-        settings = without_secrets(config, config.as_dict())  # other users can see flags
+        output, config = self._folder / checkpoint.name, self._config
+        flags: dict[str, Any] = {"policy.path": checkpoint / self._weights, "seed": config.seed}
+        settings = without_keys(config, config.as_dict())  # other users can see flags
         for section in ("env", "eval", "video"):
             flags |= {f"{section}.{name}": value for name, value in settings[section].items()}
-        return [f"--{name}={_text(value)}" for name, value in flags.items() if value is not None]
+        begun = (output / "run.json").is_file()
+        if begun:  # which has all other settings
+            flags = permitting(flags)
+        flags["output_dir"] = output
+        words = [f"--{name}={_text(value)}" for name, value in flags.items() if value is not None]
+        return [*(["--resume"] if begun else []), *words]
 
     def _result(self, checkpoint: Path, code: int) -> EvaluationLogRow:
         found = self.result_of(checkpoint)

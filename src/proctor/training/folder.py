@@ -48,6 +48,7 @@ from proctor.system.platform_info import (
     torch_hardware,
     usable_cores,
 )
+from proctor.system.redaction import redact
 from proctor.training.checkpoints import BEST, LAST, Checkpoints
 from proctor.training.metrics import Metrics
 
@@ -156,7 +157,7 @@ class TrainingFolder:
             return
         was = flatten(record.resolved) | {_AVERAGED: record.plays_averages}
         if config.evaluates_in_env and self.scores(by_success=True):
-            now = flatten(_episode_settings(config)) | {_AVERAGED: config.ema.is_evaluated}
+            now = flatten(redact(_episode_settings(config))) | {_AVERAGED: config.ema.is_evaluated}
             if changed := _changed(was, now):
                 raise UsageError(
                     f"{self.path}: earlier checkpoints were evaluated with other settings "

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ import pytest
 
 from proctor import cli
 from proctor.commands.eval_several import evaluate_several, variants_of
-from proctor.config.builder import build
+from proctor.config.base import Config
+from proctor.config.builder import build, own_flags
 from proctor.config.evaluation import EvalConfig
 from proctor.config.online_training import OnlineTrainConfig
 from proctor.config.serving import ServeConfig
+from proctor.config.training import TrainConfig
 from proctor.errors import EXIT_INTERRUPTED, UsageError
-from proctor.fingerprint import API_KEY_VARIABLE
+from proctor.fingerprint import API_KEY_VARIABLE, without_secrets
 from proctor.policies.remote.config import RemoteConfig, check_flags
 from proctor.system.environment import hidden_keys, key_variable
 from tests.refusals import refuses
@@ -156,6 +159,53 @@ def test_neither_the_run_nor_wandb_holds_the_key_of_a_command(
     assert list(run.glob("wandb/offline-run-*"))
     assert holders(run) == []
     assert KEY not in done.stdout + done.stderr
+
+
+def test_nothing_of_a_run_holds_the_secrets_of_its_flags(tmp_path: Path) -> None:
+    pytest.importorskip("wandb", reason="W&B is not installed (proctor[wandb])")
+    run = tmp_path / "run"
+    with served() as (url, _):
+        words = [
+            *EVAL,
+            f"--policy.url={url}/?token={KEY}",
+            f"--env.command=env MY_TOKEN={KEY} {sys.executable}",
+            f"--wandb.notes=see https://me:{KEY}@site/",
+            f"--record={run / 'rollouts'}",
+            "--record_images=false",
+            f"--output_dir={run}",
+        ]
+        command = [sys.executable, "-m", "proctor.cli"]
+        done = subprocess.run([*command, *words], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert list(run.glob("wandb/offline-run-*"))
+        assert (run / "report.html").is_file()
+        assert holders(run) == []
+        assert KEY not in done.stdout + done.stderr
+
+        again = [*command, "eval", "--resume", f"--output_dir={run}"]
+        done = subprocess.run(again, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "--policy.url=" in done.stderr, "a secret that was not recorded is given again"
+    assert KEY not in done.stderr
+
+
+@pytest.mark.parametrize("config", [EvalConfig, OnlineTrainConfig, ServeConfig, TrainConfig])
+def test_no_record_of_settings_holds_a_secret_of_any_flag(config: type[Config]) -> None:
+    flags = [flag.name for flag in own_flags(config) if flag.inner in (str, list[str])]
+    given = {name: [f"wss://me:{KEY}@host/?x={KEY}"] for name in flags}
+    given |= {"env.kwargs": {"password": KEY}, "robot.cameras": {"a": {"url": f"x://{KEY}@b"}}}
+    assert KEY not in str(without_secrets(SimpleConfig(), given))
+
+
+@dataclass
+class SimpleConfig:
+    """A config without keys."""
+
+
+def test_a_url_that_is_refused_is_shown_without_its_password() -> None:
+    with refuses(UsageError, "flag.invalid-value") as refused:
+        check_flags(RemoteConfig(url=f"ws://me:{KEY}@127.0.0.1:1"))
+    assert KEY not in str(refused.value)
 
 
 def test_wandb_is_not_told_the_words_of_a_script_that_evaluates(tmp_path: Path) -> None:

@@ -153,6 +153,9 @@ def test_the_command_plays_the_same_episodes_of_every_checkpoint(tmp_path, confi
     (tmp_path / "eval/000002/run.json").write_text("{}")
     again = evaluator.eval_flags(checkpoint(tmp_path, 2))
     assert again == ["--resume", f"--output_dir={tmp_path / 'eval/000002'}"]
+    config.env.command = "docker run image"
+    again = evaluator.eval_flags(checkpoint(tmp_path, 2))
+    assert "--env.command=docker run image" in again, "a file cannot name a program"
 
 
 def test_the_best_checkpoint_is_the_one_that_succeeds_most_and_is_kept(

@@ -19,6 +19,7 @@ from typing import IO, Any
 
 import proctor_worker
 from proctor.errors import UsageError
+from proctor.system.redaction import redact_text
 from proctor_worker.channel import Channel
 from proctor_worker.shared_ring import SharedRing
 
@@ -70,7 +71,7 @@ class Launch:
     def flag(self) -> str:
         """The flag that chose the interpreter, for messages."""
         if self.command is not None:
-            return f"--env.command={self.command!r}"
+            return f"--env.command={redact_text(self.command)!r}"
         return f"--env.python={self.python}"
 
     @property
@@ -214,7 +215,7 @@ def command_words(command: str) -> list[str]:
         words = shlex.split(command)
     except ValueError as error:
         raise UsageError(
-            f"--env.command: {error} in {command!r}", code="flag.invalid-value"
+            f"--env.command: {error} in {redact_text(command)!r}", code="flag.invalid-value"
         ) from None
     if not words or shutil.which(words[0]) is None:
         name = words[0] if words else ""

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from proctor.errors import UsageError
 from proctor.protocols.inference_messages import Protocol
 from proctor.system.loopback import LOOPBACK
+from proctor.system.redaction import redact_text
 
 _SCHEMES = {
     "ws": (Protocol.OPENPI, 8000, False),
@@ -38,7 +39,7 @@ class Address:
         return self.host in LOOPBACK
 
     def __str__(self) -> str:
-        return self.url
+        return redact_text(self.url)
 
 
 def parse_addresses(urls: str, protocol: Protocol | None) -> list[Address]:
@@ -47,16 +48,17 @@ def parse_addresses(urls: str, protocol: Protocol | None) -> list[Address]:
     Raises:
         UsageError: a URL is not that of a policy server, or the protocols differ.
     """
+    shown = redact_text(urls)
     found = [_address(url.strip(), protocol) for url in urls.split(",") if url.strip()]
     if not found:
         raise UsageError(
             "--policy.url is missing (such as ws://127.0.0.1:8000)", code="flag.missing"
         )
     if len({address.url for address in found}) < len(found):
-        raise UsageError(f"--policy.url={urls} names a server twice", code="flag.duplicate")
+        raise UsageError(f"--policy.url={shown} names a server twice", code="flag.duplicate")
     if len({address.protocol for address in found}) > 1:
         raise UsageError(
-            f"--policy.url={urls}: all servers of a run must have the same protocol",
+            f"--policy.url={shown}: all servers of a run must have the same protocol",
             code="flag.conflict",
         )
     return found
@@ -78,32 +80,33 @@ def check_api_key(flag: str, key: str | None) -> None:
 
 
 def _address(url: str, protocol: Protocol | None) -> Address:
-    choices = ", ".join(f"{scheme}://" for scheme in _SCHEMES)
+    choices, shown = ", ".join(f"{scheme}://" for scheme in _SCHEMES), redact_text(url)
     try:
         parts = urlsplit(url)
         port, host = parts.port, parts.hostname
     except ValueError as error:
-        raise UsageError(f"--policy.url={url}: {error}", code="flag.invalid-value") from None
+        raise UsageError(f"--policy.url={shown}: {error}", code="flag.invalid-value") from None
     if parts.scheme not in _SCHEMES:
         raise UsageError(
-            f"--policy.url={url}: unknown scheme (choose {choices})", code="flag.invalid-value"
+            f"--policy.url={shown}: unknown scheme (choose {choices})",
+            code="flag.invalid-value",
         )
     if not host or parts.username or parts.password or not is_printable_ascii(url):
         raise UsageError(
-            f"--policy.url={url} is not a server's URL (such as ws://127.0.0.1:8000)",
+            f"--policy.url={shown} is not a server's URL (such as ws://127.0.0.1:8000)",
             code="flag.invalid-value",
         )
     of_scheme, default_port, encrypted = _SCHEMES[parts.scheme]
     chosen = of_scheme if protocol is None else protocol
     if chosen is not of_scheme and not parts.scheme.startswith("ws"):
         raise UsageError(
-            f"--policy.url={url} has the protocol {of_scheme.value}, which contradicts "
+            f"--policy.url={shown} has the protocol {of_scheme.value}, which contradicts "
             f"--policy.protocol={chosen.value}",
             code="flag.conflict",
         )
     if parts.scheme.startswith("ws") and chosen not in (Protocol.OPENPI, Protocol.VLA_EVAL):
         raise UsageError(
-            f"--policy.url={url}: the protocol {chosen.value} does not use WebSockets",
+            f"--policy.url={shown}: the protocol {chosen.value} does not use WebSockets",
             code="flag.conflict",
         )
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

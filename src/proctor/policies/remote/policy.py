@@ -31,6 +31,7 @@ from proctor.policies.remote.server_pool import EpisodeConnection, ServerPool, s
 from proctor.protocols import groot, lerobot, openpi, vla_eval
 from proctor.protocols.inference_messages import InferenceRequest, Protocol, ServerInfo
 from proctor.system.memory import keep_freed_memory
+from proctor.system.redaction import redact_text
 from proctor.system.warn_once import WarnOnce
 from proctor.types import EpisodeSpec
 
@@ -175,9 +176,9 @@ def _check_rhythm(config: RemoteConfig, server_info: ServerInfo) -> None:
     every = executed - latency
     if server_info.asked_every is not None and every != server_info.asked_every:
         raise UsageError(
-            f"--policy.url={config.url}: {server_info.policy} is served for one inference every "
-            f"{server_info.asked_every} steps (rtc_config), but this run has one every {every}; "
-            "serve it with this evaluation's --policy.n_action_steps, and its "
+            f"--policy.url={redact_text(config.url)}: {server_info.policy} is served for one "
+            f"inference every {server_info.asked_every} steps (rtc_config), but this run has one "
+            f"every {every}; serve it with this evaluation's --policy.n_action_steps, and its "
             "--eval.latency_steps as --policy.latency_steps",
             code="policy.wrong-rhythm",
         )
