@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from proctor.config.command import CommandConfig, argument, run_command
 from proctor.errors import UsageError, strip_control_codes
+from proctor.number_text import points_text
 
 if TYPE_CHECKING:
     from proctor.report.card_check import CardCheck
     from proctor.report.comparison import Comparison
 
-EXIT_WORSE = EXIT_DIFFERS = 3
+EXIT_WORSE = 3
 
 
 @dataclass(kw_only=True)
@@ -28,10 +29,12 @@ class CompareCommand(CommandConfig):
     tasks, and over runs where there are several. Also writes a page with charts, all pairs and
     their videos side by side.
 
-    If A is a result card (card.json of `proctor report RUN --card`), its claim is checked: the
-    success rate of each run agrees with the card's if the interval of the difference contains zero.
+    If A is a result card (card.json of `proctor report RUN --card`), its claim is checked. A run
+    contradicts it if the interval of the difference excludes zero, and agrees if that lies within
+    --margin of zero. Otherwise it is undecided, and the episodes that would decide are printed.
 
-    Exit code 3: --fail-if-worse is given and a run is worse, or a run differs from the card.
+    Exit code 3: --fail-if-worse is given and a run is worse, or a run contradicts the card. Exit
+    code 4: a run leaves the card undecided.
     """
 
     runs: list[Path] = field(
@@ -70,6 +73,14 @@ class CompareCommand(CommandConfig):
             "placeholder": "NAMES",
         },
     )
+    margin: float | None = field(
+        default=None,
+        metadata={
+            "help": "largest difference of success rates that still agrees with the card (0.1: "
+            "10 points)",
+            "default_help": "0.1",
+        },
+    )
     json: Path | None = field(
         default=None,
         metadata={
@@ -93,6 +104,7 @@ class CompareCommand(CommandConfig):
         Raises:
             UsageError: naming the flag.
         """
+        from proctor.stats.equivalence import DEFAULT_MARGIN, require_margin
         from proctor.stats.rates import LEAST_ALPHA
 
         _check_range("alpha", self.alpha, LEAST_ALPHA, 0.5)
@@ -104,15 +116,17 @@ class CompareCommand(CommandConfig):
                     "compare CARD RUN",
                     code="argument.order",
                 )
+        require_margin(DEFAULT_MARGIN if self.margin is None else self.margin)
         self._check_card_flags()
 
     def _check_card_flags(self) -> None:
         """Refuse flags without a meaning for the kind of the first argument."""
         if not self.has_card:
-            if self.accept is not None:
-                raise UsageError(
-                    "--accept needs a result card as the first argument", code="flag.unused"
-                )
+            for name, value in (("accept", self.accept), ("margin", self.margin)):
+                if value is not None:
+                    raise UsageError(
+                        f"--{name} needs a result card as the first argument", code="flag.unused"
+                    )
             return
         unused = {
             "fail-if-worse": self.fail_if_worse is not None,
@@ -169,19 +183,25 @@ class CompareCommand(CommandConfig):
         from proctor.report.card_file import read_card
         from proctor.report.run import load_run
         from proctor.runs.folder import write_json
+        from proctor.stats.equivalence import DEFAULT_MARGIN, Verdict
 
         path, folders = self.runs[0], self.runs[1:]
         card = read_card(path)
         accept = [name.strip() for name in (self.accept or "").split(",") if name.strip()]
+        level = {
+            "confidence": 1 - self.alpha,
+            "margin": DEFAULT_MARGIN if self.margin is None else self.margin,
+        }
         checks = [
-            check_card(card, path, load_run(folder), accept=accept, confidence=1 - self.alpha)
-            for folder in folders
+            check_card(card, path, load_run(folder), accept=accept, **level) for folder in folders
         ]
         for check in checks:
             _show_check(check, self.alpha)
         if self.json is not None:
             write_json(self.json, {"checks": [_check_json(check) for check in checks]})
-        return 0 if all(check.agrees for check in checks) else EXIT_DIFFERS
+        found = {check.verdict for check in checks}
+        order = (Verdict.CONTRADICTS, Verdict.UNDECIDED, Verdict.AGREES)
+        return next(verdict for verdict in order if verdict in found).exit_code
 
 
 def run(words: list[str]) -> int:
@@ -235,17 +255,16 @@ def _show(comparisons: Sequence[Comparison], *, gate: bool) -> None:
 
 
 def _show_check(check: CardCheck, alpha: float) -> None:
-    """Print whether a run agrees with the card."""
+    """Print what a run says about the card."""
     for warning in check.warnings:
         print(strip_control_codes(f"warning: {warning}"), file=sys.stderr)
-    low, high = check.interval
-    verdict = "agrees with" if check.agrees else "differs from"
+    points = points_text(check.difference, check.interval)
     lines = [
         f"card {check.claimed}  {check.card}",
         f"run  {check.found}  {check.run}",
         *check.notes,
-        f"the run {verdict} the card: run - card {100 * check.difference:+.1f} "
-        f"[{100 * low:+.1f}, {100 * high:+.1f}] points ({100 * (1 - alpha):g}% interval)",
+        f"run - card {points} points ({100 * (1 - alpha):g}% interval)",
+        f"{check.verdict.value}: {check.reason}",
     ]
     for line in lines:
         print(strip_control_codes(line))
@@ -253,7 +272,11 @@ def _show_check(check: CardCheck, alpha: float) -> None:
 
 def _check_json(check: CardCheck) -> dict[str, Any]:
     content = dataclasses.asdict(check)
-    return content | {"card": str(check.card), "run": str(check.run), "agrees": check.agrees}
+    return content | {
+        "card": str(check.card),
+        "run": str(check.run),
+        "verdict": check.verdict.value,
+    }
 
 
 def _as_json(comparison: Comparison) -> dict[str, Any]:

@@ -12,18 +12,18 @@ from typing import Any
 from proctor.commands.arguments import split_arguments
 from proctor.config.command import CommandConfig, argument, build_command, run_command
 from proctor.errors import UsageError, strip_control_codes
+from proctor.number_text import interval_text, percent_text
 from proctor.permissions import require_permission
 from proctor.report.claims import (
     CLAIM_FILE,
     Claim,
-    Verdict,
     check_claim,
     check_json,
     find_claim,
     read_claims,
 )
+from proctor.stats.equivalence import DEFAULT_MARGIN, require_margin
 
-EXIT_DIFFERS, EXIT_UNDECIDED = 3, 4
 _OWN = ("claims", "list", "margin")
 _NOT_PROTOCOL = (
     "output_dir",
@@ -48,10 +48,10 @@ class ReproduceCommand(CommandConfig):
     --output_dir; --resume completes an interrupted run. --policy.path=FOLDER uses a local copy.
 
     The verdict follows from the 95% interval of measured - published, which includes the sampling
-    error of the published value if its number of episodes is known. Without zero: differs. Within
-    --margin of zero: agrees. Otherwise: undecided.
+    error of the published value if its number of episodes is known. Without zero: contradicts.
+    Within --margin of zero: agrees. Otherwise: undecided, with the episodes that would decide.
 
-    Exit code 0: agrees, 3: differs, 4: undecided, 1: episodes had errors, 130: interrupted.
+    Exit code 0: agrees, 3: contradicts, 4: undecided, 1: episodes had errors, 130: interrupted.
     """
 
     name: str | None = field(
@@ -69,7 +69,7 @@ class ReproduceCommand(CommandConfig):
         },
     )
     margin: float = field(
-        default=0.1,
+        default=DEFAULT_MARGIN,
         metadata={"help": "largest difference of success rates that still agrees (0.1: 10 points)"},
     )
     eval_flags: dict[str, str] = field(default_factory=dict, metadata={"hidden": True})
@@ -99,10 +99,7 @@ class ReproduceCommand(CommandConfig):
         Raises:
             UsageError: naming the flag.
         """
-        if not 0 < self.margin < 1:
-            raise UsageError(
-                f"--margin must be between 0 and 1, got {self.margin:g}", code="flag.out-of-range"
-            )
+        require_margin(self.margin)
         if self.name is None and not self.list:
             raise UsageError(
                 "which published result? proctor reproduce --list shows all", code="argument.count"
@@ -141,9 +138,7 @@ class ReproduceCommand(CommandConfig):
         print(check)
         if code:
             return code
-        return {Verdict.DIFFERS: EXIT_DIFFERS, Verdict.UNDECIDED: EXIT_UNDECIDED}.get(
-            check.verdict, 0
-        )
+        return check.verdict.exit_code
 
     def _settings(self, name: str, claim: Claim) -> dict[str, Any]:
         """Merge the flags of the claim with those of the user, which count more.
@@ -185,11 +180,11 @@ def _changed(claim: Claim, flags: Mapping[str, str]) -> list[str]:
 def _show_claims(claims: Mapping[str, Claim], *, ours: bool) -> None:
     """Print every claim: what is evaluated, the published value with its interval, the source."""
     for name, claim in claims.items():
-        low, high = (100 * end for end in claim.interval)
-        spread = "n unknown" if claim.n is None else f"[{low:.1f}, {high:.1f}] n={claim.n}"
+        known = f"{interval_text(claim.interval)} n={claim.n}"
+        spread = "n unknown" if claim.n is None else known
         task = "" if claim.task is None else f" {claim.task}"
         lines = [
-            f"{name}: {claim.published:.1f}% {spread}",
+            f"{name}: {percent_text(claim.rate)} {spread}",
             f"  {claim.checkpoint or claim.policy} on {claim.benchmark}{task}",
             f"  source: {claim.source}{f', {claim.url}' if claim.url else ''}",
             *([f"  note: {claim.note}"] if claim.note else []),

@@ -20,6 +20,7 @@ from proctor.report.comparison_warnings import run_warnings
 from proctor.report.run import Run
 from proctor.report.summary import by_task, clean_rows, is_anytime
 from proctor.stats.differences import Paired, combined_interval, difference_interval
+from proctor.stats.equivalence import DEFAULT_MARGIN, Verdict, episodes_to_decide, verdict_of
 from proctor.stats.independent_units import UnitIndex
 from proctor.stats.rates import Interval
 from proctor.stats.task_rates import these_tasks_interval
@@ -49,19 +50,29 @@ class CardCheck:
     difference: float
     """Rate of the run minus rate of the card, over the compared episodes."""
     interval: Interval
+    margin: float
+    verdict: Verdict
+    more_episodes: int | None
+    """About how many more episodes would decide; None if decided, or if no number of them does."""
+    reason: str
+    """What the verdict follows from."""
     notes: list[str]
     warnings: list[str]
 
-    @property
-    def agrees(self) -> bool:
-        """Whether the interval of the difference contains zero."""
-        return self.interval[0] <= 0 <= self.interval[1]
-
 
 def check_card(
-    card: Card, path: Path, run: Run, *, accept: Sequence[str] = (), confidence: float = 0.95
+    card: Card,
+    path: Path,
+    run: Run,
+    *,
+    accept: Sequence[str] = (),
+    confidence: float = 0.95,
+    margin: float = DEFAULT_MARGIN,
 ) -> CardCheck:
     """Compare the run's success rate with the card's claim.
+
+    The verdict follows from the interval of the difference (``verdict_of``). A run that repeats
+    every episode of the card with the same outcome agrees, however few these are.
 
     Args:
         card: a card that ``read_card`` accepted.
@@ -69,6 +80,7 @@ def check_card(
         run: a run of the card's protocol.
         accept: names of protocol fields or sections that may differ.
         confidence: of the interval of the difference.
+        margin: largest difference of the rates that still agrees.
 
     Raises:
         UsageError: the protocols or the tasks differ, or one of them has no success rate.
@@ -79,7 +91,10 @@ def check_card(
     changed = _accepted_changes(card, path, run, accept)
     _require_tasks(card, path, run)
     paired = not any(name.startswith(_OTHER_WORLDS) for name in changed)
-    found = (_paired if paired else _independent)(card, path, run, confidence)
+    if not paired:
+        _require_equal_shares(card, path, run)
+    found = _paired(card, path, run, confidence) if paired else _independent(card, run, confidence)
+    decided = _decide(card, run, found, confidence, margin)
     return CardCheck(
         card=path,
         run=run.path,
@@ -90,6 +105,10 @@ def check_card(
         only_run=found.only_run,
         difference=found.difference,
         interval=found.interval,
+        margin=margin,
+        verdict=decided.verdict,
+        more_episodes=decided.more_episodes,
+        reason=decided.reason,
         notes=_notes(found),
         warnings=_warnings(card, path, run, changed, found),
     )
@@ -101,6 +120,65 @@ class _Difference(NamedTuple):
     episodes: int
     only_card: int | None = None
     only_run: int | None = None
+    pairs: Paired | None = None
+    repeats_all: bool = False
+    """Whether the run has every episode of the card with the same outcome."""
+
+
+class _Decision(NamedTuple):
+    verdict: Verdict
+    reason: str
+    more_episodes: int | None = None
+
+
+def _decide(
+    card: Card, run: Run, found: _Difference, confidence: float, margin: float
+) -> _Decision:
+    """Return the verdict, why, and how many more episodes would decide."""
+    points = f"{100 * margin:g} points"
+    if found.repeats_all:
+        return _Decision(Verdict.AGREES, "it repeats every episode of the card, outcome by outcome")
+    verdict = verdict_of(found.interval, margin)
+    if verdict is Verdict.CONTRADICTS:
+        return _Decision(verdict, "the interval of the difference excludes 0")
+    if verdict is Verdict.AGREES:
+        return _Decision(verdict, f"a difference over {points} is excluded")
+    possible = f"a difference over {points} is possible"
+    if found.pairs is not None:
+        pairs, pairs_n = found.pairs, found.episodes
+        enough = episodes_to_decide(
+            lambda factor: difference_interval(_times(pairs, factor), confidence), margin, pairs_n
+        )
+        if enough is not None and enough <= card.overall.worlds:
+            more = enough - pairs_n
+            return _Decision(
+                verdict, f"{possible}; about {more:,} more of its episodes would decide", more
+            )
+    enough = episodes_to_decide(
+        lambda factor: _independent(card, run, confidence, factor).interval,
+        margin,
+        run.tally.episodes,
+    )
+    if enough is None:
+        return _Decision(
+            verdict,
+            f"{possible}; no number of episodes would decide, since the card has too few "
+            f"({card.overall.episodes})",
+        )
+    if found.pairs is None:
+        more = enough - run.tally.episodes
+        return _Decision(verdict, f"{possible}; about {more:,} more episodes would decide", more)
+    return _Decision(
+        verdict,
+        f"{possible}; about {enough:,} episodes of another seed would decide (--accept=seed)",
+        enough,
+    )
+
+
+def _times(pairs: Paired, factor: float) -> Paired:
+    """Return so many times as many pairs with the same shares."""
+    counts = (pairs.both, pairs.only_a, pairs.only_b, pairs.neither)
+    return Paired(*(factor * count for count in counts))
 
 
 def _accepted_changes(
@@ -146,11 +224,14 @@ def _require_tasks(card: Card, path: Path, run: Run) -> None:
 def _paired(card: Card, path: Path, run: Run, confidence: float) -> _Difference:
     """Compare the episodes that are in both, each start once."""
     claimed, units, index = card.outcomes, set[int](), UnitIndex()
+    unequal = {key for key, outcome in claimed.items() if outcome.counts}
     wins: Counter[tuple[bool, bool]] = Counter()
     for row in clean_rows(run.rows):
         before = claimed.get(row.key)
         if before is None or not before.counts or not row.outcome.counts:
             continue
+        if (before is Outcome.SUCCESS) == (row.outcome is Outcome.SUCCESS):
+            unequal.discard(row.key)
         unit = index.unit(index.add(row.started))
         if unit not in units:
             units.add(unit)
@@ -163,14 +244,16 @@ def _paired(card: Card, path: Path, run: Run, confidence: float) -> _Difference:
             code="run.no-common-episode",
         )
     n, only_card, only_run = (round(one) for one in (counts.n, counts.only_a, counts.only_b))
-    return _Difference(counts.difference, interval, n, only_card, only_run)
+    return _Difference(
+        counts.difference, interval, n, only_card, only_run, pairs=counts, repeats_all=not unequal
+    )
 
 
-def _independent(card: Card, path: Path, run: Run, confidence: float) -> _Difference:
-    """Compare the rates of independent samples with equal shares of every task.
+def _require_equal_shares(card: Card, path: Path, run: Run) -> None:
+    """Refuse to compare rates of samples that have unequal shares of a task.
 
     Raises:
-        UsageError: the shares differ, so one of them has more episodes of easier tasks.
+        UsageError: one of them has more episodes of easier tasks.
     """
     of_card = {
         (task.suite, task.task_id): task.tally.episodes + task.tally.errors
@@ -186,9 +269,13 @@ def _independent(card: Card, path: Path, run: Run, confidence: float) -> _Differ
                 "compared; run the card's tasks, as many episodes of each",
                 code="card.tasks-differ",
             )
+
+
+def _independent(card: Card, run: Run, confidence: float, factor: float = 1) -> _Difference:
+    """Compare the rates of independent samples; ``factor`` multiplies the run's episodes."""
     claim, found = card.overall, run.tally
     of_a = these_tasks_interval(claim.counts, card.task_counts, confidence)
-    of_b = these_tasks_interval(found.units.total, found.units.tasks, confidence)
+    of_b = these_tasks_interval(found.units.total, found.units.tasks, confidence, factor)
     assert claim.rate is not None
     assert found.rate is not None
     assert of_a is not None

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 
 from proctor.errors import UsageError, did_you_mean, strip_control_codes
+from proctor.number_text import interval_text, percent_text, points_text
 from proctor.parsing import load_yaml
 from proctor.report.summary import Tally
 from proctor.stats.differences import combined_interval
+from proctor.stats.equivalence import Verdict, episodes_to_decide, verdict_of
 from proctor.stats.rates import Interval, wilson_interval
 from proctor.system.files import read_regular_file
 from proctor.types import MAX_EPISODES
@@ -85,14 +86,6 @@ def _flag_text(value: _Scalar) -> str:
     return str(value).lower() if isinstance(value, bool | None) else str(value)
 
 
-class Verdict(Enum):
-    """What a run says about a claim."""
-
-    AGREES = "agrees"
-    DIFFERS = "differs"
-    UNDECIDED = "undecided"
-
-
 @dataclass(frozen=True)
 class ClaimCheck:
     """A claim, the rate that a run measured, and the verdict."""
@@ -106,36 +99,36 @@ class ClaimCheck:
     interval: Interval
     """95% interval of the difference."""
     margin: float
+    more_episodes: int | None = None
+    """About how many more episodes would decide; None if decided, or if no number of them does."""
 
     def __str__(self) -> str:
-        low, high = (100 * end for end in self.measured_interval)
         return (
-            f"published {100 * self.published:.1f}, measured {100 * self.measured:.1f} "
-            f"[{low:.1f}, {high:.1f}]: {self.verdict.value}"
+            f"published {percent_text(self.published)}, measured {percent_text(self.measured)} "
+            f"{interval_text(self.measured_interval)}: {self.verdict.value}"
         )
 
     @property
     def reason(self) -> str:
         """The interval of the difference, and what follows from it."""
-        low, high = (100 * end for end in self.interval)
-        found = (
-            f"measured - published {100 * self.difference:+.1f} [{low:+.1f}, {high:+.1f}] points"
-        )
+        found = f"measured - published {points_text(self.difference, self.interval)} points"
         margin = f"{100 * self.margin:g}"
-        return {
-            Verdict.DIFFERS: f"{found}: not zero",
-            Verdict.AGREES: f"{found}: contains zero, and differences over {margin} are excluded",
-            Verdict.UNDECIDED: f"{found}: contains zero, but {margin} points or more are possible; "
-            "run more episodes (--eval.n_episodes)",
-        }[self.verdict]
+        if self.verdict is Verdict.CONTRADICTS:
+            return f"{found}: a difference"
+        if self.verdict is Verdict.AGREES:
+            return f"{found}: no difference over {margin} points"
+        open_question = f"{found}: more than {margin} points are possible"
+        if self.more_episodes is None:
+            return f"{open_question}; no number of episodes would decide"
+        return f"{open_question}; about {self.more_episodes:,} more episodes would decide"
 
 
 def check_claim(claim: Claim, measured: Tally, margin: float) -> ClaimCheck:
     """Compare a measured rate with the published one.
 
     The interval of the difference combines both intervals by Newcombe's method, so the sampling
-    error of the published value counts too if its n is known. If the interval excludes zero, the
-    run differs. If it lies within ``margin`` of zero, the run agrees. Otherwise it is undecided.
+    error of the published value counts too if its n is known. The verdict follows from it
+    (``verdict_of``).
 
     Raises:
         UsageError: the run has no success rate.
@@ -143,13 +136,19 @@ def check_claim(claim: Claim, measured: Tally, margin: float) -> ClaimCheck:
     rate, interval = measured.rate, measured.interval
     if rate is None or interval is None:
         raise UsageError("the run has no success rate to check the claim by", code="run.empty")
-    low, high = combined_interval(claim.rate, claim.interval, rate, interval)
-    verdict = Verdict.UNDECIDED
-    if low > 0 or high < 0:
-        verdict = Verdict.DIFFERS
-    elif -margin <= low and high <= margin:
-        verdict = Verdict.AGREES
-    return ClaimCheck(verdict, claim.rate, rate, interval, rate - claim.rate, (low, high), margin)
+
+    def difference_after(factor: float) -> Interval | None:
+        later = measured.interval_after(factor)
+        return later and combined_interval(claim.rate, claim.interval, rate, later)
+
+    difference = combined_interval(claim.rate, claim.interval, rate, interval)
+    verdict, more = verdict_of(difference, margin), None
+    if verdict is Verdict.UNDECIDED:
+        enough = episodes_to_decide(difference_after, margin, measured.episodes)
+        more = None if enough is None else enough - measured.episodes
+    return ClaimCheck(
+        verdict, claim.rate, rate, interval, rate - claim.rate, difference, margin, more
+    )
 
 
 def check_json(name: str, claim: Claim, check: ClaimCheck) -> dict[str, Any]:
@@ -163,6 +162,7 @@ def check_json(name: str, claim: Claim, check: ClaimCheck) -> dict[str, Any]:
         "difference": check.difference,
         "difference_interval": check.interval,
         "margin": check.margin,
+        "more_episodes": check.more_episodes,
     }
 
 

@@ -70,7 +70,11 @@ class Tally:
         """The rate's 95% interval; None without a rate."""
         if not self.judged:
             return None
-        return rate_interval(self.units, self.anytime)
+        return self.interval_after(1)
+
+    def interval_after(self, factor: float) -> Interval | None:
+        """Return the interval of so many times as many episodes with the same rates."""
+        return rate_interval(self.units, self.anytime, factor)
 
     @property
     def suite_interval(self) -> Interval | None:

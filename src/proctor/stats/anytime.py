@@ -71,7 +71,9 @@ def monitored_rates(resolved: Mapping[str, Any]) -> MonitoredRates:
     return MonitoredRates(AnytimeInterval(width), any_width, any_width)
 
 
-def rate_interval(units: UnitCounts, anytime: AnytimeInterval | None) -> Interval | None:
+def rate_interval(
+    units: UnitCounts, anytime: AnytimeInterval | None, factor: float = 1
+) -> Interval | None:
     """Return a rate's 95% interval, corrected for repeated starts; None without episodes.
 
     It is that of these tasks if the number of episodes was fixed in advance, otherwise an
@@ -80,10 +82,12 @@ def rate_interval(units: UnitCounts, anytime: AnytimeInterval | None) -> Interva
     Args:
         units: the independent units of the completed episodes.
         anytime: set if a stop rule monitors the rate.
+        factor: return the interval of so many times as many episodes with the same rates.
     """
     if anytime is not None:
-        return anytime_interval(*units.first, anytime.width)
-    return these_tasks_interval(units.total, units.tasks)
+        successes, n = units.first
+        return anytime_interval(round(factor * successes), round(factor * n), anytime.width)
+    return these_tasks_interval(units.total, units.tasks, factor=factor)
 
 
 def anytime_interval(

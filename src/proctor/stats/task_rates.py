@@ -20,7 +20,7 @@ _LEAST_TASKS = 3
 
 
 def these_tasks_interval(
-    total: RateCounts, tasks: Sequence[RateCounts], confidence: float = 0.95
+    total: RateCounts, tasks: Sequence[RateCounts], confidence: float = 0.95, factor: float = 1
 ) -> Interval | None:
     """Return the interval of a rate for other episodes of the same tasks; None without episodes.
 
@@ -28,8 +28,9 @@ def these_tasks_interval(
         total: the counts of all episodes.
         tasks: the counts of each task.
         confidence: of the interval.
+        factor: return the interval of so many times as many episodes with the same rates.
     """
-    n = stratified_n(total, tasks)
+    n = factor * stratified_n(total, tasks)
     return wilson_interval(total.successes, total.episodes, confidence, effective_n=n)
 
 

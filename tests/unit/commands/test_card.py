@@ -15,6 +15,7 @@ from proctor.errors import UsageError
 from proctor.report.card_check import check_card
 from proctor.report.card_file import read_card
 from proctor.report.run import load_run
+from proctor.stats.equivalence import Verdict
 from proctor.types import Outcome
 from tests.refusals import refuses
 from tests.run_folders import BEGAN, RECORD, eight_episodes, episode, infected, write_run
@@ -104,13 +105,14 @@ def test_a_repeated_run_agrees_with_its_card(
         f"card 57.1% [25.0, 84.2] n=7, 1 error  {card}",
         f"run  57.1% [25.0, 84.2] n=7, 1 error  {again}",
         "all 7 common episodes have the outcome that is on the card",
-        "the run agrees with the card: run - card +0.0 [-47.8, +47.8] points (95% interval)",
+        "run - card +0.0 [-47.8, +47.8] points (95% interval)",
+        "agrees: it repeats every episode of the card, outcome by outcome",
     ]
     assert err == ""
-    assert json.loads(numbers.read_text())["checks"][0]["agrees"] is True
+    assert json.loads(numbers.read_text())["checks"][0]["verdict"] == "agrees"
 
 
-def test_a_run_that_differs_exits_with_3(
+def test_a_run_that_contradicts_the_card_exits_with_3(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     card = card_of(run_of(tmp_path / "a", "s" * 20))
@@ -119,7 +121,53 @@ def test_a_run_that_differs_exits_with_3(
     assert main(["compare", str(card), str(other)]) == 3
     out = capsys.readouterr().out
     assert "of 20 common episodes, 8 were solved on the card only and 0 in the run only" in out
-    assert "the run differs from the card: run - card -40.0 [" in out
+    assert "run - card -40.0 [" in out
+    assert out.splitlines()[-1].startswith("contradicts: ")
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_few_failed_episodes_leave_a_card_of_20_successes_undecided(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], n: int
+) -> None:
+    card = card_of(run_of(tmp_path / "a", "s" * 20))
+    other, numbers = run_of(tmp_path / "b", "f" * n, sessions=[BEGAN]), tmp_path / "numbers.json"
+    capsys.readouterr()
+    assert main(["compare", str(card), str(other), f"--json={numbers}"]) == 4
+    said = capsys.readouterr().out.splitlines()[-1]
+    (check,) = json.loads(numbers.read_text())["checks"]
+    assert check["verdict"] == "undecided"
+    assert check["margin"] == 0.1
+    assert 1 <= check["more_episodes"] <= 19
+    assert said.startswith("undecided: ")
+    assert f"about {check['more_episodes']} more of its episodes would decide" in said
+
+
+def test_a_run_agrees_if_a_larger_difference_than_the_margin_is_excluded(tmp_path: Path) -> None:
+    card_path = card_of(run_of(tmp_path / "a", "s" * 97 + "fff"))
+    card, run = read_card(card_path), load_run(run_of(tmp_path / "b", "s" * 96 + "ffff"))
+    assert check_card(card, card_path, run).verdict is Verdict.AGREES
+    strict = check_card(card, card_path, run, margin=0.01)
+    assert strict.verdict is Verdict.UNDECIDED
+
+
+def test_a_card_with_too_few_episodes_is_decided_by_no_number_of_them(tmp_path: Path) -> None:
+    card_path = card_of(run_of(tmp_path / "a", "s" * 9 + "f", protocol=SEED_5))
+    other = run_of(tmp_path / "b", "s" * 90 + "f" * 10, protocol=SEED_5 | {"seed": 6})
+    check = check_card(read_card(card_path), card_path, load_run(other), accept=["seed"])
+    assert (check.verdict, check.more_episodes) == (Verdict.UNDECIDED, None)
+
+
+def test_of_several_runs_the_worst_verdict_is_the_exit_code(tmp_path: Path) -> None:
+    card = card_of(run_of(tmp_path / "a", "s" * 20))
+    few, worse = run_of(tmp_path / "b", "f"), run_of(tmp_path / "c", "f" * 20)
+    same = run_of(tmp_path / "d", "s" * 20)
+    assert main(["compare", str(card), str(same), str(few)]) == 4
+    assert main(["compare", str(card), str(same), str(few), str(worse)]) == 3
+
+
+def test_a_margin_needs_a_card_and_lies_between_0_and_1(card: Path, run: Path) -> None:
+    assert main(["compare", str(run), str(run), "--margin=0.1"]) == 2
+    assert main(["compare", str(card), str(run), "--margin=0"]) == 2
 
 
 def test_the_cards_own_run_confirms_nothing(card: Path, run: Path) -> None:
@@ -145,7 +193,7 @@ def test_other_seeds_are_independent_samples_once_they_are_accepted(tmp_path: Pa
         check_card(read_card(card), card, other)
     check = check_card(read_card(card), card, other, accept=["seed"])
     assert (check.only_card, check.episodes, check.difference) == (None, 20, -0.5)
-    assert not check.agrees
+    assert check.verdict is Verdict.CONTRADICTS
 
 
 def test_a_run_without_one_of_the_tasks_is_refused(card: Path, tmp_path: Path) -> None:

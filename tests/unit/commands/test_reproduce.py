@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from proctor.cli import main
-from proctor.commands.reproduce import EXIT_DIFFERS, EXIT_UNDECIDED, ReproduceCommand
+from proctor.commands.reproduce import ReproduceCommand
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.errors import UsageError
-from proctor.report.claims import Claim, Verdict, check_claim, find_claim, read_claims
+from proctor.report.claims import Claim, check_claim, find_claim, read_claims
 from proctor.report.summary import tally
+from proctor.stats.equivalence import Verdict, verdict_of
 from proctor.types import Outcome
 from tests.refusals import refuses
 from tests.run_folders import episode
@@ -56,11 +57,11 @@ def verdict(published: float, n: int | None, solved: int, episodes: int) -> Verd
     [
         (87.3, None, 426, 500, Verdict.AGREES),
         (87.3, 400, 426, 500, Verdict.AGREES),
-        (87.3, 400, 350, 500, Verdict.DIFFERS),
+        (87.3, 400, 350, 500, Verdict.CONTRADICTS),
         (87.3, 400, 8, 10, Verdict.UNDECIDED),
-        (80.0, None, 700, 1000, Verdict.DIFFERS),
+        (80.0, None, 700, 1000, Verdict.CONTRADICTS),
         (80.0, 10, 700, 1000, Verdict.UNDECIDED),  # 8 of 10: the published value is no better
-        (100.0, 50, 0, 50, Verdict.DIFFERS),
+        (100.0, 50, 0, 50, Verdict.CONTRADICTS),
     ],
 )
 def test_the_verdict_follows_from_the_interval_of_the_difference(
@@ -72,7 +73,29 @@ def test_the_verdict_follows_from_the_interval_of_the_difference(
 def test_the_line_of_the_verdict_has_both_rates_and_the_interval() -> None:
     rows = [episode(0, i, Outcome.SUCCESS if i < 80 else Outcome.FAILURE) for i in range(100)]
     found = str(check_claim(claim(87.3), tally(rows), 0.2))
-    assert found == "published 87.3, measured 80.0 [71.1, 86.7]: differs"
+    assert found == "published 87.3%, measured 80.0% [71.1, 86.7]: contradicts"
+
+
+@pytest.mark.parametrize(("published", "solved", "n"), [(87.3, 35, 40), (100, 20, 20), (50, 1, 2)])
+def test_an_undecided_claim_says_how_many_more_episodes_decide(
+    published: float, solved: int, n: int
+) -> None:
+    outcomes = [Outcome.SUCCESS] * solved + [Outcome.FAILURE] * (n - solved)
+    rows = [episode(0, i, outcome) for i, outcome in enumerate(outcomes)]
+    check = check_claim(claim(published), tally(rows), 0.1)
+    assert check.verdict is Verdict.UNDECIDED
+    assert check.more_episodes is not None
+    assert f"about {check.more_episodes:,} more episodes would decide" in check.reason
+    factor = 1 + check.more_episodes / n
+    later = tally(rows).interval_after(factor) or (0, 0)
+    difference = (later[0] - published / 100, later[1] - published / 100)
+    assert verdict_of(difference, 0.1) is not Verdict.UNDECIDED
+
+
+def test_a_claim_of_few_episodes_is_decided_by_no_number_of_ours() -> None:
+    rows = [episode(0, i, Outcome.SUCCESS if i % 10 else Outcome.FAILURE) for i in range(50)]
+    check = check_claim(claim(90.0, 10), tally(rows), 0.1)
+    assert (check.verdict, check.more_episodes) == (Verdict.UNDECIDED, None)
 
 
 @pytest.mark.parametrize("name", list(read_claims()))
@@ -104,9 +127,9 @@ def test_a_users_claim_is_run_checked_and_written_down(
     assert capsys.readouterr().out.splitlines()[-1].endswith("[91.2, 100.0]: agrees")
     assert json.loads((folder / "claim.json").read_text())["verdict"] == "agrees"
     file.write_text(CLAIMS.format(published=50.0))
-    assert main([*words, "--resume"]) == EXIT_DIFFERS
+    assert main([*words, "--resume"]) == 3
     file.write_text(CLAIMS.format(published=99.0))
-    assert main([*words, "--resume", "--margin=0.01"]) == EXIT_UNDECIDED
+    assert main([*words, "--resume", "--margin=0.01"]) == 4
 
 
 def test_a_local_checkpoint_is_checked_against_its_claim(
@@ -128,8 +151,8 @@ def test_a_local_checkpoint_is_checked_against_its_claim(
     words = ["reproduce", "act", f"--claims={file}", f"--output_dir={folder}", IN_PROCESS]
     code = main(words)
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith("published 100.0, measured ")
-    assert code == (0 if "agrees" in last else EXIT_DIFFERS if "differs" in last else 4)
+    assert last.startswith("published 100.0%, measured ")
+    assert code == (0 if "agrees" in last else 3 if "contradicts" in last else 4)
     assert json.loads((folder / "claim.json").read_text())["claim"]["checkpoint"] == str(CHECKPOINT)
 
 
