@@ -12,6 +12,7 @@ from pathlib import Path
 from proctor.system.limits import ServerLimits
 
 MOST_DESCRIPTORS = 300
+HOST_KEY = bytes(range(32))
 LIMITS = ServerLimits(max_clients=24, open_s=1.0, message_s=8.0, memory_bytes=96 * 2**20)
 
 
@@ -81,10 +82,44 @@ def view() -> Iterator[dict[str, int]]:
         server.server_close()
 
 
+@contextlib.contextmanager
+def robot_host() -> Iterator[dict[str, int]]:
+    """A simulated LeKiwi behind a host with a key."""
+    import threading
+
+    from proctor.config.robot_host import HostSettings
+    from proctor.control.host_ports import HostPorts
+    from proctor.control.robot_host import serve_robot
+    from proctor.control.session import ControlSession
+    from proctor.robots.arms.lekiwi import Lekiwi, LekiwiConfig
+
+    robot = Lekiwi(LekiwiConfig(port="sim", cameras={}))
+    session = ControlSession(robot)
+    with tempfile.TemporaryDirectory() as folder:
+        key = Path(folder, "key")
+        key.write_text(HOST_KEY.hex())
+        settings = HostSettings(port_zmq_cmd=0, port_zmq_observations=0, key_file=key)
+        with HostPorts(settings, print_error) as ports:
+            robot.connect()
+            served = (session, ports, settings, print_error)
+            thread = threading.Thread(target=serve_robot, args=served)
+            thread.start()
+            names = ("robot-host-actions", "robot-host-observations")
+            yield dict(zip(names, (ports.command_port, ports.observation_port), strict=True))
+            session.keys.press("q")
+            thread.join()
+            robot.disconnect()
+
+
+def print_error(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
 CHILDREN: dict[str, Callable[[], contextlib.AbstractContextManager[dict[str, int]]]] = {
     "serve": serve,
     "learner": learner,
     "view": view,
+    "robot-host": robot_host,
 }
 """The processes, each with one or more services of ``services.SERVICES``."""
 

@@ -14,6 +14,9 @@ from proctor.policies.remote.address import parse_addresses
 from proctor.policies.remote.connection import ConnectionSettings
 from proctor.protocols import zmtp
 from proctor.rl.learner_channel import ChannelLost, LearnerAddress, LearnerChannel
+from proctor.robots.arms.lekiwi_client import LekiwiClient, LekiwiClientConfig
+from proctor.robots.base import RealClock
+from proctor.robots.cameras.zmq import ZMQCameraConfig, make_camera
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,17 @@ def _use_learner(port: int) -> None:
         channel.ready()
 
 
+def _use_lekiwi(port: int) -> None:
+    ports = {"port_zmq_cmd": port, "port_zmq_observations": port}
+    config = LekiwiClientConfig(remote_ip="127.0.0.1", cameras={}, connect_timeout_s=1.0, **ports)
+    LekiwiClient(config).connect()
+
+
+def _use_camera(port: int) -> None:
+    config = ZMQCameraConfig(server_address="127.0.0.1", port=port, timeout_ms=1000)
+    make_camera(config, RealClock()).connect()
+
+
 _REMOTE = "proctor.policies.remote"
 CLIENTS = {
     "openpi": Client(
@@ -60,6 +74,17 @@ CLIENTS = {
     "groot": Client((f"{_REMOTE}.groot",), _connection("groot", "GrootConnection", "tcp")),
     "lerobot": Client((f"{_REMOTE}.lerobot",), _connection("lerobot", "make_connector", "grpc")),
     "actor": Client(("proctor.rl.learner_channel", "proctor.rl.payloads"), _use_learner),
+    "lekiwi_client": Client(
+        (
+            "proctor.robots.arms.lekiwi_client",
+            "proctor.robots.arms.host_link",
+            "proctor.protocols.zmtp_socket",
+        ),
+        _use_lekiwi,
+    ),
+    "zmq camera": Client(
+        ("proctor.robots.cameras.zmq", "proctor.robots.cameras.peer_images"), _use_camera
+    ),
 }
 OURS = (ChannelLost,)
 """Errors beside ProctorError that a client handles itself."""

@@ -9,6 +9,7 @@ import contextlib
 import json
 import socket
 import struct
+import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,11 @@ from proctor.protocols import actor_learner, lerobot, zmtp
 from proctor.protocols.chunks import encode_chunks
 from proctor.protocols.pickle_writer import dump
 from proctor.protocols.torch_archive import save_archive
+from proctor.protocols.zmtp_peer import KEYED, MessageLimits, Role, ZmtpPeer
+from proctor.protocols.zmtp_socket import ZmtpSocket
 from proctor.rl.payloads import encode_transitions
+from proctor.system.limits import CycleLimits
+from tests.battery import child
 from tests.fuzz.frames import groot_samples, lerobot_samples, openpi_samples, vla_eval_samples
 from tests.unit.rl.builders import transition
 
@@ -318,6 +323,57 @@ def _http_absurd() -> list[bytes]:
     ]
 
 
+# Robots: actions to a host with a key, and its observations.
+
+
+def _robot_socket(port: int, socket_type: str) -> ZmtpSocket:
+    made = socket.create_connection((HOST, port), ANSWER_S)
+    line = ZmtpSocket(
+        made, ZmtpPeer(Role.CLIENT, socket_type, MessageLimits(8, MIB), child.HOST_KEY)
+    )
+    deadline = time.monotonic() + ANSWER_S
+    while line.advance():
+        line.wait(1.0)
+        assert time.monotonic() < deadline
+    return line
+
+
+def _send_action(port: int, message: bytes) -> None:
+    with contextlib.closing(_robot_socket(port, "PUSH")) as line:
+        line.peer.send([message])
+        while not line.flush():
+            line.wait(1.0)
+
+
+def _good_receiver(port: int) -> None:
+    with contextlib.closing(_robot_socket(port, "PULL")) as line:
+        deadline = time.monotonic() + ANSWER_S
+        while not any(line.messages(CycleLimits())):
+            line.wait(1.0)
+            assert time.monotonic() < deadline
+
+
+def _silent_operator(port: int) -> socket.socket:
+    """Greet as an operator does, without a proof of the key."""
+    line = socket.create_connection((HOST, port), ANSWER_S)
+    line.sendall(zmtp.encode_greeting(KEYED) + zmtp.encode_command(b"\x05HELLO" + bytes(32)))
+    return line
+
+
+def _unfinished_action(port: int, size: int) -> socket.socket:
+    line = _silent_operator(port)
+    with contextlib.suppress(OSError):
+        line.sendall(b"\x02" + struct.pack(">Q", size) + bytes(size - 1))
+    return line
+
+
+def _actions_absurd() -> list[bytes]:
+    huge: tuple[Any, ...] = (10**399, float("nan"), float("inf"), 1e300, "1", True, None, [], {})
+    names = ("x.vel", "arm_gripper.pos")
+    made = [json.dumps({name: value}).encode() for name in names for value in huge]
+    return [*made, b"[" * 60_000, b'{"x.vel":' * 6000, b"\xff" * 2**16, bytes(2**20)]
+
+
 def _transitions() -> list[bytes]:
     payload = encode_transitions([transition(1), transition(2)], for_lerobot=False)
     return list(encode_chunks(payload))
@@ -327,6 +383,12 @@ _OBSERVE = f"/{lerobot.SERVICE}/{lerobot.OBSERVE}"
 _READY = f"/{lerobot.SERVICE}/{lerobot.READY}"
 _STORE = actor_learner.call_path(actor_learner.TRANSITIONS)
 _WEBSOCKET = ("proctor.serving.websocket", "proctor.serving.server")
+_ROBOT_HOST = (
+    "proctor.control.host_ports",
+    "proctor.control.robot_host",
+    "proctor.protocols.zmtp_peer",
+    "proctor.protocols.zmtp_socket",
+)
 
 SERVICES = {
     "openpi": Service(
@@ -373,6 +435,24 @@ SERVICES = {
         lambda port: _Held(port, _STORE),
         _unfinished_grpc(_STORE),
         _transitions_absurd,
+    ),
+    "robot-host-actions": Service(
+        "robot-host",
+        _ROBOT_HOST,
+        lambda port: _send_action(port, b'{"arm_gripper.pos": 10}'),
+        _send_action,
+        _silent_operator,
+        _unfinished_action,
+        _actions_absurd,
+    ),
+    "robot-host-observations": Service(
+        "robot-host",
+        _ROBOT_HOST,
+        _good_receiver,
+        _send_action,
+        _silent_operator,
+        _unfinished_action,
+        _actions_absurd,
     ),
     "view": Service(
         "view",

@@ -15,7 +15,7 @@ import pytest
 from tests.unit.control.test_robot_host import Served
 from tests.unit.robots.test_lekiwi import goal_speeds
 
-from proctor.control.robot_host import HostSockets
+from proctor.control.host_ports import HostPorts
 
 HERE = Path(__file__).parent
 PYTHON = os.environ.get("PROCTOR_LEROBOT_PYTHON", "")
@@ -30,7 +30,7 @@ ACTION |= {"arm_gripper.pos": 10.0, "x.vel": 0.0, "y.vel": 0.0, "theta.vel": 30.
 def test_lerobots_client_reads_the_state_and_moves_arm_and_base(tmp_path: Path) -> None:
     seen: list[list[int]] = []
 
-    def drive(served: Served, sockets: HostSockets) -> None:
+    def drive(served: Served, sockets: HostPorts) -> None:
         words = [str(sockets.command_port), str(sockets.observation_port), json.dumps(ACTION)]
         process = subprocess.Popen(
             [PYTHON, str(HERE / "lekiwi_client_side.py"), *words],

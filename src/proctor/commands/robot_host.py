@@ -9,14 +9,14 @@ from proctor.commands.robot_output import lost_replies, say
 from proctor.errors import exit_code_of, strip_control_codes
 
 if TYPE_CHECKING:
-    from proctor.config.robot_host import RobotHostConfig
+    from proctor.config.robot_host import HostSettings, RobotHostConfig
 
 _USAGE = """\
 proctor robot-host --robot.type=lekiwi [--FLAG=VALUE ...]
 
 Run on the robot's own computer: send its state and images to a client, and execute the client's
 actions. On the other computer, --robot.type=lekiwi_client --robot.remote_ip=ADDRESS drives it. The
-base stops when no action comes. Everyone who reaches the ports can drive the robot.
+base stops when no action comes. One client at a time drives the robot.
 """
 
 
@@ -33,19 +33,21 @@ def run(words: list[str]) -> int:
 
 
 def _serve(config: RobotHostConfig) -> int:
+    from proctor.control.host_ports import HostPorts
     from proctor.control.keys import TerminalKeys
     from proctor.control.operator import TerminalOperator
-    from proctor.control.robot_host import HostSockets, serve_robot
+    from proctor.control.robot_host import serve_robot
     from proctor.control.session import ControlSession, make_robot
 
     for note in config.notes:
         say(f"note: {note}")
+    _prepare_access(config.host)
     robot, keys = make_robot(config.robot), TerminalKeys()
     session = ControlSession(robot, operator=TerminalOperator(keys), keys=keys)
-    with HostSockets(config.host) as sockets, session, session.signals.deferred():
-        ports = f"{sockets.command_port} (actions) and {sockets.observation_port} (observations)"
-        say(f"{robot.name} is served on {config.host.address}, ports {ports}; Ctrl-C ends")
-        result = serve_robot(session, sockets, config.host)
+    with HostPorts(config.host, say) as ports, session, session.signals.deferred():
+        numbers = f"{ports.command_port} (actions) and {ports.observation_port} (observations)"
+        say(f"{robot.name} is served on {config.host.address}, ports {numbers}; Ctrl-C ends")
+        result = serve_robot(session, ports, config.host, say)
     print(f"{result.actions} actions; {result.jitter}")
     if result.watchdog_stops:
         print(f"no action came in time: {result.watchdog_stops} stops of the base")
@@ -55,3 +57,23 @@ def _serve(config: RobotHostConfig) -> int:
         print(strip_control_codes(line))
     stop = session.signals.as_interrupt()
     return 0 if stop is None else exit_code_of(stop)
+
+
+def _prepare_access(settings: HostSettings) -> None:
+    """Make the key if it is missing, and say who can drive the robot."""
+    from proctor.robots.host_key import make_host_key
+    from proctor.system.loopback import LOOPBACK
+
+    file = settings.key_file
+    if file is not None and make_host_key(file):
+        say(
+            f"made the key {file}; copy it to the computer that drives the robot (scp {file} "
+            f"USER@COMPUTER:) and give --robot.key_file={file.name} there"
+        )
+    if settings.open:
+        say("open: every computer that reaches the ports can drive the robot and see its cameras")
+    elif settings.address in LOOPBACK:
+        say(
+            "only this computer can connect; for others: --host.address=0.0.0.0 with "
+            "--host.key_file=FILE, or --host.open=true for LeRobot's clients"
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar
 
 from proctor.config.base import Config, plugin_section
@@ -12,6 +13,7 @@ from proctor.config.devices import MOST_FPS, OF_ROBOTS
 from proctor.errors import UsageError
 from proctor.lerobot_flags import LerobotFlag
 from proctor.robots.base import RobotConfig
+from proctor.system.loopback import LOOPBACK
 
 _MOST_PORT = 65535
 
@@ -23,8 +25,25 @@ class HostSettings:
     help_group: ClassVar[str] = "Host"
 
     address: str = field(
-        default="0.0.0.0",  # noqa: S104  the client is another computer
-        metadata={"help": "IP address to serve on; 0.0.0.0: all networks of this computer"},
+        default="127.0.0.1",
+        metadata={
+            "help": "IP address to serve on; 0.0.0.0: all networks of this computer, with key_file "
+            "or open"
+        },
+    )
+    key_file: Path | None = field(
+        default=None,
+        metadata={
+            "help": "file of the key that the client must have; it is made if it is missing",
+            "default_help": "no key",
+        },
+    )
+    open: bool = field(
+        default=False,
+        metadata={
+            "help": "let every computer that reaches the ports drive the robot without a key, as "
+            "LeRobot's clients do"
+        },
     )
     port_zmq_cmd: int = field(
         default=5555, metadata={"help": "TCP port for actions; 0: any free port"}
@@ -54,11 +73,27 @@ class HostSettings:
         between("host.port_zmq_observations", self.port_zmq_observations, 0, _MOST_PORT)
         between("host.watchdog_timeout_ms", self.watchdog_timeout_ms, 1, 60_000)
         between("host.max_loop_freq_hz", self.max_loop_freq_hz, 1, MOST_FPS)
+        self._check_access()
         seconds = self.connection_time_s
         if seconds is not None and not 0 < seconds <= 1e6:
             raise UsageError(
                 f"--host.connection_time_s must be above 0 and at most 1e6, got {seconds:g}",
                 code="flag.out-of-range",
+            )
+
+    def _check_access(self) -> None:
+        if self.open and self.key_file is not None:
+            raise UsageError(
+                "--host.open=true and --host.key_file exclude each other: a client needs the key "
+                "or none",
+                code="robot.host-access",
+            )
+        if self.address not in LOOPBACK and not self.open and self.key_file is None:
+            raise UsageError(
+                f"--host.address={self.address} lets other computers drive the robot: give "
+                "--host.key_file=FILE (Proctor's lekiwi_client has --robot.key_file), or "
+                "--host.open=true for LeRobot's clients",
+                code="robot.host-access",
             )
 
 
@@ -68,8 +103,8 @@ class RobotHostConfig(Config):
 
     foreign: ClassVar[Mapping[str, LerobotFlag]] = OF_ROBOTS
     first: ClassVar[str] = (
-        "robot.type robot.port robot.id robot.cameras host.address host.port_zmq_cmd "
-        "host.port_zmq_observations host.watchdog_timeout_ms config_path"
+        "robot.type robot.port robot.id robot.cameras host.address host.key_file host.open "
+        "host.port_zmq_cmd host.port_zmq_observations host.watchdog_timeout_ms config_path"
     )
 
     robot: RobotConfig = field(metadata=plugin_section("robots"))

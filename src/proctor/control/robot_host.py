@@ -11,25 +11,24 @@
 from __future__ import annotations
 
 import json
-import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from proctor.config.robot_host import HostSettings
+from proctor.control.host_ports import MOST_ACTION_BYTES, HostPorts
 from proctor.control.keys import ControlKey
 from proctor.control.pacing import Jitter, Pacer
 from proctor.control.session import ControlSession
-from proctor.errors import MissingExtra, UsageError
+from proctor.errors import ProtocolError
 from proctor.robots.base import Action, DeviceHealth, Robot, RobotObservation, Unit
 from proctor.robots.cameras.opencv import import_cv2
+from proctor.system.limits import CycleLimits, decode_json, is_finite_as
 
 _JPEG_QUALITY = 90
-_MOST_WAITING = 2
-"""Observations that wait for a slow client; newer ones are left out."""
-_MOST_BYTES = 1 << 16
-"""Size of an action's message; ZMQ drops the connection of a client that sends more."""
+_CYCLE = CycleLimits(messages=64, seconds=0.005)
 _VELOCITIES = (Unit.METRES_PER_SECOND, Unit.DEGREES_PER_SECOND)
 
 
@@ -45,79 +44,60 @@ class HostResult:
     health: DeviceHealth
 
 
-class HostSockets:
-    """The two sockets of a host; closed at the end of a ``with`` block."""
+class ActionReader:
+    """Finds the newest valid action among messages; counts the others and reports the first."""
 
-    def __init__(self, settings: HostSettings) -> None:
-        """Bind the sockets.
+    def __init__(self, robot: Robot, note: Callable[[str], None]) -> None:
+        self._robot, self._note = robot, note
+        self.invalid = 0
+
+    def newest(self, messages: Sequence[list[bytes]]) -> Action | None:
+        """Return the newest valid action, of the robot's channels; None: no action."""
+        newest = None
+        for _, message in zip(_CYCLE.turns(), reversed(messages), strict=False):
+            try:
+                action = parse_action(message, self._robot)
+                newest = newest or action
+            except ProtocolError as error:
+                self.invalid += 1
+                if self.invalid == 1:
+                    self._note(f"a message is no action and is left out, as further ones: {error}")
+        return newest
+
+
+def parse_action(parts: list[bytes], robot: Robot) -> Action:
+    """Return the targets of a message for the robot's channels.
+
+    Raises:
+        ProtocolError: the message is invalid.
+    """
+    content = decode_json(b"".join(parts), MOST_ACTION_BYTES)
+    if not isinstance(content, dict):
+        raise ProtocolError("it is not a JSON object", code="protocol.invalid-action")
+    action = {name: content[name] for name in robot.action_features if name in content}
+    values = list(action.values())
+    if not values or {type(value) for value in values} - {int, float} or not is_finite_as(values):
+        raise ProtocolError("it has no numbers of this robot", code="protocol.invalid-action")
+    return {name: float(value) for name, value in action.items()}
+
+
+class ObservationWriter:
+    """Encodes observations: the state as JSON, images as JPEG."""
+
+    def __init__(self, robot: Robot) -> None:
+        """Prepare for a robot.
 
         Raises:
-            MissingExtra: pyzmq is not installed.
-            UsageError: an address cannot be used.
+            MissingExtra: OpenCV is not installed.
         """
-        try:
-            import zmq
-        except ModuleNotFoundError:
-            raise MissingExtra("pyzmq", "wire") from None
-        self._zmq: Any = zmq
-        self._cv2 = import_cv2()
-        self.invalid = 0
-        self._context = zmq.Context()
-        self._commands = self._context.socket(zmq.PULL)
-        self._commands.setsockopt(zmq.MAXMSGSIZE, _MOST_BYTES)
-        self._observations = self._context.socket(zmq.PUSH)
-        self._observations.setsockopt(zmq.SNDHWM, _MOST_WAITING)
-        try:
-            self.command_port = self._bind(self._commands, settings.address, settings.port_zmq_cmd)
-            self.observation_port = self._bind(
-                self._observations, settings.address, settings.port_zmq_observations
-            )
-        except BaseException:
-            self.__exit__()
-            raise
+        self._robot, self._cv2 = robot, import_cv2()
 
-    def _bind(self, socket: Any, address: str, port: int) -> int:
-        try:
-            socket.bind(f"tcp://{address}:{port or '*'}")
-        except self._zmq.ZMQError as bad:
-            raise UsageError(
-                f"cannot serve on {address}:{port}: {bad}; choose another --host.address or port",
-                code="robot.host-address",
-            ) from None
-        return int(socket.getsockopt_string(self._zmq.LAST_ENDPOINT).rpartition(":")[2])
-
-    def __enter__(self) -> HostSockets:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for socket in (self._commands, self._observations):
-            socket.close(linger=0)
-        self._context.term()
-
-    def newest_action(self, robot: Robot) -> Action | None:
-        """Return the newest valid action that waits, of the robot's channels; None: no action."""
-        newest: Action | None = None
-        while True:
-            try:
-                parts = self._commands.recv_multipart(self._zmq.NOBLOCK)
-            except self._zmq.Again:
-                return newest
-            found = _parse_action(parts, robot)
-            if found is None:
-                self.invalid += 1
-            else:
-                newest = found
-
-    def push(self, observation: RobotObservation, robot: Robot) -> None:
-        """Send an observation; without a client, or with a slow one, leave it out."""
-        cameras = list(robot.cameras)
-        state = {name: float(observation[name]) for name in robot.action_features}
+    def encode(self, observation: RobotObservation) -> list[bytes]:
+        """Return the parts of a message."""
+        cameras = list(self._robot.cameras)
+        state = {name: float(observation[name]) for name in self._robot.action_features}
         header = json.dumps({**state, "_cams": cameras}).encode()
-        parts = [header, *(self._jpeg(observation[name]) for name in cameras)]
-        try:
-            self._observations.send_multipart(parts, self._zmq.NOBLOCK)
-        except self._zmq.Again:
-            return
+        return [header, *(self._jpeg(observation[name]) for name in cameras)]
 
     def _jpeg(self, image: Any) -> bytes:
         """Return an image as JPEG; the channels stay in order, as the client expects."""
@@ -126,26 +106,22 @@ class HostSockets:
         return bytes(coded.tobytes())
 
 
-def _parse_action(parts: list[bytes], robot: Robot) -> Action | None:
-    """Return the targets of a message for the robot's channels; None if it is invalid."""
-    try:
-        [message] = parts
-        content = dict(json.loads(message))
-        action = {name: float(content[name]) for name in robot.action_features if name in content}
-    except (ValueError, TypeError, RecursionError):
-        return None
-    return action if action and all(map(math.isfinite, action.values())) else None
-
-
 def serve_robot(
-    session: ControlSession, sockets: HostSockets, settings: HostSettings
+    session: ControlSession,
+    ports: HostPorts,
+    settings: HostSettings,
+    note: Callable[[str], None],
 ) -> HostResult:
     """Drive the robot by the client's actions until time, Esc, q or a signal ends it.
+
+    Each cycle reads what has arrived, within limits: no message delays the watchdog, the keys or a
+    signal.
 
     Raises:
         RobotError: a device fails, or the emergency key was pressed.
     """
     robot, keys = session.robot, session.keys.reader()
+    reader, writer = ActionReader(robot, note), ObservationWriter(robot)
     still = {name: 0.0 for name, unit in robot.action_features.items() if unit in _VELOCITIES}
     pacer = Pacer(robot.clock, settings.max_loop_freq_hz)
     began = heard_at = robot.clock.now()
@@ -155,7 +131,7 @@ def serve_robot(
         now = pacer.tick()
         if settings.connection_time_s is not None and now - began >= settings.connection_time_s:
             break
-        action = sockets.newest_action(robot)
+        action = reader.newest(ports.receive_actions())
         if action is not None:
             robot.send_action(action)
             actions, heard_at, moves = actions + 1, now, True
@@ -163,5 +139,7 @@ def serve_robot(
             if still:
                 robot.send_action(still)
             stops, moves = stops + 1, False
-        sockets.push(robot.get_observation(), robot)
-    return HostResult(actions, sockets.invalid, stops, pacer.jitter(), robot.health())
+        observation = robot.get_observation()
+        if ports.wants_observation:
+            ports.send_observation(writer.encode(observation))
+    return HostResult(actions, reader.invalid, stops, pacer.jitter(), robot.health())

@@ -1,11 +1,12 @@
-"""ZMTP 3.1, ZeroMQ's wire protocol: a greeting, the NULL handshake, then frames.
+"""ZMTP 3.1, ZeroMQ's wire protocol: a greeting, a handshake, then frames (rfc.zeromq.org, 37).
 
-This is the part that a server for REQ sockets needs (rfc.zeromq.org, 37). ZeroMQ's own library
-buffers a message until its last part has arrived and bounds only each part, so it is not used here.
+ZeroMQ's own library buffers a message until its last part has arrived and bounds only each part, so
+it is not used for peers that may be hostile.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from proctor.errors import ProtocolError
@@ -13,12 +14,11 @@ from proctor.errors import ProtocolError
 GREETING_BYTES = 64
 MOST_COMMAND = 512
 """Limit of a command in bytes; a handshake has less than a hundred."""
-_VERSION, _MECHANISM = b"\x03\x01", b"NULL"
-GREETING = (
-    b"\xff" + b"\x01".rjust(8, b"\0") + b"\x7f" + _VERSION + _MECHANISM.ljust(20, b"\0") + bytes(32)
-)
+NULL = b"NULL"
+"""The security mechanism without security."""
+_VERSION = b"\x03\x01"
 _MORE, _LONG, _COMMAND = 1, 2, 4
-_READY, _PING, _PONG = b"\x05READY", b"\x04PING", b"\x04PONG"
+_READY, _ERROR, _PING, _PONG = b"\x05READY", b"\x05ERROR", b"\x04PING", b"\x04PONG"
 _TTL_BYTES, _MOST_CONTEXT = 2, 16
 
 
@@ -32,11 +32,20 @@ class Flags(NamedTuple):
     """Size of the length field in bytes."""
 
 
-def check_greeting(greeting: bytes) -> None:
-    """Check a client's greeting.
+def encode_greeting(mechanism: bytes) -> bytes:
+    """Return a greeting that asks for a security mechanism."""
+    signature = b"\xff" + b"\x01".rjust(8, b"\0") + b"\x7f"
+    return signature + _VERSION + mechanism.ljust(20, b"\0") + bytes(32)
+
+
+GREETING = encode_greeting(NULL)
+
+
+def check_greeting(greeting: bytes) -> bytes:
+    """Check a peer's greeting; return the security mechanism that it asks for.
 
     Raises:
-        ProtocolError: the client speaks another protocol, version or security mechanism.
+        ProtocolError: the peer speaks another protocol or version.
     """
     if greeting[0] != 0xFF or not greeting[9] & 1:
         raise ProtocolError("this is not a ZeroMQ greeting", code="protocol.invalid-handshake")
@@ -45,24 +54,50 @@ def check_greeting(greeting: bytes) -> None:
             f"ZMTP {greeting[10]} is not supported; use version 3",
             code="protocol.invalid-handshake",
         )
-    if greeting[12:32].rstrip(b"\0") != _MECHANISM:
+    return greeting[12:32].rstrip(b"\0")
+
+
+def check_null(mechanism: bytes) -> None:
+    """Raise ProtocolError unless a peer asks for no security mechanism."""
+    if mechanism != NULL:
         raise ProtocolError(
             "only the NULL security mechanism is supported", code="protocol.invalid-handshake"
         )
 
 
-def ready_command(socket_type: str = "ROUTER") -> bytes:
-    """Return the READY command, which ends the handshake."""
+def ready_command(socket_type: str = "ROUTER", proof: bytes = b"") -> bytes:
+    """Return the READY command, which ends the handshake; ``proof`` of a key goes before it."""
     properties = {"Socket-Type": socket_type, "Identity": ""}
     body = b"".join(
         bytes([len(name)]) + name.encode() + len(value).to_bytes(4, "big") + value.encode()
         for name, value in properties.items()
     )
-    return _frame(_READY + body, _COMMAND)
+    return encode_command(_READY + proof + body)
 
 
-def check_ready(command: bytes) -> None:
-    """Check that a client's command is READY.
+def error_command(reason: bytes) -> bytes:
+    """Return the ERROR command, which refuses a peer."""
+    return encode_command(_ERROR + bytes([len(reason)]) + reason)
+
+
+def error_reason(command: bytes) -> bytes | None:
+    """Return the reason of an ERROR command; None for other commands."""
+    return command[len(_ERROR) + 1 :] if command.startswith(_ERROR) else None
+
+
+def encode_command(body: bytes) -> bytes:
+    """Encode a command."""
+    return _frame(body, _COMMAND)
+
+
+def encode_message(parts: Sequence[bytes]) -> bytes:
+    """Encode a message."""
+    last = len(parts) - 1
+    return b"".join(_frame(part, _MORE * (n < last)) for n, part in enumerate(parts))
+
+
+def check_ready(command: bytes) -> bytes:
+    """Check that a peer's command is READY; return its content.
 
     Raises:
         ProtocolError: it is another command.
@@ -71,6 +106,7 @@ def check_ready(command: bytes) -> None:
         raise ProtocolError(
             f"expected READY, got {command[:20]!r}", code="protocol.invalid-handshake"
         )
+    return command[len(_READY) :]
 
 
 def parse_flags(byte: int) -> Flags:

@@ -83,7 +83,8 @@ class _ZmqConnection:
         with _disconnecting():
             async with asyncio.timeout(self._limits.open_s):
                 self._writer.write(zmtp.GREETING)
-                zmtp.check_greeting(await self._reader.readexactly(zmtp.GREETING_BYTES))
+                greeting = await self._reader.readexactly(zmtp.GREETING_BYTES)
+                zmtp.check_null(zmtp.check_greeting(greeting))
                 self._writer.write(zmtp.ready_command())
                 flags = await self._flags()
                 zmtp.check_ready(await self._command(await self._size(flags.size_bytes)))

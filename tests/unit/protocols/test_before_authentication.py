@@ -42,7 +42,10 @@ ENVELOPE = {
     "protocols/groot.py:read_envelope",
     *(f"protocols/msgpack_scan.py:{name}" for name in ("__init__", "head", "skip", "text", "end")),
 }
-FRAMES = {f"protocols/zmtp.py:{name}" for name in ("check_greeting", "check_ready", "parse_flags")}
+FRAMES = {
+    f"protocols/zmtp.py:{name}"
+    for name in ("check_greeting", "check_null", "check_ready", "parse_flags")
+}
 READERS: dict[Protocol, set[str]] = {
     Protocol.OPENPI: set(),
     Protocol.VLA_EVAL: set(),
@@ -55,7 +58,7 @@ REFUSAL = {
     "protocols/msgpack_arrays.py:pack",
     *(
         f"protocols/zmtp.py:{name}"
-        for name in ("ready_command", "<genexpr>", "encode_reply", "_frame")
+        for name in ("ready_command", "<genexpr>", "encode_command", "encode_reply", "_frame")
     ),
 }
 """The functions that write the reply to such a client."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import struct
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from proctor.errors import DeviceNotConnected, RobotError, UsageError
+from proctor.errors import DeviceNotConnected, ProctorWarning, RobotError, UsageError
 from proctor.robots.arms import lekiwi_client
 from proctor.robots.arms.lekiwi_client import LekiwiClient, LekiwiClientConfig
+from tests.refusals import refuses
 from tests.unit.robots.test_camera_reader import HandClock
 
 zmq = pytest.importorskip("zmq")
@@ -160,21 +163,94 @@ def test_an_old_observation_is_an_error_unless_a_newer_one_comes(
     client.disconnect()
 
 
-@pytest.mark.parametrize("state", [{"x.vel": 1.0}, {**STATE, "x.vel": "fast"}])
-def test_an_invalid_message_is_an_error(
-    client: LekiwiClient, host: Host, state: dict[str, Any]
+def jpeg(height: int, width: int) -> bytes:
+    coded: bytes = cv2.imencode(".jpg", np.zeros((height, width), np.uint8))[1].tobytes()
+    return coded
+
+
+def bomb(form: bytes) -> bytes:
+    """Return an image whose header announces 20,000x20,000 pixels."""
+    sides = struct.pack(">HH", 20_000, 20_000)
+    if form == b"jpeg":
+        small = jpeg(8, 16)
+        assert small.count(struct.pack(">HH", 8, 16)) == 1
+        return small.replace(struct.pack(">HH", 8, 16), sides)
+    sides = struct.pack(">II", 20_000, 20_000)
+    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + b"IHDR" + sides + bytes(1000)
+
+
+def header(**fields: Any) -> bytes:
+    return json.dumps({**STATE, "_cams": ["front"], **fields}).encode()
+
+
+INVALID = {
+    "missing channels": [json.dumps({"x.vel": 1.0, "_cams": []}).encode()],
+    "a word": [header(**{"x.vel": "fast"}), jpeg(4, 6)],
+    "a boolean": [header(**{"x.vel": True}), jpeg(4, 6)],
+    "NaN": [header(**{"x.vel": float("nan")}), jpeg(4, 6)],
+    "infinity": [header(**{"x.vel": float("-inf")}), jpeg(4, 6)],
+    "400 digits": [header(**{"x.vel": 10**399}), jpeg(4, 6)],
+    "deep nesting": [b"[" * 60_000],
+    "no object": [b"[1]"],
+    "names of no image": [header(_cams=["front", "side"]), jpeg(4, 6)],
+    "no names": [header(_cams=5), jpeg(4, 6)],
+    "names of any type": [header(_cams=[{"a": 1}]), jpeg(4, 6)][:1],
+    "no image": [header(), b"hello"],
+    "another size": [header(), jpeg(8, 8)],
+    "a JPEG bomb": [header(), bomb(b"jpeg")],
+    "a PNG bomb": [header(), bomb(b"png")],
+    "half an image": [header(), jpeg(4, 6)[:300]],
+}
+
+
+@pytest.mark.parametrize("message", INVALID.values(), ids=INVALID)
+def test_an_invalid_message_is_left_out_and_counted_and_the_next_one_counts(
+    client: LekiwiClient, host: Host, message: list[bytes]
 ) -> None:
-    host.observe(state)
-    with pytest.raises(RobotError) as invalid:
-        client.get_observation()
-    assert invalid.value.code == "robot.host-message"
+    client.config.polling_timeout_ms = 0
+    with pytest.warns(ProctorWarning) as said:
+        wait_until(client, lambda: _sent(host, message) and client.invalid > 1)
+    host.observe({**STATE, "arm_gripper.pos": 77.0})
+    client.config.polling_timeout_ms = 60_000
+    assert client.get_observation()["arm_gripper.pos"] == 77.0
+    assert len(said) == 1
 
 
-def test_an_image_of_another_size_is_an_error(client: LekiwiClient, host: Host) -> None:
-    host.observe(image=np.zeros((8, 8, 3), np.uint8))
-    with pytest.raises(DeviceNotConnected) as wrong:
+def _sent(host: Host, message: list[bytes]) -> bool:
+    host.observations.send_multipart(message)
+    return True
+
+
+def wait_until(client: LekiwiClient, condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
         client.get_observation()
-    assert wrong.value.code == "camera.no-image"
+
+
+@pytest.mark.parametrize("parts", [[bytes(2**23)], [b"{}"] * 40], ids=["too long", "too many"])
+def test_a_message_beyond_the_limits_ends_the_connection(
+    client: LekiwiClient, host: Host, parts: list[bytes]
+) -> None:
+    host.observations.send_multipart(parts)
+    with refuses(DeviceNotConnected, "robot.host-lost"):
+        client.get_observation()
+
+
+def test_a_host_that_sends_only_invalid_messages_is_an_error_that_says_so(host: Host) -> None:
+    client = client_of(host, connect_timeout_s=0.5)
+    sender = threading.Thread(target=lambda: host.observe({"x.vel": 1.0}))
+    sender.start()
+    with pytest.warns(ProctorWarning), refuses(DeviceNotConnected, "robot.host-silent"):
+        client.connect()
+    sender.join()
+    assert client.invalid == 1
+
+
+def test_an_image_that_the_host_does_not_send_is_an_error(client: LekiwiClient, host: Host) -> None:
+    host.observations.send_multipart([json.dumps({**STATE, "_cams": []}).encode()])
+    with refuses(DeviceNotConnected, "camera.no-image"):
+        client.get_observation()
 
 
 def test_a_camera_without_a_size_is_refused() -> None:

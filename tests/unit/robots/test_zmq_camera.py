@@ -18,6 +18,7 @@ from proctor.robots.base import Camera, RealClock
 from proctor.robots.cameras.opencv import ColorMode
 from proctor.robots.cameras.zmq import ZMQCameraConfig, make_camera
 from tests.refusals import refuses
+from tests.unit.robots.test_lekiwi_client import bomb
 
 RED = np.zeros((24, 32, 3), np.uint8)
 RED[...] = (200, 10, 10)
@@ -117,6 +118,23 @@ def test_invalid_messages_are_no_images(server: ImageServer, message: bytes) -> 
 
     with refuses(DeviceNotConnected, "camera.no-image"):
         camera_of(server, timeout_ms=300).connect()
+
+
+def test_a_bomb_is_refused_by_its_header(server: ImageServer) -> None:
+    for fields in ({}, {"width": 32, "height": 24, "fps": 30}):
+        coded = base64.b64encode(bomb(b"png")).decode()
+        server.message = json.dumps({"images": {"head": coded}}).encode()
+        with refuses(DeviceNotConnected, "camera.mode-unsupported"):
+            camera_of(server, **fields).connect()
+
+
+def test_a_message_beyond_the_limit_never_arrives(
+    server: ImageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proctor.robots.cameras.zmq._MOST_BYTES", 100)
+    server.show(head=RED)
+    with refuses(DeviceNotConnected, "camera.no-image"):
+        camera_of(server, timeout_ms=200).connect()
 
 
 def test_a_silent_server_is_refused_after_the_timeout(server: ImageServer) -> None:

@@ -8,15 +8,24 @@ message counts. The host stops the wheels when no action comes for half a second
 from __future__ import annotations
 
 import json
+import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from proctor.errors import DeviceNotConnected, MissingExtra, RobotError, UsageError
+from proctor.errors import (
+    DeviceNotConnected,
+    ProctorWarning,
+    ProtocolError,
+    RobotError,
+    UsageError,
+)
 from proctor.features import Array
+from proctor.protocols.zmtp_peer import MessageLimits
 from proctor.robots.action_limits import ActionLimiter, LimitSettings
+from proctor.robots.arms.host_link import HostAddress, HostLink
 from proctor.robots.arms.lekiwi import BASE, PREFIX, usual_cameras
 from proctor.robots.arms.so import so_motors
 from proctor.robots.base import (
@@ -35,14 +44,16 @@ from proctor.robots.base import (
     Unit,
 )
 from proctor.robots.cameras.opencv import import_cv2
+from proctor.robots.cameras.peer_images import decode_peer_image, most_image_bytes
+from proctor.robots.host_key import read_host_key
+from proctor.system.limits import decode_json
 
 _STALE_S = 1.0
 """Age at which the newest message no longer counts as an observation."""
 
-_LINGER_MS = 500
-_MOST_WAITING = 60
-"""Actions that wait for a slow network. ZMQ could keep the newest one only (CONFLATE), but then it
-drops the last one, which stops the base, when the socket is closed."""
+_LINGER_S = 0.5
+_MOST_PARTS, _MOST_HEADER_BYTES, _MOST_OTHER_BYTES = 32, 2**16, 2**22
+"""Limits of a message: the host may also send cameras that are not configured here."""
 
 
 @dataclass(kw_only=True)
@@ -57,6 +68,14 @@ class LekiwiClientConfig(RobotConfig):
     cameras: dict[str, Any] = field(
         default_factory=usual_cameras,
         metadata={"help": "cameras of the host by name; only width and height are used"},
+    )
+    key_file: Path | None = field(
+        default=None,
+        metadata={
+            "help": "file of the host's key, copied from the robot's computer "
+            "(proctor robot-host --host.key_file)",
+            "default_help": "a host without a key",
+        },
     )
     polling_timeout_ms: int = field(
         default=15, metadata={"help": "longest wait for a newer observation, in milliseconds"}
@@ -124,12 +143,14 @@ class LekiwiClient(Robot):
     name = "lekiwi_client"
 
     def __init__(self, config: LekiwiClientConfig) -> None:
-        try:
-            import zmq
-        except ModuleNotFoundError:
-            raise MissingExtra("pyzmq", "wire") from None
-        self._zmq: Any = zmq
         self._cv2 = import_cv2()
+        file = config.key_file
+        self._address = HostAddress(
+            config.remote_ip,
+            config.port_zmq_cmd,
+            config.port_zmq_observations,
+            None if file is None else read_host_key(file, "--robot.key_file"),
+        )
         self.config = config
         self.clock: Clock = RealClock()
         self.cameras = {
@@ -137,17 +158,18 @@ class LekiwiClient(Robot):
             for name, fields in config.cameras.items()
         }
         self._limiter = ActionLimiter(LimitSettings(start_speed=config.start_speed))
-        self._context: Any = None
-        self._commands: Any = None
-        self._observations: Any = None
+        self._link: HostLink | None = None
+        self.invalid = 0
+        """Messages of the host that were left out since ``connect``."""
+        self._problem = ""
         self._message: _Message | None = None
         self._last_sent: Action = {}
         self._stopped = False
 
     @property
     def is_connected(self) -> bool:
-        """Whether the sockets are open."""
-        return self._context is not None
+        """Whether the connections are open."""
+        return self._link is not None
 
     @property
     def action_features(self) -> Mapping[str, Unit]:
@@ -164,70 +186,71 @@ class LekiwiClient(Robot):
         """Connect to the host and wait for its first observation."""
         if self.is_connected:
             raise RobotError(f"{self.name} is connected already", code="robot.already-connected")
-        address = f"tcp://{self.config.remote_ip}"
-        self._context = self._zmq.Context()
-        self._commands = self._context.socket(self._zmq.PUSH)
-        self._commands.setsockopt(self._zmq.SNDHWM, _MOST_WAITING)
-        self._observations = self._context.socket(self._zmq.PULL)
+        images = [most_image_bytes(*camera.shape[:2]) for camera in self.cameras.values()]
+        limits = MessageLimits(_MOST_PARTS, _MOST_OTHER_BYTES + sum(images))
+        self._link = HostLink(self._address, limits, self.config.connect_timeout_s)
+        self.invalid, self._problem = 0, ""
         try:
-            self._commands.connect(f"{address}:{self.config.port_zmq_cmd}")
-            self._observations.connect(f"{address}:{self.config.port_zmq_observations}")
-            self._receive(1000 * self.config.connect_timeout_s)
+            self._receive(self.config.connect_timeout_s)
             if self._message is None:
                 raise DeviceNotConnected(
-                    f"no observation from {address}:{self.config.port_zmq_observations} within "
-                    f"{self.config.connect_timeout_s:g} s; is the host running?",
+                    f"no observation from {self._address} within "
+                    f"{self.config.connect_timeout_s:g} s{self._problem or '; is it running?'}",
                     code="robot.host-silent",
                 )
-        except self._zmq.ZMQError as bad:
-            self._close()
-            raise DeviceNotConnected(f"{address}: {bad}", code="robot.host-silent") from bad
         except BaseException:
             self._close()
             raise
         self._stopped = False
         self._limiter.restart({})
 
-    def _receive(self, wait_ms: float) -> None:
-        """Take the newest message; older ones that wait before it are dropped."""
-        if not self._observations.poll(round(wait_ms)):
-            return
-        parts: list[bytes] = []
-        try:
-            while True:
-                parts = self._observations.recv_multipart(self._zmq.NOBLOCK)
-        except self._zmq.Again:
-            self._message = self._decode(parts)
+    def _receive(self, wait_s: float) -> None:
+        """Take the newest valid message; the first invalid one is reported, and all are counted."""
+        assert self._link is not None
+        until = time.monotonic() + wait_s
+        left_s = wait_s
+        while left_s >= 0 and (parts := self._link.receive(left_s)):
+            try:
+                self._message = self._decode(parts)
+            except ProtocolError as error:
+                self._note_invalid(error)
+                left_s = until - time.monotonic()
+            else:
+                return
+
+    def _note_invalid(self, error: ProtocolError) -> None:
+        self.invalid += 1
+        self._problem = f"; the host sends invalid messages: {error}"
+        if self.invalid == 1:
+            warnings.warn(
+                f"{self.name}: an invalid message is left out, as further ones: {error}",
+                ProctorWarning,
+                stacklevel=4,
+            )
 
     def _decode(self, parts: list[bytes]) -> _Message:
         """Return a message of the host.
 
         Raises:
-            RobotError: it does not follow the protocol.
+            ProtocolError: it is invalid.
         """
-        try:
-            header = json.loads(parts[0])
-            names = header.pop("_cams", [])
-            state = {name: float(header[name]) for name in self.action_features}
-            jpegs = dict(zip(names, parts[1:], strict=True))
-        except (ValueError, KeyError, TypeError, AttributeError) as bad:
-            raise RobotError(
-                f"the host sent an invalid observation ({type(bad).__name__}: {bad})",
-                code="robot.host-message",
-            ) from bad
-        images = {name: self._image(name, jpeg) for name, jpeg in jpegs.items()}
-        number = 1 if self._message is None else self._message.number + 1
-        return _Message(state, images, self.clock.now(), number)
-
-    def _image(self, name: str, jpeg: bytes) -> Array:
-        """Return a JPEG as RGB: the host encodes RGB arrays as they are, so no channel moves."""
-        decoded = self._cv2.imdecode(np.frombuffer(jpeg, np.uint8), self._cv2.IMREAD_COLOR)
-        if decoded is None:
-            raise RobotError(
-                f"the host sent an invalid image of camera {name!r}", code="robot.host-message"
+        header = decode_json(parts[0], _MOST_HEADER_BYTES)
+        names = header.get("_cams", []) if isinstance(header, dict) else None
+        if not isinstance(names, list) or len(names) != len(parts) - 1:
+            raise ProtocolError("its header does not fit", code="protocol.invalid-observation")
+        state = {name: header.get(name) for name in self.action_features}
+        if wrong := [n for n, value in state.items() if type(value) not in (int, float)]:
+            raise ProtocolError(
+                f"it has no number {', '.join(wrong)}", code="protocol.invalid-observation"
             )
-        image: Array = decoded
-        return image
+        images = {
+            name: decode_peer_image(self._cv2, jpeg, self.cameras[name].shape[:2])
+            for name, jpeg in zip(names, parts[1:], strict=True)
+            if isinstance(name, str) and name in self.cameras
+        }
+        number = 1 if self._message is None else self._message.number + 1
+        numbers = {name: float(value) for name, value in state.items()}
+        return _Message(numbers, images, self.clock.now(), number)
 
     def newest(self, max_age_s: float) -> _Message:
         """Return the newest message.
@@ -240,7 +263,8 @@ class LekiwiClient(Robot):
         age = self._age(self._message)
         if age > max_age_s:
             raise DeviceNotConnected(
-                f"the newest observation of the host is {age:.2f} s old", code="robot.host-silent"
+                f"the newest observation of the host is {age:.2f} s old{self._problem}",
+                code="robot.host-silent",
             )
         return self._message
 
@@ -250,10 +274,9 @@ class LekiwiClient(Robot):
     def get_observation(self) -> RobotObservation:
         """Return the newest state and images of the host."""
         if self.is_connected:
-            self._receive(self.config.polling_timeout_ms)
+            self._receive(self.config.polling_timeout_ms / 1000)
             if self._message is not None and self._age(self._message) > _STALE_S:
-                # After a pause of this computer the socket's thread needs a moment.
-                self._receive(1000 * _STALE_S)
+                self._receive(_STALE_S)  # after a pause of this computer
         message = self.newest(_STALE_S)
         images = {name: camera.latest().image for name, camera in self.cameras.items()}
         return {**message.state, **images}
@@ -275,17 +298,13 @@ class LekiwiClient(Robot):
         return {name: value for name, value in state.items() if name not in BASE}
 
     def _push(self, targets: Action) -> None:
-        """Send targets without waiting; the host takes the newest of those that wait.
+        """Send targets without waiting, unless older ones still wait for the network.
 
         Raises:
-            DeviceNotConnected: the host takes none.
+            DeviceNotConnected: the host is gone.
         """
-        try:
-            self._commands.send_string(json.dumps(targets), self._zmq.NOBLOCK)
-        except self._zmq.Again:
-            raise DeviceNotConnected(
-                f"the host takes no actions: {_MOST_WAITING} wait", code="robot.host-silent"
-            ) from None
+        assert self._link is not None
+        self._link.send(json.dumps(targets).encode())
         self._last_sent = targets
 
     def stop(self) -> None:
@@ -306,10 +325,9 @@ class LekiwiClient(Robot):
             self._close()
 
     def _close(self) -> None:
-        for socket in (self._commands, self._observations):
-            socket.close(linger=_LINGER_MS)
-        self._context.term()
-        self._context, self._message, self._last_sent = None, None, {}
+        assert self._link is not None
+        self._link.close(_LINGER_S)
+        self._link, self._message, self._last_sent = None, None, {}
 
     def health(self) -> DeviceHealth:
         """Return the counts of clipped targets; the host has those of the bus."""

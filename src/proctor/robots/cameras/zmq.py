@@ -7,19 +7,25 @@ from __future__ import annotations
 
 import base64
 import binascii
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from proctor.errors import DeviceNotConnected, MissingExtra, did_you_mean
+from proctor.errors import DeviceNotConnected, MissingExtra, ProtocolError, did_you_mean
 from proctor.features import Array
 from proctor.robots.base import Camera, CameraConfig, CameraPlugin, Clock, ImageShape
 from proctor.robots.cameras.opencv import ColorMode, import_cv2
+from proctor.robots.cameras.peer_images import decode_peer_image, most_image_bytes
 from proctor.robots.cameras.reader import FrameMissing, FrameSource, ReaderCamera, ReaderLimits
 
 _MOST_PORT = 65535
+_MOST_BYTES = 2**24
+"""Least limit of a message: eight JPEGs of 1920x1080 and more."""
+_SHOWN = 40
+"""Names of the server's cameras in an error, and characters of each."""
 _POLL_MS = 200
 """The reader looks at least this often whether it shall stop."""
 
@@ -77,11 +83,24 @@ class _Subscriber(FrameSource):
             )
         return self._opened_shape
 
+    @property
+    def _agreed(self) -> tuple[int, int] | None:
+        """Height and width: configured, else those of the first image."""
+        if self._config.height is not None and self._config.width is not None:
+            return (self._config.height, self._config.width)
+        return None if self._opened_shape is None else self._opened_shape[:2]
+
+    def _most_bytes(self) -> int:
+        """Limit of a message, which has all cameras of the server, in base64."""
+        one = most_image_bytes(*self._agreed) if self._agreed is not None else 0
+        return max(_MOST_BYTES, 2 * one)
+
     def open(self) -> None:
         """Subscribe to the server, which need not be there yet."""
         self._socket = self._zmq.Context.instance().socket(self._zmq.SUB)
         self._socket.setsockopt(self._zmq.LINGER, 0)
         self._socket.setsockopt(self._zmq.CONFLATE, 1)
+        self._socket.setsockopt(self._zmq.MAXMSGSIZE, self._most_bytes())
         self._socket.setsockopt(self._zmq.RCVTIMEO, min(_POLL_MS, self._config.timeout_ms))
         self._socket.setsockopt(self._zmq.SUBSCRIBE, b"")
         try:
@@ -100,7 +119,7 @@ class _Subscriber(FrameSource):
         try:
             message = msgspec.json.decode(received, type=ImageMessage)
             jpeg = base64.b64decode(message.images[self._name_in(message)], validate=True)
-        except (msgspec.MsgspecError, binascii.Error) as bad:
+        except (msgspec.MsgspecError, binascii.Error, RecursionError) as bad:
             raise FrameMissing(f"the server sent an invalid message ({bad})") from None
         return self._decoded(jpeg)
 
@@ -117,26 +136,26 @@ class _Subscriber(FrameSource):
             return wanted
         if len(message.images) == 1:
             return next(iter(message.images))
-        names = ", ".join(message.images) or "none"
+        first = [name[:_SHOWN] for name in itertools.islice(message.images, _SHOWN)]
+        names = ", ".join(first) or "none"
         raise DeviceNotConnected(
             f"{self.description}: the server has no camera {wanted!r}"
-            f"{did_you_mean(wanted, message.images) or f' (it has: {names})'}",
+            f"{did_you_mean(wanted, first) or f' (it has: {names})'}",
             code="camera.not-found",
         )
 
     def _decoded(self, jpeg: bytes) -> Array:
         # LeRobot's server encodes RGB arrays as if they were BGR: decoding gives RGB again.
-        image = self._cv2.imdecode(np.frombuffer(jpeg, np.uint8), self._cv2.IMREAD_COLOR)
-        if image is None:
-            raise FrameMissing("the server sent a damaged JPEG")
+        try:
+            image = decode_peer_image(self._cv2, jpeg, self._agreed)
+        except ProtocolError as bad:
+            if bad.code == "protocol.image-size":
+                raise DeviceNotConnected(
+                    f"{self.description} sends {bad}", code="camera.mode-unsupported"
+                ) from None
+            raise FrameMissing(f"the server sent {bad}") from None
         height, width, channels = image.shape
         self._opened_shape = (height, width, channels)
-        if self._opened_shape != self.shape:
-            raise DeviceNotConnected(
-                f"{self.description} sends images of {width}x{height}, configured are "
-                f"{self.shape[1]}x{self.shape[0]}",
-                code="camera.mode-unsupported",
-            )
         bgr = self._config.color_mode is ColorMode.BGR
         return np.ascontiguousarray(image[..., ::-1] if bgr else image)
 
