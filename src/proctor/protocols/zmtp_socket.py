@@ -6,6 +6,7 @@ import contextlib
 import math
 import select
 import socket
+import time
 from collections.abc import Iterator
 
 from proctor.errors import ConnectionLost
@@ -108,3 +109,26 @@ class ZmtpSocket:
     def close(self) -> None:
         """Close the connection."""
         self._socket.close()
+
+
+def connect_peer(host: str, port: int, peer: ZmtpPeer, within_s: float) -> ZmtpSocket:
+    """Connect to a listening peer and complete the handshake.
+
+    Raises:
+        ConnectionLost: it does not listen, or does not answer in time.
+        ProtocolError: it refuses this peer, or breaks the protocol.
+    """
+    until = time.monotonic() + within_s
+    try:
+        line = ZmtpSocket(socket.create_connection((host, port), max(within_s, 0.01)), peer)
+    except OSError as error:
+        raise ConnectionLost(error.strerror or "it does not answer in time") from None
+    try:
+        while line.advance():
+            if time.monotonic() > until:
+                raise ConnectionLost("it does not finish the handshake in time")
+            line.wait(until - time.monotonic())
+    except BaseException:
+        line.close()
+        raise
+    return line

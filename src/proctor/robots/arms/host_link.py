@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import time
 from dataclasses import dataclass
 
 from proctor.errors import ConnectionLost, DeviceNotConnected, ProtocolError
 from proctor.protocols.zmtp_peer import MessageLimits, Refusal, Refused, Role, ZmtpPeer
-from proctor.protocols.zmtp_socket import ZmtpSocket
+from proctor.protocols.zmtp_socket import ZmtpSocket, connect_peer
 from proctor.system.limits import CycleLimits
 
 _CYCLE = CycleLimits(messages=1024, seconds=0.02)
 _RETRY_S = 0.05
+_MOST_UNSENT_BYTES = 2**14
+"""About 60 actions."""
 _NO_MESSAGES = MessageLimits(1, 2**16)
 """A host sends nothing to the socket of actions."""
 _REASONS = {
@@ -57,42 +58,23 @@ class HostLink:
 
     def _connect(self, port: int, socket_type: str, limits: MessageLimits) -> ZmtpSocket:
         while True:
-            line = None
+            left_s = self._until - time.monotonic()
+            peer = ZmtpPeer(Role.CLIENT, socket_type, limits, self._address.key)
             try:
-                made = socket.create_connection((self._address.ip, port), max(self._left_s, 0.01))
-                line = ZmtpSocket(
-                    made, ZmtpPeer(Role.CLIENT, socket_type, limits, self._address.key)
-                )
-                self._shake_hands(line)
-            except BaseException as error:
-                if line is not None:
-                    line.close()
+                return connect_peer(self._address.ip, port, peer, left_s)
+            except ProtocolError as error:
                 if isinstance(error, Refused) and error.reason in _REASONS:
                     raise DeviceNotConnected(
                         f"the robot's host {self._address} refuses this computer: "
                         f"{_REASONS[error.reason]}",
                         code="robot.host-refused",
                     ) from None
-                if not isinstance(error, OSError | ProtocolError):
-                    raise
-                if self._left_s <= 0:
+                if left_s <= 0:
                     raise DeviceNotConnected(
                         f"no answer from the robot's host {self._address}: {error}; is it running?",
                         code="robot.host-silent",
                     ) from None
                 time.sleep(_RETRY_S)
-            else:
-                return line
-
-    @property
-    def _left_s(self) -> float:
-        return self._until - time.monotonic()
-
-    def _shake_hands(self, line: ZmtpSocket) -> None:
-        while line.advance():
-            if self._left_s <= 0:
-                raise ConnectionLost("it did not finish the handshake in time")
-            line.wait(self._left_s)
 
     def receive(self, wait_s: float) -> list[bytes] | None:
         """Return the newest message; wait for one if none has arrived.
@@ -114,7 +96,7 @@ class HostLink:
             raise self._lost(error) from None
 
     def send(self, message: bytes) -> bool:
-        """Send an action; leave it out and return False while an older one waits for the network.
+        """Send an action; leave it out and return False while too many wait for the network.
 
         Raises:
             DeviceNotConnected: the host closed the connection.
@@ -122,7 +104,7 @@ class HostLink:
         try:
             for _ in self._actions.messages(CycleLimits(messages=16, seconds=0.001)):
                 pass  # heartbeats, and whether the host is gone
-            if self._actions.peer.outgoing:
+            if len(self._actions.peer.outgoing) > _MOST_UNSENT_BYTES:
                 return False
             self._actions.peer.send([message])
             self._actions.flush()

@@ -298,13 +298,14 @@ class LekiwiClient(Robot):
         return {name: value for name, value in state.items() if name not in BASE}
 
     def _push(self, targets: Action) -> None:
-        """Send targets without waiting, unless older ones still wait for the network.
+        """Send targets without waiting; the host takes the newest of those that wait.
 
         Raises:
-            DeviceNotConnected: the host is gone.
+            DeviceNotConnected: the host is gone, or takes none.
         """
         assert self._link is not None
-        self._link.send(json.dumps(targets).encode())
+        if not self._link.send(json.dumps(targets).encode()):
+            raise DeviceNotConnected("the host takes no actions", code="robot.host-silent")
         self._last_sent = targets
 
     def stop(self) -> None:

@@ -8,25 +8,32 @@ from __future__ import annotations
 import base64
 import binascii
 import itertools
+import time
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from proctor.errors import DeviceNotConnected, MissingExtra, ProtocolError, did_you_mean
+from proctor.errors import DeviceNotConnected, ProtocolError, did_you_mean
 from proctor.features import Array
+from proctor.protocols.zmtp_peer import MessageLimits, Role, ZmtpPeer
+from proctor.protocols.zmtp_socket import ZmtpSocket, connect_peer
 from proctor.robots.base import Camera, CameraConfig, CameraPlugin, Clock, ImageShape
 from proctor.robots.cameras.opencv import ColorMode, import_cv2
 from proctor.robots.cameras.peer_images import decode_peer_image, most_image_bytes
 from proctor.robots.cameras.reader import FrameMissing, FrameSource, ReaderCamera, ReaderLimits
+from proctor.system.limits import CycleLimits
 
 _MOST_PORT = 65535
 _MOST_BYTES = 2**24
 """Least limit of a message: eight JPEGs of 1920x1080 and more."""
 _SHOWN = 40
 """Names of the server's cameras in an error, and characters of each."""
-_POLL_MS = 200
+_SUBSCRIBE = b"\x01"
+"""The message by which a subscriber asks for all messages."""
+_CYCLE = CycleLimits(messages=1024, seconds=0.05)
+_POLL_S = 0.2
 """The reader looks at least this often whether it shall stop."""
 
 
@@ -60,15 +67,14 @@ class ImageMessage(msgspec.Struct):
 
 
 class _Subscriber(FrameSource):
-    """Receives the newest message; older ones are dropped by ZMQ."""
+    """Receives the newest message; older ones are dropped."""
 
-    def __init__(self, config: ZMQCameraConfig, zmq: Any, cv2: Any) -> None:
-        self._address = f"tcp://{config.server_address}:{config.port}"
-        self.description = f"zmq camera {config.camera_name} at {self._address}"
+    def __init__(self, config: ZMQCameraConfig, cv2: Any) -> None:
+        address = f"tcp://{config.server_address}:{config.port}"
+        self.description = f"zmq camera {config.camera_name} at {address}"
         self._config = config
-        self._zmq = zmq
         self._cv2 = cv2
-        self._socket: Any = None
+        self._line: ZmtpSocket | None = None
         self._opened_shape: ImageShape | None = None
 
     @property
@@ -96,26 +102,17 @@ class _Subscriber(FrameSource):
         return max(_MOST_BYTES, 2 * one)
 
     def open(self) -> None:
-        """Subscribe to the server, which need not be there yet."""
-        self._socket = self._zmq.Context.instance().socket(self._zmq.SUB)
-        self._socket.setsockopt(self._zmq.LINGER, 0)
-        self._socket.setsockopt(self._zmq.CONFLATE, 1)
-        self._socket.setsockopt(self._zmq.MAXMSGSIZE, self._most_bytes())
-        self._socket.setsockopt(self._zmq.RCVTIMEO, min(_POLL_MS, self._config.timeout_ms))
-        self._socket.setsockopt(self._zmq.SUBSCRIBE, b"")
-        try:
-            self._socket.connect(self._address)
-        except self._zmq.ZMQError as bad:
-            raise DeviceNotConnected(
-                f"{self.description}: {bad}", code="camera.not-found"
-            ) from None
+        """Do nothing: ``read`` connects to the server, which need not be there yet."""
 
     def read(self) -> Array:
         """Wait for a message and return its image."""
         try:
-            received = self._socket.recv()
-        except self._zmq.Again:
-            raise FrameMissing("the server sends nothing") from None
+            received = self._newest(min(_POLL_S, self._config.timeout_ms / 1000))
+        except ProtocolError as bad:
+            self.close()
+            raise FrameMissing(f"the server cannot be read: {bad}") from None
+        if received is None:
+            raise FrameMissing("the server sends nothing")
         try:
             message = msgspec.json.decode(received, type=ImageMessage)
             jpeg = base64.b64decode(message.images[self._name_in(message)], validate=True)
@@ -123,11 +120,30 @@ class _Subscriber(FrameSource):
             raise FrameMissing(f"the server sent an invalid message ({bad})") from None
         return self._decoded(jpeg)
 
+    def _newest(self, wait_s: float) -> bytes | None:
+        """Return the newest message; wait for one if none has arrived.
+
+        Raises:
+            ProtocolError: the server is not there or breaks the protocol.
+        """
+        if self._line is None:
+            config = self._config
+            peer = ZmtpPeer(Role.CLIENT, "SUB", MessageLimits(1, self._most_bytes()))
+            self._line = connect_peer(config.server_address, config.port, peer, wait_s)
+            peer.send([_SUBSCRIBE])
+        until, newest = time.monotonic() + wait_s, None
+        while newest is None and (left_s := until - time.monotonic()) > 0:
+            for message in self._line.messages(_CYCLE):
+                newest = message[0]
+            if newest is None:
+                self._line.wait(left_s)
+        return newest
+
     def close(self) -> None:
-        """Close the socket."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        """Close the connection."""
+        if self._line is not None:
+            self._line.close()
+            self._line = None
 
     def _name_in(self, message: ImageMessage) -> str:
         """Return the camera's name in ``message``; a server's only camera may have any name."""
@@ -164,14 +180,10 @@ def make_camera(config: ZMQCameraConfig, clock: Clock) -> Camera:
     """Make the closed camera.
 
     Raises:
-        MissingExtra: pyzmq or OpenCV is not installed.
+        MissingExtra: OpenCV is not installed.
     """
-    try:
-        import zmq
-    except ModuleNotFoundError:
-        raise MissingExtra("pyzmq", "wire") from None
     limits = ReaderLimits(connect_s=config.timeout_ms / 1000, warmup_s=config.warmup_s)
-    return ReaderCamera(_Subscriber(config, zmq, import_cv2()), clock, limits)
+    return ReaderCamera(_Subscriber(config, import_cv2()), clock, limits)
 
 
 PLUGIN = CameraPlugin(ZMQCameraConfig, make_camera, "cameras of another computer, through ZMQ")
