@@ -1,6 +1,6 @@
 """A niced process that strikes a service N times a second until standard input ends.
 
-Prints the number of strikes and how many the service refused.
+Prints a line after the first strike; at the end, the number of strikes and of refusals.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main(service: Service, attack: Attack, port: int, rate: float) -> None:
 
     threading.Thread(target=wait_for_the_end, daemon=True).start()
     held: collections.deque[Any] = collections.deque()
-    made, refused = 0, 0
+    made, refused = 1, 0
 
     def strike(number: int) -> None:
         nonlocal refused
@@ -52,13 +52,16 @@ def main(service: Service, attack: Attack, port: int, rate: float) -> None:
 
     with ThreadPoolExecutor(attack.threads) as pool:
         waiting = collections.deque([pool.submit(strike, 0)])
-        began = time.monotonic()
-        while not ended.wait(max(0.0, began + made / rate - time.monotonic())):
-            made += 1
+        waiting[0].result()
+        print("striking", flush=True)
+        began, due = time.monotonic(), 0
+        while not ended.wait(max(0.0, began + due / rate - time.monotonic())):
+            due += 1
             while waiting and waiting[0].done():
                 waiting.popleft()
             if len(waiting) < 4 * attack.threads:  # as many as the service lets us open
                 waiting.append(pool.submit(strike, made))
+                made += 1
             while len(held) > attack.strikes:
                 pool.submit(closed, held.popleft())
         print(made, refused, flush=True)
@@ -66,5 +69,5 @@ def main(service: Service, attack: Attack, port: int, rate: float) -> None:
 
 
 if __name__ == "__main__":
-    os.nice(19)
+    os.nice(10)
     main(SERVICES[sys.argv[1]], attack_of(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))

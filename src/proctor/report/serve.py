@@ -37,7 +37,7 @@ _RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{0,18})")
 _PART = 256 * 1024
 _TIMEOUT_S = 10.0
 """Seconds to receive a whole request, and to send each part of a response."""
-_MAX_CLIENTS, _MAX_FIELDS = 64, 64
+_MAX_CLIENTS, _MAX_FIELDS, _MAX_URL = 64, 64, 2**13
 _MAX_BODY = 2**20
 """Bytes of an edit."""
 _EDIT_HEADER = "X-Proctor-Token"
@@ -244,6 +244,12 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._send(HTTPStatus.OK, found.content, found.kind)
 
+    @property
+    def _url(self) -> str:
+        if len(self.path) > _MAX_URL:  # resolving 30,000 folders takes 0.3 s
+            raise _BadAddress
+        return self.path
+
     def _target(self) -> tuple[str, Path]:
         """Return the path of the URL and the file that it names, which may be outside the root.
 
@@ -251,7 +257,7 @@ class _Handler(BaseHTTPRequestHandler):
             _BadAddress: the path is not a file name, or symlinks form a cycle.
         """
         try:
-            path = unquote(urlsplit(self.path).path, errors="surrogateescape")
+            path = unquote(urlsplit(self._url).path, errors="surrogateescape")
             target = (self.server.site.root / path.lstrip("/")).resolve()
             target.is_file()
         except (ValueError, OSError, RuntimeError):
@@ -265,7 +271,7 @@ class _Handler(BaseHTTPRequestHandler):
             _BadAddress: the query cannot be parsed.
         """
         try:
-            requested = urlsplit(self.path).query
+            requested = urlsplit(self._url).query
             return parse_qs(requested, errors="surrogateescape", max_num_fields=_MAX_FIELDS)
         except ValueError:
             raise _BadAddress from None

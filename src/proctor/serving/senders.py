@@ -20,6 +20,8 @@ from proctor.system.limits import ByteBudget, ServerLimits
 _SWEEP_S = 0.5
 CALLS_OF_PEER = 4
 """Most calls of one connection. A robot has two: it sends observations and requests actions."""
+_FIRST_S = 0.1
+"""Shortest wait for a first message after which another client may get the place."""
 _PAUSE_S = 1.0
 """Shortest pause in a message after which another sender may get its memory."""
 
@@ -112,9 +114,9 @@ class Senders:
         return sender
 
     def make_room(self) -> bool:
-        """Cut a connection that was open for long without a message; False if there is none."""
+        """Cut the connection that was silent for longest without a message; False if none was."""
         with self._lock:
-            return self._cut_silent(self._limits.open_s, proven=False)
+            return self._cut_silent(_FIRST_S, proven=False)
 
     def prove(self, sender: Sender) -> None:
         """Note that the connection of a sender has sent a valid message."""

@@ -234,7 +234,9 @@ async def listen(
     Raises:
         UsageError: the port is in use, or the address does not belong to this machine.
     """
+    connected: set[asyncio.StreamWriter] = set()
     sessions: set[asyncio.StreamWriter] = set()
+    """Those that have finished the handshake."""
     unauthenticated = asyncio.Semaphore(_MAX_UNAUTHENTICATED)
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -243,12 +245,13 @@ async def listen(
             writer.transport.abort()
             return
         sender.wait()
-        is_full = len(sessions) >= limits.max_clients and not senders.make_room()
-        sessions.add(writer)
+        connected.add(writer)
         connection = _ZmqConnection(reader, writer, limits, unauthenticated, sender)
         try:
             with contextlib.suppress(_Disconnected):
                 await connection.greet()
+                is_full = len(sessions) >= limits.max_clients and not senders.make_room()
+                sessions.add(writer)
                 with _refused_client(handler) if is_full else handler.handle() as client:
                     await _serve_client(connection, client, handler)
         except Exception as error:
@@ -258,6 +261,7 @@ async def listen(
             connection.release_slot()
             sender.close()
             sessions.discard(writer)
+            connected.discard(writer)
             writer.transport.abort()
 
     try:
@@ -269,8 +273,8 @@ async def listen(
 
     async def close() -> None:
         server.close()
-        for session in list(sessions):
-            session.transport.abort()
+        for writer in list(connected):
+            writer.transport.abort()
 
     return OpenEndpoint(server.sockets[0].getsockname()[1], close)
 

@@ -146,6 +146,16 @@ def test_a_new_sender_gets_the_place_of_the_longest_silent_one_without_a_message
     assert cut == ["first"]
 
 
+def test_a_crowd_of_silent_clients_gives_its_place_within_a_moment() -> None:
+    senders, clock, cut = pool(open_s=10)
+    opened(senders, cut, "proven").work(proven=True)
+    opened(senders, cut, "silent")
+    assert not senders.make_room()
+    clock.moment += 0.2
+    assert senders.make_room()
+    assert cut == ["silent"]
+
+
 def test_senders_that_are_served_keep_their_places() -> None:
     senders, _, cut = pool(most=2)
     for name in ("a", "b"):

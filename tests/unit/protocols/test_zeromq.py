@@ -221,6 +221,14 @@ def test_clients_leave_room_when_they_go() -> None:
         assert not service.batcher._sessions
 
 
+def test_connections_without_a_handshake_take_no_place_of_a_client() -> None:
+    with served(protocol=["groot"], max_connections=1) as (url, _):
+        at = urlsplit(url).hostname, urlsplit(url).port
+        with socket.create_connection(at) as one, socket.create_connection(at) as other:
+            assert received(one, 1) + received(other, 1) == b"\xff\xff"  # both are accepted
+            assert asked(url, PING)["status"] == "ok"
+
+
 def test_frames_are_read_as_they_are_written() -> None:
     assert zmtp.parse_flags(1) == (True, False, 1)
     assert zmtp.parse_flags(6) == (False, True, 8)

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -183,6 +184,15 @@ def test_an_address_that_cannot_be_is_refused_without_a_traceback(
         status = raw.makefile("rb").readline()
     assert status.split()[1:2] in ([b"400"], [b"404"])
     assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("path", ["a/" * 30_000, "compare?run=" + "a/" * 30_000])
+def test_an_address_of_thousands_of_folders_costs_no_time(
+    server: RunServer, runs: Path, path: str
+) -> None:
+    before = time.process_time()
+    assert get(f"{server.url}{path}")[0] == 400
+    assert time.process_time() - before < 0.1
 
 
 def test_a_range_of_five_thousand_digits_is_no_range(server: RunServer, runs: Path) -> None:
