@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from proctor.datasets.format.info import INFO_FILE
 from proctor.datasets.writing.staging import (
     STAGING_FOLDER,
     StagingArea,
@@ -28,6 +29,7 @@ from proctor.errors import FolderInUse, UsageError
 from proctor.system.files import (
     EDITED,
     atomic_write,
+    file_stamp,
     read_regular_file,
     recover_swap,
     swap,
@@ -38,7 +40,7 @@ from proctor.system.locks import Lock, acquire_lock
 
 _TOGETHER = ".together-"
 _MOVED = "moved.json"
-"""File with the name and the inode of every dataset that ``building_together`` moves."""
+"""File with the name and the stamp of every dataset that ``building_together`` moves."""
 _BACKUP_PENDING = f"{STAGING_FOLDER}/backup_pending"
 """File in an edited dataset until the dataset that it replaces has the name of its backup."""
 
@@ -226,7 +228,11 @@ def building_together(folder: Path, stem: str) -> Iterator[Path]:
         lock = acquire_lock(staging)
         try:
             yield staging
-            moved = {path.name: path.stat().st_ino for path in staging.iterdir() if path.is_dir()}
+            moved = {
+                path.name: file_stamp(path / INFO_FILE)
+                for path in staging.iterdir()
+                if path.is_dir()
+            }
             atomic_write(staging / _MOVED, json.dumps(moved).encode())
             for name in moved:
                 (staging / name).rename(folder / name)
@@ -253,14 +259,14 @@ def _undo_moves(staging: Path) -> None:
     """Move the datasets of an unfinished ``building_together`` back to its staging folder."""
     try:
         said = json.loads(read_regular_file(staging / _MOVED))
-        moved = {Path(name).name: inode for name, inode in said.items()}
-    except (FileNotFoundError, ValueError, AttributeError):
+        moved = {Path(name).name: tuple(stamp) for name, stamp in said.items()}
+    except (FileNotFoundError, ValueError, AttributeError, TypeError):
         return  # nothing was moved
     if not any((staging / name).is_dir() for name in moved):
         return  # every dataset was moved
-    for name, inode in moved.items():
+    for name, stamp in moved.items():
         made = staging.parent / name
-        if not (staging / name).exists() and made.is_dir() and made.stat().st_ino == inode:
+        if not (staging / name).exists() and file_stamp(made / INFO_FILE) == stamp:
             made.rename(staging / name)
 
 
