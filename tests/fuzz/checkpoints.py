@@ -171,7 +171,7 @@ def listeners(draw: Draw, sandbox: Sandbox) -> None:
     files[name] = draw(json_bytes(json.loads(files[name])))
     folder = sandbox.inputs / "checkpoint"
     write_files(folder, files)
-    with mock.patch("huggingface_hub.snapshot_download", side_effect=OSError("no way there")):
+    with mock.patch("proctor.system.hub.resolve", side_effect=OSError("no way there")):
         sandbox.run_command(
             ["eval", f"--policy.path={folder}", "--env.type=fake", "--eval.n_episodes=1"]
         )
@@ -234,7 +234,7 @@ def hub(draw: Draw, sandbox: Sandbox) -> None:
     from huggingface_hub import errors
 
     answers: list[Any] = [
-        OSError("x\ny"), ValueError("bad"), errors.LocalEntryNotFoundError("gone"),
+        OSError("x\ny"), errors.LocalEntryNotFoundError("gone"),
         errors.HFValidationError("no id"), ConnectionError(""), TimeoutError(), None,
     ]  # fmt: skip
     answer = draw(st.sampled_from(answers))
@@ -244,8 +244,10 @@ def hub(draw: Draw, sandbox: Sandbox) -> None:
     said = ["eval", words(f"--policy.path={path}"), "--env.type=fake"]
     if draw(st.booleans()):
         said.append(words(f"--policy.revision={draw(texts)}"))
-    reply: dict[str, Any] = (
-        {"return_value": str(folder)} if answer is None else {"side_effect": answer}
+    reply = (
+        mock.patch("proctor.policies.lerobot.location.download", return_value=folder)
+        if answer is None
+        else mock.patch("proctor.system.hub.resolve", side_effect=answer)
     )
-    with mock.patch("huggingface_hub.snapshot_download", **reply):
+    with reply:
         sandbox.run_command(said)

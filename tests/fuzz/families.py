@@ -223,7 +223,7 @@ def _heard_and_played(folder: Path) -> None:
 
 
 def _no_hub() -> Any:
-    return mock.patch("huggingface_hub.snapshot_download", side_effect=OSError("no way there"))
+    return mock.patch("proctor.system.hub.resolve", side_effect=OSError("no way there"))
 
 
 def _judged(sandbox: Sandbox, do: Any, what: str) -> None:

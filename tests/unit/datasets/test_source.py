@@ -2,75 +2,49 @@
 
 from __future__ import annotations
 
-import fnmatch
-import shutil
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from huggingface_hub.errors import LocalEntryNotFoundError
 
 from proctor import datasets
 from proctor.datasets.source import chosen_revision, lerobot_home
 from proctor.errors import DatasetError, HubUnreachable, UsageError
+from proctor.system import hub_client
+from tests.loopback_hub import LoopbackHub, loopback_hub
 from tests.refusals import refuses
 from tests.unit.datasets.making import change, copied, make_numbers
 
-COMMIT = "0123abcd" * 5
 
+class DatasetHub(LoopbackHub):
+    """A Hub of one dataset, tagged v3.0."""
 
-@dataclass
-class FakeHub:
-    """Gives the files of a folder as ``snapshot_download`` would, and remembers which."""
+    def now_holds(self, folder: Path, *tags: str) -> None:
+        """Let the newest commit have the files of ``folder``."""
+        self.hold(folder)
+        self.tags = dict.fromkeys(tags or ("v3.0",), self.commit)
 
-    content: Path
-    tags: tuple[str, ...] = ("v3.0",)
-    is_up: bool = True
-    asked: list[str | None] = field(default_factory=list)
-    given: set[str] = field(default_factory=set)
+    @property
+    def revisions(self) -> list[str]:
+        """Branches, tags and commits whose commit was asked for."""
+        return [
+            path.partition("/revision/")[2].partition("?")[0]
+            for _, path, _ in self.asked
+            if "/revision/" in path
+        ]
 
-    def list_repo_refs(self, repo: str, repo_type: str) -> Any:
-        if not self.is_up:
-            raise OSError("no route to host")
-        assert repo_type == "dataset"
-        tags = [SimpleNamespace(name=name) for name in self.tags]
-        return SimpleNamespace(branches=[SimpleNamespace(name="main")], tags=tags)
+    @property
+    def given(self) -> set[str]:
+        """Files that were downloaded."""
+        return {
+            path.partition("/resolve/")[2].partition("/")[2]
+            for _, path, _ in self.asked
+            if "/resolve/" in path
+        }
 
-    def snapshot_download(
-        self,
-        repo: str,
-        revision: str,
-        allow_patterns: list[str] | None,
-        repo_type: str,
-        cache_dir: Path | None = None,
-        local_dir: Path | None = None,
-        local_files_only: bool = False,
-    ) -> str:
-        assert repo_type == "dataset"
-        self.asked.append(revision)
-        if cache_dir is not None:
-            folder = cache_dir / f"datasets--{repo.replace('/', '--')}/snapshots" / COMMIT
-        else:
-            assert local_dir is not None
-            folder = local_dir
-        if local_files_only or not self.is_up:
-            if revision != "v3.0" or not folder.exists():
-                raise LocalEntryNotFoundError("nothing here")
-            return str(folder)
-        if local_dir is not None:
-            noted = folder / ".cache/huggingface/download/meta/info.json.metadata"
-            noted.parent.mkdir(parents=True, exist_ok=True)
-            noted.write_text(f"{COMMIT}\netag\n0\n")
-        for path in sorted(self.content.rglob("*")):
-            name = path.relative_to(self.content).as_posix()
-            wanted = allow_patterns is None or any(fnmatch.fnmatch(name, p) for p in allow_patterns)
-            if path.is_file() and wanted:
-                self.given.add(name)
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(path, folder / name)
-        return str(folder)
+    def is_down(self) -> None:
+        """Do not answer from now on."""
+        self.hook = lambda request, _: request.reply(503)
 
 
 @pytest.fixture
@@ -81,27 +55,29 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path) -> FakeHub:
-    found = FakeHub(copied("video3ep", tmp_path / "remote"))
-    monkeypatch.setattr("huggingface_hub.snapshot_download", found.snapshot_download)
-    monkeypatch.setattr(
-        "huggingface_hub.HfApi", lambda: SimpleNamespace(list_repo_refs=found.list_repo_refs)
-    )
-    return found
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path) -> Iterator[DatasetHub]:
+    monkeypatch.setattr(hub_client, "_RETRY_AFTER_S", (0,))
+    with loopback_hub(tmp_path / "machine", monkeypatch, DatasetHub()) as found:
+        assert isinstance(found, DatasetHub)
+        found.now_holds(copied("video3ep", tmp_path / "remote"))
+        yield found
 
 
-def test_a_dataset_of_the_hub_is_downloaded_once_at_one_commit(hub: FakeHub, home: Path) -> None:
+def test_a_dataset_of_the_hub_is_downloaded_once_at_one_commit(hub: DatasetHub, home: Path) -> None:
     ds = datasets.open("someone/demos")
-    assert ds.root == home / "hub/datasets--someone--demos/snapshots" / COMMIT
-    assert hub.asked == ["v3.0", COMMIT]
+    assert ds.root == home / "hub/datasets--someone--demos/snapshots" / hub.commit
+    assert hub.revisions == ["v3.0"]
     assert len(ds.batch([0, 27])["task"]) == 2
     assert ds.interface.name == "someone/demos"
     datasets.open("someone/demos")
-    assert hub.asked == ["v3.0", COMMIT, "v3.0"]  # of the files, nothing was missing
+    assert hub.revisions == ["v3.0", "v3.0"]
+    assert len(hub.given) == len([path for _, path, _ in hub.asked if "/resolve/" in path])
 
 
-def test_only_the_files_of_the_chosen_episodes_are_downloaded(hub: FakeHub, tmp_path: Path) -> None:
-    hub.content = make_numbers(tmp_path / "numbers", [3, 2, 4, 1, 2])
+def test_only_the_files_of_the_chosen_episodes_are_downloaded(
+    hub: DatasetHub, tmp_path: Path
+) -> None:
+    hub.now_holds(make_numbers(tmp_path / "numbers", [3, 2, 4, 1, 2]))
     ds = datasets.open("someone/numbers", episodes=[2])
     assert ds.batch(range(4))["index"].tolist() == [5, 6, 7, 8]
     assert {name for name in hub.given if name.startswith("data/")} == {
@@ -112,39 +88,45 @@ def test_only_the_files_of_the_chosen_episodes_are_downloaded(hub: FakeHub, tmp_
     assert "episode 9" in str(refused.value)
 
 
-def test_names_with_brackets_are_no_patterns(hub: FakeHub, tmp_path: Path) -> None:
-    hub.content = make_numbers(tmp_path / "numbers", [3])
-    (hub.content / "data/chunk-000").rename(hub.content / "data/[c]-000")
-    change(hub.content, data_path="data/[c]-{chunk_index:03d}/file-{file_index:03d}.parquet")
+def test_names_with_brackets_are_no_patterns(hub: DatasetHub, tmp_path: Path) -> None:
+    content = make_numbers(tmp_path / "numbers", [3])
+    (content / "data/chunk-000").rename(content / "data/[c]-000")
+    change(content, data_path="data/[c]-{chunk_index:03d}/file-{file_index:03d}.parquet")
+    hub.now_holds(content)
     assert datasets.open("someone/numbers", episodes=[0])[2]["index"] == 2
 
 
 def test_a_root_takes_the_download_and_what_is_missing_of_it_later(
-    hub: FakeHub, tmp_path: Path
+    hub: DatasetHub, tmp_path: Path
 ) -> None:
-    hub.content = make_numbers(tmp_path / "numbers", [3, 2, 4])
+    hub.now_holds(make_numbers(tmp_path / "numbers", [3, 2, 4]))
     root = tmp_path / "mine"
     assert len(datasets.open("someone/numbers", root=root, episodes=[0])) == 3
-    assert hub.asked == ["v3.0", "v3.0"]
+    assert hub.revisions == ["v3.0"]
     ds = datasets.open("someone/numbers", root=root)
     assert (ds.root, len(ds)) == (root, 9)
     assert ds.batch(range(9))["index"].tolist() == list(range(9))
-    assert hub.asked == ["v3.0", "v3.0", COMMIT]
-    hub.is_up = False
+    assert hub.revisions == ["v3.0"]
+    hub.is_down()
     assert len(datasets.open("someone/numbers", root=root)) == 9  # it is there now
 
 
-def test_a_root_of_another_revision_is_brought_to_that(hub: FakeHub, tmp_path: Path) -> None:
+def test_a_root_keeps_its_commit_and_takes_no_files_of_another(
+    hub: DatasetHub, tmp_path: Path
+) -> None:
     root = tmp_path / "mine"
     datasets.open("someone/demos", root=root)
-    datasets.open("someone/demos", root=root, revision=COMMIT)
-    assert hub.asked == ["v3.0", "v3.0"]
-    datasets.open("someone/demos", root=root, revision="other")
-    assert hub.asked[2:] == ["other"]
+    datasets.open("someone/demos", root=root, revision=hub.commit)
+    assert hub.revisions == ["v3.0"]
+    hub.hold(tmp_path / "remote")
+    with refuses(UsageError, "hub.other-download"):
+        datasets.open("someone/demos", root=root, revision=hub.commit)
+    with refuses(UsageError, "hub.other-download"):
+        datasets.open("someone/others", root=root)
 
 
 def test_a_dataset_of_ones_own_has_no_revisions_and_takes_no_downloads(
-    hub: FakeHub, tmp_path: Path
+    hub: DatasetHub, tmp_path: Path
 ) -> None:
     root = copied("video3ep", tmp_path / "mine")
     with refuses(UsageError, "dataset.unknown-revision") as refused:
@@ -160,21 +142,22 @@ def test_a_dataset_of_ones_own_has_no_revisions_and_takes_no_downloads(
     assert hub.asked == []
 
 
-def test_a_revision_is_asked_for_as_it_is(hub: FakeHub, home: Path) -> None:
+def test_a_revision_is_asked_for_as_it_is(hub: DatasetHub, home: Path) -> None:
     copied("video3ep", home / "someone/demos")
+    hub.tags["abc"] = hub.commit
     datasets.open("someone/demos", revision="abc")
-    assert hub.asked[0] == "abc"
+    assert hub.revisions == ["abc"]
 
 
-def test_a_dataset_in_lerobots_home_is_found_by_its_id(hub: FakeHub, home: Path) -> None:
+def test_a_dataset_in_lerobots_home_is_found_by_its_id(hub: DatasetHub, home: Path) -> None:
     copied("video3ep", home / "someone/demos")
     assert datasets.open("someone/demos").root == home / "someone/demos"
     assert hub.asked == []
 
 
-def test_without_a_network_what_was_downloaded_is_read(hub: FakeHub) -> None:
+def test_without_a_network_what_was_downloaded_is_read(hub: DatasetHub) -> None:
     datasets.open("someone/demos")
-    hub.is_up = False
+    hub.is_down()
     assert datasets.open("someone/demos")[0]["task"] == "push the block"
     with refuses(HubUnreachable, "hub.unreachable"):
         datasets.open("someone/others")
@@ -193,12 +176,12 @@ def test_the_newest_version_that_we_read_is_chosen(names: list[str], chosen: str
     assert chosen_revision("someone/demos", names) == chosen
 
 
-def test_versions_that_we_do_not_read_are_said(hub: FakeHub) -> None:
-    hub.tags = ("v4.0", "v1.6")
+def test_versions_that_we_do_not_read_are_said(hub: DatasetHub) -> None:
+    hub.tags = dict.fromkeys(("v4.0", "v1.6"), hub.commit)
     with refuses(UsageError, "dataset.unknown-version") as refused:
         datasets.open("someone/demos")
     assert "--upgrade" in str(refused.value)
-    hub.tags = ("v1.6",)
+    hub.tags = {"v1.6": hub.commit}
     with refuses(UsageError, "dataset.unknown-version"):
         datasets.open("someone/demos")
 

@@ -17,6 +17,7 @@ from proctor.datasets.reader import open as open_dataset
 from proctor.datasets.reading.stream_files import LocalFiles
 from proctor.datasets.stream import Stream, StreamOptions, open_stream
 from proctor.errors import DatasetError, UsageError
+from proctor.system.hub import HubLocation
 from tests.refusals import refuses
 from tests.unit.datasets.making import GOLDEN, TOP, copied, make_numbers, turn_old
 
@@ -181,17 +182,18 @@ def test_a_dataset_on_the_hub_comes_file_by_file_and_nothing_of_it_stays(
 ) -> None:
     asked: list[str] = []
 
-    def download(repo: str, **said: Any) -> str:
-        assert (repo, said["revision"], said["repo_type"]) == ("me/demos", "v2.1", "dataset")
+    def download(repo: str, revision: str, files: list[str], place: HubLocation) -> Path:
+        assert (repo, revision, place.kind) == ("me/demos", "v2.1", "dataset")
+        assert place.folder is not None
         for path in films.rglob("*"):
             name = path.relative_to(films).as_posix()
-            if path.is_file() and any(fnmatch(name, some) for some in said["allow_patterns"]):
+            if path.is_file() and any(fnmatch(name, some) for some in files):
                 asked.append(name)
-                (said["local_dir"] / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(path, said["local_dir"] / name)
-        return str(said["local_dir"])
+                (place.folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, place.folder / name)
+        return place.folder
 
-    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    monkeypatch.setattr("proctor.datasets.source.download", download)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     stream = open_stream("me/demos", revision="v2.1", options=StreamOptions(kept_gb=0, buffer=1))
     assert all(name.startswith("meta/") for name in asked)

@@ -143,11 +143,11 @@ def test_the_hub_is_asked_for_the_revision(tmp_path, monkeypatch):
     folder = write_small(small_act(), tmp_path / "abc123")
     asked = []
 
-    def download(repo, revision, allow_patterns):
+    def download(repo, revision, files):
         asked.append((repo, revision))
-        return str(folder)
+        return folder
 
-    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    monkeypatch.setattr(hub, "download", download)
     found = hub.locate("someone/policy", "v2")
     assert asked == [("someone/policy", "v2")]
     assert found == hub.CheckpointFolder(folder, commit="abc123")

