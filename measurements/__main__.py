@@ -34,6 +34,7 @@ NAMES = (
     "batches",
     "online_speed",
     "robustness",
+    "statistics",
     "ten_minutes",
     "kills",
     "foreign_worker",

@@ -39,7 +39,9 @@ from proctor.stats.differences import (
     p_worse,
     probability_b_better,
 )
-from proctor.stats.rates import AverageRate, Interval, holm, mean_over_tasks, wilson_interval
+from proctor.stats.independent_units import RateCounts
+from proctor.stats.rates import AverageRate, Interval, holm, mean_over_tasks
+from proctor.stats.task_rates import these_tasks_interval
 from proctor.types import Outcome
 
 
@@ -73,7 +75,7 @@ class Change:
     rate_b: float | None
     interval_a: Interval | None
     interval_b: Interval | None
-    """Intervals of the rates with coverage 1 - alpha."""
+    """Intervals of the rates for these tasks, with coverage 1 - alpha."""
     only_a: int | None
     """Episodes that only A solved; None if the episodes are not paired."""
     only_b: int | None
@@ -297,6 +299,8 @@ class _Counted:
     raw: Samples
     units: Units
     """Of every start, the success of A and of B in each pair; empty if there are no pairs."""
+    tasks: Sequence[_Counted] = ()
+    """Of a rate over several tasks."""
 
     @cached_property
     def samples(self) -> Samples:
@@ -316,7 +320,28 @@ class _Counted:
             name: sum(getattr(one.raw, name) for one in counted)
             for name in kind.__dataclass_fields__
         }
-        return cls(kind(**sums), [unit for one in counted for unit in one.units])
+        return cls(kind(**sums), [unit for one in counted for unit in one.units], counted)
+
+    def rates(self) -> tuple[RateCounts, RateCounts]:
+        """Return the counts of A and of B; every start is one episode."""
+        if isinstance(self.raw, Independent):
+            of_a, of_b = float(self.raw.a), float(self.raw.b)
+        else:
+            of_a, of_b = (
+                math.fsum(sum(pair[side] for pair in unit) / len(unit) for unit in self.units)
+                for side in (0, 1)
+            )
+        n = self.starts
+        return RateCounts(of_a, n, n), RateCounts(of_b, n, n)
+
+    def rate_intervals(self, alpha: float) -> tuple[Interval | None, Interval | None]:
+        """Return the intervals of both rates for these tasks."""
+        of_tasks = [task.rates() for task in self.tasks if task.starts]
+        a, b = (
+            these_tasks_interval(total, [task[side] for task in of_tasks], 1 - alpha)
+            for side, total in enumerate(self.rates())
+        )
+        return a, b
 
 
 def _count_pairs(sides: PairedSides, task: str) -> _Counted:
@@ -354,12 +379,9 @@ def _change(
     measured = samples.difference is not None
     p = p_value(samples) if measured else None
     a, n_a, b, n_b = (round(one) for one in _margins(counted.raw))
-    won_a, of_a, won_b, of_b = _margins(samples)
+    of_a, of_b = counted.rates()
+    interval_a, interval_b = counted.rate_intervals(alpha)
     in_a, in_b = tally(sides[0]), tally(sides[1])
-
-    def interval(won: float, n: float) -> Interval | None:
-        return wilson_interval(won, n, 1 - alpha, effective_n=counted.starts) if n else None
-
     return Change(
         name=name,
         successes_a=a,
@@ -367,10 +389,10 @@ def _change(
         n_a=n_a,
         n_b=n_b,
         starts=counted.starts,
-        rate_a=won_a / of_a if of_a else None,
-        rate_b=won_b / of_b if of_b else None,
-        interval_a=interval(won_a, of_a),
-        interval_b=interval(won_b, of_b),
+        rate_a=of_a.successes / of_a.episodes if measured else None,
+        rate_b=of_b.successes / of_b.episodes if measured else None,
+        interval_a=interval_a,
+        interval_b=interval_b,
         only_a=round(counted.raw.only_a) if isinstance(counted.raw, Paired) else None,
         only_b=round(counted.raw.only_b) if isinstance(counted.raw, Paired) else None,
         difference=samples.difference,

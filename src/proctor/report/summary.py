@@ -96,7 +96,7 @@ class Tally:
     @property
     def at_end(self) -> int | None:
         """Episodes that were solved at their last step; None if it is not known."""
-        return None if self.units_at_end is None else self.units_at_end.total.successes
+        return None if self.units_at_end is None else round(self.units_at_end.total.successes)
 
     @property
     def rate_at_end(self) -> float | None:

@@ -99,7 +99,7 @@ class UnitCount:
 class RateCounts:
     """The counts behind a rate."""
 
-    successes: int
+    successes: float
     episodes: int
     effective_n: float
     """The effective sample size if the episodes of a unit are copies."""
