@@ -323,16 +323,20 @@ def looks(repeats: int) -> None:
             f"stopped by ci_width<0.2, rate {100 * rate:g}%: interval misses",
             *(f"{100 - 100 * one / max(1, repeats // 4):.1f}" for one in (fixed, anytime)),
         )
-    for rate in (0.5, 0.9):
+    for rate, every, words in (
+        (0.5, 1, "stopped by --against within 300 pairs, both 50%"),
+        (0.9, 1, "stopped by --against within 300 pairs, both 90%"),
+        (0.5, 60, "extended by 60 pairs while undecided, to 300, both 50%"),
+    ):
         rng, fixed, bets = np.random.default_rng(11), 0, 0
         for _ in range(max(1, repeats // 4)):
             a, b = rng.random((2, 300)) < rate
-            wins, losses = np.cumsum(b & ~a), np.cumsum(a & ~b)
+            wins, losses = (np.cumsum(one)[every - 1 :: every] for one in (b & ~a, a & ~b))
             score = list(dict.fromkeys(zip(wins.tolist(), losses.tolist(), strict=True)))
             fixed += any(p_of(Paired(0, m, k, 0)) <= ALPHA for k, m in score if k + m)
             bets += any(e_value(max(k, m), min(k, m)) >= 2 / ALPHA for k, m in score)
         row(
-            f"stopped by --against within 300 pairs, both {100 * rate:g}%: decided",
+            f"{words}: one called better",
             *(f"{100 * one / max(1, repeats // 4):.1f}" for one in (fixed, bets)),
         )
 

@@ -50,8 +50,9 @@ def run_numbers(runs: Sequence[Run]) -> RunNumbers:
     overall = compare_all([first, runs[1].require_rate()], Criteria())[0].overall
     assert overall.only_a is not None
     assert overall.only_b is not None
+    assert overall.rate_a is not None
     return RunNumbers(
-        rate=overall.successes_a / overall.n_a,
+        rate=overall.rate_a,
         starts=alone.starts,
         tasks=alone.tasks,
         starts_per_s=alone.starts_per_s,
