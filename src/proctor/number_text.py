@@ -47,3 +47,14 @@ def _rounded(value: float, bounds: Iterable[float]) -> float:
         if shown <= bound < value:
             return bound + _STEP
     return shown
+
+
+def number_ranges(numbers: Iterable[int]) -> str:
+    """Return ``1,4-7`` for 1, 4, 5, 6, 7."""
+    parts: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -15,6 +16,7 @@ from proctor.runs.jsonl import read_jsonl
 from proctor.runs.paths import RecordedPath
 from proctor.runs.records import FiniteFloat, Seconds
 from proctor.system.files import read_regular_file
+from proctor.types import MAX_EPISODES
 
 RECORD_FILE, LOG_FILE = "train.json", "log.jsonl"
 DIVERGENCE_FILE = "divergence.jsonl"
@@ -45,6 +47,8 @@ class TrainingDataset:
     revision: str | None = None
     root: RecordedPath | None = None
     """Its folder; None: on the Hub."""
+    episodes: str | None = None
+    """The episodes that are trained on, as ranges (0-44,46); None in older records."""
 
     @property
     def size(self) -> str:
@@ -52,9 +56,51 @@ class TrainingDataset:
         counts = (f"{self.identity.get(name, 0):,} {name}" for name in ("episodes", "frames"))
         return ", ".join(counts)
 
+    @property
+    def name(self) -> str:
+        """Its Hub id, or its folder as typed."""
+        return self.repo_id if self.root is None else self.root.typed
+
+    @property
+    def trained_on(self) -> set[int]:
+        """Numbers of the episodes that are trained on; empty if unknown.
+
+        Raises:
+            UsageError: the record is damaged.
+        """
+        return set(episodes_in(self.episodes or ""))
+
     def __str__(self) -> str:
-        name = self.repo_id if self.root is None else self.root.typed
-        return f"{name} ({self.size})"
+        return f"{self.name} ({self.size})"
+
+
+_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+
+
+def episodes_in(text: str) -> Iterator[int]:
+    """Yield the numbers that ``number_ranges`` wrote.
+
+    Raises:
+        UsageError: the text is damaged.
+    """
+    for part in text.split(",") if text else ():
+        found = _RANGE.fullmatch(part)
+        low, high = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        if not 0 <= high - low < MAX_EPISODES:
+            raise UsageError(
+                f"{RECORD_FILE}: episodes {part[:40]!r} are damaged", code="run.unreadable"
+            )
+        yield from range(low, high + 1)
+
+
+@dataclass(frozen=True)
+class SettingsChange:
+    """Settings that a resumed training changed."""
+
+    step: _Step
+    """The step of the checkpoint that was resumed."""
+    settings: str
+    """Each setting with its old and new value, as text."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +126,8 @@ class TrainingRecord:
     wordings: str | None = None
     """Digest of the training wordings; None without --dataset.paraphrase_tasks, or in older
     records."""
+    changes: list[SettingsChange] = field(default_factory=list)
+    """What resumed sessions changed, in the order of their steps; empty in older records."""
     paths: dict[str, RecordedPath] = field(default_factory=dict)
     """The paths in the settings by dotted name; empty in older records."""
 

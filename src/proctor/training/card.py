@@ -11,7 +11,7 @@ import yaml
 
 from proctor.errors import UsageError, strip_control_codes
 from proctor.fingerprint import flatten
-from proctor.number_text import interval_text, percent_text
+from proctor.number_text import interval_text, number_ranges, percent_text
 from proctor.policies.lerobot.adapter import ADAPTER_CONFIG
 from proctor.policies.lerobot.location import read_json
 from proctor.report.reproduce import run_command, train_command
@@ -19,6 +19,7 @@ from proctor.runs.folder import RunFolder, RunRecord
 from proctor.runs.training import (
     EVALUATIONS,
     EvaluationLogRow,
+    TrainingDataset,
     TrainingRecord,
     read_training,
     read_training_log,
@@ -89,7 +90,7 @@ def render_card(policy: PolicyCard, tags: Sequence[str], licence: str | None) ->
 ## Training
 
 {_block(train_command(_portable_flags(record.given), resolved))}
-
+{_changes(policy, record)}
 {_table({"batch size": resolved.get("batch_size"), "seed": resolved.get("seed")} | record.versions)}
 
 Loaded by `proctor eval --policy.path={policy.repo}` and by LeRobot.
@@ -101,14 +102,27 @@ def _datasets(policy: PolicyCard, record: TrainingRecord) -> str:
     used = [one for one in record.known_datasets if one.first_step < policy.step]
     if len(used) < 2:
         given = flatten(record.resolved)
-        return _code(given.get("dataset.repo_id") or str(given.get("dataset.root")))
+        name = given.get("dataset.repo_id") or str(given.get("dataset.root"))
+        return _code(name) + "".join(map(_episodes, used))
     names = [_code(one.repo_id or (one.root.typed if one.root else "")) for one in used]
-    parts = [f"{name} ({one.size})" for name, one in zip(names, used, strict=True)]
+    parts = [f"{name} ({one.size}){_episodes(one)}" for name, one in zip(names, used, strict=True)]
     later = (
         f"from step {one.first_step:,} on {part}"
         for one, part in zip(used[1:], parts[1:], strict=True)
     )
     return ", ".join([parts[0], *later])
+
+
+def _episodes(dataset: TrainingDataset) -> str:
+    """Return which episodes are trained on, if not all; empty in older records."""
+    every = number_ranges(range(int(dataset.identity.get("episodes", 0))))
+    return "" if dataset.episodes in (None, every) else f", episodes {dataset.episodes}"
+
+
+def _changes(policy: PolicyCard, record: TrainingRecord) -> str:
+    """Return the settings that resumed sessions changed, as rows."""
+    changes = [one for one in record.changes if one.step < policy.step]
+    return "".join(f"\nFrom step {one.step:,} on: {_code(one.settings)}\n" for one in changes)
 
 
 def _what(kind: str, head: Mapping[str, Any]) -> str:

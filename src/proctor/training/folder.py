@@ -36,6 +36,7 @@ from proctor.runs.training import (
     LOG_FILE,
     RECORD_FILE,
     REPLAY,
+    SettingsChange,
     TrainingDataset,
     TrainingRecord,
     read_training,
@@ -62,6 +63,9 @@ _OF_ORDER = ("seed", "batch_size", "dataset.balance_tasks", "dataset.streaming")
 """Settings that define the order of samples, besides the frames and the number of processes."""
 _OF_SAMPLES = ("dataset.paraphrase_tasks",)
 """Settings that change the samples themselves, and not their order."""
+_OF_LEARNING = ("dataset", "optimizer", "scheduler", "ema", "peft", "batch_size", "seed")
+"""Settings, or sections of settings, that change what a training learns."""
+_OF_DATASETS = tuple(f"dataset.{name}" for name in ("repo_id", "root", "revision", "episodes"))
 _LIBRARIES = ("torch", "numpy", "pyarrow", "av", "safetensors")
 
 
@@ -87,6 +91,8 @@ class SessionData:
     """Step of the checkpoint that the session resumes from; None: it begins at step 0."""
     wordings: str | None = None
     """Digest of the training wordings; None without --dataset.paraphrase_tasks."""
+    changed: str = ""
+    """Settings that the session changed; empty if none."""
 
 
 @dataclass(frozen=True)
@@ -137,12 +143,15 @@ class TrainingFolder:
         if record is None:
             return []
         was, now = flatten(record.resolved), flatten(config.as_dict())
-        order, samples = (
-            _changed(was, {name: now[name] for name in names}) for names in (_OF_ORDER, _OF_SAMPLES)
+        others = _of_learning(config).keys() - {*_OF_ORDER, *_OF_SAMPLES}
+        order, samples, rest = (
+            _changed(was, {name: now[name] for name in names})
+            for names in (_OF_ORDER, _OF_SAMPLES, sorted(others))
         )
         effects = [
             (order, "from here on, the samples come in another order than in an uninterrupted run"),
             (samples, "from here on, samples have other instructions"),
+            (rest, "changed from here on"),
         ]
         return [f"{changed}: {effect}" for changed, effect in effects if changed]
 
@@ -173,6 +182,15 @@ class TrainingFolder:
                     "have been trained on; restore the settings, or add --eval_steps=0",
                     code="training.validation-changed",
                 )
+
+    def setting_changes(self, config: TrainConfig) -> str:
+        """Return what ``config`` changes of a resumed training's settings, as text.
+
+        Raises:
+            UsageError: the record is damaged, or was written by a newer Proctor.
+        """
+        record = read_training(self.path)
+        return "" if record is None else _changed(flatten(record.resolved), _of_learning(config))
 
     @contextmanager
     def in_use(
@@ -280,6 +298,7 @@ class TrainingFolder:
             ],
             resumed_step=data.resumed_step,
             wordings=data.wordings,
+            changes=_changes(earlier, data),
             paths=paths,
         )
         write_run_file(self.path / RECORD_FILE, json.dumps(asdict(record), indent=2))
@@ -364,6 +383,22 @@ class TrainingFolder:
         """Return the lines of the log; damaged lines are left out."""
         lines = read_jsonl(self.path / LOG_FILE, msgspec.json.Decoder(_Line).decode)
         return [line.value for line in lines if line.value is not None]
+
+
+def _of_learning(config: TrainConfig) -> dict[str, Any]:
+    """Return the settings that change what a training learns, besides its datasets."""
+    settings = flatten(defining_fields(config))
+    names = [name for name in settings if name.split(".")[0] in _OF_LEARNING]
+    return {name: settings[name] for name in names if name not in _OF_DATASETS}
+
+
+def _changes(earlier: TrainingRecord | None, data: SessionData) -> list[SettingsChange]:
+    """Return the changes that the steps up to the resumed one have seen, and the new one."""
+    step = data.resumed_step
+    if earlier is None or step is None:
+        return []
+    kept = [change for change in earlier.changes if change.step < step]
+    return [*kept, SettingsChange(step, data.changed)] if data.changed else kept
 
 
 def _without_policy(paths: Mapping[str, RecordedPath]) -> dict[str, RecordedPath]:

@@ -7,14 +7,16 @@ its place is refused, since its editor may not have meant to change a training.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from proctor.config.training import TrainConfig
 from proctor.errors import UsageError
+from proctor.number_text import number_ranges
 from proctor.runs.training import RECORD_FILE, TrainingDataset, read_training
 from proctor.system.files import display_path
 from proctor.training.checkpoints import PRETRAINED, STATE
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from proctor.datasets.reading.identity import DatasetIdentity
     from proctor.training.dataset_selection import DatasetSelection
 
+_MOST_TEXT = 60
 _UNKNOWN = "this training has no record of its dataset, so changes of the dataset are not detected"
 
 
@@ -45,7 +48,11 @@ def training_datasets(
 
     settings = selection.config.dataset
     now = TrainingDataset(
-        0, asdict(identity_of(selection.source)), settings.repo_id, settings.revision
+        first_step=0,
+        identity=asdict(identity_of(selection.source)),
+        repo_id=settings.repo_id,
+        revision=settings.revision,
+        episodes=number_ranges(selection.trained_on),
     )
     record = None if resumed is None else read_training(resumed.parent.parent)
     known = [] if record is None else record.known_datasets
@@ -56,20 +63,59 @@ def training_datasets(
     used = [dataset for dataset in known if dataset.first_step < step] or known[:1]
     last = used[-1]
     differences = _differences(last, resumed, selection)
-    if not differences:
-        return (*used[:-1], _at(now, last.first_step, last.identity)), []
-    _check_change(last, differences, resumed, selection)
-    changed = _at(now, step, now.identity)
+    if not differences and last.episodes in (None, now.episodes):
+        same = replace(last, repo_id=now.repo_id, revision=now.revision, root=None)
+        return (*used[:-1], same), []
+    what = (f"{settings.root or settings.repo_id} ({now.size})", str(last))
+    if differences:
+        _check_change(last, differences, resumed, selection)
+    else:
+        now = replace(now, identity=last.identity)
+        what = (f"episodes {_short(now.episodes)}", _short(last.episodes))
     note = (
-        f"from step {step:,} on, this training uses {settings.root or settings.repo_id} "
-        f"({changed.size}) instead of {last}; the order of samples begins anew, and the "
-        "normalisation statistics stay those of the checkpoint"
+        f"from step {step:,} on, this training uses {what[0]} instead of {what[1]}; the order of "
+        "samples begins anew, and the normalisation statistics stay those of the checkpoint"
     )
-    return (*used, changed), [note]
+    return (*used, replace(now, first_step=step)), [note]
 
 
-def _at(dataset: TrainingDataset, step: int, identity: dict[str, Any]) -> TrainingDataset:
-    return TrainingDataset(step, identity, dataset.repo_id, dataset.revision)
+def _short(episodes: str | None) -> str:
+    text = episodes or "none"
+    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
+
+
+def validated_episodes(
+    selection: DatasetSelection, datasets: Sequence[TrainingDataset]
+) -> tuple[DatasetSelection, list[str]]:
+    """Leave out validation episodes that earlier steps trained on; return notes for the user.
+
+    Raises:
+        UsageError: no validation episode is left.
+    """
+    *earlier, now = datasets
+    same = [one for one in earlier if one.identity == now.identity]
+    trained = set().union(*(one.trained_on for one in same))
+    notes = [
+        f"whether {one} has validation episodes of this session is unknown, so the validation "
+        "loss may be on episodes that were trained on"
+        for one in datasets
+        if one.episodes is None or one.identity != now.identity
+    ]
+    seen = sorted(trained.intersection(selection.held_out))
+    if not seen:
+        return selection, notes
+    if len(seen) == len(selection.held_out):
+        raise UsageError(
+            f"all validation episodes ({_short(number_ranges(seen))}) were trained on before step "
+            f"{now.first_step:,}: choose others, or add --eval_steps=0",
+            code="training.validation-changed",
+        )
+    left = tuple(episode for episode in selection.held_out if episode not in trained)
+    notes.append(
+        f"validation leaves out episodes {_short(number_ranges(seen))}, which were trained on "
+        f"before step {now.first_step:,}; {len(left)} are left"
+    )
+    return replace(selection, held_out=left), notes
 
 
 def _identity(dataset: TrainingDataset, resumed: Path) -> DatasetIdentity:

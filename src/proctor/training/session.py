@@ -178,8 +178,10 @@ class _Session:
         known = folder.recorded_frames() if config.resume else None
         step = None if self.resumed is None else read_step(self.resumed / STATE)
         notes = [] if self.resumed is None else folder.sample_changes(config)
+        changed = "" if self.resumed is None else folder.setting_changes(config)
         wordings = wordings_digest() if config.dataset.paraphrase_tasks else None
-        with folder.in_use(config, given, SessionData(frames, setup.datasets, step, wordings)):
+        data = SessionData(frames, setup.datasets, step, wordings, changed)
+        with folder.in_use(config, given, data):
             for note in notes:
                 observer.on_note(note)
             if known not in (None, frames) and setup.datasets[-1].first_step != step:

@@ -65,7 +65,7 @@ from proctor.training.optim import OptimizationSettings, own_rate_notes, param_g
 from proctor.training.peft import adapter_settings, add_adapter
 from proctor.training.relative_stats import relative_action_stats
 from proctor.training.rng import RngStreams
-from proctor.training.same_dataset import training_datasets
+from proctor.training.same_dataset import training_datasets, validated_episodes
 from proctor.training.sampler import BatchOrder
 from proctor.training.wordings import TaskWordings, wordings_notes
 
@@ -161,6 +161,9 @@ def prepare(
     selection = select_dataset(config)
     datasets, dataset_notes = training_datasets(selection, resumed)
     selection.require_episodes()
+    if config.eval_steps:
+        selection, validation_notes = validated_episodes(selection, datasets)
+        dataset_notes += validation_notes
     parts = _parts(config, selection, device, resumed)
     if parts.adapter is not None:
         config = replace(config, peft=adapter_settings(parts.adapter))

@@ -28,6 +28,8 @@ from proctor.datasets.reader import open_handle
 from proctor.datasets.reading.identity import DatasetIdentity, identity_of
 from proctor.datasets.writer import DatasetWriter
 from proctor.errors import UsageError
+from proctor.number_text import number_ranges
+from proctor.runs.training import episodes_in
 from proctor.training.card import PolicyCard, render_card
 from proctor.training.setup import prepare
 
@@ -55,8 +57,8 @@ def copies(begun, tmp_path) -> tuple[Path, Path]:
     return data, run
 
 
-def resume(data: Path, run: Path, *more: str) -> int:
-    flags = ["--resume", f"--output_dir={run}", f"--dataset.root={data}", "--steps=4", *more]
+def resume(data: Path, run: Path, *more: str, steps: int = 4) -> int:
+    flags = ["--resume", f"--output_dir={run}", f"--dataset.root={data}", f"--steps={steps}", *more]
     return main(["train", *flags])
 
 
@@ -82,7 +84,7 @@ def test_a_dataset_that_was_moved_is_the_same(copies, tmp_path, capsys):
     (used,) = json.loads((run / "train.json").read_text())["datasets"]
     assert used["root"]["absolute"] == str(tmp_path / "elsewhere")
     append(tmp_path / "elsewhere")
-    assert resume(tmp_path / "elsewhere", run, "--steps=6") == 2  # changed in its new place
+    assert resume(tmp_path / "elsewhere", run, steps=6) == 2  # changed in its new place
 
 
 def test_another_dataset_is_used_from_the_resumed_step_on(numbers, tmp_path, monkeypatch, capsys):
@@ -115,6 +117,70 @@ def test_another_dataset_is_used_from_the_resumed_step_on(numbers, tmp_path, mon
     policy = killed / "pretrained_model"
     card = render_card(PolicyCard(tmp_path / "killed", policy, "me/it"), [], None)
     assert "from step 4 on `someone/numbers` (4 episodes, 36 frames)." in card
+
+
+def test_other_episodes_are_used_from_the_resumed_step_on(copies, capsys):
+    data, run = copies
+    assert resume(data, run, "--dataset.episodes=[1,2]", "--optimizer.lr=0.5") == 0
+    said = capsys.readouterr().err
+    assert "from step 2 on, this training uses episodes 1-2 instead of 0-2" in said
+    assert "--optimizer.lr was not set, now 0.5" in said
+    record = json.loads((run / "train.json").read_text())
+    assert [used["episodes"] for used in record["datasets"]] == ["0-2", "1-2"]
+    assert [change["step"] for change in record["changes"]] == [2]
+    policy = run / "checkpoints/000004/pretrained_model"
+    card = render_card(PolicyCard(run, policy, "me/it"), [], None)
+    assert "episodes 1-2" in card
+    assert "From step 2 on: `--optimizer.lr was not set, now 0.5`" in card
+    first = run / "checkpoints/000002/pretrained_model"
+    assert "From step" not in render_card(PolicyCard(run, first, "me/it"), [], None)
+
+
+def test_validation_leaves_out_episodes_that_earlier_steps_trained_on(numbers, tmp_path, capsys):
+    run = tmp_path / "run"
+    chosen = {"steps": 2, "dataset.episodes": "[0,1]"}
+    assert main(["train", *words(numbers, run, SMALL_ACT, RUN, chosen)]) == 0
+    split = ("--dataset.eval_split=0.5", "--dataset.episodes=[0,1,2]")
+    assert resume(numbers, run, *split) == 0
+    capsys.readouterr()
+    assert resume(numbers, run, "--eval_steps=2", steps=6) == 0
+    said = capsys.readouterr().err
+    assert (
+        "validation leaves out episodes 1, which were trained on before step 2; 1 are left" in said
+    )
+    assert "step 6: held-out loss" in said
+
+
+def test_validation_on_nothing_but_trained_episodes_is_refused(copies, capsys):
+    data, run = copies
+    assert resume(data, run, "--dataset.eval_split=0.5") == 0
+    before = (run / "train.json").read_bytes()
+    capsys.readouterr()
+    assert resume(data, run, "--eval_steps=2", steps=6) == 2
+    assert "all validation episodes (1-2) were trained on before step 2" in refused(capsys)
+    assert (run / "train.json").read_bytes() == before
+
+
+def test_validation_says_if_an_older_record_hides_the_trained_episodes(copies, capsys):
+    data, run = copies
+    record = json.loads((run / "train.json").read_text())
+    del record["datasets"][0]["episodes"]
+    (run / "train.json").write_text(json.dumps(record))
+    assert resume(data, run, "--dataset.eval_split=0.5") == 0
+    capsys.readouterr()
+    assert resume(data, run, "--eval_steps=2", steps=6) == 0
+    assert "may be on episodes that were trained on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("episodes", ["3-1", "x", "0-", "0-999999999"])
+def test_damaged_episodes_of_a_record_are_one_line(episodes):
+    with refuses(UsageError, "run.unreadable"):
+        list(episodes_in(episodes))
+
+
+def test_episodes_are_ranges_in_a_record():
+    assert list(episodes_in(number_ranges([5, 0, 1, 2]))) == [0, 1, 2, 5]
+    assert list(episodes_in("")) == []
 
 
 def test_another_hub_id_is_not_looked_for_in_the_old_folder(numbers, tmp_path, monkeypatch):

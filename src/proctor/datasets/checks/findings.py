@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
+from proctor.number_text import number_ranges
+
 _NAMED = 5
 """Episodes of a finding that are listed by number."""
 _MOST_REMOVED = 20
@@ -66,7 +68,9 @@ class RepairCommands:
 
     def delete(self, episodes: Sequence[int]) -> str:
         """Return the command that creates a copy of the dataset without some episodes."""
-        return self.data("delete", f"--episodes={ranges(episodes)}", f"--output={self.root}_mended")
+        return self.data(
+            "delete", f"--episodes={number_ranges(episodes)}", f"--output={self.root}_mended"
+        )
 
     def without_feature(self, key: str) -> str:
         """Return the command that creates a copy of the dataset without a feature."""
@@ -91,17 +95,6 @@ def with_repairs(
         replace(finding, mend=mends.delete(broken)) if finding.leave_out else finding
         for finding in findings
     ]
-
-
-def ranges(numbers: Sequence[int]) -> str:
-    """Return ``1,4-7`` for 1, 4, 5, 6, 7."""
-    parts: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if parts and number == parts[-1][1] + 1:
-            parts[-1][1] = number
-        else:
-            parts.append([number, number])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
 
 
 def episodes_text(episodes: Sequence[int]) -> str:
