@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from proctor.commands.data_arguments import DatasetCommand, find_dataset
+from proctor.commands.data_arguments import DatasetCommand, find_dataset, parse_names
 from proctor.config.command import CommandConfig, argument
 from proctor.errors import strip_control_codes
 
@@ -14,6 +16,7 @@ from proctor.errors import strip_control_codes
 class DataPushCommand(DatasetCommand):
     """Upload a dataset to the Hugging Face Hub.
 
+    Uploads the files of the format and the card. Other files are named and left out.
     Writes a dataset card if there is none, and moves the tag of the dataset's format version to the
     new commit, because LeRobot downloads that tag. Files on the Hub that the dataset no longer has
     are removed there.
@@ -34,15 +37,34 @@ class DataPushCommand(DatasetCommand):
             "help": "upload videos; false: upload none, and remove those of an earlier upload"
         },
     )
+    include: str | None = field(
+        default=None,
+        metadata={
+            "help": "other files to upload too, comma-separated: names or patterns from the "
+            "dataset's folder, as LICENSE,notes/*",
+            "default_help": "none",
+            "placeholder": "NAME,PATTERN",
+        },
+    )
 
     def run(self) -> int:
         """Upload the dataset, print its address and return the exit code."""
-        from proctor.datasets.hub import push
-
-        root = find_dataset(self.dataset)
-        address = push(root, self.repo_id, private=self.private, videos=self.videos)
+        root, include = find_dataset(self.dataset), parse_names(self.include or "")
+        address = push_and_name(
+            root, self.repo_id, private=self.private, videos=self.videos, include=include
+        )
         print(strip_control_codes(address))
         return 0
+
+
+def push_and_name(root: Path, repo: str, **options: Any) -> str:
+    """Upload a dataset, print a note on the files that are left out, and return the address."""
+    from proctor.datasets.hub import not_pushed, push
+
+    address = push(root, repo, **options)
+    if (note := not_pushed(root, options.get("include", ()))) is not None:
+        print(strip_control_codes(f"note: {note}"), file=sys.stderr)
+    return address
 
 
 @dataclass(kw_only=True)

@@ -18,6 +18,7 @@ from proctor.commands.data_arguments import (
 )
 from proctor.commands.data_edit import check_splits, merge_into, plan_set_tasks
 from proctor.commands.data_encode import DEFAULT_CODEC, EncoderOptions
+from proctor.commands.data_hub import push_and_name
 from proctor.commands.data_info import DataInfoCommand
 from proctor.config.command import CommandConfig, build_command, command_help
 from proctor.config.flags import flags_of, path_of, read_config_file, split_argv
@@ -525,12 +526,10 @@ def _operation_class(flags: dict[str, str]) -> type[Operation]:
 
 
 def _push(made: list[tuple[str | None, BuiltDataset]]) -> None:
-    from proctor.datasets.hub import push
-
     for repo, built in made:
         if repo is None:
             raise UsageError(
                 "--push_to_hub needs the id of the result: --new_repo_id or --repo_id",
                 code="flag.missing",
             )
-        print(push(built.root, repo))
+        print(push_and_name(built.root, repo))

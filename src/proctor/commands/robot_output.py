@@ -6,6 +6,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
+from proctor.commands.data_hub import push_and_name
 from proctor.errors import strip_control_codes
 from proctor.system.files import display_path
 
@@ -49,9 +50,7 @@ def push_dataset(saved: ClosedRecording, settings: RobotDatasetSettings) -> None
     Raises:
         HubError: the upload failed.
     """
-    from proctor.datasets.hub import push
-
     if settings.push_to_hub and saved.n_episodes:
         assert settings.repo_id is not None
-        address = push(saved.root, settings.repo_id, private=settings.private)
+        address = push_and_name(saved.root, settings.repo_id, private=settings.private)
         print(f"uploaded: {strip_control_codes(address)}")

@@ -7,7 +7,7 @@ import hashlib
 import re
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,12 @@ from proctor.system.hub import HUB_ID, fetch, hub_api, open_repo, revisions, upl
 from proctor.system.hub_client import http_errors
 from proctor.system.hub_files import HubRepo
 from proctor.system.links import refuse_leaving_links
+from proctor.system.uploads import exactly, named_few, other_files
 
 CARD_FILE = "README.md"
-_NOT_PUSHED = ("images/*", ".*", "*.part")
-"""Images of unfinished episodes, private files and unfinished files."""
+_META = ("meta/info.json", "meta/stats.json", "meta/*.parquet")
+_UNFINISHED = ("images/*", "*.part", ".lock", ".claim", ".proctor/*", ".cache/*")
+"""Files of unfinished episodes, edits and downloads, which are never uploaded nor named."""
 _REPLACED = ["data/*", "videos/*", "meta/*"]
 """Files on the Hub that are removed if the local dataset lacks them."""
 _PULLED, _ID_DIGITS = ".pulled", 16
@@ -30,10 +32,32 @@ _CONFLICT = 409
 """HTTP status for something that exists."""
 
 
+def not_pushed(root: Path, include: Collection[str] = ()) -> str | None:
+    """Return a note on the files in ``root`` that a push leaves out; None if there are none.
+
+    A push uploads the files of the format and the card. ``include`` are patterns of more.
+    """
+    others = other_files(root, [*_format(read_info(root)), *_UNFINISHED, *include])
+    if not others:
+        return None
+    return (
+        f"not uploaded, since these are no files of the format: {named_few(others)}; proctor data "
+        "push with --include=NAME,PATTERN uploads them"
+    )
+
+
 def push(
-    root: Path, repo: str, *, private: bool | None = None, videos: bool = True, hub: Any = None
+    root: Path,
+    repo: str,
+    *,
+    private: bool | None = None,
+    videos: bool = True,
+    include: Collection[str] = (),
+    hub: Any = None,
 ) -> str:
     """Upload the dataset in ``root``, move its version's tag to it, and return its URL.
+
+    ``include`` are patterns of files to upload besides those of the format and the card.
 
     Raises:
         DatasetError: there is no dataset.
@@ -51,12 +75,14 @@ def push(
     kind = {"repo_type": "dataset"}
     with uploading(repo, "nothing was uploaded"):
         address = str(api.create_repo(repo, private=private, exist_ok=True, **kind))
-        left_out = [*_NOT_PUSHED, *(() if videos else ("videos/*",))]
+        uploaded = [*_format(info), *include]
+        hidden = (n for n in other_files(root, uploaded) if n.startswith(".") or "/." in n)
         commit = api.upload_folder(
             repo_id=repo,
             folder_path=root,
             commit_message=f"{info.total_episodes} episodes, {info.total_frames} frames",
-            ignore_patterns=left_out,
+            allow_patterns=uploaded,
+            ignore_patterns=[*exactly(list(hidden)), *(() if videos else ("videos/*",))],
             delete_patterns=_REPLACED,
             **kind,
         )
@@ -124,6 +150,12 @@ def _tag_not_moved(repo: str, commit: str, named: str | None) -> UsageError:
         f"downloads, {now}: run the command again",
         code="hub.tag-not-moved",
     )
+
+
+def _format(info: Info) -> list[str]:
+    """Return the patterns of the format's files and the card."""
+    templates = [info.data_path, *([] if info.video_path is None else [info.video_path])]
+    return [CARD_FILE, *_META, *(re.sub(r"\{[^}]*\}", "*", path) for path in templates)]
 
 
 def card_head(repo: str) -> str:

@@ -25,6 +25,7 @@ from proctor.runs.training import (
     read_training_log,
 )
 from proctor.system.hub import HUB_ID
+from proctor.system.uploads import without_local_paths
 from proctor.training.checkpoints import AVERAGED
 
 _LOCAL_FLAGS = ("output_dir", "policy.path")
@@ -193,7 +194,8 @@ def _benchmark(record: RunRecord) -> str:
 
 def _portable_flags(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the flags that are valid on other machines."""
-    return {name: value for name, value in flatten(given).items() if name not in _LOCAL_FLAGS}
+    flags = {name: value for name, value in flatten(given).items() if name not in _LOCAL_FLAGS}
+    return {name: without_local_paths(value) for name, value in flags.items()}
 
 
 def _table(facts: Mapping[str, Any]) -> str:
@@ -202,7 +204,11 @@ def _table(facts: Mapping[str, Any]) -> str:
 
 
 def _code(value: Any) -> str:
-    plain = strip_control_codes(str(value), 300).replace("`", "'").replace("|", "/")
+    plain = (
+        strip_control_codes(str(without_local_paths(str(value))), 300)
+        .replace("`", "'")
+        .replace("|", "/")
+    )
     return f"`{plain}`"
 
 

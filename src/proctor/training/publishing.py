@@ -8,6 +8,7 @@ upload is a warning; the checkpoint is kept.
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,16 +19,29 @@ from typing import Any
 from proctor.config.flags import decode
 from proctor.config.lerobot_training import UPLOAD_SETTINGS
 from proctor.errors import HubUnreachable, ProctorError, UsageError, strip_control_codes
+from proctor.permissions import permission_flags
+from proctor.policies.lerobot.location import read_json
+from proctor.policies.lerobot.tokenizer import FILES
 from proctor.report.card import card_of
 from proctor.report.eval_results import FOLDER, HubTask, eval_results_text
 from proctor.report.run import load_run
 from proctor.runs.training import read_training
 from proctor.system.hub import HUB_ID, hub_api, uploading
+from proctor.system.uploads import exactly, named_few, other_files, without_local_paths
 from proctor.training.card import PolicyCard, find_evaluation, render_card
 from proctor.training.checkpoints import AVERAGED, BEST, PRETRAINED, Checkpoints
 from proctor.training.folder import TrainingFolder
 
-_UPLOADED = ["*.json", "*.safetensors"]
+_TOKENIZER = ("added_tokens.json", "chat_template.json", "chat_template.jinja", "merges.txt")
+_SMALL = ("config.json", "train_config.json", "policy_*.json", "adapter_config.json")
+"""Files that may name local paths."""
+_UPLOADED = [
+    *(*_SMALL, "*.safetensors", "model.safetensors.index.json", "preprocessor_config.json"),
+    *(*FILES, *_TOKENIZER, "vocab.json", *(f"*/{name}" for name in (*FILES, *_TOKENIZER))),
+]
+"""The files of a checkpoint."""
+_REPLACED = ["*.json", "*.safetensors"]
+"""Files of an earlier policy, which are removed."""
 
 
 @dataclass
@@ -148,13 +162,18 @@ def publish(folder: TrainingFolder, publication: Publication) -> list[str]:
             address = _upload(card, publication)
         except ProctorError as error:
             output = shlex.quote(f"--output_dir={folder.path}")
-            again = f"proctor train --resume {output} {publication.flags}"
+            record = read_training(folder.path)
+            given = {} if record is None else record.given
+            kept = permission_flags(given, but=("output_dir", *UPLOAD_SETTINGS))
+            again = f"proctor train --resume {output} {publication.flags}{kept}"
             lines.append(
                 f"warning: {repo} was not uploaded: {strip_control_codes(str(error))}; "
                 f"the policy is in {chosen / name}; to upload it: {again}"
             )
         else:
             lines.append(f"uploaded: {address} (step {int(chosen.name):,})")
+            if others := other_files(card.folder, _UPLOADED):
+                lines.append(f"note: no files of a checkpoint, not uploaded: {named_few(others)}")
             lines += _upload_result(card, publication)
     return lines
 
@@ -175,20 +194,34 @@ def _upload(policy: PolicyCard, publication: Publication) -> str:
     api = hub_api()
     with _hub_errors(policy.repo):
         address = str(api.create_repo(policy.repo, private=publication.private, exist_ok=True))
+        message = f"The policy of step {int(policy.folder.parent.name)}"
+        cleaned = _without_local_paths(policy.folder)
         api.upload_folder(
             repo_id=policy.repo,
             folder_path=policy.folder,
-            commit_message=f"The policy of step {int(policy.folder.parent.name)}",
+            commit_message=message,
             allow_patterns=_UPLOADED,
-            delete_patterns=_UPLOADED,  # remove files of an earlier policy
+            ignore_patterns=exactly(list(cleaned)),
+            delete_patterns=_REPLACED,
         )
-        api.upload_file(
-            path_or_fileobj=card.encode(),
-            path_in_repo="README.md",
-            repo_id=policy.repo,
-            commit_message="The policy's card",
-        )
+        for name, text in {**cleaned, "README.md": card}.items():
+            api.upload_file(
+                path_or_fileobj=text.encode(),
+                path_in_repo=name,
+                repo_id=policy.repo,
+                commit_message=message if name in cleaned else "The policy's card",
+            )
     return address
+
+
+def _without_local_paths(folder: Path) -> dict[str, str]:
+    """Return the text of those JSON files that name places on this machine, without these."""
+    cleaned = {}
+    for file in (file for pattern in _SMALL for file in folder.glob(pattern)):
+        content = read_json(file)
+        if (shown := without_local_paths(content)) != content:
+            cleaned[file.name] = json.dumps(shown, indent=4)
+    return cleaned
 
 
 def _upload_result(policy: PolicyCard, publication: Publication) -> list[str]:

@@ -13,7 +13,7 @@ from proctor.datasets.edit import operations
 from proctor.datasets.edit.build import edit
 from proctor.datasets.edit.destination import in_place_destination
 from proctor.datasets.format.info_file import read_info
-from proctor.datasets.hub import pull, push
+from proctor.datasets.hub import not_pushed, pull, push
 from proctor.errors import UsageError
 from tests.loopback_hub import LoopbackHub, Request, loopback_hub
 from tests.refusals import refuses
@@ -75,6 +75,27 @@ def test_a_card_is_made_where_there_is_none_and_kept_where_there_is(
     (root / "README.md").write_text("mine")
     push(root, "me/demos")
     assert hub.commits[-1]["README.md"] == b"mine"
+
+
+def test_only_the_format_and_the_card_are_pushed_and_others_are_named(
+    root: Path, hub: LoopbackHub
+) -> None:
+    others = [".env", "meta/.env", "notes/.git-credentials", "outputs.log", "meta/notes.json"]
+    others += ["data/chunk-000/.file-000.parquet", "notes/a.txt"]
+    expected = names(root) | {"README.md"}
+    for name in (*others, "README.md"):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text("HF_TOKEN=secret")
+    (root / ".lock").touch()
+    push(root, "me/demos")
+    assert hub.commits[-1].keys() == expected
+    note = not_pushed(root)
+    assert note is not None
+    assert ".env, data/chunk-000/.file-000.parquet, meta/.env" in note
+    assert ".lock" not in note
+
+    push(root, "me/demos", include=["notes/*", ".env"])
+    assert hub.commits[-1].keys() == expected | {"notes/a.txt", ".env"}
 
 
 def test_an_older_version_is_pulled_where_there_is_no_other(

@@ -58,7 +58,8 @@ class FakeHub:
         for name in [n for n in there if matches(n, said["delete_patterns"])]:
             del there[name]
         for path in folder_path.iterdir():
-            if matches(path.name, said["allow_patterns"]):
+            asked = matches(path.name, said["allow_patterns"])
+            if asked and not matches(path.name, said["ignore_patterns"]):
                 there[path.name] = path.read_bytes()
 
     def upload_file(self, *, repo_id: str, path_in_repo: str, path_or_fileobj: bytes, **_: Any):
@@ -87,6 +88,10 @@ def test_the_last_checkpoint_is_uploaded_with_its_average_and_a_card(numbers, tm
     assert there["model.safetensors"] == (last / "model.safetensors").read_bytes()
     assert hub.repos["me/policy-ema"]["model.safetensors"] != there["model.safetensors"]
     assert hub.private is True
+    for name, held in there.items():
+        assert str(tmp_path).encode() not in held, f"{name} shows a local path"
+    train_config = json.loads(there["train_config.json"])
+    assert train_config["output_dir"] is train_config["dataset"]["root"] is None
     card = there["README.md"].decode()
     head = yaml.safe_load(card.split("---")[1])
     assert head["tags"] == ["act", "lerobot", "mine", "proctor", "push", "robotics"]
