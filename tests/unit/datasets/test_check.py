@@ -17,11 +17,12 @@ import pytest
 
 from proctor.cli import main
 from proctor.datasets.check import check, repair
-from proctor.datasets.checks.findings import FindingLevel, ranges
+from proctor.datasets.checks.findings import FindingLevel
 from proctor.datasets.format.info_file import read_info
 from proctor.datasets.format.tasks import read_tasks
 from proctor.datasets.writer import DatasetWriter
 from proctor.errors import DatasetError
+from proctor.number_text import number_ranges
 from tests.refusals import refuses
 from tests.unit.datasets.damage import (
     CAMERA,
@@ -306,7 +307,7 @@ def test_the_empty_folder_of_pictures_that_lerobot_leaves_is_nothing(tmp_path: P
 
 
 def test_ranges_are_written_short() -> None:
-    assert ranges([1, 4, 5, 6, 7, 9]) == "1,4-7,9"
+    assert number_ranges([1, 4, 5, 6, 7, 9]) == "1,4-7,9"
 
 
 @pytest.mark.parametrize("name", ["tasks.index", "tasks.order", "info.totals frames"])
