@@ -13,7 +13,7 @@ TESTS = $(BIN)/python -m pytest --dist worksteal -n
 # Without compiled modules every process of a test compiles the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo tutorial robot-demo test test-fast check check-style check-types check-vulnerabilities test-all test-heavy test-sim test-vla test-ray test-gpu test-browser test-docs test-container test-extras battery chaos soak fuzz bench bench-scaling bench-peers test-peers test-libero-pro test-libero-plus dist docs docs-outputs docs-pictures format clean
+.PHONY: demo tutorial robot-demo test test-fast check check-style check-types check-vulnerabilities test-all test-heavy test-sim test-vla test-ray test-gpu test-browser test-docs test-container test-extras battery chaos chaos-kills fuzz-decoders soak fuzz bench bench-scaling bench-peers test-peers test-libero-pro test-libero-plus dist docs docs-outputs docs-pictures format clean
 
 demo: $(BASE) graphics
 	@$(BIN)/python scripts/demo.py
@@ -97,6 +97,10 @@ chaos: $(STAMP)
 battery: $(STAMP)
 	$(BIN)/python -m tests.battery
 
+# Every command is killed and signalled at random moments, and completed; RUNS=810 is five times each.
+chaos-kills: $(STAMP)
+	$(BIN)/python -m tests.chaos.kills --runs=$(RUNS) --seed=$(SEED)
+
 soak: $(STAMP)
 	$(BIN)/python -m pytest -s -k five_thousand tests/sim/test_soak.py
 
@@ -118,6 +122,11 @@ check-vulnerabilities: $(STAMP)
 # Hostile input: 100,000 cases of every kind, in this process, without simulators.
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz
+
+# Decoders of peers' bytes, guided by coverage; SECONDS_ALL=36000 for hours.
+SECONDS_ALL ?= 120
+fuzz-decoders: $(STAMP)
+	$(BIN)/python -m tests.fuzz.coverage --seconds=$(SECONDS_ALL)
 
 bench: $(STAMP) graphics libero-assets
 	$(BIN)/python -m measurements engine

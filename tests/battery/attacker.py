@@ -14,19 +14,22 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tests.battery.attacks import ATTACKS, Attack, closed
-from tests.battery.services import SERVICES, Service
+from tests.battery.services import MIB, SERVICES, Service
 
-WELL_FORMED = "well-formed"
-"""Not an attack: the same load by good clients."""
+WELL_FORMED, LARGE = "well-formed", "whole 12 MiB messages"
+"""Not attacks: the same load by good clients, and by clients that send whole messages."""
 
 
 def attack_of(name: str) -> Attack:
     """Return an attack of the table, or the good clients."""
-    if name != WELL_FORMED:
+    if name in ATTACKS:
         return ATTACKS[name]
 
     def ask(service: Service, port: int, number: int) -> None:
-        service.good(port)
+        if name == LARGE:
+            service.send(port, bytes(12 * MIB))
+        else:
+            service.good(port)
 
     return Attack(ask, 1)
 

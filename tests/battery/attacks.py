@@ -22,6 +22,8 @@ class Attack:
     """Strikes a service at a port, given the strike's number; returns what to close, or None."""
     strikes: int
     threads: int = 8
+    is_large: bool = False
+    """Whether the strikes send messages of megabytes."""
 
 
 def _connected(port: int, *sent: bytes) -> socket.socket:
@@ -99,8 +101,8 @@ ATTACKS = {
     "half_open_handshakes": Attack(_half_open_handshakes, 180),
     "wrong_greetings": Attack(_wrong_greetings, 18),
     "silent_calls": Attack(_silent_calls, 60),
-    "unfinished_messages": Attack(_unfinished_messages, 16),
-    "oversized_messages": Attack(_oversized_messages, 4),
+    "unfinished_messages": Attack(_unfinished_messages, 16, is_large=True),
+    "oversized_messages": Attack(_oversized_messages, 4, is_large=True),
     "absurd_messages": Attack(_absurd_messages, 32),
     "flood_of_nonsense": Attack(_flood_of_nonsense, 60, threads=16),
 }

@@ -136,13 +136,13 @@ class _Bomb:
         return __import__, (CANARY,)
 
 
-def _hear_openpi(frame: bytes) -> None:
+def decode_openpi(frame: bytes) -> None:
     tried(lambda: _INPUTS.rows(openpi.decode_request(frame), {}))
     tried(lambda: openpi.decode_reply(frame))
     tried(lambda: openpi.decode_metadata(frame))
 
 
-def _hear_vla_eval(frame: bytes) -> None:
+def decode_vla_eval(frame: bytes) -> None:
     message = tried(lambda: vla_eval.decode(frame))
     if message is not None:
         tried(lambda: _INPUTS.rows(vla_eval.decode_request(message), {}))
@@ -150,7 +150,7 @@ def _hear_vla_eval(frame: bytes) -> None:
         tried(lambda: vla_eval.decode_hello(message, frame))
 
 
-def _hear_groot(frame: bytes) -> None:
+def decode_groot(frame: bytes) -> None:
     tried(lambda: groot_dialect.decode_dialect(frame))
     request = tried(lambda: groot.decode_request(groot.read_envelope(frame)))
     if request is not None:
@@ -161,7 +161,7 @@ def _hear_groot(frame: bytes) -> None:
     tried(lambda: groot.decode_server_info(frame))
 
 
-def _hear_lerobot(frame: bytes) -> None:
+def decode_lerobot(frame: bytes) -> None:
     setup = tried(lambda: lerobot.decode_setup(frame))
     observed = tried(lambda: lerobot.ObservationAssembler().add(frame))
     if observed is not None:
@@ -261,7 +261,7 @@ def _heard(frame: bytes, hear: Callable[[bytes], None]) -> None:
         raise BrokenPromise(gist, f"{error}: {frame[:300]!r}") from None
 
 
-openpi_frames = frame_kind(openpi_samples, _hear_openpi)
-vla_eval_frames = frame_kind(vla_eval_samples, _hear_vla_eval)
-groot_frames = frame_kind(groot_samples, _hear_groot)
-lerobot_frames = frame_kind(lerobot_samples, _hear_lerobot)
+openpi_frames = frame_kind(openpi_samples, decode_openpi)
+vla_eval_frames = frame_kind(vla_eval_samples, decode_vla_eval)
+groot_frames = frame_kind(groot_samples, decode_groot)
+lerobot_frames = frame_kind(lerobot_samples, decode_lerobot)

@@ -45,7 +45,7 @@ def online_samples() -> list[bytes]:
     return [*made, *(frame for payload in made for frame in encode_chunks(payload))]
 
 
-def _hear_online(frame: bytes) -> None:
+def decode_online(frame: bytes) -> None:
     for payload in (frame, tried(lambda: ChunkAssembler(_MAX_BYTES).add(frame))):
         if payload is None:
             continue
@@ -59,4 +59,4 @@ def _hear_online(frame: bytes) -> None:
         tried(lambda payload=payload: save_archive(load_archive(payload)) and None)
 
 
-online_frames = frame_kind(online_samples, _hear_online)
+online_frames = frame_kind(online_samples, decode_online)

@@ -141,7 +141,9 @@ class Senders:
                 sender.began_at = self.now()
             sender.held = 0
             while not self._bytes.take(total):
-                if not self._cut_silent(_PAUSE_S, holding=True, but=sender):
+                if not (
+                    self._cut_silent(_PAUSE_S, holding=True, but=sender) or self._cut_larger(total)
+                ):
                     return False
             sender.held = total
             return True
@@ -193,6 +195,17 @@ class Senders:
             return False
         self._cut(best[1])
         return True
+
+    def _cut_larger(self, total: int) -> bool:
+        """Cut the largest unfinished first message that is larger; return False without any."""
+        larger = [
+            one
+            for one in self._open
+            if one.held > total and not one.is_proven and one.waits_since is not None
+        ]
+        if larger:
+            self._cut(max(larger, key=lambda one: one.held))
+        return bool(larger)
 
     def _cut(self, sender: Sender) -> None:
         self._remove(sender)

@@ -15,7 +15,7 @@ TRAINED = "success 98.3% [91.1, 99.7] n=60"
 ALWAYS = ["demo", "tutorial", "check", "test-fast"]
 SUITES = [
     "test", "dist", "test-sim", "test-heavy", "test-vla", "test-ray", "test-browser", "test-docs",
-    "test-extras",
+    "test-extras", "fuzz-decoders",
 ]  # fmt: skip
 TARGETS = [*ALWAYS, *SUITES]
 

@@ -164,13 +164,25 @@ def test_senders_that_are_served_keep_their_places() -> None:
     assert cut == []
 
 
+def test_a_small_message_gets_memory_from_the_largest_first_message() -> None:
+    senders, _, cut = pool(most=4, most_bytes=100)
+    for name, size in (("proven", 50), ("large", 30), ("small", 20)):
+        sender = opened(senders, cut, name)
+        if name == "proven":
+            sender.work(proven=True)
+            sender.wait()
+        assert sender.hold(size)
+    assert opened(senders, cut, "new").hold(25)
+    assert cut == ["large"]
+
+
 def test_memory_goes_to_a_new_message_when_another_one_pauses() -> None:
     senders, clock, cut = pool(most_bytes=100)
     slow, other = opened(senders, cut, "slow"), opened(senders, cut, "other")
-    assert slow.hold(80)
-    assert not other.hold(30)
+    assert slow.hold(45)
+    assert not other.hold(60)
     clock.moment += 2
-    assert other.hold(30)
+    assert other.hold(60)
     assert cut == ["slow"]
     assert not slow.hold(81)
     other.close()
