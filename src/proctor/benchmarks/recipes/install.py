@@ -7,7 +7,10 @@ downloads are kept until the installation succeeds.
 
 from __future__ import annotations
 
+import bz2
 import contextlib
+import gzip
+import lzma
 import os
 import re
 import shutil
@@ -17,9 +20,10 @@ import tarfile
 import tempfile
 import time
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Protocol
+from typing import IO, Any, Protocol, cast
 
 import msgspec
 
@@ -55,6 +59,15 @@ found = {str(d.metadata["Name"]): d.version for d in metadata.distributions() if
 print(json.dumps({"python": platform.python_version(), "versions": found}))
 """
 _MARGIN = 1.2
+_MAX_MEMBERS = 200_000
+_UNREADABLE = (
+    OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error
+)  # fmt: skip
+_COMPRESSED: dict[bytes, Any] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\x00": lzma.open,
+}
 _SHOWN = 300
 
 
@@ -313,13 +326,12 @@ def _fetch(asset: Asset, folder: Path, progress: InstallProgress) -> str:
     place.mkdir(parents=True, exist_ok=True)
     try:
         if zipfile.is_zipfile(kept):
-            _unzip(kept, place)
+            _unzip(kept, place, asset.unpacked_bytes)
         elif tarfile.is_tarfile(kept):
-            with tarfile.open(kept) as archive:
-                archive.extractall(place, filter="data")
+            _untar(kept, place, asset.unpacked_bytes)
         else:
             shutil.copyfile(kept, place / asset.filename)
-    except (OSError, tarfile.TarError, zipfile.BadZipFile) as error:
+    except _UNREADABLE as error:
         raise UsageError(
             f"{asset.filename} cannot be unpacked: {strip_control_codes(str(error), _SHOWN)}",
             code="benchmark.install-failed",
@@ -327,10 +339,57 @@ def _fetch(asset: Asset, folder: Path, progress: InstallProgress) -> str:
     return found
 
 
-def _unzip(path: Path, place: Path) -> None:
-    """Extract a zip; zipfile itself drops absolute paths and ``..``."""
+def _unzip(path: Path, place: Path, max_bytes: int) -> None:
+    """Extract a zip; zipfile itself drops absolute paths and ``..``, and keeps to stated sizes."""
     with zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+        _check_content(max_bytes, len(entries), sum(entry.file_size for entry in entries))
         archive.extractall(place)  # noqa: S202  as above
+
+
+def _untar(path: Path, place: Path, max_bytes: int) -> None:
+    """Extract a tar archive, compressed or not."""
+    with path.open("rb") as file:
+        opener = next(
+            (f for magic, f in _COMPRESSED.items() if file.peek().startswith(magic)), None
+        )
+    with path.open("rb") if opener is None else opener(path) as unpacked:
+        bounded = _BoundedReader(unpacked, max_bytes * 2)
+        with tarfile.open(fileobj=cast("IO[bytes]", bounded), mode="r|") as archive:
+            archive.extractall(place, members=_bounded_members(archive, max_bytes), filter="data")
+
+
+class _BoundedReader:
+    """Reads a stream up to a size: a header of an archive may claim to be long, too."""
+
+    def __init__(self, stream: IO[bytes], max_bytes: int) -> None:
+        self._stream, self._left = stream, max_bytes
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes.
+
+        Raises:
+            ReadError: there are more than the limit.
+        """
+        self._left -= size
+        if self._left < 0:
+            raise tarfile.ReadError("it would unpack to more than its limit")
+        return self._stream.read(size)
+
+
+def _bounded_members(archive: tarfile.TarFile, max_bytes: int) -> Iterator[tarfile.TarInfo]:
+    size = 0
+    for count, member in enumerate(archive, start=1):
+        size += member.size  # of a sparse file, with its holes
+        _check_content(max_bytes, count, size)
+        yield member
+
+
+def _check_content(max_bytes: int, count: int, size: int) -> None:
+    if size > max_bytes or count > _MAX_MEMBERS:
+        raise tarfile.ReadError(
+            f"it would unpack to more than {max_bytes // 10**6} MB or {_MAX_MEMBERS} files"
+        )
 
 
 def _downloads(recipe: BenchmarkRecipe) -> list[Path]:

@@ -26,6 +26,7 @@ into = "sources/some"                 # this folder is put on the interpreter's 
 url = "https://..."
 sha256 = "..."                        # empty: upstream publishes none; recorded at the install
 megabytes = 12
+unpacked_mb = 40                      # limit of the unpacked files; default: five times megabytes
 into = "assets/some"                  # inside its folder; archives are unpacked there
 
 [[steps]]                             # commands of the benchmark's own interpreter, run last
@@ -43,6 +44,7 @@ from pathlib import PurePosixPath
 import msgspec
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+_EXPANSION = 5
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -56,8 +58,16 @@ class Asset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     sha256: str = ""
     """Hash in hexadecimal digits. Empty: unknown, so that the install records what it got."""
 
+    unpacked_mb: float = 0.0
+    """Size limit of its content; 0: five times ``megabytes``."""
+
     def __post_init__(self) -> None:
         _check_place(self.into)
+
+    @property
+    def unpacked_bytes(self) -> int:
+        """Size limit of its content in bytes."""
+        return int((self.unpacked_mb or _EXPANSION * self.megabytes) * 1e6) + 10**6
 
     @property
     def filename(self) -> str:
