@@ -8,7 +8,7 @@
 # EXTRAS chooses what is installed: --build-arg EXTRAS=metaworld,torch,dataset,video
 # scripts/container_setup.sh does the work; `make test-container` runs it without a container.
 
-FROM python:3.12-slim-bookworm AS cpu
+FROM python:3.12-slim-bookworm@sha256:a116514e19457bcb7af7efe9c3dd0b9b71e85b317694e7882a1c52aa15a78134 AS cpu
 ARG EXTRAS=metaworld,torch,dataset,video
 COPY . /clone
 RUN sh /clone/scripts/container_setup.sh cpu /clone /opt/proctor "$EXTRAS" && rm -rf /clone
@@ -17,7 +17,7 @@ WORKDIR /work
 ENTRYPOINT ["proctor"]
 CMD ["--help"]
 
-FROM nvidia/cuda:12.6.3-runtime-ubuntu24.04 AS cuda
+FROM nvidia/cuda:12.6.3-runtime-ubuntu24.04@sha256:92906d87596d638d35015c6353053121bd299d25943b875763321653884ba924 AS cuda
 ARG EXTRAS=metaworld,torch,dataset,video
 COPY . /clone
 RUN sh /clone/scripts/container_setup.sh cuda /clone /opt/proctor "$EXTRAS" && rm -rf /clone

@@ -207,7 +207,7 @@ $(BASE): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "proctor needs Python 3.11 or newer; run: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --upgrade pip
+	$(PIP) --upgrade -c constraints.txt pip
 	$(PIP) -c constraints.txt -e '.[metaworld,video]'
 	@touch $(BASE)
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Install Proctor as its containers have it: container_setup.sh cpu|cuda SOURCE PREFIX EXTRAS
 # cpu: Mesa's software OpenGL. cuda: EGL of the NVIDIA driver, which the container runtime mounts.
-# SKIP_APT=1 installs no system packages (for tests outside a container).
+# SKIP_APT=1 installs no system packages (for tests outside a container). LOCKED=1 refuses packages without hashes.
 set -eu
 kind=$1 source=$2 prefix=$3 extras=$4
 
@@ -27,6 +27,15 @@ if [ "$kind" = cuda ]; then
 fi
 
 "${PYTHON:-python3}" -m venv "$prefix"
-"$prefix/bin/python" -m pip install --quiet --no-cache-dir --disable-pip-version-check \
-  -c "$source/constraints.txt" "$source[$extras]"
+lock=$source/locks/$kind.txt
+pip() { "$prefix/bin/python" -m pip install --quiet --no-cache-dir --disable-pip-version-check "$@"; }
+if [ -f "$lock" ]; then
+  pip --require-hashes --no-deps -r "$lock"
+  pip --no-deps --no-build-isolation "$source"
+elif [ -n "${LOCKED:-}" ]; then
+  echo "container_setup.sh: no $lock; write it: python scripts/lock.py $extras locks/$kind.txt" >&2; exit 2
+else
+  echo "note: no locks/$kind.txt (scripts/lock.py writes it): packages are installed without hashes" >&2
+  pip -c "$source/constraints.txt" "$source[$extras]"
+fi
 "$prefix/bin/proctor" --version
