@@ -381,6 +381,21 @@ def test_five_equal_runs_are_called_different_in_at_most_alpha_of_comparisons(
     assert uncorrected > ALPHA * comparisons, "the test can tell a correction from none"
 
 
+def test_a_run_of_several_differs_exactly_if_its_interval_excludes_0() -> None:
+    """Alone, run 2 differs; corrected for four runs it does not, and its interval is wider."""
+    a = a_run("a", rows("push", "s" * 6 + "f" * 14))
+    outcomes = ("s" * 20, "s" * 12 + "f" * 8, "s" * 7 + "f" * 13, "f" * 20)
+    found = compare_all([a, *(a_run(f"run-{o}", rows("push", o)) for o in outcomes)], Criteria())
+    alone = compare(a, a_run("b", rows("push", outcomes[1])), Criteria())
+    assert alone.verdict == "better"
+    assert [one.verdict for one in found] == ["better", "undecided", "undecided", "undecided"]
+    for one in (*found, alone):
+        low, high = one.interval or (0, 0)
+        assert one.differs == (low > 0 or high < 0)
+        assert one.differs == (one.p_value is not None and one.p_value <= ALPHA)
+    assert (found[1].interval or (0, 0))[0] < (alone.interval or (0, 0))[0]
+
+
 def test_the_gate_is_corrected_for_the_number_of_runs() -> None:
     a = a_run("a", rows("push", "s" * 50))
     b = a_run("b", rows("push", "f" * 5 + "s" * 45))
