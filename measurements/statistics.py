@@ -1,4 +1,4 @@
-"""False alarms, coverage and power of comparisons, by simulation, against commit 821b1c95.
+"""Coverage of rates; false alarms and power of comparisons, by simulation, against 821b1c95.
 
     python -m measurements statistics                 # a few minutes on two cores
     python -m measurements statistics designs gate    # only these tables
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from measurements.command import make_parser
+from measurements.rate_intervals import rates
 from proctor.stats.anytime import anytime_interval
 from proctor.stats.differences import (
     Independent,
@@ -360,6 +361,7 @@ def stopped_at(won: Any, width: float) -> tuple[int, int]:
 anytime_of = lru_cache(maxsize=200_000)(anytime_interval)
 
 TABLES: dict[str, Callable[[int], None]] = {
+    "rates": rates,
     "designs": designs,
     "samples": samples,
     "several": several,
