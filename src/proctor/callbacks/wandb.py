@@ -25,6 +25,7 @@ from proctor.callbacks.base import Callback
 from proctor.errors import MissingExtra, RunFolderError, UsageError
 from proctor.runs.folder import WANDB_ID_FILE
 from proctor.runs.records import RunProgress
+from proctor.runs.training import EvaluationLogRow
 from proctor.stats.counts import Counts
 from proctor.system.environment import key_variable, temporary_environment
 from proctor.system.redaction import redact
@@ -290,7 +291,25 @@ def success_metrics(counts: Counts) -> dict[str, float]:
     if counts.suite_interval is not None:
         low, high = counts.suite_interval
         metrics |= {"success/suite_low95": low, "success/suite_high95": high}
+    if counts.bounds is not None:
+        failed, succeeded = counts.bounds
+        metrics |= {
+            "success/if_errors_failed": failed,
+            "success/if_errors_succeeded": succeeded,
+        }
     return metrics
+
+
+def error_figures(row: EvaluationLogRow) -> dict[str, float]:
+    """Return the errors of a checkpoint's evaluation, and the bounds of its rate."""
+    if not row.errors or row.bounds is None:
+        return {}
+    failed, succeeded = row.bounds
+    return {
+        "eval/n_errors": row.errors,
+        "eval/pc_success_if_errors_failed": failed,
+        "eval/pc_success_if_errors_succeeded": succeeded,
+    }
 
 
 def speed_metrics(progress: RunProgress) -> dict[str, float]:

@@ -75,6 +75,7 @@ def wandb_results(folder: Path, record: RunRecord, how: MonitoredRates) -> Wandb
 def _task(rows: Sequence[EpisodeRecord], anytime: AnytimeInterval | None) -> dict[str, Any]:
     added = tally(rows, anytime)
     low, high = added.interval or (None, None)
+    failed, succeeded = added.bounds or (None, None)
     return {
         "group": rows[0].suite,
         "task": rows[0].task,
@@ -86,6 +87,8 @@ def _task(rows: Sequence[EpisodeRecord], anytime: AnytimeInterval | None) -> dic
         "diverged": added.diverged,
         "starts": added.units.distinct,
         "errors": added.errors,
+        "if_errors_failed": failed,
+        "if_errors_succeeded": succeeded,
         "mean_reward": added.avg_sum_reward,
         "mean_steps_to_success": added.mean_steps_to_success,
     }

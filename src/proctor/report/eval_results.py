@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from proctor.errors import UsageError, WriteFailed
-from proctor.number_text import interval_text
+from proctor.number_text import interval_text, percent_text
 from proctor.report.card import Card, card_of
 from proctor.report.run import Run
 from proctor.runs.folder import write_run_file
+from proctor.stats.rates import Interval, error_bounds
 from proctor.system.hub import HUB_ID
 from proctor.version import __version__
 
@@ -71,28 +72,33 @@ def eval_results_text(
         entry["date"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(card.started))
     if source is not None:
         entry["source"] = {"url": source, "name": "Proctor run"}
-    notes = (
-        f"success rate in percent, {card.overall.episodes} episodes, 95% interval "
-        f"{interval_text(card.overall.interval)}, Proctor {__version__}, "
-        f"protocol {card.fingerprint}"
-    )
-    entry["notes"] = notes if remark is None else f"{notes}; {remark}"
+    entry["notes"] = "; ".join([_notes(card, card.overall.interval), *([remark] if remark else [])])
     return yaml.safe_dump([entry], sort_keys=False, allow_unicode=True, width=200)
+
+
+def _notes(card: Card, interval: Interval) -> str:
+    """Return what the rate counts, its interval, and how many episodes it lost."""
+    perturbed, kind = card.clean_tasks[0].perturbed, ""
+    if perturbed or len(card.clean_tasks) < len(card.tasks):
+        kind = "perturbed " if perturbed else "clean "
+    notes = [
+        f"success rate in percent, {card.overall.episodes} {kind}episodes, 95% interval "
+        f"{interval_text(interval)}"
+    ]
+    if card.overall.errors:
+        n = card.overall.successes, card.overall.episodes, card.overall.errors
+        low, high = map(percent_text, error_bounds(*n) or ())
+        notes.append(f"{card.overall.errors} more ended with an error ({low} to {high} if counted)")
+    return ", ".join([*notes, f"Proctor {__version__}", f"protocol {card.fingerprint}"])
 
 
 def write_eval_results(run: Run, task: HubTask, source: str | None = None) -> Path:
     """Write ``RUN/.eval_results/TASK.yaml`` and return its path.
 
     Raises:
-        UsageError: the run is empty or incomplete, or has no success rate of one kind of tasks.
+        UsageError: the run is empty or incomplete, or has no success rate.
         WriteFailed: the file cannot be written.
     """
-    if len({task.perturbation is None for task in run.tasks}) > 1:
-        raise UsageError(
-            "the run has clean and perturbed tasks, and its success rate counts both; publish a "
-            "run of one kind (without --perturb and --env.paired)",
-            code="run.without-rate",
-        )
     path = run.path / FOLDER / f"{task.task_id}.yaml"
     text = eval_results_text(card_of(run), task, source)
     try:

@@ -47,8 +47,8 @@ def runs_table(
 
     def add(run: NamedRun, style: str | None = None) -> None:
         added = [] if parts is None else [parts.of(name, run) for name in names]
-        cells = [part.brief.partition(" n=")[0] for part in added]
-        overall = tally(clean_rows(run.rows), run.monitored.overall).brief
+        cells = [part.brief.partition(" n=")[0] + part.errors_text for part in added]
+        overall = str(tally(clean_rows(run.rows), run.monitored.overall))
         table.add_row(Text(strip_control_codes(run.name)), overall, *cells, style=style)
 
     for run in runs:

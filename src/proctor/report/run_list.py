@@ -9,7 +9,6 @@ from typing import Any
 from urllib.parse import quote
 
 from proctor.errors import ProctorError, RunFolderError
-from proctor.number_text import interval_text, percent_text
 from proctor.report.formatting import rounded, utc_date
 from proctor.report.page_data import title
 from proctor.report.run import load_run
@@ -107,8 +106,7 @@ def _best_rate(training: TrainingContent) -> str:
     best = training.best
     if best is None:
         return "n/a"
-    ends = "" if best.interval is None else f" {interval_text(best.interval, 1)}"
-    return f"{percent_text(best.pc_success, 1)}{ends} n={best.episodes}, best, at step {best.step}"
+    return f"{best.rate_text}, best, at step {best.step}"
 
 
 def viewable_files(folder: Path) -> list[str]:

@@ -15,6 +15,7 @@ from proctor.stats.independent_units import UnitCounts, independent_units
 from proctor.stats.rates import (
     AverageRate,
     Interval,
+    error_bounds,
     macro_average,
     micro_average,
     rate_text,
@@ -118,12 +119,9 @@ class Tally:
         return self.at_end is not None and self.judged and self.at_end != self.successes
 
     @property
-    def bounds(self) -> tuple[float, float] | None:
+    def bounds(self) -> Interval | None:
         """The rate if all errored episodes had failed, or all succeeded; None without errors."""
-        if not self.errors or not self.judged:
-            return None
-        everything = self.episodes + self.errors
-        return self.successes / everything, (self.successes + self.errors) / everything
+        return error_bounds(self.successes, self.episodes, self.errors) if self.judged else None
 
     def __str__(self) -> str:
         if not self.judged and self.avg_sum_reward is not None:
@@ -138,11 +136,15 @@ class Tally:
     def brief(self) -> str:
         """The rate, its interval and the counts as text, without the bounds: for a table row."""
         diverged = f", {self.diverged} diverged" if self.diverged else ""
-        errors = f", {self.errors} error{'s' * (self.errors != 1)}" if self.errors else ""
         text = f"not judged n={self.episodes}"
         if self.judged:
             text = rate_text(self.successes, self.episodes, self.units, self.interval)
-        return text + diverged + errors
+        return text + diverged + self.errors_text
+
+    @property
+    def errors_text(self) -> str:
+        """``, 2 errors``; empty without errors."""
+        return f", {self.errors} error{'s' * (self.errors != 1)}" if self.errors else ""
 
 
 def tally(rows: Iterable[EpisodeRecord], anytime: AnytimeInterval | None = None) -> Tally:

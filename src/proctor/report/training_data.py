@@ -70,9 +70,9 @@ class TrainingContent:
 
     @property
     def best(self) -> EvaluationLogRow | None:
-        """The evaluation with the highest success rate; the newest of equals."""
-        rated = [line for line in self.evaluations if line.pc_success is not None]
-        return max(rated, key=lambda line: (line.pc_success or 0.0, line.step), default=None)
+        """The evaluation with the highest score; the newest of equals."""
+        rated = [line for line in self.evaluations if line.score is not None]
+        return max(rated, key=lambda line: (line.score or 0.0, line.step), default=None)
 
 
 def read_training_folder(folder: Path) -> TrainingContent:

@@ -19,7 +19,7 @@ from proctor.rl.tracking import OnlineWandb
 from proctor.runs.training import (
     EVALUATIONS,
     EvaluationLogRow,
-    evaluated_steps,
+    is_news,
     read_training_log,
 )
 from proctor.training.checkpoint_evaluation import CheckpointEvaluator
@@ -152,14 +152,14 @@ class OnlineMonitor:
         """Log evaluations that ended after an earlier session was killed."""
         if not self._config.evaluates_in_env:
             return
-        logged = evaluated_steps(read_training_log(self._folder.path))
+        logged = read_training_log(self._folder.path)
         for checkpoint in self._checkpoints.all():
             if not (self._folder.path / EVALUATIONS / checkpoint.name).is_dir():
                 continue
             found = self._evaluator.result_of(checkpoint)
             if found is None:
                 self._evaluator.submit(checkpoint)
-            elif found.step not in logged:
+            elif is_news(found, logged):
                 self._record_evaluations([found])
 
     def wait_for_evaluations(self) -> None:
@@ -193,8 +193,13 @@ class OnlineMonitor:
             self._folder.log({"kind": "evaluation", **asdict(result)})
             if self._tracking is not None:
                 self._tracking.log_evaluation(result)
-            if result.pc_success is not None:
-                self._scores[result.step] = result.pc_success
+            note = result.errors_note(
+                self._folder.path / EVALUATIONS / self._checkpoints.path(result.step).name
+            )
+            if note is not None:
+                self.say(note)
+            if result.score is not None:
+                self._scores[result.step] = result.score
             self.write_report()
         self._prune_checkpoints()
 

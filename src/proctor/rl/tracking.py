@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from proctor.callbacks.wandb import WandbSession, staging_variables
+from proctor.callbacks.wandb import WandbSession, error_figures, staging_variables
 from proctor.config.online_training import OnlineTrainConfig
 from proctor.fingerprint import without_secrets
 from proctor.rl.learner_metrics import SUCCESS, SUCCESS_AT_END, OnlineMetrics
@@ -51,6 +51,7 @@ class OnlineWandb(WandbSession):
         }
         if result.interval is not None:
             figures["eval/pc_success_low95"], figures["eval/pc_success_high95"] = result.interval
+        figures |= error_figures(result)
         self.submit(lambda run: run.log(figures))
 
     def upload_checkpoint(self, step: int, checkpoint: Path) -> None:

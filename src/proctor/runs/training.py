@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -192,17 +193,54 @@ class EvaluationLogRow:
     """Episodes that failed for a reason that is not the policy's; outside the rate."""
 
     @property
+    def bounds(self) -> tuple[float, float] | None:
+        """The rate in percent if all errors had failed, or all succeeded; None without a rate."""
+        if self.pc_success is None:
+            return None
+        share = self.episodes / max(1, self.episodes + self.errors)
+        return self.pc_success * share, self.pc_success * share + 100 * (1 - share)
+
+    @property
+    def score(self) -> float | None:
+        """The rate by which checkpoints are ranked: errors count as failures.
+
+        So an evaluation that lost most of its episodes is never the best by chance.
+        """
+        return None if self.bounds is None else self.bounds[0]
+
+    @property
     def errors_text(self) -> str:
-        """The number of errors in words; empty without errors."""
-        return f"{self.errors:,} error{'s' * (self.errors != 1)}" if self.errors else ""
+        """The number of errors in words, with the bounds of the rate; empty without errors."""
+        if not self.errors:
+            return ""
+        text = f"{self.errors:,} error{'s' * (self.errors != 1)}"
+        if self.bounds is None:
+            return text
+        low, high = (percent_text(end, 1) for end in self.bounds)
+        return f"{text} ({low} to {high} if {'it' if self.errors == 1 else 'they'} had counted)"
+
+    @property
+    def rate_text(self) -> str:
+        """The rate, its interval and the errors as text."""
+        ends = "" if self.interval is None else f" {interval_text(self.interval, 1)}"
+        broken = f", {self.errors_text}" if self.errors else ""
+        return f"{percent_text(self.pc_success, 1)}{ends} n={self.episodes}{broken}"
+
+    def errors_note(self, run: Path) -> str | None:
+        """Say that errors count as failures when checkpoints are ranked; None without errors."""
+        if not self.errors or self.score is None:
+            return None
+        return (
+            f"note: {self.errors} of {self.episodes + self.errors} episodes of step {self.step:,} "
+            f"ended with an error; `best` counts them as failures ({percent_text(self.score, 1)}); "
+            f"to run them again: proctor eval --resume --output_dir={shlex.quote(str(run))}, "
+            "then resume the training"
+        )
 
     def __str__(self) -> str:
         if self.problem is not None:
             return f"step {self.step:,}: its evaluation ended without a rate: {self.problem}"
-        ends = "" if self.interval is None else f" {interval_text(self.interval, 1)}"
-        rate = percent_text(self.pc_success, 1)
-        broken = f", {self.errors_text}" if self.errors else ""
-        return f"step {self.step:,}: success {rate}{ends} n={self.episodes}{broken}"
+        return f"step {self.step:,}: success {self.rate_text}"
 
 
 @dataclass(frozen=True)
@@ -274,10 +312,10 @@ def read_training_log(folder: Path) -> list[LogRow]:
     return [line.value for line in lines if line.value is not None]
 
 
-def evaluated_steps(rows: Iterable[LogRow]) -> set[int]:
-    """Return the steps whose evaluation ended with results."""
-    evaluations = [row for row in rows if isinstance(row, EvaluationLogRow)]
-    return {row.step for row in evaluations if row.problem is None}
+def is_news(found: EvaluationLogRow, rows: Iterable[LogRow]) -> bool:
+    """Tell whether results are not logged yet, or with errors that were run again since."""
+    logged = [row for row in rows if isinstance(row, EvaluationLogRow) and row.step == found.step]
+    return all(row.problem is not None or row.errors > found.errors for row in logged)
 
 
 def _decode_row(text: bytes) -> LogRow | None:

@@ -8,7 +8,7 @@ from typing import Protocol, Self
 
 from proctor.stats.anytime import AnytimeInterval, rate_interval
 from proctor.stats.independent_units import UnitCounts
-from proctor.stats.rates import Interval, rate_text
+from proctor.stats.rates import Interval, error_bounds, rate_text
 from proctor.stats.task_rates import suite_interval
 from proctor.types import EpisodeKey, EpisodeStart, Outcome
 
@@ -83,6 +83,11 @@ class Counts:
         if self.ended:
             return None
         return rate_interval(self.units, self.anytime)
+
+    @property
+    def bounds(self) -> Interval | None:
+        """The rate if all errors had failed, or all succeeded; None without errors."""
+        return None if self.ended else error_bounds(self.successes, self.completed, self.errors)
 
     @property
     def suite_interval(self) -> Interval | None:

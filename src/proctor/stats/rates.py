@@ -147,6 +147,13 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
+def error_bounds(successes: int, n: int, errors: int) -> Interval | None:
+    """Return the rate if all ``errors`` had failed, and if all had succeeded; None without any."""
+    if not errors:
+        return None
+    return successes / (n + errors), (successes + errors) / (n + errors)
+
+
 def rate_text(
     successes: int, n: int, units: UnitCounts | None = None, interval: Interval | None = None
 ) -> str:

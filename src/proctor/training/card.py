@@ -11,7 +11,7 @@ import yaml
 
 from proctor.errors import UsageError, strip_control_codes
 from proctor.fingerprint import flatten
-from proctor.number_text import interval_text, number_ranges, percent_text
+from proctor.number_text import number_ranges
 from proctor.policies.lerobot.adapter import ADAPTER_CONFIG
 from proctor.policies.lerobot.location import read_json
 from proctor.report.reproduce import run_command, train_command
@@ -171,7 +171,7 @@ def _evaluation(policy: PolicyCard, *, averaged: bool) -> str:
         return "It was not evaluated."
     chosen = "\n" if found.bias is None else f"\n\n{found.bias}.\n"
     facts = {
-        "success": _rate(found.row),
+        "success": found.row.rate_text,
         "benchmark": _benchmark(record),
         "protocol": record.fingerprint,
         "seed": record.resolved.get("seed"),
@@ -179,12 +179,6 @@ def _evaluation(policy: PolicyCard, *, averaged: bool) -> str:
     flags = _portable_flags(record.given)
     command = run_command({"policy.path": policy.repo, **flags}, record.resolved)
     return f"{_table(facts)}{chosen}\nThe same episodes again:\n\n{_block(command)}"
-
-
-def _rate(row: EvaluationLogRow) -> str:
-    ends = "" if row.interval is None else f" {interval_text(row.interval, 1)}"
-    broken = f", {row.errors_text}" if row.errors else ""
-    return f"{percent_text(row.pc_success, 1)}{ends} n={row.episodes}{broken}"
 
 
 def _benchmark(record: RunRecord) -> str:

@@ -36,10 +36,12 @@ from proctor.runs.training import (
     LOG_FILE,
     RECORD_FILE,
     REPLAY,
+    EvaluationLogRow,
     SettingsChange,
     TrainingDataset,
     TrainingRecord,
     read_training,
+    read_training_log,
 )
 from proctor.system.links import refuse_links
 from proctor.system.locks import acquire_lock
@@ -76,7 +78,6 @@ class _Line:
     step: int
     kind: str
     loss: float | None = None
-    pc_success: float | None = None
 
 
 @dataclass(frozen=True)
@@ -371,12 +372,11 @@ class TrainingFolder:
         return [str(name) for name in names]
 
     def scores(self, *, by_success: bool) -> dict[int, float]:
-        """Return the score of each step: success rate, or negative validation loss."""
-        lines = self._logged()
+        """Return the score of each step: of its evaluation, or its negative validation loss."""
         if by_success:
-            played = [line for line in lines if line.kind == "evaluation"]
-            return {n.step: n.pc_success for n in played if n.pc_success is not None}
-        judged = [line for line in lines if line.kind == "held_out"]
+            played = [n for n in read_training_log(self.path) if isinstance(n, EvaluationLogRow)]
+            return {row.step: row.score for row in played if row.score is not None}
+        judged = [line for line in self._logged() if line.kind == "held_out"]
         return {n.step: -n.loss for n in judged if n.loss is not None}
 
     def _logged(self) -> list[_Line]:

@@ -19,7 +19,7 @@ from proctor.runs.training import (
     DIVERGENCE_FILE,
     EVALUATIONS,
     EvaluationLogRow,
-    evaluated_steps,
+    is_news,
     read_training_log,
 )
 from proctor.system.files import display_path
@@ -161,14 +161,14 @@ class TrainingMonitor:
 
         Also log evaluations that ended after that session was killed.
         """
-        logged = evaluated_steps(read_training_log(self._folder.path))
+        logged = read_training_log(self._folder.path)
         for checkpoint in self._checkpoints.all():
             step = int(checkpoint.name)
             if self._config.evaluates_after(step):
                 found = self._evaluator.result_of(checkpoint)
                 if found is None:
                     self._evaluator.submit(checkpoint)
-                elif step not in logged:
+                elif is_news(found, logged):
                     self._record_evaluations([found])
 
     def wait_for_evaluations(self) -> None:
@@ -208,8 +208,11 @@ class TrainingMonitor:
             self._folder.log({"kind": "evaluation", **asdict(result)})
             if self._tracking is not None:
                 self._tracking.log_evaluation(result, self._evaluation_of(result.step))
-            if result.pc_success is not None:
-                self._scores[result.step] = result.pc_success
+            note = result.errors_note(self._evaluation_of(result.step))
+            if note is not None:
+                self._say(note)
+            if result.score is not None:
+                self._scores[result.step] = result.score
             self.write_report()
         self._prune_checkpoints()
 

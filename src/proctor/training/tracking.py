@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from proctor.callbacks.wandb import WandbSession, staging_variables
+from proctor.callbacks.wandb import WandbSession, error_figures, staging_variables
 from proctor.config.training import TrainConfig
 from proctor.fingerprint import without_secrets
 from proctor.runs.journal import videos_in
@@ -77,6 +77,7 @@ class TrainingWandb(WandbSession):
             figures["eval/eval_s"] = result.eval_s
         if result.interval is not None:
             figures["eval/pc_success_low95"], figures["eval/pc_success_high95"] = result.interval
+        figures |= error_figures(result)
         self.submit(lambda run: run.log(figures | _video(folder)))
 
     def upload_checkpoint(self, step: int, checkpoint: Path) -> None:

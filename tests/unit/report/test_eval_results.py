@@ -44,12 +44,23 @@ def test_the_card_shows_the_same_text(folder: Path) -> None:
     assert written.rstrip() in (folder / "card.md").read_text()
 
 
-def test_a_rate_of_clean_and_perturbed_episodes_is_no_result(tmp_path: Path) -> None:
+def test_the_notes_count_lost_episodes_and_bound_the_rate(tmp_path: Path) -> None:
+    ended = [Outcome.SUCCESS] * 2 + [Outcome.ERROR] * 6
+    run = write_run(tmp_path / "run", [episode(0, i, one) for i, one in enumerate(ended)])
+    assert main(["report", str(run), TASK]) == 0
+    (entry,) = yaml.safe_load((run / ".eval_results" / "reach.yaml").read_text())
+    assert entry["value"] == 100.0
+    assert "6 more ended with an error (25.0% to 100.0% if counted)" in entry["notes"]
+
+
+def test_the_rate_of_a_run_with_perturbed_episodes_is_that_of_the_clean_ones(
+    tmp_path: Path,
+) -> None:
     run = write_run(tmp_path / "run", *perturbed_run({("camera", 1): "ff"}, "ss"))
-    command = ReportCommand.parse("proctor report", [str(run), TASK])
-    assert command is not None
-    with refuses(UsageError, "run.without-rate"):
-        command.run()
+    assert main(["report", str(run), TASK]) == 0
+    (entry,) = yaml.safe_load((run / ".eval_results" / "reach.yaml").read_text())
+    assert entry["value"] == 100.0
+    assert "2 clean episodes" in entry["notes"]
 
 
 def test_an_incomplete_run_is_no_result(tmp_path: Path) -> None:

@@ -99,6 +99,16 @@ def test_a_benchmarks_scores_have_columns_of_their_own() -> None:
     assert second.split()[-5:-2] == ["-2.5", "0.500", "0.167"], "of the three that were completed"
 
 
+def test_errors_and_the_bounds_of_the_rate_are_in_the_table_of_several_runs() -> None:
+    won, broke = Outcome.SUCCESS, Outcome.ERROR
+    rows = [episode(task, i, broke if task and i else won) for task in (0, 1) for i in range(4)]
+    screen = io.StringIO()
+    Console(file=screen, width=200).print(runs_table([NamedRun("one", rows)], 200))
+    line = screen.getvalue().splitlines()[1]
+    assert "n=5, 3 errors (62.5% to 100.0% if they had counted)" in line
+    assert line.rstrip().endswith(", 3 errors")
+
+
 def test_a_group_that_is_called_as_a_task_of_another_counts_its_own_episodes_only() -> None:
     won, lost = Outcome.SUCCESS, Outcome.FAILURE
     alone = [episode(0, index, won, suite="push-v3") for index in range(2)]

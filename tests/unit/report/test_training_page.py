@@ -47,7 +47,7 @@ def test_every_evaluation_has_its_rate_its_run_and_the_checkpoints_that_are_left
     seen = values(write_training(tmp_path))
     first, broken, last = seen["evaluations"]
     assert (first["step"], first["rate"], first["interval"]) == (200, 0.875, [0.529, 0.978])
-    assert first["errors"] == "1 error"
+    assert first["errors"] == "1 error (77.8% to 88.9% if it had counted)"
     assert (first["run"], first["kept"]) == ("eval/000200", ["000200", "best"])
     assert (broken["rate"], broken["run"]) == (None, None)
     assert "no</b> display" in broken["problem"]
@@ -138,7 +138,7 @@ def test_view_lists_a_training_beside_its_evaluations(tmp_path: Path) -> None:
         status, page = get(server.url)
         assert status == 200
         assert '"kind":"training","what":"act, trained on me/demos"' in page
-        assert "87.5% [52.9, 97.8] n=8, best, at step 200" in page
+        assert "87.5% [52.9, 97.8] n=8, 1 error (77.8% to 88.9% if it had counted), best" in page
         assert '"done":400,"planned":400,"unit":"steps","status":"complete"' in page
         assert "train/\\u003cb\\u003efirst/eval/000400" in page
         assert "<b>first" not in page

@@ -32,8 +32,9 @@ if step == 4:
     sys.exit("no display here")
 folder.mkdir(parents=True, exist_ok=True)
 (folder / "words.json").write_text(json.dumps(sys.argv[1:]))
-rate = {2: 50.0, 6: 90.0, 8: 70.0}[step]
-overall = {"pc_success": rate, "n_episodes": 10, "pc_success_interval95": [1.0, 99.0]}
+rate, n = {2: (50.0, 10), 6: (90.0, 10), 8: (100.0, 1)}[step]  # nine of the last were lost
+overall = {"pc_success": rate, "n_episodes": n, "pc_success_interval95": [1.0, 99.0]}
+overall["n_errors"] = 10 - n
 info = {"overall": overall, "proctor": {"complete": True}}
 (folder / "eval_info.json").write_text(json.dumps(info))
 """
@@ -138,7 +139,7 @@ def test_broken_episodes_of_an_evaluation_are_counted(tmp_path, config):
     row = CheckpointEvaluator(config, tmp_path / "eval").result_of(checkpoint(tmp_path, 2))
     assert row is not None
     assert (row.episodes, row.errors) == (2, 1)
-    assert str(row) == "step 2: success 0.0% n=2, 1 error"
+    assert str(row) == "step 2: success 0.0% n=2, 1 error (0.0% to 33.3% if it had counted)"
 
 
 def test_the_command_plays_the_same_episodes_of_every_checkpoint(tmp_path, config):
@@ -172,7 +173,7 @@ def test_the_best_checkpoint_is_the_one_that_succeeds_most_and_is_kept(
     assert names == {"000006", "000008", "best", "last"}
     lines = [json.loads(line) for line in (tmp_path / "run/log.jsonl").open()]
     played = {line["step"]: line["pc_success"] for line in lines if line["kind"] == "evaluation"}
-    assert played == {2: 50.0, 4: None, 6: 90.0, 8: 70.0}
+    assert played == {2: 50.0, 4: None, 6: 90.0, 8: 100.0}, "nine errors count as failures"
 
 
 @pytest.mark.parametrize("logged", [[], [WITHOUT_RATE]], ids=["no line", "no rate"])

@@ -177,7 +177,9 @@ def test_a_card_states_the_evaluation_and_what_it_is_of(tmp_path):
     (folder / "config.json").write_text('{"type": "act"}')
     card = render_card(PolicyCard(run, folder, "me/policy"), [], "mit")
     record = json.loads((run / "eval/000200/run.json").read_text())
-    assert "| success | `87.5% [52.9, 97.8] n=8, 1 error` |" in card
+    assert (
+        "| success | `87.5% [52.9, 97.8] n=8, 1 error (77.8% to 88.9% if it had counted)` |" in card
+    )
     assert f"| protocol | `{record['fingerprint']}` |" in card
     assert "The best of 2 checkpoints" in card
     assert "proctor eval --policy.path=me/policy" in card

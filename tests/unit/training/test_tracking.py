@@ -82,9 +82,7 @@ def test_an_evaluation_is_logged_with_its_interval_and_a_video(tmp_path):
         order=SimpleNamespace(frames=[0, 1]),
     )
     log = TrainingWandb(setup, tmp_path)
-    log.log_evaluation(
-        EvaluationLogRow(4, 50.0, (20.0, 80.0), 8, avg_sum_reward=1.5, eval_s=3.0), run
-    )
+    log.log_evaluation(EvaluationLogRow(4, 50.0, (20.0, 80.0), 8, None, 1.5, 3.0, errors=2), run)
     log.log_evaluation(EvaluationLogRow(8, problem="it broke"), run)
     log.end(failed=True)
     (session,) = logged(tmp_path)
@@ -92,6 +90,9 @@ def test_an_evaluation_is_logged_with_its_interval_and_a_video(tmp_path):
     assert (line["eval/steps"], line["eval/pc_success"]) == (4, 50.0)
     assert (line["eval/avg_sum_reward"], line["eval/eval_s"]) == (1.5, 3.0)
     assert (line["eval/pc_success_low95"], line["eval/pc_success_high95"]) == (20.0, 80.0)
+    assert line["eval/n_errors"] == 2
+    assert line["eval/pc_success_if_errors_failed"] == 40.0
+    assert line["eval/pc_success_if_errors_succeeded"] == 60.0
     assert line["eval/video._type"] == "video-file"
     assert "env:fake" in wandb_tags(config)
     assert session.exit_code == 1
