@@ -153,7 +153,7 @@ def test_wandb_is_told_the_interval_that_allows_for_a_rule_which_may_stop_the_ru
     made = SimpleNamespace(finish=lambda results, failed: None)
     monkeypatch.setattr(tracking, "WandbCallback", lambda *parts: told.append(parts[3]) or made)
     with tracking.wandb_tracking(
-        WandbConfig(enable=True), tmp_path, replace(RECORD, resolved=resolved), rows
+        WandbConfig(enable=True), tmp_path, replace(RECORD, resolved=resolved, history=[]), rows
     ):
         figures = success_metrics(told[0])
     interval = figures["success/low95"], figures["success/high95"]
