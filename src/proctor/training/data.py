@@ -179,7 +179,7 @@ def batches(
         # The metrics show the waiting time; torch's warning only compares core counts.
         warnings.filterwarnings("ignore", message="This DataLoader will create")
         try:
-            with _keyboard_signals_blocked():
+            with _keyboard_signals_blocked(), _own_child_handler():
                 loaded = iter(_loader(samples, order, steps, loading, device))
         except (OSError, RuntimeError) as error:
             raise _loader_error(error) from error
@@ -220,6 +220,22 @@ def _keyboard_signals_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _own_child_handler() -> Iterator[None]:
+    """Undo torch's handler of SIGCHLD.
+
+    If a loader process dies, that handler raises in the middle of a step, whose weights are then
+    half updated. Without it, the next wait for a batch notices the death, between two steps.
+    """
+    before = signal.getsignal(signal.SIGCHLD)
+    try:
+        yield
+    finally:
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and before is not None:  # torch sets it there only
+            signal.signal(signal.SIGCHLD, before)
 
 
 def _outlive_signals(worker: int) -> None:
@@ -275,7 +291,8 @@ def _checked(loader: Iterator[Any]) -> Iterator[Batch]:
             return
         except RuntimeError as error:  # raised by torch if a process was killed
             raise TrainingError(
-                f"a loader process died: {summarize_traceback(str(error))}",
+                f"a loader process died: {summarize_traceback(str(error))} (if memory is short, "
+                "lower --num_workers or --prefetch_factor)",
                 code="training.loader-died",
             ) from error
         if isinstance(found, ProctorError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import multiprocessing
 import os
 import re
 import shutil
@@ -439,6 +440,28 @@ def test_a_signal_to_the_whole_process_group_also_leaves_a_checkpoint(tmp_path, 
     step = re.search(r"after step ([\d,]+): its checkpoint is complete", said)[1]
     assert names(run) == {f"{int(step.replace(',', '')):06d}", "last"}
     assert "Traceback" not in said
+
+
+def test_a_loader_process_that_is_killed_in_a_step_costs_no_finished_step(
+    tmp_path, monkeypatch, after_step, capfd
+):
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.1)
+
+    def kill_the_loader() -> None:
+        (loader,) = multiprocessing.active_children()
+        loader.kill()
+        loader.join()
+
+    after_step(2, kill_the_loader)
+    run, seen = tmp_path / "run", write_seen(tmp_path / "seen", side=32)
+    small = SMALL_ACT | {"policy.pretrained_backbone_weights": "null", "num_workers": 1}
+    fork = {"dataloader_multiprocessing_context": "fork", "steps": 100}
+    train(*words(seen, run, small, LONG, fork), expect=2)
+    last = (run / "checkpoints" / "last").resolve().name
+    assert rows(run)[-1] == int(last) >= 2
+    said = capfd.readouterr().err
+    assert "Traceback" not in said
+    assert f"proctor train --resume --output_dir={run}" in said
 
 
 @pytest.mark.slow
