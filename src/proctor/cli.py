@@ -68,6 +68,15 @@ def _answered(words: list[str]) -> int:
     except ProctorError as error:
         _explain(error)
         return _EXIT_ROBOT if isinstance(error, RobotError) else _EXIT_USAGE
+    except OSError as error:
+        from proctor.system.files import system_reason
+
+        reason = system_reason(error)
+        if reason is None:
+            raise
+        place = "" if error.filename is None else f"{error.filename}: "
+        print(strip_control_codes(f"proctor: error: {place}{reason}"), file=sys.stderr)
+        return _EXIT_USAGE
     except KeyboardInterrupt as stop:  # outside a run; a run prints how to resume it
         print("interrupted", file=sys.stderr)
         return exit_code_of(stop)

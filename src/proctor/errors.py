@@ -5,6 +5,7 @@
     │   ├── MissingExtra          an optional dependency is not installed
     │   ├── FailedToLoad          an optional dependency is installed and its import fails
     │   ├── DatasetError          a folder is not a dataset, or the dataset has a fault
+    │   ├── CannotRead            the system cannot read a file now; nothing is known of its content
     │   ├── HubUnreachable        the Hugging Face Hub does not answer
     │   ├── NoGraphics            the run needs rendering and no GL backend works
     │   ├── PluginError           a plug-in breaks its contract; the text names file and line
@@ -93,6 +94,12 @@ class FailedToLoad(UsageError):
 
 class DatasetError(UsageError):
     """A dataset cannot be read or used as asked; the text names the file and the fault."""
+
+
+class CannotRead(UsageError):
+    """The system cannot read a file now; whether the file is damaged is unknown."""
+
+    default_code = "disk.read-failed"
 
 
 class HubUnreachable(UsageError):

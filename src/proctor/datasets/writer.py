@@ -54,7 +54,7 @@ from proctor.datasets.writing.staging import (
 )
 from proctor.datasets.writing.totals import read_totals
 from proctor.errors import DatasetError, strip_control_codes
-from proctor.system.files import recover_swap
+from proctor.system.files import recover_swap, require_utf8
 from proctor.system.locks import Lock
 from proctor.system.platform_info import usable_cores
 
@@ -100,6 +100,7 @@ class DatasetWriter:
             DatasetError: the folder exists, cannot be written, or a feature cannot be recorded.
         """
         root, codec = root.resolve(), codec or Codec()
+        require_utf8(root)
         if root.exists() and (not root.is_dir() or has_content(root)):
             raise DatasetError(
                 f"{root} exists; choose another folder, or resume the dataset in it",

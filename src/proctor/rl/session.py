@@ -27,6 +27,7 @@ from proctor.rl.monitor import OnlineMonitor
 from proctor.rl.replay_storage import Admitted
 from proctor.rl.setup import OnlineSetup, prepare
 from proctor.runs.training import EVALUATIONS, REPLAY
+from proctor.system.files import require_utf8
 from proctor.training.checkpoints import PRETRAINED
 from proctor.training.folder import SessionData, TrainingFolder
 from proctor.training.stopping import StopRequests
@@ -83,6 +84,7 @@ def run_online_session(
         ProctorError: in one line, with what to change.
     """
     folder = TrainingFolder(config.output_dir or _default_folder(config))
+    require_utf8(folder.path)
     if config.wandb.active:
         wandb.require_wandb(config.wandb)
     with StopRequests() as stop:

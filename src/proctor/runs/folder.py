@@ -29,7 +29,12 @@ from proctor.runs.records import (
 )
 from proctor.runs.sessions import SESSIONS_FILE
 from proctor.system import clock
-from proctor.system.files import atomic_write, read_regular_file
+from proctor.system.files import (
+    atomic_write,
+    is_unfinished,
+    read_regular_file,
+    remove_unfinished,
+)
 from proctor.system.locks import CLAIM_FILE, LOCK_FILE, acquire_lock
 from proctor.types import Score
 
@@ -363,14 +368,16 @@ def _check_room(folder: Path) -> None:
 
 
 def is_unused(folder: Path) -> bool:
-    """Tell whether a folder contains nothing but lock files."""
-    return {entry.name for entry in folder.iterdir()} <= {LOCK_FILE, CLAIM_FILE}
+    """Tell whether a folder contains nothing but lock files and unfinished files."""
+    own = (LOCK_FILE, CLAIM_FILE)
+    return all(entry.name in own or is_unfinished(entry) for entry in folder.iterdir())
 
 
 def remove_if_unused(folder: Path) -> None:
-    """Remove a folder that contains nothing but lock files."""
+    """Remove a folder that contains nothing but lock files and unfinished files."""
     with contextlib.suppress(OSError):
         if is_unused(folder):
+            remove_unfinished(folder)
             for name in (LOCK_FILE, CLAIM_FILE):
                 (folder / name).unlink(missing_ok=True)
             folder.rmdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator
@@ -282,7 +283,8 @@ def read_training(folder: Path) -> TrainingRecord | None:
     """
     file = folder / RECORD_FILE
     try:
-        found = msgspec.json.decode(read_regular_file(file), type=TrainingRecord)
+        # Not msgspec's parser: a path that is not UTF-8 is stored as a lone surrogate.
+        found = msgspec.convert(json.loads(read_regular_file(file)), type=TrainingRecord)
         msgspec.convert(found.resolved, _Sections)
     except FileNotFoundError:
         return None

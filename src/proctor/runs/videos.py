@@ -8,6 +8,7 @@ import msgspec
 
 from proctor.errors import RunFolderError
 from proctor.runs.journal import VIDEO_FOLDER
+from proctor.system import files
 from proctor.system.files import UNFINISHED, read_regular_file
 
 WARNINGS_FILE = f"{VIDEO_FOLDER}/warnings.json"
@@ -15,12 +16,8 @@ WARNINGS_FILE = f"{VIDEO_FOLDER}/warnings.json"
 
 def remove_unfinished(folder: Path) -> None:
     """Remove the unfinished files of a process that was killed."""
-    atomic_writes = f".*{UNFINISHED}"
-    for pattern in (
-        atomic_writes,
-        f"{VIDEO_FOLDER}/{atomic_writes}",
-        f"{VIDEO_FOLDER}/*/*{UNFINISHED}",
-    ):
+    files.remove_unfinished(folder)
+    for pattern in (f"{VIDEO_FOLDER}/.*{UNFINISHED}", f"{VIDEO_FOLDER}/*/*{UNFINISHED}"):
         for path in folder.glob(pattern):
             path.unlink(missing_ok=True)
 

@@ -9,12 +9,13 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
 import stat
 import sys
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
-from proctor.errors import UsageError
+from proctor.errors import CannotRead, UsageError
 
 MAX_JSON_BYTES = 64 * 2**20
 """Size limit of a settings or results file."""
@@ -40,7 +41,7 @@ def display_path(path: Path) -> Path:
 
 
 def require_utf8(path: Path) -> None:
-    """Refuse a dataset folder whose absolute path is not UTF-8, which Arrow cannot open.
+    """Refuse a folder whose absolute path is not UTF-8, which Arrow and JSON files cannot hold.
 
     Raises:
         UsageError: naming the path.
@@ -49,10 +50,44 @@ def require_utf8(path: Path) -> None:
         str(path.absolute()).encode()
     except UnicodeEncodeError:
         raise UsageError(
-            f"{path.absolute()}: the path is not UTF-8, so no dataset can be written there; "
+            f"{path.absolute()}: the path is not UTF-8, so datasets and trainings cannot be there; "
             "choose another folder",
-            code="dataset.path-not-utf8",
+            code="path.not-utf8",
         ) from None
+
+
+_OF_THE_SYSTEM = frozenset(
+    {
+        *(errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR),
+        *(errno.EACCES, errno.EPERM, errno.EBUSY, errno.ENXIO, errno.ENODEV, errno.ENOTCONN),
+        *(errno.ESTALE, errno.ETIMEDOUT, errno.ECONNRESET, errno.EHOSTDOWN, errno.EHOSTUNREACH),
+    }
+)
+"""Errors of the disk, the network or a limit, which say nothing about a file's content."""
+_NUMBER = re.compile(r"\[errno (\d+)\]", re.IGNORECASE)
+
+
+def system_reason(error: BaseException) -> str | None:
+    """Return why the system cannot read a file now; None if its content may be the reason.
+
+    Arrow's errors may hold the error number only in their text.
+    """
+    if not isinstance(error, OSError):
+        return None
+    found = _NUMBER.search(str(error)) if error.errno is None else None
+    number = int(found[1]) if found else error.errno
+    return os.strerror(number) if number in _OF_THE_SYSTEM else None
+
+
+def refuse_unreadable(path: Path, error: BaseException) -> None:
+    """Refuse a file that the system cannot read now.
+
+    Raises:
+        CannotRead: with the system's reason.
+    """
+    reason = system_reason(error)
+    if reason is not None:
+        raise CannotRead(f"cannot read {path}: {reason}") from None
 
 
 def sync(fd: int) -> None:
@@ -133,6 +168,17 @@ def atomic_write(path: Path, content: bytes, *, parents: bool = True) -> None:
             part.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def is_unfinished(path: Path) -> bool:
+    """Return whether a file is what ``atomic_write`` leaves if its process is killed."""
+    return path.name.startswith(".") and path.suffix == UNFINISHED
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what killed processes left of atomic writes in ``folder``, whose lock is held."""
+    for path in filter(is_unfinished, folder.iterdir()):
+        path.unlink(missing_ok=True)
 
 
 def user_cache_folder() -> Path:

@@ -43,6 +43,7 @@ from proctor.runs.training import (
     read_training,
     read_training_log,
 )
+from proctor.system.files import remove_unfinished
 from proctor.system.links import refuse_links
 from proctor.system.locks import acquire_lock
 from proctor.system.platform_info import (
@@ -232,6 +233,7 @@ class TrainingFolder:
             ) from None
         try:
             with explaining_disk_errors(self._kept):
+                remove_unfinished(self.path)
                 if data.resumed_step is None:
                     self._set_aside_log()
                 self._write(config, given, data)

@@ -17,6 +17,7 @@ from proctor.callbacks.progress_updates import UpdateSender
 from proctor.config.training import TrainConfig
 from proctor.policies.lerobot.pretrained import PretrainedConfig, pin
 from proctor.runs.training import CHECKPOINTS, EVALUATIONS
+from proctor.system.files import require_utf8
 from proctor.training.checkpoints import STATE
 from proctor.training.distributed import process_group
 from proctor.training.folder import SessionData, TrainingFolder
@@ -88,6 +89,7 @@ def run_session(
     """
     config, given = _with_pinned_checkpoint(config, given)
     folder = TrainingFolder(config.output_dir or _default_folder(config))
+    require_utf8(folder.path)
     publication = parse_publication(given)
     if config.wandb.active:
         wandb.require_wandb(config.wandb)

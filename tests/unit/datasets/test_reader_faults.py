@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from proctor import datasets
+from proctor.cli import main
 from proctor.datasets.cache_settings import FrameCacheSettings
 from proctor.datasets.edit.build import edit
 from proctor.datasets.edit.destination import in_place_destination
 from proctor.datasets.edit.operations import delete
+from proctor.datasets.format import info_file, tables
+from proctor.datasets.format.tables import damaged_table_error
+from proctor.datasets.frames.decoder import damaged_video_error
 from proctor.datasets.reader import open_handle
-from proctor.errors import DatasetError
+from proctor.errors import CannotRead, DatasetError
 from tests.refusals import refuses
 from tests.unit.datasets.making import GOLDEN, TOP, change, copied, make_numbers
 
@@ -242,3 +248,44 @@ def test_a_dataset_that_is_edited_while_it_is_read_shows_no_other_episodes_pictu
         else:
             with refuses(DatasetError, "dataset.changed"):
                 dataset.batch([0], [TOP])
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.EACCES])
+def test_an_error_of_the_system_is_never_called_damage(tmp_path: Path, number: int) -> None:
+    told = OSError(number, "Failed to open local file")
+    arrow = OSError(f"Failed to open local file 'x'. Detail: [errno {number}] whatever")
+    for damaged in (damaged_table_error, damaged_video_error):
+        for error in (told, arrow):
+            with refuses(CannotRead, "disk.read-failed") as refused:
+                damaged(tmp_path / "x", error)
+            assert os.strerror(number) in str(refused.value)
+            assert "damaged" not in str(refused.value)
+    for content in (OSError("Couldn't deserialize thrift"), ValueError("no footer")):
+        assert "damaged" in str(damaged_table_error(tmp_path / "x", content))
+
+
+@pytest.mark.parametrize("name", ["meta/info", "meta/tasks", "meta/episodes", "data/chunk"])
+def test_a_check_that_cannot_read_a_file_says_the_systems_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    root = make_numbers(tmp_path / "set", [3, 4])
+    reason = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    def failing(real: Any) -> Any:
+        def read(path: Any, *given: Any, **named: Any) -> Any:
+            if name in str(path):
+                raise reason
+            return real(path, *given, **named)
+
+        return read
+
+    for module, function in (
+        (info_file, "read_regular_file"),
+        (tables.pq, "read_metadata"),
+    ):
+        monkeypatch.setattr(module, function, failing(getattr(module, function)))
+    assert main(["data", "check", str(root)]) == 2
+    said = capsys.readouterr()
+    assert said.err.count("\n") == 1
+    assert os.strerror(errno.EMFILE) in said.err
+    assert "damaged" not in said.out + said.err

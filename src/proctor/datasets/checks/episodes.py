@@ -18,10 +18,9 @@ from proctor.datasets.checks.findings import (
 )
 from proctor.datasets.checks.table import EpisodeTable
 from proctor.datasets.checks.uncounted import UncountedEpisodes
-from proctor.datasets.format.arrow import pq
 from proctor.datasets.format.episodes import OLD_EPISODES_FILE
 from proctor.datasets.format.info import EPISODES_PATH, INFO_FILE, Info, episode_files
-from proctor.datasets.format.tables import read_lines, read_table, text_column
+from proctor.datasets.format.tables import open_table, read_lines, read_table, text_column
 from proctor.datasets.format.tasks import OLD_TASKS_FILE, TASKS_FILE
 from proctor.errors import DatasetError, strip_control_codes
 
@@ -91,7 +90,7 @@ def read_task_table(root: Path, info: Info) -> TaskTable:
 
 
 def _pandas_index(path: Path) -> list[str]:
-    said = (pq.read_schema(path).metadata or {}).get(b"pandas")
+    said = (open_table(path).schema_arrow.metadata or {}).get(b"pandas")
     try:
         columns = json.loads(said)["index_columns"] if said else []
         return [column for column in columns if isinstance(column, str)]

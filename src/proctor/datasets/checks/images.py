@@ -14,6 +14,7 @@ from proctor.datasets.format.info import Info, data_file
 from proctor.datasets.format.tables import UNREADABLE, open_table, refuse_oversized
 from proctor.datasets.frames.images import decode_images
 from proctor.errors import DatasetError
+from proctor.system.files import refuse_unreadable
 
 _AT_ONCE = 64
 """Rows whose images are in memory at a time."""
@@ -54,7 +55,8 @@ def _broken(path: Path, info: Info, key: str, colours: MeanColours) -> Iterator[
                 what = _wrong(info, key, stored, frame, colours)
                 if what is not None:
                     yield int(episode), what
-    except (DatasetError, *UNREADABLE):
+    except (DatasetError, *UNREADABLE) as error:
+        refuse_unreadable(path, error)
         return  # another check reports the unreadable file
 
 

@@ -32,6 +32,7 @@ from proctor.system.files import (
     file_stamp,
     read_regular_file,
     recover_swap,
+    require_utf8,
     swap,
     sync,
     sync_folder,
@@ -65,6 +66,7 @@ def new_destination(root: Path) -> Destination:
         UsageError: the folder has content.
     """
     path = Path(os.path.abspath(root))  # noqa: PTH100  a folder that does not exist yet
+    require_utf8(path)
     if not is_free(path):
         raise UsageError(
             f"{root} exists; choose another folder, or remove it", code="dataset.exists"
@@ -81,6 +83,7 @@ def in_place_destination(root: Path, *, keep_old: bool = False) -> Destination:
         UsageError: there is no such folder, or its files are links into a shared download.
     """
     path = root.resolve()
+    require_utf8(path)
     recover_swap(path)
     if not path.is_dir():
         raise UsageError(f"{root}: no such folder", code="dataset.not-found")
@@ -221,6 +224,7 @@ def building_together(folder: Path, stem: str) -> Iterator[Path]:
         UsageError: they cannot be written.
     """
     everything = Destination(folder / stem)
+    require_utf8(everything.root)
     with _explaining_write_errors(everything):
         folder.mkdir(parents=True, exist_ok=True)
         staging = folder / f".{stem}{_TOGETHER}{os.getpid()}"

@@ -219,7 +219,11 @@ def _is_same(edit_plan: EditPlan, segment: FileSegment, numbering: FrameNumberin
         ):
             return False
     file = open_table(segment.path)
-    schema, wanted = pq.read_schema(segment.path), arrow_schema(edit_plan.info)
+    try:
+        schema = pq.read_schema(segment.path)
+    except UNREADABLE as error:
+        raise damaged_table_error(segment.path, error) from None
+    wanted = arrow_schema(edit_plan.info)
     length = sum(edit_plan.kept[position].row.length for position in segment.positions)
     return (
         file.metadata.num_rows == length

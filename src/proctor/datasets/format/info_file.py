@@ -21,7 +21,7 @@ from proctor.datasets.format.info import (
     Info,
 )
 from proctor.errors import DatasetError, strip_control_codes
-from proctor.system.files import atomic_write, read_regular_file
+from proctor.system.files import atomic_write, read_regular_file, refuse_unreadable, require_utf8
 
 _NUMBERS = re.compile(r"bool|float(16|32|64)|u?int(8|16|32|64)")
 _COUNTS = (re.compile(r"u?int(8|16|32|64)"), re.compile(r"float(16|32|64)|u?int(8|16|32|64)"))
@@ -46,6 +46,7 @@ def read_info(root: Path) -> Info:
         DatasetError: there is no dataset, its version is unknown, or a value is invalid.
     """
     path = root / INFO_FILE
+    require_utf8(root)
     if not root.is_dir():
         raise DatasetError(f"{root}: no such folder", code="dataset.not-found")
     try:
@@ -55,9 +56,7 @@ def read_info(root: Path) -> Info:
             f"{root} is not a dataset: it has no {INFO_FILE}", code="dataset.not-found"
         ) from None
     except OSError as error:
-        raise DatasetError(
-            f"{path}: {error.strerror or error}", code="dataset.not-readable"
-        ) from None
+        raise not_readable(path, error) from None
     except (ValueError, RecursionError) as error:  # ValueError: also invalid UTF-8
         raise DatasetError(
             f"{path} is not JSON: {strip_control_codes(str(error), 200)}",
@@ -69,6 +68,16 @@ def read_info(root: Path) -> Info:
             code="dataset.invalid-info",
         )
     return _checked(path, found)
+
+
+def not_readable(path: Path, error: OSError) -> DatasetError:
+    """Return the error for a file that cannot be read because of what it is.
+
+    Raises:
+        CannotRead: the system cannot read the file now.
+    """
+    refuse_unreadable(path, error)
+    return DatasetError(f"{path}: {error.strerror or error}", code="dataset.not-readable")
 
 
 def write_info(root: Path, info: Info) -> None:

@@ -13,9 +13,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from proctor.datasets.format.arrow import pa, pq
+from proctor.datasets.format.info_file import not_readable
 from proctor.errors import DatasetError, strip_control_codes
 from proctor.features import Array
-from proctor.system.files import atomic_write, read_regular_file
+from proctor.system.files import atomic_write, read_regular_file, refuse_unreadable
 
 Stats: TypeAlias = dict[str, dict[str, Array]]
 """Feature -> min, max, mean, std, count, q01 ...; a camera's have shape (channels, 1, 1)."""
@@ -156,7 +157,12 @@ def text_column(path: Path, array: pa.Array) -> list[Any]:
 
 
 def damaged_table_error(path: Path, error: BaseException) -> DatasetError:
-    """Return the error for a table that PyArrow cannot read."""
+    """Return the error for a table that PyArrow cannot read.
+
+    Raises:
+        CannotRead: the system cannot read the file now.
+    """
+    refuse_unreadable(path, error)
     reason = strip_control_codes(str(error) or type(error).__name__, 200)
     return DatasetError(
         f"{path} is truncated or damaged: {reason}",
@@ -184,9 +190,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     except FileNotFoundError:
         raise DatasetError(f"{path} is missing", code="dataset.missing-file") from None
     except OSError as error:
-        raise DatasetError(
-            f"{path}: {error.strerror or error}", code="dataset.not-readable"
-        ) from None
+        raise not_readable(path, error) from None
     for number, line in enumerate(content.splitlines(), 1):
         if not line.strip():
             continue
@@ -213,9 +217,7 @@ def read_stats(root: Path) -> Stats:
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise DatasetError(
-            f"{path}: {error.strerror or error}", code="dataset.not-readable"
-        ) from None
+        raise not_readable(path, error) from None
     except (ValueError, RecursionError) as error:
         raise DatasetError(
             f"{path} is not JSON: {strip_control_codes(str(error), 200)}",

@@ -13,6 +13,7 @@ import numpy as np
 from proctor.datasets.frames.encoder import require_av
 from proctor.errors import DatasetError, strip_control_codes
 from proctor.features import Array
+from proctor.system.files import refuse_unreadable
 
 _MOST_PIXELS = 2**26
 """Largest image in pixels; a file that claims more is damaged."""
@@ -109,7 +110,12 @@ def open_video(path: Path) -> Iterator[tuple[Any, Any]]:
 
 
 def damaged_video_error(path: Path, error: Exception) -> DatasetError:
-    """Return the error for a video that FFmpeg cannot read."""
+    """Return the error for a video that FFmpeg cannot read.
+
+    Raises:
+        CannotRead: the system cannot read the file now.
+    """
+    refuse_unreadable(path, error)
     said = getattr(error, "strerror", None) or str(error)
     return DatasetError(
         f"{path} is not a readable video ({strip_control_codes(said, 200)}): it is truncated or "
