@@ -67,8 +67,8 @@ _DEVICES = ("robot", "teleop")
 """Sections whose maps may name code: cameras have types too."""
 _NONE = ("none", "null")
 _OFF = ("", "false", "0", *_NONE)
-_HARMLESS_DETAILS = ("true", "offline", "disabled")
-"""Of a repository that is private, and of the mode of W&B."""
+_NO_UPLOAD = ("offline", "disabled")
+"""Modes of W&B."""
 
 
 def require_permission(
@@ -131,6 +131,9 @@ def _needed(
     flat = list(_flat(settings))
     found = dict(_code(flat, flags))
     on = dict(flat) | dict(flags)
+    if str(on.get("wandb.mode")).lower() in _NO_UPLOAD:
+        on.pop("wandb.enable", None)
+        flat = [(name, value) for name, value in flat if name != "wandb.enable"]
     details = {n for switch, names in UPLOADS.items() if _is_on(on.get(switch)) for n in names}
     has_key = bool(key_variable(API_KEY_VARIABLE)) or any(on.get(name) for name in KEYS)
     roots = [".", *(str(flags[name]) for name in flags.keys() & {"output_dir"})]
@@ -146,7 +149,7 @@ def _needed(
             or (name in ADDRESSES and not _is_here(text))
             or (name == "cluster" and text not in ("auto", "local"))
             or (name in SERVERS and has_key)
-            or (name in details and text.lower() not in _HARMLESS_DETAILS)
+            or (name in details and text.lower() != "true")
             or (name in places and _leads_out(text, roots))
             or is_redacted(value)
         ):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from proctor.commands.arguments import parse_flags
 from proctor.errors import UsageError, exit_code_of
-from proctor.permissions import permission_flags
 from proctor.system.collection import collection_paused
 from proctor.system.files import display_path
 
@@ -312,12 +311,10 @@ def _say_where_it_stopped(folder: TrainingFolder, trainer: Trainer) -> None:
 
 
 def _say_how_to_resume(folder: TrainingFolder) -> None:
-    from proctor.runs.training import read_training
+    from proctor.runs.training import resume_flags
 
     words = ["proctor", "train", "--resume", f"--output_dir={folder.path}"]
     if "LOCAL_WORLD_SIZE" in os.environ and os.environ.get("WORLD_SIZE") != "1":
         local = os.environ["LOCAL_WORLD_SIZE"]
         words[:1] = ["torchrun", f"--nproc_per_node={local}", "-m", "proctor.cli"]
-    record = read_training(folder.path)
-    again = "" if record is None else permission_flags(record.given, but=("output_dir",))
-    print(f"continue with\n  {shlex.join(words)}{again}", file=sys.stderr)
+    print(f"continue with\n  {shlex.join(words)}{resume_flags(folder.path)}", file=sys.stderr)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from proctor.commands.arguments import parse_flags
 from proctor.errors import RunFolderError, UsageError, exit_code_of
-from proctor.permissions import CODE_NAMES, KEYS, PROGRAM_NAMES, permission_flags
+from proctor.permissions import CODE_NAMES, KEYS, PROGRAM_NAMES
 from proctor.system.files import display_path
 
 if TYPE_CHECKING:
@@ -165,14 +165,12 @@ def _printed_session() -> OnlineObserver:
             print("interrupted before the first step: nothing to save", file=sys.stderr)
 
         def on_stopped(self, folder: Path, learner: Learner) -> None:
-            from proctor.runs.training import read_training
+            from proctor.runs.training import resume_flags
 
             step = learner.counters.environment_steps
             print(f"interrupted after environment step {step:,}", file=sys.stderr)
             command = ["proctor", "train-online", "--resume", f"--output_dir={folder}"]
-            record = read_training(folder)
-            again = "" if record is None else permission_flags(record.given, but=("output_dir",))
-            print(f"continue with\n  {shlex.join(command)}{again}", file=sys.stderr)
+            print(f"continue with\n  {shlex.join(command)}{resume_flags(folder)}", file=sys.stderr)
 
         def on_end(self, folder: TrainingFolder, page: Path) -> None:
             from proctor.training.checkpoints import PRETRAINED

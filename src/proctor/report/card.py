@@ -29,6 +29,7 @@ from proctor.runs.journal import EpisodeRecord
 from proctor.runs.records import FiniteFloat, NonNegativeInt, Seconds
 from proctor.stats.independent_units import RateCounts
 from proctor.stats.rates import Interval
+from proctor.system.uploads import without_local_paths
 from proctor.types import MAX_EPISODES, EpisodeKey, Outcome
 
 CARD_FORMAT = 2
@@ -210,7 +211,7 @@ def card_of(run: Run) -> Card:
         warnings=start_warnings(run.rows) + round_warnings(run.rows, record.resolved),
         fingerprint=record.fingerprint,
         protocol=record.protocol,
-        command=run_command(record.pinned_given, record.resolved),
+        command=run_command(without_local_paths(record.pinned_given), record.resolved),
         bit_reproducible=record.bit_reproducible,
         versions=record.versions,
         history=run.history.text,

@@ -57,7 +57,7 @@ def page_data(run: Run, *, running: bool = False) -> dict[str, Any]:
         "begun": bool(run.rows),
         "checkpoint": _policy_path(record),
         "place": str(run.path.absolute()),
-        "resume": resume_command(run.path.absolute(), record.resolved),
+        "resume": resume_command(run.path.absolute(), record.given, record.resolved),
         "started": utc_date(record.sessions[0]) if record.sessions else None,
         "sessions": len(record.sessions),
         "planned": planned,

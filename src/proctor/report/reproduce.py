@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.fingerprint import flatten
+from proctor.permissions import permission_flags
 
 Settings = Mapping[str, Any]
 _CHOOSES_EPISODES = ("env.task", "env.task_ids", "eval.episodes")
@@ -24,10 +25,11 @@ def train_command(given: Settings, resolved: Settings, verb: str = "train") -> s
     return _command(_as_flags(given, resolved), verb)
 
 
-def resume_command(folder: Path, resolved: Settings, verb: str = "eval") -> str:
+def resume_command(folder: Path, given: Settings, resolved: Settings, verb: str = "eval") -> str:
     """Return the command that completes the run, recording or training in ``folder``."""
     verb = "record" if verb == "eval" and "dataset" in resolved else verb
-    return f"proctor {verb} --resume {_word('output_dir', str(folder))}"
+    again = permission_flags(given, but=("output_dir",))
+    return f"proctor {verb} --resume {_word('output_dir', str(folder))}{again}"
 
 
 def episode_command_prefix(given: Settings, resolved: Settings) -> str:

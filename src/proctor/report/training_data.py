@@ -145,7 +145,9 @@ def training_data(
         "status": status_of(training.step, training.planned, running=running).value,
         "left_s": rounded(_seconds_left(training), 1),
         "place": str(folder.absolute()),
-        "resume": resume_command(folder.absolute(), record.resolved, _command(training)),
+        "resume": resume_command(
+            folder.absolute(), record.given, record.resolved, _command(training)
+        ),
         "started": utc_date(record.sessions[0]) if record.sessions else None,
         "sessions": len(record.sessions),
         "step": training.step,

@@ -14,6 +14,7 @@ import msgspec
 
 from proctor.errors import UsageError
 from proctor.number_text import interval_text, percent_text
+from proctor.permissions import permission_flags
 from proctor.runs.jsonl import read_jsonl
 from proctor.runs.paths import RecordedPath
 from proctor.runs.records import FiniteFloat, Seconds
@@ -302,6 +303,12 @@ def read_training(folder: Path) -> TrainingRecord | None:
             code="training.too-new",
         )
     return found
+
+
+def resume_flags(folder: Path) -> str:
+    """Return the flags, each after a space, that a resumed training needs besides its folder."""
+    record = read_training(folder)
+    return "" if record is None else permission_flags(record.given, but=("output_dir",))
 
 
 def read_training_log(folder: Path) -> list[LogRow]:

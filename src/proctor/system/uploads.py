@@ -37,9 +37,12 @@ def named_few(names: Collection[str]) -> str:
 
 
 def without_local_paths(value: Any) -> Any:
-    """Return a setting, a map or a list with the last part of each local path instead of it."""
+    """Return a setting, a map or a list with the last part of each local path instead of it.
+
+    Of a checkpoint, that is the part from the training's folder on.
+    """
     if isinstance(value, str):
-        return PurePosixPath(value).name if _is_local(value) else value
+        return _last_part(value) if _is_local(value) else value
     if isinstance(value, Mapping):
         return {
             key: None
@@ -51,6 +54,12 @@ def without_local_paths(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [without_local_paths(item) for item in value]
     return value
+
+
+def _last_part(path: str) -> str:
+    parts = PurePosixPath(path).parts
+    first = parts.index("checkpoints") - 1 if "checkpoints" in parts[1:] else len(parts) - 1
+    return "/".join(parts[max(first, 0) :]).lstrip("/")
 
 
 def _is_local(text: str) -> bool:

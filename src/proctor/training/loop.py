@@ -36,6 +36,7 @@ from proctor.policies.lerobot.saving import write_parts
 from proctor.policies.runtime.chunk_policy import to_float_image
 from proctor.policies.runtime.network import Network
 from proctor.policies.runtime.numerics import step_numerics, training_numerics
+from proctor.runs.training import resume_flags
 from proctor.system.files import display_path
 from proctor.training.augmentation import augment, plan_augmentation
 from proctor.training.checkpoints import AVERAGED, PRETRAINED, STATE, Checkpoints
@@ -458,6 +459,7 @@ class Trainer:
         return (
             f"{before}go on from step {int(good.name):,} at a lower rate: proctor train --resume "
             f"--output_dir={display_path(good.parent.parent)} {which}"
+            f"{resume_flags(good.parent.parent)}"
         )
 
     def advice_after_rise(self, last_good: int, good: Path | None) -> str:
@@ -472,6 +474,7 @@ class Trainer:
         return (
             f"the checkpoint of step {int(good.name):,} is kept{doubt}; to go on from it, stop "
             f"this training, then: proctor train --resume --config_path={file} {lower}"
+            f"{resume_flags(good.parent.parent)}"
         )
 
     @property
@@ -609,7 +612,7 @@ def _continuation(checkpoints: Checkpoints) -> str:
         return "there is no checkpoint yet: run again"
     return (
         f"{display_path(newest)} is complete; continue with: proctor train --resume "
-        f"--output_dir={display_path(newest.parent.parent)}"
+        f"--output_dir={display_path(newest.parent.parent)}{resume_flags(newest.parent.parent)}"
     )
 
 

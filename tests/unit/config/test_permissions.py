@@ -116,7 +116,7 @@ def test_what_a_file_may_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         "live_host": "::1",
         "cluster": "auto",
         "trust": False,
-        "wandb": {"enable": False, "entity": "team", "project": "p"},
+        "wandb": {"enable": True, "mode": "offline", "entity": "team", "project": "p"},
         "policy": {"type": "remote", "url": "ws://host:1", "push_to_hub": "false", "api_key": None},
         "dataset": {"root": "/data", "push_to_hub": None, "private": False},
         "output_dir": "outputs/x",
@@ -144,6 +144,9 @@ def test_an_upload_goes_where_a_flag_says() -> None:
     with refuses(UsageError, "file.not-permitted") as refused:
         require_permission(settings, {"policy.push_to_hub": "true"}, "file.yaml")
     assert "--policy.repo_id=other/repo --policy.private=false" in str(refused.value)
+    online = {"wandb": {"enable": True, "mode": "offline"}}
+    with refuses(UsageError, "file.not-permitted"):
+        require_permission(online, {"wandb.mode": "online"}, "file.yaml")
     with refuses(UsageError, "file.not-permitted"):
         require_permission({"wandb": {"entity": "other"}}, {"wandb.enable": "true"}, "file.yaml")
 

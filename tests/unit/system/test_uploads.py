@@ -25,6 +25,7 @@ def test_local_paths_lose_their_folders_and_hub_ids_stay(
         "pretrained_path": "me/act",
         "path": "data/pusht",
         "instruction": "push the T",
+        "checkpoint": "/home/me/first/checkpoints/000010/pretrained_model",
     }
     assert without_local_paths(settings) == {
         "output_dir": None,
@@ -33,6 +34,7 @@ def test_local_paths_lose_their_folders_and_hub_ids_stay(
         "pretrained_path": "me/act",
         "path": "pusht",
         "instruction": "push the T",
+        "checkpoint": "first/checkpoints/000010/pretrained_model",
     }
 
 
