@@ -189,7 +189,7 @@ class CompareCommand(CommandConfig):
         card = read_card(path)
         accept = [name.strip() for name in (self.accept or "").split(",") if name.strip()]
         level = {
-            "confidence": 1 - self.alpha,
+            "alpha": self.alpha,
             "margin": DEFAULT_MARGIN if self.margin is None else self.margin,
         }
         checks = [

@@ -66,7 +66,7 @@ def check_card(
     run: Run,
     *,
     accept: Sequence[str] = (),
-    confidence: float = 0.95,
+    alpha: float = 0.05,
     margin: float = DEFAULT_MARGIN,
 ) -> CardCheck:
     """Compare the run's success rate with the card's claim.
@@ -79,7 +79,7 @@ def check_card(
         path: its file, for messages.
         run: a run of the card's protocol.
         accept: names of protocol fields or sections that may differ.
-        confidence: of the interval of the difference.
+        alpha: the interval of the difference covers 1 - alpha.
         margin: largest difference of the rates that still agrees.
 
     Raises:
@@ -93,8 +93,8 @@ def check_card(
     paired = not any(name.startswith(_OTHER_WORLDS) for name in changed)
     if not paired:
         _require_equal_shares(card, path, run)
-    found = _paired(card, path, run, confidence) if paired else _independent(card, run, confidence)
-    decided = _decide(card, run, found, confidence, margin)
+    found = _paired(card, path, run, alpha) if paired else _independent(card, run, alpha)
+    decided = _decide(card, run, found, alpha, margin)
     return CardCheck(
         card=path,
         run=run.path,
@@ -131,9 +131,7 @@ class _Decision(NamedTuple):
     more_episodes: int | None = None
 
 
-def _decide(
-    card: Card, run: Run, found: _Difference, confidence: float, margin: float
-) -> _Decision:
+def _decide(card: Card, run: Run, found: _Difference, alpha: float, margin: float) -> _Decision:
     """Return the verdict, why, and how many more episodes would decide."""
     points = f"{100 * margin:g} points"
     if found.repeats_all:
@@ -147,7 +145,7 @@ def _decide(
     if found.pairs is not None:
         pairs, pairs_n = found.pairs, found.episodes
         enough = episodes_to_decide(
-            lambda factor: difference_interval(_times(pairs, factor), confidence), margin, pairs_n
+            lambda factor: difference_interval(_times(pairs, factor), alpha), margin, pairs_n
         )
         if enough is not None and enough <= card.overall.worlds:
             more = enough - pairs_n
@@ -155,7 +153,7 @@ def _decide(
                 verdict, f"{possible}; about {more:,} more of its episodes would decide", more
             )
     enough = episodes_to_decide(
-        lambda factor: _independent(card, run, confidence, factor).interval,
+        lambda factor: _independent(card, run, alpha, factor).interval,
         margin,
         run.tally.episodes,
     )
@@ -221,7 +219,7 @@ def _require_tasks(card: Card, path: Path, run: Run) -> None:
             )
 
 
-def _paired(card: Card, path: Path, run: Run, confidence: float) -> _Difference:
+def _paired(card: Card, path: Path, run: Run, alpha: float) -> _Difference:
     """Compare the episodes that are in both, each start once."""
     claimed, units, index = card.outcomes, set[int](), UnitIndex()
     unequal = {key for key, outcome in claimed.items() if outcome.counts}
@@ -237,7 +235,7 @@ def _paired(card: Card, path: Path, run: Run, confidence: float) -> _Difference:
             units.add(unit)
             wins[before is Outcome.SUCCESS, row.outcome is Outcome.SUCCESS] += 1
     counts = Paired(wins[True, True], wins[True, False], wins[False, True], wins[False, False])
-    interval = difference_interval(counts, 1 - confidence)
+    interval = difference_interval(counts, alpha)
     if counts.difference is None or interval is None:
         raise UsageError(
             f"{run.path} and {path} have no episode that both completed: n/a",
@@ -271,11 +269,11 @@ def _require_equal_shares(card: Card, path: Path, run: Run) -> None:
             )
 
 
-def _independent(card: Card, run: Run, confidence: float, factor: float = 1) -> _Difference:
+def _independent(card: Card, run: Run, alpha: float, factor: float = 1) -> _Difference:
     """Compare the rates of independent samples; ``factor`` multiplies the run's episodes."""
     claim, found = card.overall, run.tally
-    of_a = these_tasks_interval(claim.counts, card.task_counts, confidence)
-    of_b = these_tasks_interval(found.units.total, found.units.tasks, confidence, factor)
+    of_a = these_tasks_interval(claim.counts, card.task_counts, 1 - alpha)
+    of_b = these_tasks_interval(found.units.total, found.units.tasks, 1 - alpha, factor)
     assert claim.rate is not None
     assert found.rate is not None
     assert of_a is not None
