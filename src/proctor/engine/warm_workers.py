@@ -262,5 +262,6 @@ def _append(log: Any, file: os.PathLike[str] | None) -> None:
     log.seek(0)
     content = log.read()
     if content and file is not None:
-        with open(file, "ab") as target:  # noqa: PTH123  any path
+        # A full disk must not end the worker: the journal's own error ends the run.
+        with contextlib.suppress(OSError), open(file, "ab") as target:  # noqa: PTH123  any path
             target.write(content)

@@ -298,8 +298,16 @@ def _read_order(received: bytes, *, is_home: bool) -> Order | None:
 
 
 def _detach_from_terminal(log_file: Path | None) -> None:
-    """Redirect output to the log, and leave Ctrl-C to the parent."""
-    target = os.open(log_file or os.devnull, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    """Redirect output to the log, and leave Ctrl-C to the parent.
+
+    If the log cannot be opened (a full disk), output is dropped: episodes do not depend on it, and
+    the journal's own error ends the run.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+    try:
+        target = os.open(log_file or os.devnull, flags, 0o644)
+    except OSError:
+        target = os.open(os.devnull, flags)
     os.dup2(target, 1)
     os.dup2(target, 2)
     os.close(target)

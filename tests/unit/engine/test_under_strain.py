@@ -308,3 +308,13 @@ def test_an_engine_that_cannot_be_made_keeps_no_descriptor(
     with pytest.raises(RuntimeError, match="can't start new thread"):
         listened(tmp_path / "run")
     assert open_descriptors() == descriptors
+
+
+def test_a_log_that_cannot_be_opened_ends_no_worker(tmp_path: Path) -> None:
+    program = (
+        "import sys\nfrom pathlib import Path\nfrom proctor.engine import worker\n"
+        "worker._detach_from_terminal(Path(sys.argv[1]))\nprint('into nothing')\n"
+    )
+    words = [sys.executable, "-c", program, str(tmp_path / "gone/workers.log")]
+    done = subprocess.run(words, capture_output=True, check=True)
+    assert (done.stdout, done.stderr) == (b"", b"")
