@@ -228,8 +228,8 @@ def main(arguments: Sequence[str]) -> int:
     import serial  # noqa: F401  slow to import: before it is urgent
 
     os.write(sys.stdout.fileno(), _READY)
-    what_happened = _wait_for_end(int(arguments[0]))
-    if not what_happened:
+    ending = _wait_for_end(int(arguments[0]))
+    if not ending:
         return 0
     left = [name for target in targets for name in switch_off(**target)]
     with contextlib.suppress(OSError):  # the terminal may be gone
@@ -237,7 +237,7 @@ def main(arguments: Sequence[str]) -> int:
         if left:
             silent = ", ".join(left)
             result = f"no answer from {silent}: they may still hold; cut the power of the arm"
-        print(f"torque guard: the driver {what_happened}; {result}", file=sys.stderr)
+        print(f"torque guard: the driver {ending}; {result}", file=sys.stderr)
     return 1 if left else _EXIT_SILENT
 
 
