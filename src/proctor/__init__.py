@@ -8,11 +8,13 @@ line is ``proctor --help``. Importing this package imports no heavy dependencies
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from proctor.version import __version__
 
+TYPE_CHECKING = False  # ``typing`` is slow to import
 if TYPE_CHECKING:
+    from typing import Any
+
     from proctor.api.datasets import load_dataset
     from proctor.api.evaluation import evaluate
     from proctor.api.recording import record

@@ -281,6 +281,33 @@ def test_a_second_run_in_the_same_folder_is_refused_while_the_first_goes_on(tmp_
     assert "is in use by another process" in done.stderr
 
 
+INTERRUPTED_WHILE = """
+import os, signal, sys
+awaited = sys.argv.pop(1)
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == awaited:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+from proctor.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("imported", "code"), [("proctor.cli", -signal.SIGINT), ("proctor.commands.list", 130)]
+)
+def test_ctrl_c_while_a_command_is_loaded_prints_no_traceback(imported: str, code: int) -> None:
+    command = [sys.executable, "-c", INTERRUPTED_WHILE, imported]
+    ended = subprocess.run(
+        [*command, "list", "policies"], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == code
+    assert "Traceback" not in ended.stderr
+
+
 def test_sigterm_is_an_interruption_too(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     process = start(folder)

@@ -75,6 +75,8 @@ def test_size_and_rate_are_required_in_a_robot(field: str) -> None:
         ({"front": FRONT | {"fps": "fast"}}, "camera.invalid-value"),
         ({"front": FRONT | {"fps": 0}}, "camera.invalid-value"),
         ({"front": FRONT | {"width": -640}}, "camera.invalid-value"),
+        ({"front": FRONT | {"width": 100_000}}, "camera.invalid-value"),
+        ({"front": FRONT | {"height": 0}}, "camera.invalid-value"),
         ({"front": FRONT | {"color_mode": "cmyk"}}, "camera.invalid-value"),
         ({"front": FRONT | {"rotation": 45}}, "camera.invalid-value"),
         ({"front": FRONT | {"fourcc": "MJPEG"}}, "camera.invalid-value"),

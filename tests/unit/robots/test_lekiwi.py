@@ -95,6 +95,11 @@ def test_a_burnt_wheel_does_not_keep_the_arm_on(tmp_path: Path) -> None:
     assert torques(bus) == [False] * 7 + [True, False]
 
 
+def test_the_torque_guard_switches_wheels_off_too() -> None:
+    [target] = Lekiwi(LekiwiConfig(port="/dev/ttyACM0", cameras={})).guard_targets()
+    assert set(target.motor_ids) == set(range(1, 10))
+
+
 def test_wheels_get_no_offset_in_a_calibration(tmp_path: Path) -> None:
     robot, bus = robot_on(tmp_path)
 

@@ -253,7 +253,8 @@ def test_an_image_that_the_host_does_not_send_is_an_error(client: LekiwiClient, 
         client.get_observation()
 
 
-def test_a_camera_without_a_size_is_refused() -> None:
+@pytest.mark.parametrize("fields", [{"width": 6}, {"width": 6, "height": 100_000}])
+def test_a_camera_without_a_possible_size_is_refused(fields: dict[str, int]) -> None:
     with pytest.raises(UsageError) as refused:
-        LekiwiClient(LekiwiClientConfig(remote_ip="x", cameras={"front": {"width": 6}}))
+        LekiwiClient(LekiwiClientConfig(remote_ip="x", cameras={"front": fields}))
     assert refused.value.code == "camera.field-missing"

@@ -106,6 +106,7 @@ def test_an_unplugged_port_is_named_gone() -> None:
     with pytest.raises(DeviceNotConnected) as error:
         bench.positions()
     assert error.value.code == "robot.port-lost"
+    assert bench.bus.port in str(error.value)
 
 
 def test_a_terminal_that_hangs_up_while_it_is_flushed_is_named_gone() -> None:
@@ -161,14 +162,16 @@ def _timeouts(port: TimedPort, line: SerialLine, count: int) -> list[float]:
 
 def test_the_timeout_grows_while_nothing_answers_and_stays_bounded() -> None:
     port = TimedPort()
-    timeouts = _timeouts(port, SerialLine(port, FeetechCodec(), lambda: port.time_s), 10)
+    timeouts = _timeouts(
+        port, SerialLine(port, FeetechCodec(), lambda: port.time_s, name="port"), 10
+    )
     assert timeouts == sorted(timeouts)
     assert timeouts[0] < timeouts[-1] <= 0.12
 
 
 def test_the_timeout_follows_the_measured_latency() -> None:
     port = TimedPort()
-    line = SerialLine(port, FeetechCodec(), lambda: port.time_s)
+    line = SerialLine(port, FeetechCodec(), lambda: port.time_s, name="port")
     port.latency_s = 0.016  # the latency timer of an FTDI adapter
     slow = _timeouts(port, line, 100)[-1]
     port.latency_s = 0.001

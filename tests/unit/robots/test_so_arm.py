@@ -23,6 +23,7 @@ from proctor.robots.arms.so import SoFollower, SoFollowerConfig, SoLeader, SoLea
 from proctor.robots.base import Unit
 from proctor.robots.emulation.emulated_bus import EmulatedBus
 from proctor.robots.emulation.servo import OVERHEAT_ALERT, OVERLOAD_ALERT
+from tests.refusals import refuses
 from tests.unit.robots.arm_bench import (
     ScriptedOperator,
     move_to,
@@ -263,6 +264,14 @@ def test_a_difference_of_file_and_motor_is_named(tmp_path: Path) -> None:
     with pytest.raises(RobotError, match=r"wrist_roll\.homing_offset") as refused:
         follower(bus, tmp_path).connect()
     assert refused.value.code == "robot.not-calibrated"
+
+
+def test_a_calibration_of_motors_with_other_ids_is_refused(tmp_path: Path) -> None:
+    bus = so_bus()
+    write_calibration(tmp_path, bus, wrist_roll={"id": 9})
+    with refuses(UsageError, "robot.calibration-invalid"):
+        follower(bus, tmp_path).connect()
+    assert not any(torques(bus))
 
 
 def test_enter_writes_the_file_to_the_motors_so_that_it_survives_a_power_cycle(

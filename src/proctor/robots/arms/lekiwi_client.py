@@ -43,6 +43,7 @@ from proctor.robots.base import (
     RobotPlugin,
     Unit,
 )
+from proctor.robots.cameras.configs import MOST_SIDE
 from proctor.robots.cameras.opencv import import_cv2
 from proctor.robots.cameras.peer_images import decode_peer_image, most_image_bytes
 from proctor.robots.host_key import read_host_key
@@ -339,15 +340,20 @@ def _shape(name: str, fields: Any) -> ImageShape:
     """Return the configured shape of a camera's images.
 
     Raises:
-        UsageError: width or height is missing.
+        UsageError: width or height is missing or invalid.
     """
     height, width = (
         fields.get(key) if isinstance(fields, dict) else None for key in ("height", "width")
     )
-    if isinstance(height, int) and isinstance(width, int) and min(height, width) > 0:
+    if (
+        isinstance(height, int)
+        and isinstance(width, int)
+        and min(height, width) >= 1
+        and max(height, width) <= MOST_SIDE
+    ):
         return (height, width, 3)
     raise UsageError(
-        f"--robot.cameras.{name}: width and height must be given, as whole numbers",
+        f"--robot.cameras.{name}: width and height must be given, 1 to {MOST_SIDE} pixels",
         code="camera.field-missing",
     )
 

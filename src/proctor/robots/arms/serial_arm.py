@@ -284,6 +284,14 @@ class SerialArm(Device):
                 "run proctor calibrate",
                 code=INVALID_FILE,
             )
+        for name, motor in self.bus.motors.items():
+            if found[name].id != motor.id:
+                raise UsageError(
+                    f"{self.calibration_file} is of another arm: its {name} has the id "
+                    f"{found[name].id}, this one has {motor.id}; choose another id or run "
+                    "proctor calibrate",
+                    code=INVALID_FILE,
+                )
         return {name: found[name] for name in self.bus.motors}
 
     def calibrate(self, operator: Operator) -> None:

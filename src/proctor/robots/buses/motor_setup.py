@@ -65,7 +65,7 @@ def scan_port(
     codes = DYNAMIXEL_BAUD_CODES if protocol is BusProtocol.DYNAMIXEL else FEETECH_BAUD_CODES
     opened = opener(port, next(iter(codes)))
     try:
-        line = SerialLine(opened, make_codec(protocol))
+        line = SerialLine(opened, make_codec(protocol), name=port)
         found = {}
         for baudrate in codes:
             if motors := _ping_at(line, protocol, baudrate):

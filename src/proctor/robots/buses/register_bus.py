@@ -102,7 +102,8 @@ class RegisterBus:
                 f"the motor bus on port {self.port!r} is connected already",
                 code="robot.already-connected",
             )
-        self._line = SerialLine(self._opener(self.port, self.baudrate), self.codec)
+        opened = self._opener(self.port, self.baudrate)
+        self._line = SerialLine(opened, self.codec, name=self.port)
 
     def close(self) -> None:
         """Close the port; leave the motors as they are."""

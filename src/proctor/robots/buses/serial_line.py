@@ -50,11 +50,17 @@ class SerialLine:
     """A port with a packet codec."""
 
     def __init__(
-        self, port: SerialPort, codec: PacketCodec, now: Callable[[], float] = time.perf_counter
+        self,
+        port: SerialPort,
+        codec: PacketCodec,
+        now: Callable[[], float] = time.perf_counter,
+        *,
+        name: str,
     ) -> None:
+        """Take an open port; ``name`` is what the user calls it."""
         self.port = port
         self.codec = codec
-        self._now = now
+        self._now, self._name = now, name
         self.statistics = LineStatistics()
         self._suspects: set[int] = set()
         self._resync_sizes = itertools.cycle(_RESYNC_SIZES)
@@ -71,7 +77,7 @@ class SerialLine:
         try:
             self.port.write(packet)
         except PORT_ERRORS as error:
-            raise _port_lost(error) from error
+            raise self._port_lost(error) from error
 
     def exchange(self, request: Request, *, send_to_suspects: bool = False) -> dict[int, Reply]:
         """Send a request and return the replies that came in time, by motor id.
@@ -91,7 +97,7 @@ class SerialLine:
                 return {}
             return self._exchange(request)
         except PORT_ERRORS as error:
-            raise _port_lost(error) from error
+            raise self._port_lost(error) from error
 
     def collect(self, packet: bytes, window_s: float) -> list[Reply]:
         """Send a broadcast and return all replies within ``window_s`` seconds.
@@ -106,7 +112,7 @@ class SerialLine:
             self._set_timeout(window_s)
             received = self.port.read(1 << 12)
         except PORT_ERRORS as error:
-            raise _port_lost(error) from error
+            raise self._port_lost(error) from error
         found = self.codec.scan(received, everyone)
         self.statistics.corrupt += found.corrupt
         self._suspects |= set(everyone.ids) - {reply.id for reply in found.replies}
@@ -204,8 +210,8 @@ class SerialLine:
             self.port.timeout = timeout_s
             self._timeout_s = timeout_s
 
-
-def _port_lost(error: Exception) -> DeviceNotConnected:
-    return DeviceNotConnected(
-        f"the serial port is gone ({error}); check the cable and the power", code="robot.port-lost"
-    )
+    def _port_lost(self, error: Exception) -> DeviceNotConnected:
+        return DeviceNotConnected(
+            f"the serial port {self._name} is gone ({error}); check the cable and the power",
+            code="robot.port-lost",
+        )

@@ -19,6 +19,9 @@ _NAME = re.compile(r"[\w.-]+")
 _REQUIRED = ("width", "height", "fps")
 """A robot's features are known before its cameras are opened, so their size must be given."""
 
+MOST_SIDE = 8192
+"""Largest width and height in pixels."""
+
 
 def camera_configs(
     given: Mapping[str, Any] | str | None, flag: str = "robot.cameras"
@@ -80,9 +83,10 @@ def camera_config(fields: Any, where: str) -> CameraConfig:
         raise UsageError(f"--{where}: {bad}", code="camera.invalid-value") from None
     for name in _REQUIRED:
         value = getattr(config, name)
-        if value is not None and value < 1:
+        if value is not None and not 1 <= value <= MOST_SIDE:
             raise UsageError(
-                f"--{where}: {name} must be at least 1, got {value}", code="camera.invalid-value"
+                f"--{where}: {name} must be 1 to {MOST_SIDE}, got {value}",
+                code="camera.invalid-value",
             )
     return config
 
