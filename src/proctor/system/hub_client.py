@@ -7,10 +7,10 @@ faulty mirror) ends a command with one line.
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -43,7 +43,9 @@ def bad_answer(reason: str) -> UsageError:
 
 def hub_utils() -> Any:
     """Return the helpers of the Hub's library, which it exports lazily."""
-    return import_module("huggingface_hub.utils")
+    from huggingface_hub import utils
+
+    return utils
 
 
 def server_name() -> str:
@@ -291,4 +293,4 @@ def _http_library() -> Any:
     """Return the HTTP library that the installed huggingface_hub uses."""
     from huggingface_hub import get_session
 
-    return import_module(type(get_session()).__module__.partition(".")[0])
+    return sys.modules[type(get_session()).__module__.partition(".")[0]]

@@ -33,7 +33,7 @@ _THREADS, _ATTEMPTS = 8, 5
 _GIT, _SHA256 = re.compile("[0-9a-f]{40}"), re.compile("[0-9a-f]{64}")
 _NOTES = ".cache/huggingface"
 """Folder inside a download in which Hugging Face's library and Proctor note what it is."""
-_SOURCE = f"{_NOTES}/proctor.json"
+_SOURCE = f"{_NOTES}/source.json"
 
 
 @dataclass(frozen=True)

@@ -162,7 +162,7 @@ def test_a_listing_without_end_is_refused(
     def page(request: Request) -> bool:
         asked.append(1)
         more = f'<{hub.endpoint}/api/models/me/it/tree/x?cursor={len(asked)}>; rel="next"'
-        return request.json([entry(f"{len(asked)}", b"")], Link=more)
+        return request.json([entry(f"{len(asked)}", b"")], link=more)
 
     hub.hook = on("/tree/", page)
     monkeypatch.setattr(hub_client, "_MAX_PAGES", 5)
@@ -180,7 +180,7 @@ def test_the_pages_of_a_listing_are_asked_of_the_hub_alone(hub: LoopbackHub) -> 
     with serving(other) as address:
         more = f'<{address}/api/models/me/it/tree/x?cursor=1>; rel="next"'
         listed = [entry(n, c, large=n in hub.large) for n, c in FILES.items()]
-        hub.hook = on("/tree/", lambda r: r.json(listed[:1], Link=more), value(listed[1:]))
+        hub.hook = on("/tree/", lambda r: r.json(listed[:1], link=more), value(listed[1:]))
         assert names(download("me/it", None)) == set(FILES)
     assert other.asked == []
 
