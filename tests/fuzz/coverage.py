@@ -30,7 +30,11 @@ def fuzz(name: str, words: list[str]) -> None:
     decoder, folder = DECODERS[name], Path(words[0])
     for sample in decoder.samples():
         (folder / hashlib.sha256(sample).hexdigest()[:16]).write_bytes(sample)
-    atheris.Setup([sys.argv[0], *words], lambda data: decoder.decode(data) and None)
+
+    def decode(data: bytes) -> None:
+        decoder.decode(data)
+
+    atheris.Setup([sys.argv[0], *words], decode)
     atheris.Fuzz()
 
 
