@@ -21,6 +21,7 @@ from proctor.stats.counts import Counts
 from proctor.types import EpisodeResult, EpisodeSpec
 
 _PLAIN_EVERY_S = 5.0
+_SO_FAR = "success so far (successes end first)"
 _MAX_TASKS_SHOWN = 12
 """Largest number of tasks that are shown at a time."""
 
@@ -188,7 +189,8 @@ class Progress(ProgressCallback):
     def line(self) -> str:
         """Return the line as text."""
         counts, progress = self._counts, self._progress
-        parts = [f"{counts.total}/{self._planned}", f"success {counts.rate_text}"]
+        what = "success" if counts.total >= self._planned else _SO_FAR
+        parts = [f"{counts.total}/{self._planned}", f"{what} {counts.rate_text}"]
         if counts.diverged:
             parts.append(f"{counts.diverged} diverged")
         if counts.errors:

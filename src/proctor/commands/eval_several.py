@@ -23,6 +23,7 @@ from proctor.fingerprint import without_secrets
 
 if TYPE_CHECKING:
     from proctor.report.run import Run
+    from proctor.runs.journal import EpisodeRecord
 
 _EXIT_REFUSED = 2
 _MOST_RUNS = 1000
@@ -305,9 +306,7 @@ def show_all(done: Sequence[tuple[Variant, Path]], root: Path) -> None:
     """
     from proctor.report.multi_run import NamedRun, runs_table
     from proctor.report.run import load_run
-    from proctor.report.summary import clean_rows
     from proctor.report.tables import table_console
-    from proctor.stats.independent_units import independent_units
 
     console = table_console()
     loaded: list[tuple[Variant, Run]] = []
@@ -326,13 +325,30 @@ def show_all(done: Sequence[tuple[Variant, Path]], root: Path) -> None:
         for warning in run.warnings:
             print(strip_control_codes(f"warning: {variant.name}: {warning}"))
     for run in pools[:1]:
-        if len(independent_units(clean_rows(run.rows))) < len(clean_rows(run.rows)):
-            print("note: these seeds share starts; those --eval.n_episodes apart share none")
+        if (note := shared_starts_note(run.rows)) is not None:
+            print(f"note: {note}")
     if len(pools) > 1:
         _compare(pools, root, "", f" over {len({variant.seed for variant, _ in loaded})} seeds")
     else:
         _compare_by_seed(loaded, root)
     console.print(f"results: {root}", highlight=False, soft_wrap=True, markup=False)
+
+
+def shared_starts_note(rows: Sequence[EpisodeRecord]) -> str | None:
+    """Return a note if the pooled episodes of several seeds repeat starts."""
+    from proctor.report.summary import clean_rows
+    from proctor.stats.independent_units import independent_units
+
+    clean = clean_rows(rows)
+    units = independent_units(clean)
+    if any(len({row.seed for row in unit}) > 1 for unit in units):
+        return (
+            "episodes of different seeds start alike here: another --seed adds few starts or "
+            "none, more --eval.n_episodes only where the benchmark has more"
+        )
+    if len(units) < len(clean):
+        return "these seeds share starts; those --eval.n_episodes apart share none"
+    return None
 
 
 def _pools(loaded: Sequence[tuple[Variant, Run]], root: Path) -> list[Run]:

@@ -99,6 +99,9 @@
         `${run.damaged.length === 1 ? "is" : "are"} left out: number ${lines}.`);
     }
     notices.push(...run.warnings.map((text) => `${text[0].toUpperCase()}${text.slice(1)}.`));
+    if (run.status === "running" || run.status === "incomplete") {
+      byId("rate").append(el("div", { class: "quiet" }, "So far: successes end first, so this rate is mostly too high."));
+    }
     byId("notices").append(...notices.map((text) => notice(text)));
   }
 

@@ -107,3 +107,12 @@ def test_the_lines_below_are_redrawn_on_a_terminal() -> None:
     line.close("2/2  success n/a")
     assert "push-v3" not in screen.getvalue().splitlines()[-1]
     assert "2/2" in screen.getvalue()
+
+
+def test_the_rate_of_an_unfinished_run_says_that_successes_end_first() -> None:
+    specs = plan(1, 2)
+    shown = Progress(specs, [], Console(file=io.StringIO()))
+    shown.on_episode_end(ended(specs[0], Outcome.SUCCESS))
+    assert "success so far (successes end first) 100.0%" in shown.line()
+    shown.on_episode_end(ended(specs[1], Outcome.FAILURE))
+    assert "  success 50.0%" in shown.line()

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import small_policies as small
 from tests.refusals import refuses
+from tests.run_folders import episode
 
 from proctor.cli import main
 from proctor.commands import eval as eval_command
-from proctor.commands.eval_several import Variant, checkpoints_of, variants_of
+from proctor.commands.eval_several import (
+    Variant,
+    checkpoints_of,
+    shared_starts_note,
+    variants_of,
+)
 from proctor.errors import EXIT_INTERRUPTED, PolicyError, UsageError
 from proctor.features import ACTION, ENVIRONMENT_STATE, Feature, FeatureKind
 from proctor.report import run as run_module
 from proctor.report.multi_run import POOLED_ROW
 from proctor.runs.journal import read_journal
+from proctor.types import Outcome
 
 FAKE = ["--env.type=fake", "--eval.use_async_envs=false", "--eval.n_episodes=2", "--live=false"]
 
@@ -284,3 +292,13 @@ def test_what_is_no_path_at_all_is_left_to_those_who_read_paths(path: str) -> No
         assert variants_of({"policy.path": path})
     except UsageError as refused:
         assert refused.code in ("checkpoint.not-found", "flag.invalid-value")  # noqa: PT017
+
+
+def test_another_seed_is_no_advice_where_seeds_do_not_choose_the_start() -> None:
+    rows = [replace(episode(0, i, Outcome.SUCCESS), seed=seed) for seed in (1, 9) for i in (0, 1)]
+    fixed = [replace(row, world=f"init{row.episode_index}") for row in rows]
+    assert "another --seed adds few starts" in (shared_starts_note(fixed) or "")
+    same = [replace(row, seed=row.episode_index, world=f"seed{row.episode_index}") for row in rows]
+    assert "--eval.n_episodes apart share none" in (shared_starts_note(same) or "")
+    apart = [replace(row, world=f"seed{row.seed + row.episode_index}") for row in rows]
+    assert shared_starts_note(apart) is None
