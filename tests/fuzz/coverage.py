@@ -1,7 +1,7 @@
 """Fuzzing of decoders guided by coverage: python -m tests.fuzz.coverage [--seconds=120]
 
 libFuzzer (atheris) changes valid frames and keeps what reaches new branches of our code. An input
-that raises a foreign error, takes 5 s or 2 GiB stays in tests/fuzz/found/DECODER, where
+that raises a foreign error, takes 5 s or 2 GiB stays in found/DECODER beside this file, where
 test_decoders.py decodes it again.
 """
 

@@ -30,8 +30,9 @@ class CompareCommand(CommandConfig):
     their videos side by side.
 
     If A is a result card (card.json of `proctor report RUN --card`), its claim is checked. A run
-    contradicts it if the interval of the difference excludes zero, and agrees if that lies within
-    --margin of zero. Otherwise it is undecided, and the episodes that would decide are printed.
+    contradicts it if the interval of the difference excludes zero. It agrees if the interval
+    contains zero and lies within --margin of it, or if every episode ends as on the card. Otherwise
+    it is undecided, and the number of episodes that would decide is printed.
 
     Exit code 3: --fail-if-worse is given and a run is worse, or a run contradicts the card. Exit
     code 4: a run leaves the card undecided.

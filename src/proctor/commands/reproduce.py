@@ -48,8 +48,10 @@ class ReproduceCommand(CommandConfig):
     --output_dir; --resume completes an interrupted run. --policy.path=FOLDER uses a local copy.
 
     The verdict follows from the 95% interval of measured - published, which includes the sampling
-    error of the published value if its number of episodes is known. Without zero: contradicts.
-    Within --margin of zero: agrees. Otherwise: undecided, with the episodes that would decide.
+    error of the published value if its number of episodes is known. The measured rate contradicts
+    the published one if the interval excludes zero. It agrees if the interval contains zero and
+    lies within --margin of it. Otherwise it is undecided, and the number of episodes that would
+    decide is printed.
 
     Exit code 0: agrees, 3: contradicts, 4: undecided, 1: episodes had errors, 130: interrupted.
     """

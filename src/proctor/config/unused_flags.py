@@ -163,7 +163,10 @@ def _of_saving(config: TrainConfig) -> Iterator[Idle]:
             "--save_checkpoint=false",
         )
     if not config.eval_steps:
-        yield _set(config, "max_eval_samples"), "no held-out loss is computed without --eval_steps"
+        yield (
+            _set(config, "max_eval_samples"),
+            "no validation loss is computed without --eval_steps",
+        )
 
 
 def _changed(section: str, settings: Any) -> list[str]:

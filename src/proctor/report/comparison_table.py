@@ -135,7 +135,7 @@ def verdict_text(comparison: Comparison) -> str:
         )
     return (
         f"Undecided. Too few episodes to decide: the difference lies in {interval}; "
-        f"about {comparison.more_needed} more would show {small}"
+        f"about {comparison.more_needed} more starts of each run would show {small}"
     )
 
 

@@ -25,7 +25,7 @@ class Training:
     losses: dict[int, float]
     """The training loss by step: a mean over the steps since the previous one."""
     validation_losses: dict[int, float]
-    """The loss on held-out episodes by step."""
+    """The loss on validation episodes by step."""
     checkpoints: dict[int, Path]
     """The folder of each checkpoint by step."""
     evaluations: list[EvaluationLogRow]

@@ -484,7 +484,7 @@ class Trainer:
 
     @torch.no_grad()
     def validation_loss(self, stop: StopRequests) -> float | None:
-        """Return the mean loss on held-out episodes, always on the same samples.
+        """Return the mean loss on validation episodes, always on the same samples.
 
         None: a stop signal came, and no other process depends on this one. A resumed training
         computes the loss then.

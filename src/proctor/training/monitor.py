@@ -106,7 +106,7 @@ class TrainingMonitor:
     def on_validation(self, step: int, loss: float) -> None:
         """Show and log a validation loss."""
         self._folder.log({"kind": "held_out", "step": step, "loss": loss})
-        self._say(f"step {step:,}: held-out loss {loss:.4g}")
+        self._say(f"step {step:,}: validation loss {loss:.4g}")
         if self._tracking is not None:
             self._tracking.log_validation(step, loss)
         if not self._config.evaluates_in_env and math.isfinite(loss):

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-import proctor.config
 from proctor import cli, plugins
+from proctor import config as config_package
 from proctor.config.base import Config, plugin_sections
 from proctor.config.builder import plugin_flags
 from proctor.config.flags import Flag, flags_of
@@ -43,7 +43,7 @@ HARMLESS = {
 
 
 def every_flag() -> Iterator[Flag]:
-    for module in pkgutil.iter_modules(proctor.config.__path__):
+    for module in pkgutil.iter_modules(config_package.__path__):
         importlib.import_module(f"proctor.config.{module.name}")
     waiting: list[type[Config]] = [Config]
     while waiting:

@@ -44,7 +44,7 @@ def train(**flags: Any) -> TrainConfig:
         ({"ema.enable": True, "ema.use_for_eval": False}, "--ema.use_for_eval changes nothing"),
         (PLAYED | {"env_eval_freq": 0}, "--env.type changes nothing here: --env_eval_freq=0"),
         ({"save_checkpoint": False, "keep_last": 2}, "--keep_last changes nothing here: --save"),
-        ({"max_eval_samples": 9}, "no held-out loss is computed without --eval_steps"),
+        ({"max_eval_samples": 9}, "no validation loss is computed without --eval_steps"),
         ({"dataset.eval_split": 0.2}, "eval_split=0.2 holds episodes out and no loss is computed"),
     ],
     ids=str,

@@ -68,7 +68,7 @@ def embedded(page: Path) -> dict[str, Any]:
             [WON] * 10,
             [WON] * 8 + [LOST] * 2,
             "Undecided. Too few episodes to decide: the difference lies in [-58.1, +23.4]; "
-            "about 620 more would show 5 points",
+            "about 620 more starts of each run would show 5 points",
         ),
         (
             [WON] * 400,

@@ -148,7 +148,7 @@ def test_validation_leaves_out_episodes_that_earlier_steps_trained_on(numbers, t
     assert (
         "validation leaves out episodes 1, which were trained on before step 2; 1 are left" in said
     )
-    assert "step 6: held-out loss" in said
+    assert "step 6: validation loss" in said
 
 
 def test_validation_on_nothing_but_trained_episodes_is_refused(copies, capsys):
