@@ -34,7 +34,7 @@ proctor eval --policy.path=A,B --robot.type=NAME [--FLAG=VALUE ...]
 
 Evaluate a policy. Results are written to the run folder as episodes end. An interrupted run is
 completed by: proctor eval --resume --output_dir=FOLDER and the flags that permit something, such
-as MODULE:NAME and --wandb.enable (files permit nothing)
+as MODULE:NAME and --wandb.enable (a file cannot give these)
 
 Several checkpoints (--policy.path=a,b or a pattern, 'checkpoints/*'), policy types
 (--policy.type=expert,random), seeds (--seed=1,2) or latencies (--eval.latency_steps=0,2,4) are
