@@ -306,6 +306,7 @@ def show_all(done: Sequence[tuple[Variant, Path]], root: Path) -> None:
     """
     from proctor.report.multi_run import NamedRun, runs_table
     from proctor.report.run import load_run
+    from proctor.report.selection import best_run_note
     from proctor.report.tables import table_console
 
     console = table_console()
@@ -327,6 +328,12 @@ def show_all(done: Sequence[tuple[Variant, Path]], root: Path) -> None:
     for run in pools[:1]:
         if (note := shared_starts_note(run.rows)) is not None:
             print(f"note: {note}")
+    best = best_run_note(
+        [_pool_label(run, root) for run in pools] or [variant.name for variant, _ in loaded],
+        [run.rows for run in pools or [run for _, run in loaded]],
+    )
+    if best is not None and len({variant.pool for variant, _ in loaded}) > 1:
+        print(strip_control_codes(f"note: {best}"))
     if len(pools) > 1:
         _compare(pools, root, "", f" over {len({variant.seed for variant, _ in loaded})} seeds")
     else:

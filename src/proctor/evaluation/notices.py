@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from proctor.benchmarks.training_starts import PUBLISHED_NOTE, has_published_starts
 from proctor.config.base import RunConfig
@@ -16,6 +17,7 @@ from proctor.features import ActionSpec
 from proctor.policies.compatibility import indistinguishable_text
 from proctor.report.protocol_differences import changed_protocol
 from proctor.report.run_warnings import journal_warnings
+from proctor.report.selection import checkpoint_selection_note
 from proctor.report.starts import planned_repeats, start_warnings
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import EpisodeRecord, read_journal
@@ -39,7 +41,8 @@ def start_notices(context: RolloutContext[RunConfig]) -> Notices:
         *_of_recorded_starts(context),
     )
     warnings = (*_of_journal(context), *_of_comparison(context), *context.warnings)
-    return Notices((*warnings, *_of_plan(context), *_of_texts(context)), notes)
+    warnings = (*warnings, *_of_plan(context), *_of_selection(context))
+    return Notices((*warnings, *_of_texts(context)), notes)
 
 
 def end_notices(evaluation: Evaluation, action: ActionSpec) -> Notices:
@@ -71,6 +74,15 @@ def _of_recorded_starts(context: RolloutContext[RunConfig]) -> Iterator[str]:
             yield f"--record.starts has no effect: {benchmark.name} has no published init states"
     elif config.record.published or not benchmark.places_scenes:
         yield PUBLISHED_NOTE[:1].lower() + PUBLISHED_NOTE[1:]
+
+
+def _of_selection(context: RolloutContext[RunConfig]) -> Iterator[str]:
+    """Say that the planned episodes selected the checkpoint."""
+    path = getattr(context.config.played_policy, "path", None)
+    if isinstance(context.config, EvalConfig) and path is not None:
+        note = checkpoint_selection_note(Path(path), context.plan)
+        if note is not None:
+            yield note
 
 
 def _of_texts(context: RolloutContext[RunConfig]) -> Iterator[str]:

@@ -8,6 +8,7 @@ process ends with the training, also with a killed one.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -20,17 +21,21 @@ from typing import Any
 
 import msgspec
 
+from proctor.config.base import MOST_SEED
 from proctor.config.online_training import OnlineTrainConfig
 from proctor.config.training import TrainConfig
-from proctor.errors import summarize_traceback
+from proctor.errors import RunFolderError, summarize_traceback
 from proctor.fingerprint import without_keys
 from proctor.permissions import permitting
+from proctor.runs.folder import RunFolder, RunRecord
 from proctor.runs.training import EvaluationLogRow
 from proctor.system.files import MAX_JOURNAL_BYTES, read_regular_file
 from proctor.system.locks import is_locked
 from proctor.training.checkpoints import AVERAGED, PRETRAINED
 
 COMMAND = (sys.executable, "-m", "proctor.system.dependent_process", "proctor.cli", "eval")
+SELECTION_SEEDS = 2_000_000
+"""Added to the training's seed for evaluations that select the best checkpoint."""
 _STOP_S = 10.0
 _LOCK_POLL_S = 0.5
 
@@ -193,7 +198,7 @@ class CheckpointEvaluator:
     def eval_flags(self, checkpoint: Path) -> list[str]:
         """Return the flags of `proctor eval` for a checkpoint."""
         output, config = self._folder / checkpoint.name, self._config
-        flags: dict[str, Any] = {"policy.path": checkpoint / self._weights, "seed": config.seed}
+        flags: dict[str, Any] = {"policy.path": checkpoint / self._weights, "seed": self._seed()}
         settings = without_keys(config, config.as_dict())  # other users can see flags
         for section in ("env", "eval", "video"):
             flags |= {f"{section}.{name}": value for name, value in settings[section].items()}
@@ -203,6 +208,20 @@ class CheckpointEvaluator:
         flags["output_dir"] = output
         words = [f"--{name}={_text(value)}" for name, value in flags.items() if value is not None]
         return [*(["--resume"] if begun else []), *words]
+
+    def _seed(self) -> int:
+        """Return the seed of all evaluations: that of an earlier one, or one that eval never uses.
+
+        A training selects its best checkpoint by these episodes, so a later evaluation by default
+        runs others.
+        """
+        record: RunRecord | None = None
+        for file in sorted(self._folder.glob("*/run.json")):
+            with contextlib.suppress(RunFolderError):  # its own evaluation names the damage
+                record = RunFolder(file.parent).read()
+            if record is not None and isinstance(seed := record.resolved.get("seed"), int):
+                return seed
+        return (self._config.seed + SELECTION_SEEDS) % MOST_SEED
 
     def _result(self, checkpoint: Path, code: int) -> EvaluationLogRow:
         found = self.result_of(checkpoint)
