@@ -26,6 +26,7 @@ from proctor.report.robustness_comparison import (
 from proctor.report.run import Run
 from proctor.report.summary import clean_rows, tally
 from proctor.runs.journal import EpisodeRecord
+from proctor.stats.anytime import AnytimeInterval, anytime_interval
 from proctor.stats.differences import (
     Independent,
     Paired,
@@ -75,7 +76,8 @@ class Change:
     rate_b: float | None
     interval_a: Interval | None
     interval_b: Interval | None
-    """Intervals of the rates for these tasks, with coverage 1 - alpha."""
+    """Intervals of the rates for these tasks, with coverage 1 - alpha. Anytime-valid if results
+    may have decided the run's number of episodes."""
     only_a: int | None
     """Episodes that only A solved; None if the episodes are not paired."""
     only_b: int | None
@@ -257,9 +259,10 @@ def _compared(a: Run, b: Run, criteria: Criteria, n_runs: int) -> tuple[Comparis
             f"{a.path} and {b.path} have no common episode that both completed: n/a",
             code="run.no-common-episode",
         )
+    how_a, how_b = a.monitored, b.monitored
     tasks = [
         replace(
-            _change(task, one, sides.tasks[task], criteria),
+            _change(task, one, sides.tasks[task], criteria, (how_a.task, how_b.task)),
             interval=difference_interval(one.samples, criteria.alpha),
         )
         for task, one in zip(sides.tasks, counted, strict=True)
@@ -271,7 +274,9 @@ def _compared(a: Run, b: Run, criteria: Criteria, n_runs: int) -> tuple[Comparis
         b=b.path,
         criteria=criteria,
         tasks=tasks,
-        overall=_change("all", everything, (rows_a, rows_b), criteria),
+        overall=_change(
+            "all", everything, (rows_a, rows_b), criteria, (how_a.overall, how_b.overall)
+        ),
         macro=mean_over_tasks([task.difference for task in tasks if task.difference is not None]),
         p_worse=worse,
         p_worse_holm=worse,
@@ -290,6 +295,8 @@ def _compared(a: Run, b: Run, criteria: Criteria, n_runs: int) -> tuple[Comparis
 
 
 Units: TypeAlias = list[list[tuple[bool, bool]]]
+Monitored: TypeAlias = tuple[AnytimeInterval | None, AnytimeInterval | None]
+"""Of A and of B; None: the number of episodes was fixed in advance."""
 
 
 @dataclass(frozen=True)
@@ -334,12 +341,25 @@ class _Counted:
         n = self.starts
         return RateCounts(of_a, n, n), RateCounts(of_b, n, n)
 
-    def rate_intervals(self, alpha: float) -> tuple[Interval | None, Interval | None]:
+    def firsts(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Return successes and number of episodes of A and of B, the first of every start."""
+        if isinstance(self.raw, Independent):
+            return (self.raw.a, self.raw.n_a), (self.raw.b, self.raw.n_b)
+        a, b = (sum(unit[0][side] for unit in self.units) for side in (0, 1))
+        return (a, self.starts), (b, self.starts)
+
+    def rate_intervals(
+        self, alpha: float, monitored: Monitored
+    ) -> tuple[Interval | None, Interval | None]:
         """Return the intervals of both rates for these tasks."""
         of_tasks = [task.rates() for task in self.tasks if task.starts]
         a, b = (
             these_tasks_interval(total, [task[side] for task in of_tasks], 1 - alpha)
-            for side, total in enumerate(self.rates())
+            if how is None
+            else anytime_interval(*first, how.width, 1 - alpha)
+            for side, (total, first, how) in enumerate(
+                zip(self.rates(), self.firsts(), monitored, strict=True)
+            )
         )
         return a, b
 
@@ -373,14 +393,18 @@ def _change(
     counted: _Counted,
     sides: tuple[list[EpisodeRecord], list[EpisodeRecord]],
     criteria: Criteria,
+    monitored: Monitored,
 ) -> Change:
-    """Describe the difference on one task, or on all; its interval depends on the other runs."""
+    """Describe the difference on one task, or on all; its interval depends on the other runs.
+
+    A monitored rate, of A or of B, may have decided the run's number of episodes.
+    """
     samples, alpha = counted.samples, criteria.alpha
     measured = samples.difference is not None
     p = p_value(samples) if measured else None
     a, n_a, b, n_b = (round(one) for one in _margins(counted.raw))
     of_a, of_b = counted.rates()
-    interval_a, interval_b = counted.rate_intervals(alpha)
+    interval_a, interval_b = counted.rate_intervals(alpha, monitored)
     in_a, in_b = tally(sides[0]), tally(sides[1])
     return Change(
         name=name,

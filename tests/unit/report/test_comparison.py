@@ -17,7 +17,10 @@ from proctor.report.history import history_of
 from proctor.report.pairing import planned_partners
 from proctor.report.run import Run
 from proctor.runs.journal import EpisodeRecord, make_record
+from proctor.runs.records import SessionPlan
+from proctor.stats.anytime import anytime_interval
 from proctor.stats.differences import Paired, difference_interval, p_value
+from proctor.stats.rates import wilson_interval
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Task
 from tests.refusals import refuses
 from tests.run_folders import RECORD
@@ -51,6 +54,21 @@ def a_run(name: str, *tasks: Sequence[EpisodeRecord], **protocol: Any) -> Run:
 def compare(a: Run, b: Run, criteria: Criteria) -> Comparison:
     (comparison,) = compare_all([a, b], criteria)
     return comparison
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_a_run_whose_results_decided_its_size_has_its_own_interval_in_a_comparison(
+    paired: bool,
+) -> None:
+    fixed, other = a_run("a", rows("push", "sfsfsfsfsf")), rows("push", "ssssssssff")
+    plans = [SessionPlan(float(n), n, n + 5, 1, "never", None) for n in (0, 5)]
+    record = replace(fixed.record, sessions=[0.0, 5.0], history=plans)
+    extended = Run(Path("b"), 10, other, record=record, history=history_of(record))
+    criteria = Criteria(alpha=0.1, paired=paired)
+    comparison = compare(fixed, extended, criteria)
+    for change in (comparison.overall, *comparison.tasks):
+        assert change.interval_a == wilson_interval(5, 10, 0.9)
+        assert change.interval_b == anytime_interval(8, 10, None, 0.9)
 
 
 def test_episodes_are_paired_by_task_name_seed_and_init_state() -> None:
