@@ -20,7 +20,7 @@ from proctor.report.robustness_data import robustness_data
 from proctor.report.run import Run
 from proctor.report.run_warnings import run_warnings
 from proctor.report.status import seconds_left, status_of
-from proctor.report.summary import by_group, by_task, clean_rows, pass_rates, tally
+from proctor.report.summary import Tally, by_group, by_task, clean_rows, pass_rates, tally
 from proctor.report.timeline import Timeline, make_timeline, throughput_limit, time_spent
 from proctor.runs.folder import RunRecord
 from proctor.runs.journal import EpisodeRecord
@@ -48,7 +48,7 @@ def page_data(run: Run, *, running: bool = False) -> dict[str, Any]:
     record, done, planned = run.record, run.n_done, run.record.planned_episodes
     timeline = make_timeline(run.rows, record.sessions)
     tasks, groups, how = _tasks(run), by_group(run.rows), run.monitored
-    clean = clean_rows(run.rows)
+    overall = tally(clean_rows(run.rows), how.overall)
     status = status_of(done, planned, running=running, stopped=run.stopped is not None)
     return {
         "title": title(record),
@@ -66,11 +66,11 @@ def page_data(run: Run, *, running: bool = False) -> dict[str, Any]:
         "damaged": run.damaged,
         "stopped": run.stopped,
         "interrupted": run.interrupted,
-        "interval": tally(clean, how.overall).interval_kind,
+        "interval": overall.interval_kind,
         "history": run.history.text,
         "warnings": run_warnings(run.rows, record),
         "scores": [asdict(score) for score in record.scores],
-        "overall": _tally(clean, how.overall) | _bounds(clean),
+        "overall": _tallied(overall) | _bounds(overall),
         "headline": run.headline,
         "repeats": _repeats(run.rows),
         "judge": _judge(run.rows),
@@ -174,7 +174,10 @@ def _task(task: _Task, anytime: AnytimeInterval | None) -> dict[str, Any]:
 
 
 def _tally(rows: Sequence[EpisodeRecord], anytime: AnytimeInterval | None) -> dict[str, Any]:
-    added = tally(rows, anytime)
+    return _tallied(tally(rows, anytime))
+
+
+def _tallied(added: Tally) -> dict[str, Any]:
     return {
         "k": added.successes if added.judged else None,
         "n": added.episodes,
@@ -214,9 +217,9 @@ def _judge(rows: Sequence[EpisodeRecord]) -> dict[str, Any] | None:
     }
 
 
-def _bounds(rows: Sequence[EpisodeRecord]) -> dict[str, Any]:
+def _bounds(added: Tally) -> dict[str, Any]:
     """Return the bounds of the rate: all errored episodes failed, or all succeeded."""
-    bounds = tally(rows).bounds
+    bounds = added.bounds
     return {"bounds": None if bounds is None else [rounded(end, 6) for end in bounds]}
 
 

@@ -106,7 +106,7 @@ class Results:
         """Every finished episode, as its journal record."""
         return self.rows
 
-    @property
+    @cached_property
     def tally(self) -> Tally:
         """The tally of the clean episodes; of all, if every episode is perturbed."""
         return tally(clean_rows(self.rows), self.monitored.overall)

@@ -152,6 +152,7 @@ def tally(rows: Iterable[EpisodeRecord], anytime: AnytimeInterval | None = None)
     rows = sorted(rows, key=lambda row: row.key)
     done = [row for row in rows if row.outcome.counts]
     solved = [row for row in done if row.outcome is Outcome.SUCCESS]
+    units = UnitCounts((row, row.outcome is Outcome.SUCCESS) for row in done)
     return Tally(
         episodes=len(done),
         successes=len(solved),
@@ -163,13 +164,20 @@ def tally(rows: Iterable[EpisodeRecord], anytime: AnytimeInterval | None = None)
         mean_steps=_mean(row.steps for row in done),
         mean_steps_to_success=_mean(map(_steps_to_success, solved)),
         scores=_mean_scores(done),
-        units=UnitCounts((row, row.outcome is Outcome.SUCCESS) for row in done),
+        units=units,
         anytime=anytime,
-        units_at_end=None
-        if any(row.success_at_end is None for row in done)
-        else UnitCounts((row, bool(row.success_at_end)) for row in done),
+        units_at_end=_units_at_end(done, units),
         judged=all(row.outcome is not Outcome.ENDED for row in done),
     )
+
+
+def _units_at_end(done: Sequence[EpisodeRecord], units: UnitCounts) -> UnitCounts | None:
+    """Return the units by success at the last step: ``units`` if no episode ended otherwise."""
+    if any(row.success_at_end is None for row in done):
+        return None
+    if all(row.success_at_end is (row.outcome is Outcome.SUCCESS) for row in done):
+        return units
+    return UnitCounts((row, bool(row.success_at_end)) for row in done)
 
 
 def clean_rows(rows: Iterable[EpisodeRecord]) -> list[EpisodeRecord]:

@@ -113,8 +113,24 @@ class UnitCounts:
         self._counts: dict[int, UnitCount] = {}
         self._totals = _Totals()
         self._tasks: dict[frozenset[tuple[str, int]], _Totals] = {}
-        for episode, success in episodes:
-            self.add(episode, success)
+        self._add_all(list(episodes))
+
+    def _add_all(self, episodes: Sequence[tuple[_Counted, bool]]) -> None:
+        """Count many episodes: each unit is added to the totals once, not once an episode."""
+        nodes = [self._index.add(episode.started) for episode, _ in episodes]
+        tasks: dict[tuple[str, int], frozenset[tuple[str, int]]] = {}
+        for (episode, success), node in zip(episodes, nodes, strict=True):
+            key = episode.key
+            task = tasks.get(key[:2]) or tasks.setdefault(key[:2], frozenset([key[:2]]))
+            count = self._counts.setdefault(self._index.unit(node), UnitCount(tasks=task))
+            if count.tasks is not task:
+                count.tasks |= task
+            count.successes += success
+            count.episodes += 1
+            if count.first is None or key < count.first[0]:
+                count.first = (key, success)
+        for count in self._counts.values():
+            self._remember(count)
 
     def add(self, episode: _Counted, success: bool) -> None:
         """Count one completed episode."""

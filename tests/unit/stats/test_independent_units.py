@@ -111,14 +111,17 @@ def test_an_episode_whose_worker_died_joins_the_measured_episodes_of_its_seed() 
     assert len(independent_units(rows)) == 2
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_counts_that_arrive_one_by_one_agree_with_the_units_at_the_end(seed: int) -> None:
+@pytest.mark.parametrize("at_once", [0, 40, 90])
+@pytest.mark.parametrize("seed", range(3))
+def test_counts_agree_with_the_units_however_they_arrive(seed: int, at_once: int) -> None:
     rng = random.Random(seed)
     rows = [measured(index, float(rng.randrange(9))) for index in range(30)]
     rows += [perturbed(index, 1000 + index, level=level) for index in range(30) for level in (1, 2)]
     rng.shuffle(rows)
     won = {id(row): rng.random() < 0.5 for row in rows}
-    counts = UnitCounts((row, won[id(row)]) for row in rows)
+    counts = UnitCounts((row, won[id(row)]) for row in rows[:at_once])
+    for row in rows[at_once:]:
+        counts.add(row, won[id(row)])
     units = independent_units(rows)
     assert (counts.distinct, counts.episodes) == (len(units), len(rows))
     assert counts.effective_n == pytest.approx(len(rows) ** 2 / sum(len(u) ** 2 for u in units))
@@ -126,6 +129,18 @@ def test_counts_that_arrive_one_by_one_agree_with_the_units_at_the_end(seed: int
     assert counts.first == (sum(won[id(row)] for row in first), len(units))
     expected = sorted((sum(won[id(row)] for row in unit), len(unit)) for unit in units)
     assert sorted(counts.clusters) == expected
+
+
+@pytest.mark.parametrize("at_once", [0, 20, 60])
+def test_counts_of_tasks_agree_however_they_arrive(at_once: int) -> None:
+    rows = [measured(n, float(n % (3 + task)), task=task) for n in range(30) for task in (0, 1)]
+    counts = UnitCounts((row, row.episode_index % 2 == 0) for row in rows[:at_once])
+    for row in rows[at_once:]:
+        counts.add(row, row.episode_index % 2 == 0)
+    assert [(one.successes, one.episodes, one.effective_n) for one in counts.tasks] == [
+        (15, 30, pytest.approx(3)),
+        (15, 30, pytest.approx(30**2 / (8**2 + 8**2 + 7**2 + 7**2))),
+    ]
 
 
 def test_a_pair_needs_equal_starts_where_both_are_known() -> None:
