@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from proctor.policies.remote.address import parse_addresses
-from proctor.policies.remote.connection import ConnectionSettings
+from proctor.policies.remote.connection import ConnectionSettings, ServerConnection
 from proctor.protocols import zmtp
 from proctor.rl.learner_channel import ChannelLost, LearnerAddress, LearnerChannel
 from proctor.robots.arms.lekiwi_client import LekiwiClient, LekiwiClientConfig
@@ -33,13 +33,20 @@ LIMIT_S = 15.0
 _SETTINGS = ConnectionSettings(connect_s=1.0, answer_s=1.0, most_bytes=2**20)
 
 
+def connection_to(
+    port: int, module: str, name: str, scheme: str, settings: ConnectionSettings
+) -> ServerConnection:
+    """Connect to a policy server by one of the protocols."""
+    from importlib import import_module
+
+    made = getattr(import_module(f"proctor.policies.remote.{module}"), name)
+    connect = made(None) if name == "make_connector" else made
+    return connect(parse_addresses(f"{scheme}://127.0.0.1:{port}", None)[0], settings)
+
+
 def _connection(module: str, name: str, scheme: str) -> Callable[[int], Any]:
     def use(port: int) -> Any:
-        from importlib import import_module
-
-        made = getattr(import_module(f"proctor.policies.remote.{module}"), name)
-        connect = made(None) if name == "make_connector" else made
-        return connect(parse_addresses(f"{scheme}://127.0.0.1:{port}", None)[0], _SETTINGS)
+        return connection_to(port, module, name, scheme, _SETTINGS)
 
     return use
 

@@ -22,8 +22,11 @@ import numpy as np
 import zmq
 from websockets.sync.client import ClientConnection, connect
 
+from proctor.features import STATE
+from proctor.policies.remote.connection import ConnectionSettings
 from proctor.protocols import actor_learner, lerobot, zmtp
 from proctor.protocols.chunks import encode_chunks
+from proctor.protocols.inference_messages import InferenceRequest
 from proctor.protocols.pickle_writer import dump
 from proctor.protocols.torch_archive import save_archive
 from proctor.protocols.zmtp_peer import KEYED, MessageLimits, Role, ZmtpPeer
@@ -31,7 +34,8 @@ from proctor.protocols.zmtp_socket import ZmtpSocket
 from proctor.rl.payloads import encode_transitions
 from proctor.system.limits import CycleLimits
 from tests.battery import child
-from tests.fuzz.frames import groot_samples, lerobot_samples, openpi_samples, vla_eval_samples
+from tests.battery.clients import connection_to
+from tests.fuzz.frames import groot_samples, lerobot_samples
 from tests.unit.rl.builders import transition
 
 HOST = "127.0.0.1"
@@ -58,6 +62,20 @@ class Service:
     """Well-formed messages with absurd content."""
 
 
+# Robots that ask a policy for actions, by each protocol.
+
+_PATIENCE = ConnectionSettings(connect_s=5.0, answer_s=5.0)
+
+
+def _good_robot(module: str, name: str, scheme: str) -> Callable[[int], None]:
+    def good(port: int) -> None:
+        with contextlib.closing(connection_to(port, module, name, scheme, _PATIENCE)) as line:
+            actions = line.infer(InferenceRequest({STATE: np.zeros(2, np.float32)}, "go"))
+            assert actions.shape[-1] == 2
+
+    return good
+
+
 # WebSockets: openpi and vla-eval.
 
 
@@ -74,15 +92,6 @@ def _ask_websocket(port: int, message: bytes) -> None:
             line.recv(timeout=1.0)
 
 
-def _good_websocket(samples: Callable[[], list[bytes]]) -> Callable[[int], None]:
-    def good(port: int) -> None:
-        with websocket(port) as line:
-            line.send(samples()[0])
-            assert line.recv(timeout=ANSWER_S)
-
-    return good
-
-
 def _unfinished_websocket(port: int, size: int) -> Any:
     line = websocket(port)
     head = b"\x82\xff" + struct.pack(">Q", size) + bytes(4)
@@ -94,24 +103,12 @@ def _unfinished_websocket(port: int, size: int) -> Any:
 # ZeroMQ: GR00T.
 
 
-_RETRY_MS = 5000
-
-
 def _ask_zmq(port: int, message: bytes) -> None:
     with zmq.Context() as context, context.socket(zmq.REQ) as line:
         line.setsockopt(zmq.LINGER, 0)
         line.connect(f"tcp://{HOST}:{port}")
         line.send(message)
         line.poll(1000)
-
-
-def _good_groot(port: int) -> None:
-    with zmq.Context() as context, context.socket(zmq.REQ) as line:
-        line.setsockopt(zmq.LINGER, 0)
-        line.connect(f"tcp://{HOST}:{port}")
-        line.send(msgspec.msgpack.encode({"endpoint": "ping"}))
-        assert line.poll(_RETRY_MS), "no reply"  # a REQ socket never learns that it was cut
-        assert b"running" in line.recv()
 
 
 def _silent_zmq(port: int) -> socket.socket:
@@ -379,8 +376,8 @@ def _transitions() -> list[bytes]:
     return list(encode_chunks(payload))
 
 
-_OBSERVE = f"/{lerobot.SERVICE}/{lerobot.OBSERVE}"
 _READY = f"/{lerobot.SERVICE}/{lerobot.READY}"
+_OBSERVE = f"/{lerobot.SERVICE}/{lerobot.OBSERVE}"
 _STORE = actor_learner.call_path(actor_learner.TRANSITIONS)
 _WEBSOCKET = ("proctor.serving.websocket", "proctor.serving.server")
 _ROBOT_HOST = (
@@ -394,7 +391,7 @@ SERVICES = {
     "openpi": Service(
         "serve",
         (*_WEBSOCKET, "proctor.protocols.openpi", "proctor.serving.openpi"),
-        _good_websocket(openpi_samples),
+        _good_robot("openpi", "OpenpiConnection", "ws"),
         _ask_websocket,
         websocket,
         _unfinished_websocket,
@@ -403,7 +400,7 @@ SERVICES = {
     "vla-eval": Service(
         "serve",
         (*_WEBSOCKET, "proctor.protocols.vla_eval", "proctor.serving.vla_eval"),
-        _good_websocket(vla_eval_samples),
+        _good_robot("vla_eval", "VlaEvalConnection", "vla"),
         _ask_websocket,
         websocket,
         _unfinished_websocket,
@@ -412,7 +409,7 @@ SERVICES = {
     "groot": Service(
         "serve",
         ("proctor.serving.zeromq", "proctor.protocols.groot", "proctor.serving.groot"),
-        _good_groot,
+        _good_robot("groot", "GrootConnection", "tcp"),
         _ask_zmq,
         _silent_zmq,
         _unfinished_zmq,

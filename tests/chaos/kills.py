@@ -33,6 +33,7 @@ from tests.pty_arm import PtyArm
 
 ROOT = Path(__file__).parents[2]
 _LONGEST_S, _MOTORS_S, _ENDLESS_S, _PAUSE_S = 120.0, 10.0, 5.0, 0.5
+_MOST_RETRIES = 5
 
 
 def _send(number: int) -> Callable[[psutil.Process], None]:
@@ -89,15 +90,29 @@ class Bench:
         make_inputs(self.inputs, {one for name in names for one in CASES[name].inputs})
         self.results: dict[str, Any] = {}
         self.seconds: dict[str, float] = {}
+        self.retries = 0
         for name in names:
-            with self.home(name, "undisturbed") as (home, _):
-                session, began = Session(CASES[name], home), time.monotonic()
-                session.start(CASES[name].words(home))
-                code = session.wait() if CASES[name].ends else session.end()
-                assert code in CASES[name].codes, f"{name} ended with {code}: {session.said}"
-                self.seconds[name] = time.monotonic() - began
-                self.results[name] = CASES[name].result(home)
-                assert not session.left(), f"{name} leaves {session.left()}"
+            while code := self._run_undisturbed(name):
+                self.retries += 1
+                assert self.retries < _MOST_RETRIES, f"{name} ends with {code}"
+
+    def _run_undisturbed(self, name: str) -> int:
+        """Note result and seconds of a command; return its exit code if it failed.
+
+        On a busy machine the emulated arms answer too late.
+        """
+        case = CASES[name]
+        with self.home(name, f"undisturbed{self.retries}") as (home, _):
+            session, began = Session(case, home), time.monotonic()
+            session.start(case.words(home))
+            code = session.wait() if case.ends else session.end()
+            if code not in case.codes:
+                print(f"{name}, undisturbed, ended with {code}: {session.said}", flush=True)
+                return code
+            self.seconds[name] = time.monotonic() - began
+            self.results[name] = case.result(home)
+            assert not session.left(), f"{name} leaves {session.left()}"
+        return 0
 
     @contextlib.contextmanager
     def home(self, name: str, trial: str) -> Iterator[tuple[Path, list[PtyArm]]]:
@@ -127,7 +142,12 @@ class Session:
     def start(self, words: list[str]) -> None:
         """Start a command with a temporary folder and shared memory of its own."""
         self._stderr = (self.home / "stderr").open("w+")
-        own = {leftovers.MARK: self.mark, "TMPDIR": str(self.home / "tmp")}
+        own = {
+            leftovers.MARK: self.mark,
+            "TMPDIR": str(self.home / "tmp"),
+            # PyTorch keeps one folder a user there, on purpose
+            "TORCHINDUCTOR_CACHE_DIR": str(self.home / "torch"),
+        }
         self.process = subprocess.Popen(
             leftovers.with_own_shared_memory([*PROCTOR, *words], self.home / "shm"),
             cwd=ROOT,

@@ -11,14 +11,22 @@ from typing import Any
 
 REDACTED = "***"
 _NAME = (
-    r"(?:[A-Za-z0-9]+[_-])*(?:tokens?|secrets?|passw(?:or)?d|pwd|api_?-?keys?|access_?-?keys?|"
+    r"(?:[A-Za-z0-9]+[._-])*(?:tokens?|secrets?|passw(?:or)?d|pwd|api_?-?keys?|access_?-?keys?|"
     r"private_?-?keys?|auth|authorization|credentials?|cookies?|bearer)"
 )
 _SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
 _RULES = (
-    (re.compile(r"([a-z][a-z0-9+.-]*://)[^/\s?#@]*@", re.IGNORECASE), rf"\1{REDACTED}@"),
+    (re.compile(r"\b((?:proxy-)?authorization|cookie)(:\s*)[^'\"\r\n]+", re.I), rf"\1\2{REDACTED}"),
+    (re.compile(r"([a-z][a-z0-9+.-]*://)[^/\s?#]*@", re.IGNORECASE), rf"\1{REDACTED}@"),
     (re.compile(r"([a-z][a-z0-9+.-]*://[^\s?#'\"]*[?#])[^\s'\",]+", re.I), rf"\1{REDACTED}"),
     (re.compile(r"(?<![\w-])([A-Z_][A-Z0-9_]*=)(?:'[^']*'|\"[^\"]*\"|\S+)"), rf"\1{REDACTED}"),
+    (
+        re.compile(
+            rf"(?<![\w.-])((?:--?)?{_NAME}=|{_NAME}:\s*(?!\d{{1,6}}\b))(?:'[^']*'|\"[^\"]*\"|[^\s'\",}}]+)",
+            re.IGNORECASE,
+        ),
+        rf"\1{REDACTED}",
+    ),
     (
         re.compile(rf"(?<!\S)(-{{1,2}}{_NAME})([=\s]\s*)(?:'[^']*'|\"[^\"]*\"|\S+)", re.IGNORECASE),
         rf"\1\2{REDACTED}",
@@ -26,10 +34,10 @@ _RULES = (
     (re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{6,}", re.IGNORECASE), rf"\1 {REDACTED}"),
     (re.compile(r"\b(?:hf_|gh[pousr]_|sk-|AKIA|xox[abp]-)[\w-]{8,}"), REDACTED),
 )
-"""User and password of a URL; its query; NAME=VALUE and --token VALUE of a command; headers; keys
-that their prefix shows."""
+"""Headers with keys; user and password of a URL; its query; NAME=VALUE, password=VALUE, a header
+and --token VALUE of a command; keys that their prefix shows."""
 _PAIR = re.compile(
-    rf"(['\"]?{_NAME}['\"]?\s*:\s*)(?:'[^']*'|\"[^\"]*\"|[^\s,}}\]]+)", re.IGNORECASE
+    rf"(['\"]?{_NAME}['\"]?\s*:\s*)(?!\d{{1,6}}\b)(?:'[^']*'|\"[^\"]*\"|[^\s,}}\]]+)", re.IGNORECASE
 )
 """A secret in a map that is written as text."""
 
@@ -40,14 +48,21 @@ def redact(value: Any) -> Any:
         return redact_text(value)
     if isinstance(value, Mapping):
         return {
-            key: REDACTED
-            if isinstance(item, str) and _SECRET_NAME.fullmatch(str(key))
-            else redact(item)
+            key: _hidden(item) if _SECRET_NAME.fullmatch(str(key)) else redact(item)
             for key, item in value.items()
         }
     if isinstance(value, list | tuple):
         return [redact(item) for item in value]
     return value
+
+
+def _hidden(value: Any) -> Any:
+    """Redact all text of a secret; numbers stay, as in ``max_tokens``."""
+    if isinstance(value, Mapping):
+        return {key: _hidden(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_hidden(item) for item in value]
+    return REDACTED if isinstance(value, str) else value
 
 
 def redact_text(text: str) -> str:

@@ -25,6 +25,14 @@ SECRET = "hunter2-0123456789"
         f"sim --api-key={SECRET}",
         f"sim --db-password '{SECRET}'",
         f"curl -H 'Authorization: Bearer {SECRET}' host",
+        f"ws://user:p@{SECRET}@host:8000/path",
+        f"env my_token={SECRET} python",
+        f"env A=1 db.password='{SECRET} {SECRET}' python",
+        f"python -m sim --policy.api_key={SECRET}",
+        f"python -m sim --policy.api_key {SECRET}",
+        f"curl -H 'X-Api-Key: {SECRET}' host",
+        f"curl -H 'Authorization: Token {SECRET}' host",
+        f"sim password:{SECRET}",
         "sim hf_abcdefghijklmnop0123456789",
         f"{{front: {{url: 'rtsp://a:{SECRET}@b', fps: 30}}}}",
         f"{{api_key: {SECRET}, size: 8}}",
@@ -50,6 +58,8 @@ def test_a_secret_is_removed_from_text(text: str) -> None:
         "{observation.image: observation.images.top}",
         "put the cube into the bin",
         "ray://head:10001",
+        "{max_tokens: 48, tokenizer: bert}",
+        "author=me tokenizer=bert",
     ],
 )
 def test_other_text_stays(text: str) -> None:
@@ -62,9 +72,13 @@ def test_maps_and_lists_are_searched() -> None:
         "env": {"kwargs": {"token": SECRET, "url": f"http://a:{SECRET}@b", "size": 8}},
         "cameras": [{"index_or_path": f"rtsp://a:{SECRET}@b"}],
         "rotation_key": "state",
+        "max_tokens": 48,
+        "tokens": [SECRET],
+        "credentials": {"user": "me", "pin": SECRET},
     }
     written = redact(settings)
     assert SECRET not in str(written)
     assert written["env"]["kwargs"]["size"] == 8
     assert written["rotation_key"] == "state"
+    assert written["max_tokens"] == 48
     assert is_redacted(written)
