@@ -13,6 +13,7 @@ from pathlib import Path
 NAMES = (
     "start",
     "engine",
+    "alternating",
     "libero",
     "scaling",
     "digests",

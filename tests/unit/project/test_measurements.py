@@ -15,6 +15,9 @@ from proctor.benchmarks.recipes.installation import find_interpreter
 
 ROOT = Path(__file__).resolve().parents[3]
 TINY = {
+    "alternating": [
+        *("--tiny", sys.executable, sys.executable, "--", "{python}", "-c", "sum(range(10**6))"),
+    ],
     "gpu_host": ["--tiny", "--workers=2"],
     "datasets": ["--tiny", "--ours"],
     "recording": ["--tiny", "--workers=2"],
@@ -64,6 +67,30 @@ def test_two_tables_of_digests_are_compared(tmp_path: Path) -> None:
     other = measure("digests", str(after), "--only=fake", f"--against={before}")
     assert other.returncode == 1
     assert "1 differ" in other.stdout
+
+
+BURN = """
+import os, sys, time
+if os.fork() == 0 and os.fork() == 0:  # an orphan: its parent has ended without waiting for it
+    cost = int(sys.argv[2]) * (0.1 if sys.argv[1] == "before" else 0.2)
+    while time.process_time() < 0.1 + cost:
+        pass
+    os._exit(0)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process adopt orphans")
+def test_two_checkouts_are_compared_by_the_cpu_time_of_all_descendants_for_a_unit() -> None:
+    done = measure(
+        *("alternating", sys.executable, sys.executable, "--units=1,3", "--rounds=2"),
+        *("--", "{python}", "-c", BURN, "{side}", "{n}"),
+    )
+    assert done.returncode == 0, done.stderr
+    (row,) = [line for line in done.stdout.splitlines() if line.startswith("| one unit")]
+    before, after, ratio = row.strip("| ").split(" | ")[1:]
+    assert float(before) == pytest.approx(0.1, rel=0.3)
+    assert float(after) == pytest.approx(0.2, rel=0.3)
+    assert float(ratio.split()[0]) == pytest.approx(2.0, rel=0.3)
 
 
 @pytest.mark.slow
