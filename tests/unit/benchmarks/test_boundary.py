@@ -7,6 +7,7 @@ interpreter, a policy.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from proctor.benchmarks.checks import check_benchmark
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
 from proctor.benchmarks.foreign.launch import Launch
 from proctor.benchmarks.foreign.local_sim import LocalSim
@@ -27,6 +29,7 @@ from proctor.engine.expert_labeler import ExpertLabeler
 from proctor.errors import PluginError, PolicyError, SimulatorFault
 from proctor.features import ActionSpec, Feature, FeatureKind
 from proctor.policies.base import Batch, Policy, PolicySpec, Query
+from proctor.policies.checks import check_policy
 from proctor.types import StepResult, Task
 from proctor_worker.boundary import WrongValue
 from proctor_worker.gym_env.opener import OldEnv
@@ -434,6 +437,67 @@ def test_an_experts_action_that_is_no_numbers_is_the_plug_ins_mistake(action: An
     assert HERE in str(refused.value)
 
 
+NO_TASK: list[dict[str, Any]] = [
+    {"max_steps": "10"},
+    {"max_steps": 0},
+    {"max_steps": 1.5},
+    {"fps": True},
+    {"fps": -1},
+    {"task_id": None},
+    {"task_id": -1},
+    {"instruction": None},
+    {"name": b"reach"},
+    {"suite": 3},
+]
+NO_FEATURE: list[dict[str, Any]] = [
+    {"shape": [4]},
+    {"shape": ("4",)},
+    {"shape": (-1,)},
+    {"dtype": "text"},
+    {"dtype": "complex64"},
+    {"dtype": np.uint8},
+    {"kind": "VISUAL"},
+]
+NO_ACTION: list[dict[str, Any]] = [
+    {"size": "2"},
+    {"size": 0},
+    {"low": "0"},
+    {"low": (0.0,)},
+    {"high": (1.0, NAN)},
+    {"clipped": "False"},
+]
+
+
+@pytest.mark.parametrize(
+    ("part", "wrong"),
+    [
+        (part, wrong)
+        for part, all_wrong in (("task", NO_TASK), ("feature", NO_FEATURE), ("action", NO_ACTION))
+        for wrong in all_wrong
+    ],
+    ids=str,
+)
+def test_what_a_plug_in_lists_has_the_types_of_its_records(
+    part: str, wrong: dict[str, Any]
+) -> None:
+    class Theirs(Fake):
+        def tasks(self) -> list[Task]:
+            return [replace(task, **wrong if part == "task" else {}) for task in super().tasks()]
+
+        def features(self) -> dict[str, Feature]:
+            wrong_here = wrong if part == "feature" else {}
+            return {k: replace(feature, **wrong_here) for k, feature in super().features().items()}
+
+    benchmark = Theirs(FakeConfig())
+    check_benchmark(Fake(FakeConfig()))
+    if part == "action":
+        benchmark.action = ActionSpec(**({"size": 2} | wrong))
+    with refuses(PluginError, CONTRACT) as refused:
+        check_benchmark(benchmark)
+    assert HERE in str(refused.value)
+    assert next(iter(wrong)) in str(refused.value)
+
+
 class TheirPolicy(Policy):
     """A policy that gives what a test says."""
 
@@ -469,3 +533,27 @@ def test_actions_that_are_no_finite_numbers_are_the_policys_error(
         checked_chunks(TheirPolicy(actions, n_action_steps), batch, ActionSpec(2))
     assert refused.value.code in ("policy.wrong-dtype", "policy.not-finite")
     assert "'theirs'" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": 3},
+        {"inputs": "observation.state"},
+        {"inputs": (1,)},
+        {"inputs": 5},
+        {"n_obs_steps": True},
+        {"n_obs_steps": 1.5},
+        {"n_action_steps": "5"},
+        {"n_action_steps": 0},
+    ],
+    ids=str,
+)
+def test_a_policys_spec_has_the_types_of_its_record(wrong: dict[str, Any]) -> None:
+    policy = TheirPolicy(None, 1)
+    check_policy(policy)
+    policy.spec = PolicySpec(**({"name": "theirs", "n_action_steps": 1} | wrong))
+    with refuses(PluginError, CONTRACT) as refused:
+        check_policy(policy)
+    assert HERE in str(refused.value)
+    assert next(iter(wrong)) in str(refused.value)
