@@ -70,6 +70,7 @@ class Request(BaseHTTPRequestHandler):
         body = self.rfile.read(length)
         path = urllib.parse.unquote(self.path)
         self.hub.asked.append((self.command, path, self.headers.get("Authorization")))
+        self.hub.sent.append(b"\n".join([self.path.encode(), self.headers.as_bytes(), body]))
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             if not (self.hub.hook and self.hub.hook(self, path)):
                 self.hub.answer(self, path, body)
@@ -89,6 +90,8 @@ class LoopbackHub:
     private: bool | None = None
     asked: list[tuple[str, str, str | None]] = field(default_factory=list)
     """Method, path and Authorization of every request."""
+    sent: list[bytes] = field(default_factory=list)
+    """Address, headers and body of every request."""
     hook: Callable[[Request, str], bool] | None = None
     """Answers before the Hub does, and returns whether it did."""
 

@@ -66,6 +66,22 @@ def as_numbers(value: Any, name: str) -> "np.ndarray[Any, Any]":
     return array
 
 
+def as_tuple(made: Any, what: str) -> Tuple[Any, ...]:
+    """Return what a method made: as many values as ``what`` names, "METHOD: NAME, NAME"; info last.
+
+    Raises:
+        WrongValue: there are more or fewer values, or info is no mapping.
+    """
+    method, _, names = what.partition(": ")
+    values = tuple(made) if isinstance(made, (tuple, list)) else ()
+    if len(values) != names.count(",") + 1:
+        shown = "%d values" % len(values) if values else "a " + type(made).__name__
+        raise WrongValue("%s returned %s, not %s" % (method, shown, names))
+    if not isinstance(values[-1], Mapping):
+        raise WrongValue("%s returned a %s as info" % (method, type(values[-1]).__name__))
+    return values
+
+
 def numbers_by_name(found: Any) -> Dict[str, float]:
     """Return numbers by name.
 

@@ -6,12 +6,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from numbers import Integral
 from typing import Any
 
+import numpy as np
+
 from proctor.benchmarks.base import Benchmark
-from proctor.features import ActionSpec, Feature
+from proctor.features import ActionSpec, Feature, FeatureKind
 from proctor.system.user_code import check_contract, check_protocol_is_json, plugin_error
 from proctor.types import Score, Task
+from proctor_worker.boundary import WrongValue, as_numbers
 
 
 def check_benchmark(benchmark: Benchmark) -> None:
@@ -25,12 +29,17 @@ def check_benchmark(benchmark: Benchmark) -> None:
     if not isinstance(benchmark.action, ActionSpec):
         made = type(benchmark.action).__name__
         raise plugin_error(benchmark, f"{own}.action is a {made}, not an ActionSpec")
+    _check_fields(benchmark, f"{own}.action", _wrong_action(benchmark.action))
     tasks: Any = benchmark.tasks()
     _check_each(benchmark.tasks, tasks, list, Task)
     if not tasks:
         raise plugin_error(benchmark.tasks, f"{own}.tasks() lists no task")
     features: Any = benchmark.features()
     _check_each(benchmark.features, features, dict, Feature)
+    for task in tasks:
+        _check_fields(benchmark.tasks, f"{own}.tasks(): {task.name!r:.60}", _wrong_task(task))
+    for key, feature in features.items():
+        _check_fields(benchmark.features, f"{own}.features(): {key}", _wrong_feature(feature))
     check_protocol_is_json(benchmark.protocol)
     for name in ("warnings", "notes"):
         if not is_text_tuple(getattr(benchmark, name)):
@@ -78,6 +87,54 @@ def is_text_tuple(value: Any) -> bool:
 def is_score_tuple(value: Any) -> bool:
     """Whether a value is a tuple of scores."""
     return isinstance(value, tuple) and all(isinstance(score, Score) for score in value)
+
+
+def _check_fields(method: Any, what: str, wrong: list[str]) -> None:
+    if wrong:
+        raise plugin_error(method, f"{what} has a wrong {wrong[0]}")
+
+
+def _wrong_task(task: Task) -> list[str]:
+    texts = {"suite": task.suite, "name": task.name, "instruction": task.instruction}
+    counts = {"max_steps": task.max_steps, "fps": task.fps, "task_id": task.task_id}
+    wrong = [f"{name}: {value!r:.60}" for name, value in texts.items() if type(value) is not str]
+    return wrong + [
+        f"{name}: {value!r:.60}"
+        for name, value in counts.items()
+        if not _is_count(value, least=0 if name == "task_id" else 1)
+    ]
+
+
+def _wrong_feature(feature: Feature) -> list[str]:
+    wrong = [] if isinstance(feature.kind, FeatureKind) else [f"kind: {feature.kind!r:.60}"]
+    shape: Any = feature.shape
+    if not isinstance(shape, tuple) or not all(_is_count(n, least=0) for n in shape):
+        wrong.append(f"shape: {shape!r:.60}")
+    try:
+        is_number = isinstance(feature.dtype, str) and np.dtype(feature.dtype).kind in "biuf"
+    except TypeError:
+        is_number = False
+    return wrong if is_number else [*wrong, f"dtype: {feature.dtype!r:.60}"]
+
+
+def _wrong_action(action: ActionSpec) -> list[str]:
+    if not _is_count(action.size, least=1):
+        return [f"size: {action.size!r:.60}"]
+    wrong = [] if isinstance(action.clipped, bool) else [f"clipped: {action.clipped!r:.60}"]
+    for name, bound in (("low", action.low), ("high", action.high)):
+        if bound is None:
+            continue
+        try:
+            numbers = as_numbers(bound, name)
+        except WrongValue:
+            numbers = np.array([np.nan])
+        if numbers.shape not in ((), (action.size,)) or np.isnan(numbers).any():
+            wrong.append(f"{name}: {bound!r:.60}")
+    return wrong
+
+
+def _is_count(value: Any, *, least: int) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
 def _check_each(method: Callable[[], Any], found: Any, kind: type[Any], of: type[Any]) -> None:

@@ -259,6 +259,8 @@ def _named_numbers(sim: Any, method: str) -> dict[str, float]:
         return numbers_by_name(getattr(sim, method)())
     except WrongValue as wrong:
         raise _contract_error(sim, method, str(wrong)) from None
+    except PluginError:
+        raise
     except Exception as error:
         text = f"failed: {type(error).__name__}: {error}"
         raise _contract_error(sim, method, text) from error

@@ -8,7 +8,9 @@ from proctor.benchmarks.base import Benchmark
 from proctor.callbacks.action_labels import ExpertLabeling
 from proctor.errors import WorkerError
 from proctor.features import Array, Observation
+from proctor.system.user_code import plugin_error
 from proctor.types import EpisodeSpec
+from proctor_worker.boundary import WrongValue, as_numbers
 
 
 class ExpertLabeler:
@@ -27,10 +29,14 @@ class ExpertLabeler:
 
         Raises:
             WorkerError: the expert returned a wrong shape, or numbers that are not finite.
+            PluginError: it returned no numbers.
         """
         # The same dtype as a window: an expert that acts and one that labels get the same bits.
         inputs = {key: np.array(observation[key], self.features[key].dtype) for key in self.inputs}
-        action = np.asarray(self._expert(inputs), np.float32)
+        try:
+            action = as_numbers(self._expert(inputs), "its action").astype(np.float32)
+        except WrongValue as wrong:
+            raise plugin_error(self._expert, f"the expert gave no numbers: {wrong}") from None
         if action.shape != (self._size,) or not np.isfinite(action).all():
             raise WorkerError(
                 f"the expert gave {action!r:.80} at step {step + 1}, not {self._size} numbers"

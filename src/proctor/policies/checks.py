@@ -32,8 +32,15 @@ def check_policy(policy: Policy) -> None:
     if isinstance(spec.inputs, str):
         said = f"inputs must be a tuple of keys: ({spec.inputs!r},)"
         raise plugin_error(policy, f"{own}.spec: {said}")
+    if not isinstance(spec.name, str):
+        raise plugin_error(policy, f"{own}.spec: name must be a text, not {spec.name!r:.60}")
+    keys: Any = spec.inputs
+    if keys is not None and not (
+        isinstance(keys, tuple | list) and all(isinstance(key, str) for key in keys)
+    ):
+        raise plugin_error(policy, f"{own}.spec: inputs must be a tuple of keys, not {keys!r:.60}")
     check_protocol_is_json(policy.protocol)
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and value >= 1
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

@@ -85,8 +85,8 @@ class Checkpoints:
             if path.exists():  # a run resumed from an earlier checkpoint
                 path.rename(self.folder / f".{path.name}{_OLD}")
             draft.rename(path)
+            self._name_last(path)
             _remove(self.folder / f".{path.name}{_OLD}")
-            self.name(LAST, path)
         except (OSError, SafetensorError) as error:
             shutil.rmtree(draft, ignore_errors=True)
             with contextlib.suppress(OSError):  # restore the old checkpoint
@@ -102,6 +102,20 @@ class Checkpoints:
         fresh.symlink_to(path.name)
         os.replace(fresh, self.folder / link)  # noqa: PTH105  replaces the link itself
         sync_folder(self.folder)
+
+    def _name_last(self, path: Path) -> None:
+        """Point ``last`` to a new checkpoint; on a full disk, never leave it at an older one.
+
+        Raises:
+            OSError: the disk failed; ``newest`` is the new checkpoint, unless nothing can change.
+        """
+        try:
+            self.name(LAST, path)
+        except OSError:
+            (self.folder / LAST).unlink(missing_ok=True)  # its room suffices for a new one
+            with contextlib.suppress(OSError):  # without it the newest folder counts
+                (self.folder / LAST).symlink_to(path.name)
+            raise
 
     def unname(self, link: str) -> None:
         """Remove a link whose checkpoint no longer exists."""

@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
+from proctor_worker.boundary import as_flag, as_tuple
 from proctor_worker.gym_env.inspection import OpenedTask
 from proctor_worker.records import Refused
 
@@ -100,6 +101,9 @@ class GymOpener(NamedTuple):
         )
 
 
+_OLD_STEP = "step: observation, reward, done, info"
+
+
 class OldEnv:
     """An environment of gym (0.21 to 0.26) with gymnasium's methods."""
 
@@ -131,11 +135,11 @@ class OldEnv:
     def step(self, action: Any) -> Tuple[Any, float, bool, bool, Dict[str, Any]]:
         """Take one step; a step of four values says in info whether a time limit ended it."""
         made = self._env.step(action)
-        if len(made) == 5:
-            return made  # type: ignore[no-any-return]
-        observation, reward, done, info = made
-        truncated = bool(info.get("TimeLimit.truncated", False))
-        return observation, reward, bool(done) and not truncated, truncated, info
+        if isinstance(made, tuple) and len(made) == 5:
+            return made
+        observation, reward, done, info = as_tuple(made, _OLD_STEP)
+        truncated = as_flag(info.get("TimeLimit.truncated", False), "info.TimeLimit.truncated")
+        return observation, reward, as_flag(done, "done") and not truncated, truncated, info
 
     def render(self) -> Any:
         """Return the rendered image."""

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 else:
     from proctor_worker.lazy_numpy import np
 
-from proctor_worker.boundary import WrongValue, as_declared, as_flag, as_number
+from proctor_worker.boundary import WrongValue, as_declared, as_flag, as_number, as_tuple
 from proctor_worker.gym_env.spaces import action_converter, flatten_numbers, observation_entries
 from proctor_worker.gym_env.success import SuccessInputs, SuccessRule
 from proctor_worker.records import AdapterError, Refused, Step
@@ -17,6 +17,8 @@ from proctor_worker.rng import SEED_BEFORE_RESET, seed_global_rng
 from proctor_worker.server import adapter_code
 
 FILM = "observation.film"
+RESET = "reset: observation, info"
+STEP = "step: observation, reward, terminated, truncated, info"
 _MAX_NUMBERS = 32
 """Size of a vector whose numbers are shown as coordinates."""
 _QUIET_PYGAME = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_VIDEODRIVER": "dummy"}
@@ -75,7 +77,10 @@ class EnvSim:
             self._to_env_action = action_converter(self._env.action_space)
             seed_global_rng(spec["seed"])
         self._used = True
-        self._observation, _ = self._env.reset(seed=spec["seed"])
+        with Naming(self._env):
+            made = self._env.reset(seed=spec["seed"])
+            with self._own_code:
+                self._observation, _ = as_tuple(made, RESET)
         self._steps, self._horizon = 0, spec["max_steps"]
         self._return, self._judged = 0.0, not self._rule.judges
 
@@ -84,8 +89,9 @@ class EnvSim:
         with self._own_code:
             given = self._to_env_action(action)
         with Naming(self._env):
-            self._observation, reward, terminated, truncated, info = self._env.step(given)
+            made = self._env.step(given)
             with self._own_code:
+                self._observation, reward, terminated, truncated, info = as_tuple(made, STEP)
                 return self._judged_step(
                     as_number(reward, "the reward"),
                     as_flag(terminated, "terminated"),
@@ -135,16 +141,17 @@ class EnvSim:
 
     def physics(self) -> Any:
         """Return all numbers of the last observation: other state is not accessible."""
-        with self._own_code:
+        with self._own_code, Naming(self._env):
             return flatten_numbers(self._env.observation_space, self._observation)
 
     def coordinates(self) -> Dict[str, float]:
         """Return the numbers of the last observation, without images and long vectors."""
-        return {
-            "%s %d" % (name, number): at
-            for name, entry in self._numbers.items()
-            for number, at in enumerate(entry.read(self._observation).ravel().tolist())
-        }
+        with Naming(self._env):
+            return {
+                "%s %d" % (name, number): at
+                for name, entry in self._numbers.items()
+                for number, at in enumerate(entry.read(self._observation).ravel().tolist())
+            }
 
     def close(self) -> None:
         """Close the environment."""

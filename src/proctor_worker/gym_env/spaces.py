@@ -8,6 +8,7 @@ from typing import (
     Dict,
     Iterator,
     List,
+    Mapping,
     NamedTuple,
     Tuple,
     Type,
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 else:
     from proctor_worker.lazy_numpy import np
 
-from proctor_worker.boundary import WrongValue, as_declared
+from proctor_worker.boundary import WrongValue, as_declared, as_numbers
 from proctor_worker.records import Refused
 
 IMAGE, IMAGES = "observation.image", "observation.images."
@@ -75,7 +76,7 @@ class ObservationEntry(NamedTuple):
         """
         value = _at(observation, self.path)
         if not _is(self.space, "Box"):
-            value = _library(type(self.space)).flatten(self.space, value)
+            value = _flat(self.space, value, self.key)
         given = as_declared(value, self.dtype, self.key)
         if [n for n in given.shape if n != 1] != [n for n in self.shape if n != 1]:
             shapes = (self.key, given.shape, self.shape)
@@ -98,11 +99,25 @@ def observation_entries(space: Any) -> List[ObservationEntry]:
 def flatten_numbers(space: Any, observation: Any) -> Array:
     """Return all numbers of an observation, float64, without its texts."""
     if not has_text(space):
-        return np.asarray(_library(type(space)).flatten(space, observation), dtype=np.float64)
+        flat = _flat(space, observation, "the observation")
+        return as_numbers(flat, "the observation").astype(np.float64)
     parts = _parts(space) if _is(space, "Dict") else ()
     shown = [(path, part) for path, part in parts if not _is_text(part)]
     numbers = [flatten_numbers(part, _at(observation, path)) for path, part in shown]
     return np.concatenate([np.empty(0), *numbers])
+
+
+def _flat(space: Any, value: Any, name: str) -> Any:
+    """Return the numbers of a value of a space.
+
+    Raises:
+        WrongValue: it is no value of the space.
+    """
+    try:
+        return _library(type(space)).flatten(space, value)
+    except Exception as error:
+        said = "%s is not what its space declares (%s: %s)" % (name, type(error).__name__, error)
+        raise WrongValue(" ".join(said.split())) from error
 
 
 def has_text(space: Any) -> bool:
@@ -158,8 +173,16 @@ def _bound(values: Array) -> Union[float, Tuple[float, ...]]:
 
 
 def _at(observation: Any, path: Tuple[str, ...]) -> Any:
-    """Return the value at ``path`` in an observation."""
+    """Return the value at ``path`` in an observation.
+
+    Raises:
+        WrongValue: it is not there.
+    """
     for name in path:
+        if not isinstance(observation, Mapping):
+            raise WrongValue("the observation is a %s, no dict" % type(observation).__name__)
+        if name not in observation:
+            raise WrongValue("the observation lacks %r" % name)
         observation = observation[name]
     return observation
 

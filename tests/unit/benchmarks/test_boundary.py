@@ -7,6 +7,7 @@ interpreter, a policy.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from proctor.benchmarks.checks import check_benchmark
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
 from proctor.benchmarks.foreign.launch import Launch
 from proctor.benchmarks.foreign.local_sim import LocalSim
@@ -21,12 +23,16 @@ from proctor.benchmarks.guarded_sim import GuardedSim
 from proctor.benchmarks.gym.hub_env import SingleEnv
 from proctor.benchmarks.gym.sim import GymSim
 from proctor.benchmarks.gym.success import parse_success
+from proctor.callbacks.action_labels import ExpertLabeling
 from proctor.engine.chunks import checked_chunks
+from proctor.engine.expert_labeler import ExpertLabeler
 from proctor.errors import PluginError, PolicyError, SimulatorFault
 from proctor.features import ActionSpec, Feature, FeatureKind
 from proctor.policies.base import Batch, Policy, PolicySpec, Query
+from proctor.policies.checks import check_policy
 from proctor.types import StepResult, Task
 from proctor_worker.boundary import WrongValue
+from proctor_worker.gym_env.opener import OldEnv
 from proctor_worker.server import read_step
 from tests.refusals import refuses
 
@@ -207,10 +213,12 @@ class TheirEnv(gymnasium.Env[Any, Any]):
         return {key: self._given.get(key, value) for key, value in good.items()}
 
     def reset(self, **_: Any) -> Any:
-        return self._look(), {}
+        return self._given.get("reset", (self._look(), {}))
 
     def step(self, action: Any) -> Any:
         get = self._given.get
+        if "step" in self._given:
+            return self._given["step"]
         flags = get("terminated", False), get("truncated", False)
         return self._look(), get("reward", 0.0), *flags, {"solved": get("solved", False)}
 
@@ -230,10 +238,14 @@ class OneOfAVector:
         self._env = TheirEnv(**given)
 
     def reset(self, **_: Any) -> Any:
+        if "reset" in self._env._given:
+            return self._env.reset()
         seen, info = self._env.reset()
         return {key: [value] for key, value in seen.items()}, info
 
     def step(self, actions: Any) -> Any:
+        if "step" in self._env._given:
+            return self._env.step(actions)
         seen, reward, terminated, truncated, info = self._env.step(actions[0])
         batch = {key: [value] for key, value in seen.items()}
         return batch, [reward], [terminated], [truncated], {k: [v] for k, v in info.items()}
@@ -282,6 +294,61 @@ def test_an_image_of_an_environment_has_the_dtype_of_its_space(image: str, hub: 
 def test_a_state_of_an_environment_has_numbers(state: str, hub: bool) -> None:
     sim = gym_sim(hub=hub, agent_pos=NO_STATE[state])
     names_the_environment(sim.observe, ["observation.state"])
+
+
+NO_STEP: dict[str, Any] = {
+    "nothing": None,
+    "four values": ({}, 0.0, False, {}),
+    "six values": ({}, 0.0, False, False, {}, {}),
+    "a dict": {"reward": 0.0},
+    "text": "steps",
+    "info that is nothing": ({}, 0.0, False, False, None),
+    "info that is a list": ({}, 0.0, False, False, ["solved"]),
+}
+NO_RESET: dict[str, Any] = {
+    "nothing": None,
+    "the observation alone": {"pixels": np.zeros(SHAPE, np.uint8), "agent_pos": np.zeros(2)},
+    "three values": ({}, {}, {}),
+    "info that is nothing": ({}, None),
+}
+NO_OBSERVATION: dict[str, Any] = {
+    "nothing": None,
+    "an array": np.zeros(2),
+    "a dict that lacks a key": {"pixels": np.zeros(SHAPE, np.uint8)},
+    "a dict of texts": {"pixels": "", "agent_pos": "zero"},
+}
+
+
+@pytest.mark.parametrize("hub", [False, True], ids=["gym", "hub"])
+@pytest.mark.parametrize("step", NO_STEP)
+def test_a_step_of_an_environment_is_five_values_and_info_a_dict(step: str, hub: bool) -> None:
+    names_the_environment(gym_sim(hub=hub, step=NO_STEP[step]).step, np.zeros(2))
+
+
+@pytest.mark.parametrize("hub", [False, True], ids=["gym", "hub"])
+@pytest.mark.parametrize("reset", NO_RESET)
+def test_a_reset_of_an_environment_is_an_observation_and_info(reset: str, hub: bool) -> None:
+    names_the_environment(lambda: gym_sim(hub=hub, reset=NO_RESET[reset]))
+
+
+@pytest.mark.parametrize("method", ["observe", "physics", "coordinates"])
+@pytest.mark.parametrize("seen", NO_OBSERVATION)
+def test_an_observation_has_the_parts_of_its_space(seen: str, method: str) -> None:
+    sim = gym_sim(reset=(NO_OBSERVATION[seen], {}))
+    keys = [["observation.state"]] if method == "observe" else []
+    names_the_environment(getattr(sim, method), *keys)
+
+
+@pytest.mark.parametrize("value", [value for value in NO_FLAG if value != "nothing"])
+def test_done_of_an_old_environment_is_a_bool_or_0_or_1(value: str) -> None:
+    class Old:
+        observation_space = action_space = metadata = None
+
+        def step(self, action: Any) -> Any:
+            return {}, 0.0, NO_FLAG[value], {}
+
+    with pytest.raises(WrongValue):
+        OldEnv(Old()).step(0)
 
 
 def test_an_environments_state_that_is_not_finite_is_the_simulators_fault() -> None:
@@ -355,6 +422,82 @@ def test_a_step_of_a_world_is_a_tuple_of_three_or_four() -> None:
             read_step(no_step)
 
 
+@pytest.mark.parametrize("action", [["0.5", "1"], None, {"x": 1.0}, np.full(2, 1j)])
+def test_an_experts_action_that_is_no_numbers_is_the_plug_ins_mistake(action: Any) -> None:
+    class Theirs(Fake):
+        def expert(self, task: Task) -> Any:
+            return lambda observation: action
+
+    benchmark = Theirs(FakeConfig())
+    spec = benchmark.spec(benchmark.tasks()[0], 0, 1)
+    labeler = ExpertLabeler(benchmark, spec, ExpertLabeling())
+    seen = {key: np.zeros(benchmark.features()[key].shape) for key in labeler.inputs}
+    with refuses(PluginError, CONTRACT) as refused:
+        labeler.expert_action(seen, 0)
+    assert HERE in str(refused.value)
+
+
+NO_TASK: list[dict[str, Any]] = [
+    {"max_steps": "10"},
+    {"max_steps": 0},
+    {"max_steps": 1.5},
+    {"fps": True},
+    {"fps": -1},
+    {"task_id": None},
+    {"task_id": -1},
+    {"instruction": None},
+    {"name": b"reach"},
+    {"suite": 3},
+]
+NO_FEATURE: list[dict[str, Any]] = [
+    {"shape": [4]},
+    {"shape": ("4",)},
+    {"shape": (-1,)},
+    {"dtype": "text"},
+    {"dtype": "complex64"},
+    {"dtype": np.uint8},
+    {"kind": "VISUAL"},
+]
+NO_ACTION: list[dict[str, Any]] = [
+    {"size": "2"},
+    {"size": 0},
+    {"low": "0"},
+    {"low": (0.0,)},
+    {"high": (1.0, NAN)},
+    {"clipped": "False"},
+]
+
+
+@pytest.mark.parametrize(
+    ("part", "wrong"),
+    [
+        (part, wrong)
+        for part, all_wrong in (("task", NO_TASK), ("feature", NO_FEATURE), ("action", NO_ACTION))
+        for wrong in all_wrong
+    ],
+    ids=str,
+)
+def test_what_a_plug_in_lists_has_the_types_of_its_records(
+    part: str, wrong: dict[str, Any]
+) -> None:
+    class Theirs(Fake):
+        def tasks(self) -> list[Task]:
+            return [replace(task, **wrong if part == "task" else {}) for task in super().tasks()]
+
+        def features(self) -> dict[str, Feature]:
+            wrong_here = wrong if part == "feature" else {}
+            return {k: replace(feature, **wrong_here) for k, feature in super().features().items()}
+
+    benchmark = Theirs(FakeConfig())
+    check_benchmark(Fake(FakeConfig()))
+    if part == "action":
+        benchmark.action = ActionSpec(**({"size": 2} | wrong))
+    with refuses(PluginError, CONTRACT) as refused:
+        check_benchmark(benchmark)
+    assert HERE in str(refused.value)
+    assert next(iter(wrong)) in str(refused.value)
+
+
 class TheirPolicy(Policy):
     """A policy that gives what a test says."""
 
@@ -390,3 +533,27 @@ def test_actions_that_are_no_finite_numbers_are_the_policys_error(
         checked_chunks(TheirPolicy(actions, n_action_steps), batch, ActionSpec(2))
     assert refused.value.code in ("policy.wrong-dtype", "policy.not-finite")
     assert "'theirs'" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": 3},
+        {"inputs": "observation.state"},
+        {"inputs": (1,)},
+        {"inputs": 5},
+        {"n_obs_steps": True},
+        {"n_obs_steps": 1.5},
+        {"n_action_steps": "5"},
+        {"n_action_steps": 0},
+    ],
+    ids=str,
+)
+def test_a_policys_spec_has_the_types_of_its_record(wrong: dict[str, Any]) -> None:
+    policy = TheirPolicy(None, 1)
+    check_policy(policy)
+    policy.spec = PolicySpec(**({"name": "theirs", "n_action_steps": 1} | wrong))
+    with refuses(PluginError, CONTRACT) as refused:
+        check_policy(policy)
+    assert HERE in str(refused.value)
+    assert next(iter(wrong)) in str(refused.value)

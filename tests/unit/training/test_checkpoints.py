@@ -75,6 +75,26 @@ def test_what_could_not_be_written_leaves_the_earlier_ones(tmp_path, problem):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["000020", "last"]
 
 
+@pytest.mark.parametrize("fails", [1, 2], ids=["once", "from there on"])
+def test_a_checkpoint_that_is_complete_is_last_also_on_a_full_disk(tmp_path, monkeypatch, fails):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(20, note("a"))
+    real, left = Path.symlink_to, [fails]
+
+    def symlink_to(self: Path, target: str) -> None:
+        if left[0]:
+            left[0] -= 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(self, target)
+
+    monkeypatch.setattr(Path, "symlink_to", symlink_to)
+    with refuses(RunFolderError, "disk.write-failed") as refused:
+        checkpoints.save(40, note("b"))
+    assert f"{tmp_path}/000040 is complete" in str(refused.value)
+    assert checkpoints.newest() == tmp_path / "000040"
+    assert (tmp_path / "last").is_symlink() == (fails == 1)
+
+
 def test_a_run_that_comes_by_again_replaces_its_checkpoint(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(20, note("old"))

@@ -24,6 +24,7 @@ from proctor.errors import PluginError, UsageError, did_you_mean
 from proctor.features import ActionSpec, Array, Expert, Feature, FeatureKind, Observation
 from proctor.fingerprint import to_json
 from proctor.types import EpisodeSpec, Score, Task
+from proctor_worker.boundary import WrongValue, as_flag
 from proctor_worker.records import EXPERT_ACTION
 
 _NOT_FOR_THE_WORLD = ("type", "max_parallel_tasks", "python", "command")
@@ -172,7 +173,7 @@ def probe_world(launch: Launch) -> WorldFacts:
         header = process.request("describe")[0]
     try:
         return _facts(launch, header)
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, WrongValue) as error:
         raise PluginError(
             f"{launch.world}: its description is not valid: {type(error).__name__}: {error}",
             code="plugin.contract-violation",
@@ -205,13 +206,13 @@ def _facts(launch: Launch, header: Mapping[str, Any]) -> WorldFacts:
             int(action["size"]),
             _bound(action.get("low")),
             _bound(action.get("high")),
-            bool(action.get("clipped", True)),
+            as_flag(action.get("clipped", True), "clipped"),
             _names(action),
         ),
         protocol=dict(described["protocol"]),
         interpreter=header["interpreter"],
         checks=header["checks"],
-        judged=bool(described.get("judged", True)),
+        judged=as_flag(described.get("judged", True), "judged"),
         scores=tuple(Score(**score) for score in described.get("scores", ())),
         notes=tuple(map(str, described.get("notes", ()))),
         warnings=tuple(map(str, described.get("warnings", ()))),

@@ -15,8 +15,9 @@ import numpy as np
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 
 from proctor.errors import UsageError
-from proctor_worker.boundary import as_flag
+from proctor_worker.boundary import as_flag, as_tuple
 from proctor_worker.gym_env.inspection import OpenedTask
+from proctor_worker.gym_env.sim import RESET, STEP
 
 _MODULE = "proctor_hub_environment"
 
@@ -81,14 +82,14 @@ class SingleEnv(gymnasium.Env[Any, Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Reset the environment."""
-        observation, info = self.vector.reset(seed=None if seed is None else [seed])
+        made = self.vector.reset(seed=None if seed is None else [seed])
+        observation, info = as_tuple(made, RESET)
         return _first(observation), _info_of_first(info)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Step the environment; at the end return the final observation, not the next reset's."""
-        observation, reward, terminated, truncated, info = self.vector.step(
-            np.asarray(action)[None]
-        )
+        made = self.vector.step(np.asarray(action)[None])
+        observation, reward, terminated, truncated, info = as_tuple(made, STEP)
         ended = as_flag(terminated[0], "terminated") or as_flag(truncated[0], "truncated")
         final = info.get("final_obs")
         current = _first(final if final is not None and ended else observation)

@@ -24,8 +24,13 @@ class GymSim:
         self._sim = EnvSim(open_env, rule, fresh, proctor_code, choose_backend)
 
     def reset(self, spec: EpisodeSpec) -> None:
-        """Reset the environment with the spec's seed."""
-        self._sim.reset({"seed": spec.seed, "max_steps": spec.task.max_steps})
+        """Reset the environment with the spec's seed.
+
+        Raises:
+            PluginError: it returned no observation and info.
+        """
+        with _naming_the_environment():
+            self._sim.reset({"seed": spec.seed, "max_steps": spec.task.max_steps})
 
     def step(self, action: Array) -> StepResult:
         """Take one step; termination or truncation by the environment ends the episode.
@@ -35,11 +40,10 @@ class GymSim:
             WorkerError: the episode has ended, and ``info`` never had the success key.
         """
         try:
-            return StepResult(*self._sim.step(action))
+            with _naming_the_environment():
+                return StepResult(*self._sim.step(action))
         except AdapterError as error:
             raise WorkerError(str(error)) from None
-        except Refused as error:
-            raise PluginError(str(error), code=error.code) from None
 
     def observe(self, keys: Sequence[str]) -> Observation:
         """Return ``keys`` of the last observation; only the video image is rendered.
@@ -47,23 +51,42 @@ class GymSim:
         Raises:
             PluginError: a value is not what its space declares.
         """
-        try:
+        with _naming_the_environment():
             return self._sim.observe(keys)
-        except Refused as error:
-            raise PluginError(str(error), code=error.code) from None
 
     def physics(self) -> Array:
-        """Return all numbers of the last observation: other state is not accessible."""
-        numbers: Array = self._sim.physics()
-        return numbers
+        """Return all numbers of the last observation: other state is not accessible.
+
+        Raises:
+            PluginError: the observation is not what its space declares.
+        """
+        with _naming_the_environment():
+            numbers: Array = self._sim.physics()
+            return numbers
 
     def coordinates(self) -> dict[str, float]:
-        """Return the numbers of the last observation, without images and long vectors."""
-        return self._sim.coordinates()
+        """Return the numbers of the last observation, without images and long vectors.
+
+        Raises:
+            PluginError: the observation is not what its space declares.
+        """
+        with _naming_the_environment():
+            return self._sim.coordinates()
 
     def close(self) -> None:
         """Close the environment."""
         self._sim.close()
+
+
+class _naming_the_environment:  # noqa: N801  used as a context manager, like proctor_code
+    """Raise a refusal, which names the environment, as a ``PluginError``."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Refused):
+            raise PluginError(str(error), code=error.code) from None
 
 
 def choose_backend() -> None:
