@@ -202,7 +202,8 @@ class EpisodicStrategy:
     def _record(self, loop: PolicyLoop, number: int) -> bool:
         """Record one episode; return whether the operator wants to record it again."""
         seed = self.plan.first_seed + number
-        scene, began = loop.robot.scene, None
+        scene = loop.robot.scene
+        began: float | None = None
         longest_s = self.plan.episode_time_s - 0.5 / loop.rate.fps
         with saving_partial(self.recorder, seed):
             while True:

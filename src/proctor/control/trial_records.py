@@ -158,7 +158,7 @@ POSE_TOLERANCE = 2.0
 
 def measured_pose(robot: Robot, observation: Mapping[str, Any]) -> dict[str, float]:
     """Return the observed positions in the units of ``POSE_TOLERANCE``."""
-    pose = {}
+    pose: dict[str, float] = {}
     for name, unit in state_channels(robot).items():
         if unit is Unit.METRES:
             pose[f"{name} (cm)"] = 100 * float(observation[name])

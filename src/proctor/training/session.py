@@ -179,7 +179,8 @@ class _Session:
             folder.check_scores_comparable(config, self.resumed)
         known = folder.recorded_frames(self.resumed) if config.resume else None
         step = None if self.resumed is None else read_step(self.resumed / STATE)
-        notes, changed = [], ""
+        notes: list[str] = []
+        changed = ""
         if self.resumed is not None:
             notes = folder.sample_changes(config, self.resumed)
             changed = folder.setting_changes(config, self.resumed)
