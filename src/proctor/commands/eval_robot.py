@@ -66,7 +66,7 @@ def evaluate_on_robot(words: list[str], usage: str) -> int:
         variants = [replace(v, name=name) for v, name in zip(variants, names, strict=True)]
     if len({variant.seed for variant in variants}) > 1:
         raise UsageError(
-            "--seed is one number: it draws the order of the trials", code="flag.invalid-value"
+            "--seed is one number: all policies have the same scenes", code="flag.invalid-value"
         )
     configs = [build(RobotEvalConfig, variant.settings) for variant in variants]
     return _Command(variants, configs, settings).run()

@@ -129,7 +129,8 @@ def _training_to_resume(flags: dict[str, Any], file: Path | None) -> tuple[Earli
         raise UsageError(
             "--resume needs --output_dir=FOLDER, the training to continue", code="flag.missing"
         )
-    earlier = folder.given(flags, from_checkpoint=checkpoint is not None)
+    of = None if file is None else checkpoint  # a named one is continued with its own settings
+    earlier = folder.given(flags, from_checkpoint=checkpoint is not None, of=of)
     if earlier is None:
         if checkpoint is None:
             raise UsageError(

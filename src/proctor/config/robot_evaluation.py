@@ -49,7 +49,8 @@ class TrialSettings:
         | PRESENTATION,
     )
     episode_time_s: float = field(
-        default=30.0, metadata={"help": "seconds after which a trial ends"}
+        default=30.0,
+        metadata={"help": "seconds after which a trial ends, however slow the policy is"},
     )
     stop_when: str = field(
         default=BETTER,
@@ -68,7 +69,10 @@ class TrialSettings:
     )
     return_time_s: float = field(
         default=2.0,
-        metadata={"help": "seconds of the way back to the first pose before each trial; 0: stay"},
+        metadata={
+            "help": "seconds of the way back to the first pose before each trial; 0: stay, and "
+            "do not check the pose"
+        },
     )
 
     def validate(self) -> None:
@@ -116,7 +120,7 @@ class RobotEvalConfig(DisplayFlags, Config):
     fps: int = field(default=30, metadata={"help": "actions per second"})
     seed: int = field(
         default=1000,
-        metadata={"help": "seed of the trials' order; a simulated scene i uses seed + i"},
+        metadata={"help": "seed of the policy's noise; a simulated scene i uses seed + i"},
     )
     alpha: float = field(
         default=0.05,

@@ -93,6 +93,12 @@ class RecordingLog:
             sync(file.fileno())
 
 
+def next_seed(root: Path, least: int) -> int:
+    """Return the seed of the next simulated scene: after those that are in the dataset."""
+    used = [line.report.seed for line in read_recording_log(root).values()]
+    return max([least, *(seed + 1 for seed in used if seed is not None)])
+
+
 def read_recording_log(root: Path) -> Mapping[int, LoggedEpisode]:
     """Return the last line of every episode by number; damaged lines are left out."""
     decoder = msgspec.json.Decoder(LoggedEpisode)

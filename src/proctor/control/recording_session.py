@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 
 from proctor.callbacks.staged_episodes import Keep
 from proctor.config.robot_recording import RobotRecordConfig
@@ -20,7 +19,7 @@ from proctor.control.recorded_dataset import (
     resumed_dataset,
 )
 from proctor.control.recording import Announce, RecordingPlan, RecordingResult, RecordingRun
-from proctor.control.recording_log import read_recording_log
+from proctor.control.recording_log import next_seed
 from proctor.control.session import ControlSession, make_robot, make_teleoperator
 from proctor.control.stop_signals import StopSignals
 from proctor.control.take import ControlLoop, LoopWatcher
@@ -106,17 +105,9 @@ def prepare_recording(config: RobotRecordConfig) -> PreparedRecording:
         reset_time_s=settings.reset_time_s,
         keep=Keep.SUCCESS if judged else Keep.ALL,
         max_takes=config.max_takes if judged else None,
-        first_seed=_first_seed(config, root),
+        first_seed=next_seed(root, config.seed) if config.resume else config.seed,
     )
     return PreparedRecording(config, robot, teleop, dataset, plan)
-
-
-def _first_seed(config: RobotRecordConfig, root: Path) -> int:
-    """Return the seed of the first take: after those that earlier sessions recorded."""
-    if not config.resume:
-        return config.seed
-    used = [line.report.seed for line in read_recording_log(root).values()]
-    return max([config.seed, *(seed + 1 for seed in used if seed is not None)])
 
 
 def run_recording_session(prepared: PreparedRecording, around: Surroundings) -> RecordingOutcome:

@@ -16,7 +16,7 @@ from proctor.control.pacing import Jitter
 from proctor.control.policy_loop import LoopRate, PolicyLoop
 from proctor.control.real_time import RealTimeDriver
 from proctor.control.recorded_dataset import RecordedDataset, new_dataset, resumed_dataset
-from proctor.control.recording_log import EpisodeReport
+from proctor.control.recording_log import EpisodeReport, next_seed
 from proctor.control.recording_session import Surroundings
 from proctor.control.robot_features import camera_shapes
 from proctor.control.rollout_recorder import (
@@ -89,6 +89,8 @@ def prepare_rollout(config: RolloutConfig) -> PreparedRollout:
     if teleop is not None:
         attach_teleoperator(teleop, robot)
     dataset = _planned_dataset(config, robot) if config.records else None
+    if dataset is not None and config.resume:
+        config = replace(config, seed=next_seed(dataset.root, config.seed))
     source = prepare_source(config.policy, config.inference, robot, _spec(config, robot, 0))
     return PreparedRollout(config, robot, teleop, source, dataset)
 

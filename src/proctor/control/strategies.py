@@ -203,9 +203,12 @@ class EpisodicStrategy:
         """Record one episode; return whether the operator wants to record it again."""
         seed = self.plan.first_seed + number
         scene = loop.robot.scene
+        began: float | None = None
+        longest_s = self.plan.episode_time_s - 0.5 / loop.rate.fps
         with saving_partial(self.recorder, seed):
             while True:
                 pressed = loop.wait()
+                began = loop.now if began is None else began
                 if loop.is_over:
                     self.recorder.save(ended_by(loop), seed)
                     return False
@@ -215,6 +218,8 @@ class EpisodicStrategy:
                 ends = any(key in ControlKey.END_EPISODE for key in pressed)
                 if ends and self.recorder.save(EpisodeEnd.KEY, seed):
                     return False
+                if loop.now - began >= longest_s and self.recorder.save(EpisodeEnd.TIME, seed):
+                    return False  # a slow policy gets no more time
                 tick = loop.policy_step()
                 if tick is not None:
                     self.recorder.add(tick)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -26,6 +27,8 @@ from proctor.types import EpisodeSpec
 _WAIT_FPS = 20
 """Looks at keys and cameras per second while the person prepares the scene."""
 _CHANGED = 1e-4
+_SETTLING_S = 3.0
+"""Most seconds that a robot is given to reach a pose, after the planned ones."""
 
 
 class Phase:
@@ -49,6 +52,7 @@ class TrialRun:
     limited_steps: int
     """Steps in which a limit of the robot changed the policy's action."""
     seconds: float
+    """By the computer's clock, as all times of a report; a simulation has a clock of its own."""
     infer_s: tuple[float, ...]
     jitter: Jitter
 
@@ -91,8 +95,16 @@ class TrialLoop:
         self._watch_until(Phase.RESET, started)
         return seen[0]
 
-    def move_to(self, pose: Mapping[str, float], seconds: float, fps: int) -> None:
+    def move_to(
+        self,
+        pose: Mapping[str, float],
+        seconds: float,
+        fps: int,
+        is_reached: Callable[[RobotObservation], bool] = lambda observation: True,
+    ) -> None:
         """Move from the present pose to ``pose`` in a straight line of ``seconds``.
+
+        Limits may hold the robot back: it is sent there a little longer until ``is_reached``.
 
         Raises:
             KeyboardInterrupt: a signal asks for the end.
@@ -101,16 +113,21 @@ class TrialLoop:
         start = self._robot.get_observation()
         names = [name for name in self._robot.action_features if name in pose and name in start]
         goal = {name: pose[name] for name in names}
-        steps = round(seconds * fps)
+        steps = max(1, round(seconds * fps))
         pacer = Pacer(self._robot.clock, fps)
-        for step in range(1, steps + 1):
+        for step in range(1, steps + round(_SETTLING_S * fps) + 1):
             self._check()
             pacer.tick()
-            sent = self._robot.send_action(between(start, goal, step / steps))
-            self._show(self._robot.get_observation(), sent)
+            sent = self._robot.send_action(between(start, goal, min(1.0, step / steps)))
+            seen = self._robot.get_observation()
+            self._show(seen, sent)
+            if step >= steps and is_reached(seen):
+                return
 
     def run(self, driver: PolicyDriver, spec: EpisodeSpec) -> TrialRun:
         """Let the policy act until the judge or the time ends the trial; return the verdict.
+
+        The robot's clock ends it: a slow policy sends fewer actions, and none when time is up.
 
         Raises:
             Stopped: the person ends the session.
@@ -120,25 +137,27 @@ class TrialLoop:
         driver.start_episode(spec)
         self._judge.begin()
         self._live.say(phase=Phase.RUNNING, keys=KEYS_DURING)
-        pacer = Pacer(self._robot.clock, spec.task.fps)
-        began = self._robot.clock.now()
+        clock, period_s = self._robot.clock, 1 / spec.task.fps
+        pacer, began = Pacer(clock, spec.task.fps), time.perf_counter()
+        end = clock.now() + spec.task.max_steps * period_s
         steps = limited = 0
         try:
-            while steps < spec.task.max_steps:
+            while pacer.tick() < end - period_s / 2:
                 self._check()
-                pacer.tick()
                 observation = self._robot.get_observation()
                 wished = driver.act(observation)
+                if clock.now() >= end:
+                    break
                 sent = self._robot.send_action(wished)
                 steps += 1
                 limited += _is_limited(wished, sent)
                 self._show(observation, sent)
                 if self._has_ended():
+                    pacer.tick()  # the last action has its whole period too
                     break
-            pacer.tick()  # the last action has its whole period too
         finally:
             driver.end_episode()
-        seconds = self._robot.clock.now() - began
+        seconds = time.perf_counter() - began
         return TrialRun(
             self._ask_verdict(), steps, limited, seconds, tuple(driver.infer_s), pacer.jitter()
         )

@@ -24,14 +24,15 @@ class Trial:
     """Which policy acts. Nothing shows it before the end of the session."""
 
 
-def draw_trials(n_policies: int, n_blocks: int, seed: int) -> list[Trial]:
+def draw_trials(n_policies: int, n_blocks: int, entropy: int) -> list[Trial]:
     """Draw the order of all trials: each block has each policy once, in random order.
 
-    The order of a block depends on seed and block only, so a longer run has the same beginning.
+    The order of a block depends on ``entropy`` and block only, so a longer run has the same
+    beginning.
     """
     trials: list[Trial] = []
     for block in range(n_blocks):
-        order = np.random.default_rng([seed, block]).permutation(n_policies)
+        order = np.random.default_rng([entropy, block]).permutation(n_policies)
         trials += [Trial(len(trials) + i, block, int(p)) for i, p in enumerate(order)]
     return trials
 

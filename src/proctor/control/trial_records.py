@@ -21,7 +21,7 @@ from proctor.fingerprint import (
     to_json,
     without_secrets,
 )
-from proctor.robots.base import VELOCITIES, Robot, Unit
+from proctor.robots.base import VELOCITIES, RealClock, Robot, Unit
 from proctor.runs.folder import RunFolder, RunRecord
 from proctor.runs.journal import EpisodeRecord
 from proctor.runs.paths import record_paths
@@ -35,6 +35,10 @@ from proctor.system.platform_info import (
 from proctor.types import MAX_START_VALUES, EpisodeSpec, Outcome, Score, Start, Task
 
 PARTIAL_SCORE = Score("score", "partial score")
+_SIMULATED = (
+    "the simulation's clock stood still while the policy computed, so a slow policy lost no time; "
+    "all times are by the computer's clock"
+)
 _CONNECTION = ("id", "port", "calibration_dir", "cameras")
 """Fields of a robot's config that say where it is connected; cameras count by name and shape."""
 
@@ -62,8 +66,11 @@ def robot_protocol(
             "cameras": {name: list(shape) for name, shape in camera_shapes(robot).items()},
             "limits": {n: [round(end, 3) for end in pair] for n, pair in robot.limits.items()},
             "horizon": config.max_steps,
+            "clock": "real" if _is_real(robot) else "simulated",
+            "end_rule": "horizon / fps seconds of the clock",
             "judge": judge.by,
             "seed_rule": "run seed + block; each block has each policy once",
+            "order_rule": "blocks in the order of sealed entropy",
         },
         "policy": {
             "type": policy.pop("type"),
@@ -79,6 +86,10 @@ def robot_protocol(
         **fields,
     }
     return json_round_trip(to_json(defined))
+
+
+def _is_real(robot: Robot) -> bool:
+    return isinstance(robot.clock, RealClock)
 
 
 def _without_connection(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,12 +148,23 @@ def robot_run_record(
         ],
         paths=record_paths(config, dict(given), tested.folder.path),
         scores=[PARTIAL_SCORE] if judge.gives_scores else [],
-        warnings=list(tested.made.policy.spec.warnings),
+        warnings=[*tested.made.policy.spec.warnings, *(() if _is_real(robot) else (_SIMULATED,))],
     )
 
 
-_START_TOLERANCE = 2.0
+POSE_TOLERANCE = 2.0
 """Degrees, percent of a joint's range, or centimetres: how exactly a robot returns to a pose."""
+
+
+def measured_pose(robot: Robot, observation: Mapping[str, Any]) -> dict[str, float]:
+    """Return the observed positions in the units of ``POSE_TOLERANCE``."""
+    pose: dict[str, float] = {}
+    for name, unit in state_channels(robot).items():
+        if unit is Unit.METRES:
+            pose[f"{name} (cm)"] = 100 * float(observation[name])
+        elif unit not in VELOCITIES:
+            pose[name] = float(observation[name])
+    return pose
 
 
 def trial_start(robot: Robot, observation: Mapping[str, Any], spec: EpisodeSpec) -> Start | None:
@@ -150,14 +172,10 @@ def trial_start(robot: Robot, observation: Mapping[str, Any], spec: EpisodeSpec)
 
     The objects are not measured: a person places them. So the scene's name is part of the start.
     """
-    pose = {spec.world: float(spec.index)}
-    for name, unit in state_channels(robot).items():
-        if unit is Unit.METRES:
-            pose[f"{name} (cm)"] = 100 * float(observation[name])
-        elif unit not in VELOCITIES:
-            pose[name] = float(observation[name])
+    pose = {spec.world: float(spec.index)} | measured_pose(robot, observation)
     shown = dict(list(pose.items())[:MAX_START_VALUES])
-    return make_start(shown, _START_TOLERANCE) if len(shown) > 1 else None
+    # Two poses that are each this near to the first one may be twice as far apart.
+    return make_start(shown, 2 * POSE_TOLERANCE) if len(shown) > 1 else None
 
 
 def judged_record(

@@ -1,7 +1,7 @@
 """A session of blind trials on a robot: order, journals, stop rule, results.
 
 Every policy has its own run folder, and every judged trial is on disk before the next one begins.
-An interrupted session is completed by another one in the same random order.
+An interrupted session is completed by another one in the same random order, from the same pose.
 """
 
 from __future__ import annotations
@@ -13,10 +13,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import msgspec
+
 from proctor.callbacks.journal_writer import EffortLog, JournalWriter
 from proctor.control.live_page import LivePage
 from proctor.control.policy_driver import PolicyDriver
 from proctor.control.reference_pictures import ReferencePictures
+from proctor.control.sealed_session import (
+    largest_deviation,
+    new_session,
+    read_session,
+)
 from proctor.control.trial_loop import TrialLoop, TrialRun
 from proctor.control.trial_plan import (
     Trial,
@@ -26,20 +33,22 @@ from proctor.control.trial_plan import (
     trial_spec,
 )
 from proctor.control.trial_records import (
+    POSE_TOLERANCE,
     PolicyUnderTest,
     errored_record,
     judged_record,
+    measured_pose,
     robot_run_record,
     trial_start,
 )
 from proctor.control.verdicts import Briefing, Judge
-from proctor.errors import ProctorError, UsageError, strip_control_codes
+from proctor.errors import ProctorError, RobotError, UsageError, strip_control_codes
 from proctor.report.history import history_of
 from proctor.report.page import write_page
 from proctor.report.run_warnings import run_warnings
 from proctor.report.stopped import end_reason
 from proctor.report.summary import eval_info
-from proctor.robots.base import VELOCITIES, Action, Robot, RobotObservation
+from proctor.robots.base import VELOCITIES, Robot, RobotObservation
 from proctor.runs.disk_errors import ignoring_later_disk_errors
 from proctor.runs.folder import EVAL_INFO_FILE, RunRecord, write_json
 from proctor.runs.journal import JOURNAL_FILE, EpisodeRecord, read_journal, videos_in
@@ -50,6 +59,9 @@ from proctor.runs.records import RunProgress
 from proctor.runs.sessions import read_session_totals
 from proctor.system import clock
 from proctor.types import EpisodeSpec, Start, Task
+
+_STARTS = 2
+"""Times that a robot returns to its first pose before a trial is given up."""
 
 
 @dataclass
@@ -94,7 +106,7 @@ class TrialSession:
         self._loop = loop
         self._options = options
         self._runs: list[_OpenRun] = []
-        self._pose: Action = {}
+        self._sealed = new_session()
         names = [tested.name for tested in policies]
         self._stopping = TrialStopping(self._config, options.task, names)
         self._pictures = ReferencePictures(options.root)
@@ -116,7 +128,7 @@ class TrialSession:
             for tested in self._policies:
                 stack.enter_context(tested.folder.locked())
             self._open_runs(stack)
-            self._dry_run()
+            self._seal(self._dry_run())
             try:
                 self._run_trials()
             finally:
@@ -131,6 +143,8 @@ class TrialSession:
             record = robot_run_record(tested, self._robot, task, self._judge, n)
             records.append(tested.folder.session_record(record, resume=tested.config.resume))
             self._check_planned(tested)
+        if any(read_journal(tested.folder.path).rows for tested in self._policies):
+            self._sealed = read_session(self._options.root)
         for tested, record in zip(self._policies, records, strict=True):
             rows = read_journal(tested.folder.path).rows
             tested.folder.begin(record)
@@ -157,18 +171,26 @@ class TrialSession:
                     code="run.unplanned-episode",
                 )
 
-    def _dry_run(self) -> None:
-        """Ask every policy once, before anything moves."""
+    def _dry_run(self) -> RobotObservation:
+        """Ask every policy once, before anything moves; return the observation."""
         observation = self._robot.get_observation()
         spec = trial_spec(self._options.task, 0, self._config.seed)
         for run in self._runs:
             run.driver.dry_run(observation, spec)
-        moved = self._robot.action_features
-        positions = {n for n, unit in moved.items() if unit not in VELOCITIES}
-        self._pose = {n: observation[n] for n in positions if n in observation}
+        return observation
+
+    def _seal(self, observation: RobotObservation) -> None:
+        """Keep the order and the first pose of new trials; a resumed session has them."""
+        if self._sealed.target is None:
+            moved = self._robot.action_features.items()
+            positions = [name for name, unit in moved if unit not in VELOCITIES]
+            target = {name: float(observation[name]) for name in positions if name in observation}
+            self._sealed = msgspec.structs.replace(self._sealed, target=target)
+            self._sealed.write(self._options.root)
 
     def _run_trials(self) -> None:
-        trials = draw_trials(len(self._runs), self._config.eval.n_episodes, self._config.seed)
+        planned = self._config.eval.n_episodes
+        trials = draw_trials(len(self._runs), planned, self._sealed.order_seed)
         done = {(block, n) for n, run in enumerate(self._runs) for block in run.done}
         while True:
             decided = self._stopping.decision is not None
@@ -192,7 +214,7 @@ class TrialSession:
         start: Start | None = None
         try:
             start = trial_start(self._robot, self._prepare(trial, total, spec), spec)
-            prepared_s = time.perf_counter() - began
+            started, prepared_s = clock.now(), time.perf_counter() - began
             ended = self._loop.run(run.driver, spec)
         except ProctorError as error:
             text = strip_control_codes(str(error))
@@ -207,11 +229,11 @@ class TrialSession:
         return row.outcome.counts
 
     def _prepare(self, trial: Trial, total: int, spec: EpisodeSpec) -> RobotObservation:
-        """Return to the first pose, reset the scene, wait for the start, and observe it."""
-        if self._config.eval.return_time_s:
-            self._loop.move_to(self._pose, self._config.eval.return_time_s, self._config.fps)
-        if self._robot.scene is not None:
-            self._robot.scene.reset(spec.seed)
+        """Return to the first pose, reset the scene, wait for the start, and observe it.
+
+        Raises:
+            RobotError: the robot does not reach the pose of the first trial's start.
+        """
         is_new = not self._pictures.has(trial.block)
         briefing = Briefing(
             number=trial.number + 1,
@@ -220,10 +242,48 @@ class TrialSession:
             is_new_scene=is_new,
             instruction=spec.task.instruction,
         )
-        observation = self._loop.wait_for_start(briefing)
+        for number in range(_STARTS):
+            self._return(spec)
+            briefing = replace(briefing, is_repeat=number > 0)
+            observation = self._loop.wait_for_start(briefing)
+            if self._is_at_start(observation):
+                break
+        else:
+            raise RobotError(self._off_start(observation), code="robot.start-pose")
+        if self._sealed.start is None:
+            start = measured_pose(self._robot, observation)
+            self._sealed = msgspec.structs.replace(self._sealed, start=start)
+            self._sealed.write(self._options.root)
         if is_new:
             self._pictures.store(trial.block, self._robot, observation)
         return observation
+
+    def _return(self, spec: EpisodeSpec) -> None:
+        """Return the robot to its first pose, and reset a simulated scene."""
+        seconds, scene = self._config.eval.return_time_s, self._robot.scene
+        if seconds:
+            target = self._sealed.target or {}
+            # A scene's reset carries the arm elsewhere.
+            reached = self._is_at_start if scene is None else (lambda observation: True)
+            self._loop.move_to(target, seconds, self._config.fps, reached)
+        if scene is not None:
+            scene.reset(spec.seed)
+
+    def _is_at_start(self, observation: RobotObservation) -> bool:
+        """Tell whether the robot has the pose of the first trial's start, if it returns there."""
+        start = self._sealed.start
+        if not start or not self._config.eval.return_time_s:
+            return True
+        measured = measured_pose(self._robot, observation)
+        return largest_deviation(start, measured)[1] <= POSE_TOLERANCE
+
+    def _off_start(self, observation: RobotObservation) -> str:
+        measured = measured_pose(self._robot, observation)
+        name, far = largest_deviation(self._sealed.start or {}, measured)
+        return (
+            f"{name} is {far:.1f} from its value at the start of the first trial (at most "
+            f"{POSE_TOLERANCE:g}): clear the robot's way, or give it more --eval.return_time_s"
+        )
 
     def _write(self, run: _OpenRun, row: EpisodeRecord, ended: TrialRun) -> None:
         run.journal.write(row)

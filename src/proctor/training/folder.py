@@ -55,6 +55,7 @@ from proctor.system.platform_info import (
 from proctor.system.redaction import redact
 from proctor.training.checkpoints import BEST, LAST, Checkpoints
 from proctor.training.metrics import Metrics
+from proctor.training.trained_episodes import checkpoint_record
 
 _AVERAGED = "ema.use_for_eval"
 _HELD_OUT = (
@@ -95,6 +96,8 @@ class SessionData:
     """Digest of the training wordings; None without --dataset.paraphrase_tasks."""
     changed: str = ""
     """Settings that the session changed; empty if none."""
+    resumed: Path | None = None
+    """The checkpoint that the session resumes from."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,9 @@ class TrainingFolder:
         """Return its checkpoints; ``steps`` sets the number of digits in their names."""
         return Checkpoints(self.path / CHECKPOINTS, max(6, len(str(steps))))
 
-    def given(self, but: Mapping[str, Any], *, from_checkpoint: bool) -> dict[str, Any] | None:
+    def given(
+        self, but: Mapping[str, Any], *, from_checkpoint: bool, of: Path | None = None
+    ) -> dict[str, Any] | None:
         """Return the given settings of the training, with its paths as they are now.
 
         None if Proctor has not written the folder.
@@ -115,33 +120,38 @@ class TrainingFolder:
         Args:
             but: settings that replace those of the training.
             from_checkpoint: a checkpoint has the policy, so the one to start from may be gone.
+            of: a checkpoint whose settings are meant; None: those of the last session.
 
         Raises:
             UsageError: the record is damaged, was written by a newer Proctor, or its dataset or
                 policy is gone.
         """
-        record = read_training(self.path)
+        record = read_training(self.path) if of is None else checkpoint_record(of)
         if record is None:
             return None
         paths = _without_policy(record.paths) if from_checkpoint else record.paths
         return settings_with_paths(record.given, paths, self.path, but)
 
-    def recorded_frames(self) -> int | None:
-        """Return the number of training frames of the last session; None if unknown.
+    def recorded_frames(self, resumed: Path | None) -> int | None:
+        """Return the number of training frames of the resumed session; None if unknown.
 
         Raises:
             UsageError: the record is damaged, or was written by a newer Proctor.
         """
-        record = read_training(self.path)
+        record = self._resumed(resumed)
         return None if record is None else record.frames
 
-    def sample_changes(self, config: TrainConfig) -> list[str]:
+    def _resumed(self, resumed: Path | None) -> TrainingRecord | None:
+        """Return the record of the session that wrote ``resumed``; None: of the last session."""
+        return read_training(self.path) if resumed is None else checkpoint_record(resumed)
+
+    def sample_changes(self, config: TrainConfig, resumed: Path) -> list[str]:
         """Return notes on settings of ``config`` that change the samples of a resumed training.
 
         Raises:
             UsageError: the record is damaged, or was written by a newer Proctor.
         """
-        record = read_training(self.path)
+        record = checkpoint_record(resumed)
         if record is None:
             return []
         was, now = flatten(record.resolved), flatten(config.as_dict())
@@ -157,13 +167,13 @@ class TrainingFolder:
         ]
         return [f"{changed}: {effect}" for changed, effect in effects if changed]
 
-    def check_scores_comparable(self, config: TrainConfig) -> None:
+    def check_scores_comparable(self, config: TrainConfig, resumed: Path | None) -> None:
         """Check that new checkpoints are scored like the old ones, so that the best is meaningful.
 
         Raises:
             UsageError: evaluation or validation settings have changed; the text lists them.
         """
-        record = read_training(self.path)
+        record = self._resumed(resumed)
         if record is None or self.checkpoints().newest() is None:
             return
         was = flatten(record.resolved) | {_AVERAGED: record.plays_averages}
@@ -185,13 +195,13 @@ class TrainingFolder:
                     code="training.validation-changed",
                 )
 
-    def setting_changes(self, config: TrainConfig) -> str:
+    def setting_changes(self, config: TrainConfig, resumed: Path) -> str:
         """Return what ``config`` changes of a resumed training's settings, as text.
 
         Raises:
             UsageError: the record is damaged, or was written by a newer Proctor.
         """
-        record = read_training(self.path)
+        record = checkpoint_record(resumed)
         return "" if record is None else _changed(flatten(record.resolved), _of_learning(config))
 
     @contextmanager
@@ -272,7 +282,8 @@ class TrainingFolder:
         given: Mapping[str, Any],
         data: SessionData,
     ) -> None:
-        earlier = None if data.resumed_step is None else read_training(self.path)
+        newest = None if data.resumed_step is None else read_training(self.path)
+        earlier = newest if data.resumed is None else checkpoint_record(data.resumed)
         kept = {k: v for k, v in given.items() if k not in ("resume", "output_dir", "config_path")}
         if earlier is not None:  # changed settings also apply to later sessions
             changed = {k: v for k, v in kept.items() if not k.startswith("policy.")}
@@ -286,7 +297,7 @@ class TrainingFolder:
         record = TrainingRecord(
             given=without_secrets(config, kept),
             resolved=without_secrets(config, config.as_dict()),
-            sessions=[*(earlier.sessions if earlier else []), time.time()],
+            sessions=[*(newest.sessions if newest else []), time.time()],
             versions=installed_versions(_LIBRARIES),
             machine={
                 "platform": platform.platform(),

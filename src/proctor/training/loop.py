@@ -59,6 +59,7 @@ from proctor.training.setup import TrainingSetup
 from proctor.training.sharding import full_tensor, gather_state
 from proctor.training.state import Batching, Snapshot, TrainerState, read_state, write_state
 from proctor.training.stopping import SaveTimer, StopRequests
+from proctor.training.trained_episodes import keep_record
 
 _FUSED = ("cuda", "cpu")
 """Devices with fused optimisers; on a CPU they take a quarter to a half of the time."""
@@ -518,6 +519,7 @@ class Trainer:
             (folder / name).mkdir()
             write_parts(parts, folder / name, weights=tensors)
             (folder / name / "train_config.json").write_text(train_config)
+            setup.trained.write(folder / name)
         batching = Batching(
             setup.config.batch_size,
             setup.config.accumulation,
@@ -525,6 +527,7 @@ class Trainer:
             setup.config.parallelism.dp_shard,
         )
         write_state(folder / STATE, snapshot, setup.rng.lerobot_rng_state(snapshot.step), batching)
+        keep_record(folder.parent.parent, folder)
 
 
 class _Saver:

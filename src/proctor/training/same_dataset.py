@@ -17,10 +17,11 @@ import msgspec
 from proctor.config.training import TrainConfig
 from proctor.errors import UsageError
 from proctor.number_text import number_ranges
-from proctor.runs.training import RECORD_FILE, TrainingDataset, read_training
+from proctor.runs.training import RECORD_FILE, TrainingDataset
 from proctor.system.files import display_path
 from proctor.training.checkpoints import PRETRAINED, STATE
 from proctor.training.state import read_step
+from proctor.training.trained_episodes import TrainedEpisodes, checkpoint_record
 
 if TYPE_CHECKING:
     from proctor.datasets.reading.identity import DatasetIdentity
@@ -54,7 +55,7 @@ def training_datasets(
         revision=settings.revision,
         episodes=number_ranges(selection.trained_on),
     )
-    record = None if resumed is None else read_training(resumed.parent.parent)
+    record = None if resumed is None else checkpoint_record(resumed)
     known = [] if record is None else record.known_datasets
     if resumed is None or not known:
         return (now,), [] if resumed is None else [_UNKNOWN]
@@ -85,37 +86,66 @@ def _short(episodes: str | None) -> str:
 
 
 def validated_episodes(
-    selection: DatasetSelection, datasets: Sequence[TrainingDataset]
+    selection: DatasetSelection, datasets: Sequence[TrainingDataset], base: TrainedEpisodes
 ) -> tuple[DatasetSelection, list[str]]:
-    """Leave out validation episodes that earlier steps trained on; return notes for the user.
+    """Leave out validation episodes that trained the policy before; return notes for the user.
+
+    Args:
+        selection: the dataset of this session.
+        datasets: the training's datasets, the last one that of this session.
+        base: what trained the policy that the training began with.
 
     Raises:
-        UsageError: no validation episode is left.
+        UsageError: no validation episode is left, or a record is damaged.
     """
-    *earlier, now = datasets
-    same = [one for one in earlier if one.identity == now.identity]
-    trained = set().union(*(one.trained_on for one in same))
+    earlier = [*base.base, *datasets[:-1]]
+    begins = [one for one in earlier if one.episodes and _is_beginning(one, selection)]
+    trained = set().union(*(one.trained_on for one in begins))
+    unknown = {
+        one.name: one
+        for one in (*earlier, datasets[-1])
+        if one.episodes is None or (one not in begins and one.identity != datasets[-1].identity)
+    }
     notes = [
         f"whether {one} has validation episodes of this session is unknown, so the validation "
         "loss may be on episodes that were trained on"
-        for one in datasets
-        if one.episodes is None or one.identity != now.identity
+        for one in unknown.values()
     ]
+    if not base.base_is_known:
+        notes.append(
+            "the policy to begin with has no record of its episodes, so the validation loss may be "
+            "on episodes that it was trained on"
+        )
     seen = sorted(trained.intersection(selection.held_out))
     if not seen:
         return selection, notes
+    when = f"before step {datasets[-1].first_step:,}"
     if len(seen) == len(selection.held_out):
         raise UsageError(
-            f"all validation episodes ({_short(number_ranges(seen))}) were trained on before step "
-            f"{now.first_step:,}: choose others, or add --eval_steps=0",
+            f"all validation episodes ({_short(number_ranges(seen))}) were trained on {when}: "
+            "choose others, or add --eval_steps=0",
             code="training.validation-changed",
         )
     left = tuple(episode for episode in selection.held_out if episode not in trained)
     notes.append(
         f"validation leaves out episodes {_short(number_ranges(seen))}, which were trained on "
-        f"before step {now.first_step:,}; {len(left)} are left"
+        f"{when}; {len(left)} are left"
     )
     return replace(selection, held_out=left), notes
+
+
+def _is_beginning(dataset: TrainingDataset, selection: DatasetSelection) -> bool:
+    """Tell whether the present dataset begins with the episodes of ``dataset``, in its order."""
+    from proctor.datasets.reading.identity import DatasetIdentity, identity_of
+
+    try:
+        known = msgspec.convert(dataset.identity, DatasetIdentity)
+    except msgspec.ValidationError as error:
+        raise UsageError(
+            f"the identity of {dataset.name} in the training's record is invalid: {error}",
+            code="run.unreadable",
+        ) from None
+    return not known.differences(identity_of(selection.source, known.episodes))
 
 
 def _identity(dataset: TrainingDataset, resumed: Path) -> DatasetIdentity:

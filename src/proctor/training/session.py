@@ -176,13 +176,16 @@ class _Session:
         folder, setup = self.folder, self.setup
         config, frames = setup.config, len(setup.order.frames)
         if config.resume:
-            folder.check_scores_comparable(config)
-        known = folder.recorded_frames() if config.resume else None
+            folder.check_scores_comparable(config, self.resumed)
+        known = folder.recorded_frames(self.resumed) if config.resume else None
         step = None if self.resumed is None else read_step(self.resumed / STATE)
-        notes = [] if self.resumed is None else folder.sample_changes(config)
-        changed = "" if self.resumed is None else folder.setting_changes(config)
+        notes: list[str] = []
+        changed = ""
+        if self.resumed is not None:
+            notes = folder.sample_changes(config, self.resumed)
+            changed = folder.setting_changes(config, self.resumed)
         wordings = wordings_digest() if config.dataset.paraphrase_tasks else None
-        data = SessionData(frames, setup.datasets, step, wordings, changed)
+        data = SessionData(frames, setup.datasets, step, wordings, changed, self.resumed)
         with folder.in_use(config, given, data):
             for note in notes:
                 observer.on_note(note)

@@ -67,6 +67,7 @@ from proctor.training.relative_stats import relative_action_stats
 from proctor.training.rng import RngStreams
 from proctor.training.same_dataset import training_datasets, validated_episodes
 from proctor.training.sampler import BatchOrder
+from proctor.training.trained_episodes import TrainedEpisodes, base_episodes
 from proctor.training.wordings import TaskWordings, wordings_notes
 
 
@@ -85,6 +86,8 @@ class TrainingSetup:
     datasets: tuple[TrainingDataset, ...]
     """The training's datasets, as saved in train.json; the last one is that of this session."""
     frame_counts: FrameCounts
+    trained: TrainedEpisodes
+    """What its checkpoints have been trained on."""
     distributed: DistributedContext = SINGLE_PROCESS
 
     def fill_caches(self, on_progress: Callable[[str, int, int], None]) -> None:
@@ -161,8 +164,9 @@ def prepare(
     selection = select_dataset(config)
     datasets, dataset_notes = training_datasets(selection, resumed)
     selection.require_episodes()
+    trained = base_episodes(resumed, None if resumed else _base_folder(config))
     if config.eval_steps:
-        selection, validation_notes = validated_episodes(selection, datasets)
+        selection, validation_notes = validated_episodes(selection, datasets, trained)
         dataset_notes += validation_notes
     parts = _parts(config, selection, device, resumed)
     if parts.adapter is not None:
@@ -202,6 +206,7 @@ def prepare(
         held_out,
         datasets,
         selection.frame_counts(len(order.frames)),
+        trained.with_datasets(datasets),
         distributed,
     )
 
@@ -324,6 +329,14 @@ def _parts(
     if config.parallelism.dp_shard == 1:  # FSDP moves sharded weights block by block
         parts.network.to(device)
     return replace(parts, config=made_for)
+
+
+def _base_folder(config: TrainConfig) -> Path | None:
+    """Return the folder of the policy that the training begins with; None: new weights."""
+    policy = config.policy
+    if not isinstance(policy, PretrainedConfig):
+        return None
+    return locate(policy.path, policy.revision).folder
 
 
 def _kept(policy: PolicyConfig, resumed: Path) -> dict[str, Any]:

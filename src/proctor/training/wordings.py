@@ -7,8 +7,8 @@ from pathlib import Path
 
 from proctor.benchmarks.perturbations.training_wordings import training_wordings, wordings_digest
 from proctor.config.training import TrainConfig
-from proctor.runs.training import read_training
 from proctor.training.rng import random_number
+from proctor.training.trained_episodes import checkpoint_record
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class TaskWordings:
 
 def wordings_notes(config: TrainConfig, resumed: Path | None) -> list[str]:
     """Return a note if a resumed training draws from other wordings than its last session."""
-    record = None if resumed is None else read_training(resumed.parent.parent)
+    record = None if resumed is None else checkpoint_record(resumed)
     if record is None or not config.dataset.paraphrase_tasks:
         return []
     had_wordings = (record.resolved.get("dataset") or {}).get("paraphrase_tasks")

@@ -10,6 +10,7 @@ import pytest
 
 from proctor.benchmarks.base import Benchmark
 from proctor.benchmarks.fake import Fake, FakeConfig
+from proctor.benchmarks.gym_hil.benchmark import GymHil, GymHilConfig
 from proctor.benchmarks.training_starts import has_published_starts, seeded_spec, unpublished
 from proctor.config.recording import RecordConfig, RecordedStarts, RecordSettings
 from proctor.evaluation.recording import Attempts
@@ -74,6 +75,13 @@ def test_a_benchmark_that_cannot_place_scenes_keeps_its_starts(listed: Listed) -
     (task, *_) = fake.tasks()
     assert unpublished(fake, fake.spec(task, 1, 7)) == fake.spec(task, 1, 7)
     assert (has_published_starts(listed), has_published_starts(fake)) == (True, False)
+
+
+def test_a_cube_with_one_place_is_said() -> None:
+    """There is no start that an evaluation could keep for itself."""
+    fixed = GymHil(GymHilConfig(random_block_position=False))
+    assert ["one place" in note for note in fixed.notes] == [True]
+    assert GymHil(GymHilConfig()).notes == ()
 
 
 def test_a_seed_alone_chooses_the_init_state(listed: Listed) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from proctor.control.recording_log import next_seed
 from proctor.control.session import EmergencyStop
 from proctor.control.strategies import (
     BaseStrategy,
@@ -129,6 +130,26 @@ def test_episodic_returns_to_the_start_pose_without_a_teleoperator(tmp_path: Pat
     between = [sent["shoulder.pos"] for sent in rig.robot.sent[5:-5]]
     assert between[-1] == 0
     assert between == sorted(between, reverse=True)
+
+
+def test_an_episode_of_a_slow_policy_lasts_no_longer(tmp_path: Path) -> None:
+    rig = Rig(tmp_path / "data")
+    act = rig.source.act
+    rig.source.act = lambda seen: (rig.clock.advance(0.2), act(seen))[1]  # type: ignore[method-assign]
+    plan = EpisodePlan(n_episodes=1, episode_time_s=0.5, reset_time_s=0.0)
+    with rig.running() as (loop, recorder):
+        EpisodicStrategy(spec, recorder, plan, loop.pose()).run(loop)
+    assert rig.frames() == [3]  # begun at 0, 0.2 and 0.4 s
+    assert rig.ends() == ["time"]
+
+
+def test_a_resumed_rollout_records_other_scenes(tmp_path: Path) -> None:
+    rig = Rig(tmp_path / "data", scene=True)
+    plan = EpisodePlan(n_episodes=2, episode_time_s=0.5, reset_time_s=0.0, first_seed=7)
+    with rig.running() as (loop, recorder):
+        EpisodicStrategy(spec, recorder, plan, loop.pose()).run(loop)
+    assert next_seed(tmp_path / "data", 7) == 9
+    assert next_seed(tmp_path / "none", 7) == 7
 
 
 def test_episodic_records_an_episode_again(tmp_path: Path) -> None:

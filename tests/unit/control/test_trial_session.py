@@ -9,19 +9,22 @@ import pytest
 from proctor.config.builder import build
 from proctor.config.robot_evaluation import RobotEvalConfig
 from proctor.control.live_page import LivePage
-from proctor.control.policy_driver import load_robot_policy
+from proctor.control.policy_driver import PolicyDriver, load_robot_policy
 from proctor.control.stop_signals import StopSignals
 from proctor.control.trial_loop import Stopped, TrialLoop
 from proctor.control.trial_plan import robot_task
 from proctor.control.trial_records import PolicyUnderTest
 from proctor.control.trial_session import SessionOptions, TrialSession
-from proctor.control.verdicts import PersonJudge
+from proctor.control.verdicts import Briefing, PersonJudge
+from proctor.errors import RobotError
 from proctor.report.live_robot import LiveRobot
 from proctor.report.run import load_run
+from proctor.robots.base import Action, RobotObservation
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import read_journal
 from proctor.stats.independent_units import independent_units
 from proctor.types import Outcome
+from tests.refusals import refuses
 from tests.unit.control.trial_robots import ReachRobot
 
 HERE = "tests.unit.control.trial_robots"
@@ -44,6 +47,7 @@ class Session:
         self.robot = ReachRobot(scene=False)
         self.robot.connect()
         self.keys = keys
+        self.held = False
         self.heard: list[str] = []
         self.phases: list[str] = []
         self.references: list[dict[str, bytes]] = []
@@ -134,6 +138,76 @@ def test_the_robot_returns_to_its_first_pose_before_every_trial(tmp_path: Path) 
     session.robot.world.target = 40.0
     session.session.run()
     assert [action["arm.pos"] for action in session.robot.sent] == [0, 0, 40, 20, 0, 40]
+
+
+def test_a_resumed_session_starts_from_the_first_pose_of_the_earlier_one(tmp_path: Path) -> None:
+    first = Session(tmp_path, ["enter", "s", "enter", "q"], n=3)
+    with pytest.raises(Stopped):
+        first.session.run()
+    second = Session(tmp_path, ["enter", "f", "enter"] * 2, n=3, resume=True)
+    second.robot.position["arm.pos"] = 30.0  # as an arm does whose motors were off
+    second.session.run()
+    starts = [row.start for row in read_journal(tmp_path).rows]
+    assert [start.values[1:] for start in starts if start is not None] == [(0.0, 0.0)] * 3
+
+
+def test_no_trial_starts_away_from_the_first_pose(tmp_path: Path) -> None:
+    """Something holds the arm: the robot tries again, and then the trial is an error."""
+    session = Session(tmp_path, ["enter", "f", "enter", "enter", "enter"])
+    session.robot.world.target = 40.0
+    send = session.robot.send_action
+
+    def held(action: dict[str, float]) -> dict[str, float]:
+        return send({**action, "arm.pos": max(action["arm.pos"], 4.0)} if session.held else action)
+
+    session.robot.send_action = held  # type: ignore[method-assign]
+    wait = session.session._loop.wait_for_start
+    briefings: list[bool] = []
+
+    def watched(briefing: Briefing) -> RobotObservation:
+        briefings.append(briefing.is_repeat)
+        session.held = True
+        return wait(briefing)
+
+    session.session._loop.wait_for_start = watched  # type: ignore[method-assign]
+    with refuses(RobotError, "robot.start-pose"):
+        session.session.run()
+    assert briefings == [False, False, True]
+    rows = read_journal(tmp_path).rows
+    assert [row.outcome for row in rows] == [Outcome.FAILURE, Outcome.ERROR]
+
+
+def test_a_slow_policy_gets_no_more_time_than_a_fast_one(tmp_path: Path) -> None:
+    session = Session(tmp_path, ["enter", *"------", "f", "enter"], n=1)
+    clock, act = session.robot.clock, PolicyDriver.act
+
+    def slow(driver: PolicyDriver, observation: RobotObservation) -> Action:
+        clock.sleep_until(clock.now() + 0.2)
+        return act(driver, observation)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PolicyDriver, "act", slow)
+        session.session.run()
+    (row,) = read_journal(tmp_path).rows
+    assert row.steps == 2  # at 0.2 and 0.4 s; the action of 0.6 s would be too late
+
+
+def test_the_times_of_a_trial_are_of_one_clock(tmp_path: Path) -> None:
+    """The simulated clock of this robot is faster; the journal's times add up all the same."""
+    session = Session(tmp_path, ["enter", *"-----", "s", "enter"] * 2)
+    session.session.run()
+    first, second = read_journal(tmp_path).rows
+    for row in (first, second):
+        assert row.open_s is not None
+        assert row.sim_s is not None
+        assert row.wait_s is not None
+        assert row.sim_s + row.wait_s <= row.end_time - row.start_time + 0.001
+        assert row.sim_s < 0.4  # by its own clock, a trial takes 0.5 s
+    assert second.open_s is not None
+    assert second.start_time - second.open_s >= first.end_time - 0.001
+    record = load_run(tmp_path).record
+    assert record.protocol["benchmark"]["clock"] == "simulated"
+    assert any("simulation's clock" in line for line in record.warnings)
 
 
 def test_a_signal_ends_the_session_between_two_steps(tmp_path: Path) -> None:

@@ -115,9 +115,9 @@ def words(root: Path, output: Path, *settings: dict) -> list[str]:
 
 
 def files_of(checkpoint: Path) -> dict[str, str]:
-    """Return the hash of every file of a checkpoint, except the config, which names its folder."""
+    """Return the hash of every file of a checkpoint, except those that name folder or time."""
     return {
         str(path.relative_to(checkpoint)): sha256_of(path)
         for path in sorted(checkpoint.rglob("*"))
-        if path.is_file() and path.name != "train_config.json"
+        if path.is_file() and path.name not in ("train_config.json", "train.json")
     }

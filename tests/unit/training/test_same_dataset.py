@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,6 +33,7 @@ from proctor.number_text import number_ranges
 from proctor.runs.training import episodes_in
 from proctor.training.card import PolicyCard, render_card
 from proctor.training.setup import prepare
+from proctor.training.trained_episodes import TRAINED_EPISODES, read_trained_episodes
 
 from .test_train import Killed, kill_at
 
@@ -60,6 +62,14 @@ def copies(begun, tmp_path) -> tuple[Path, Path]:
 def resume(data: Path, run: Path, *more: str, steps: int = 4) -> int:
     flags = ["--resume", f"--output_dir={run}", f"--dataset.root={data}", f"--steps={steps}", *more]
     return main(["train", *flags])
+
+
+def record_of_an_older_version(run: Path) -> dict[str, Any]:
+    """Return train.json; older versions kept it in the folder only."""
+    for kept in (*run.glob("*/0*/*/train.json"), *run.glob(f"*/0*/*/{TRAINED_EPISODES}")):
+        kept.unlink()
+    record: dict[str, Any] = json.loads((run / "train.json").read_text())
+    return record
 
 
 def refused(capsys) -> str:
@@ -163,13 +173,76 @@ def test_validation_on_nothing_but_trained_episodes_is_refused(copies, capsys):
 
 def test_validation_says_if_an_older_record_hides_the_trained_episodes(copies, capsys):
     data, run = copies
-    record = json.loads((run / "train.json").read_text())
+    record = record_of_an_older_version(run)
     del record["datasets"][0]["episodes"]
     (run / "train.json").write_text(json.dumps(record))
     assert resume(data, run, "--dataset.eval_split=0.5") == 0
     capsys.readouterr()
     assert resume(data, run, "--eval_steps=2", steps=6) == 0
     assert "may be on episodes that were trained on" in capsys.readouterr().err
+
+
+def test_validation_leaves_out_what_trained_the_policy_to_begin_with(numbers, tmp_path, capsys):
+    """The checkpoint was copied, so only its own files can tell."""
+    base = tmp_path / "base"
+    chosen = {"steps": 2, "dataset.episodes": "[0,1]"}
+    assert main(["train", *words(numbers, base, SMALL_ACT, RUN, chosen)]) == 0
+    policy = shutil.copytree(base / "checkpoints/000002/pretrained_model", tmp_path / "policy")
+    shutil.rmtree(base)
+    split = {"dataset.eval_split": "0.5", "eval_steps": 2}
+    begin = {"policy.path": str(policy), "policy.device": "cpu", "steps": 2} | split
+    capsys.readouterr()
+    assert main(["train", *words(numbers, tmp_path / "run", RUN, begin)]) == 0
+    said = capsys.readouterr().err
+    assert "validation leaves out episodes 1, which were trained on before step 0; 1 are" in said
+    assert resume(numbers, tmp_path / "run") == 0  # the policy is known as the checkpoint's base
+    assert "validation leaves out episodes 1," in capsys.readouterr().err
+    (policy / TRAINED_EPISODES).unlink()
+    assert main(["train", *words(numbers, tmp_path / "unknown", RUN, begin)]) == 0
+    assert "may be on episodes that it was trained on" in capsys.readouterr().err
+    (policy / TRAINED_EPISODES).write_text("{")
+    with refuses(UsageError, "checkpoint.unreadable"):
+        read_trained_episodes(policy)
+
+
+def test_validation_knows_the_episodes_of_a_dataset_that_has_grown(numbers, tmp_path, capsys):
+    run, larger = tmp_path / "run", shutil.copytree(numbers, tmp_path / "larger")
+    append(larger)
+    chosen = {"steps": 2, "dataset.episodes": "[0,1]"}
+    assert main(["train", *words(numbers, run, SMALL_ACT, RUN, chosen)]) == 0
+    split = ("--dataset.eval_split=0.5", "--dataset.episodes=[0,1,2,3]")
+    assert resume(larger, run, *split) == 0
+    capsys.readouterr()
+    assert resume(larger, run, "--eval_steps=2", steps=6) == 0
+    assert "validation leaves out episodes 1, which" in capsys.readouterr().err
+
+
+def test_a_named_checkpoint_is_continued_with_its_own_settings(copies, capsys):
+    data, run = copies
+    assert resume(data, run, "--dataset.episodes=[1,2]", "--batch_size=3") == 0
+    config = run / "checkpoints/000002/pretrained_model/train_config.json"
+    capsys.readouterr()
+    assert main(["train", "--resume", f"--config_path={config}", "--steps=4"]) == 0
+    said = capsys.readouterr().err
+    record = json.loads((run / "train.json").read_text())
+    assert [used["episodes"] for used in record["datasets"]] == ["0-2"]
+    assert record["resolved"]["batch_size"] == 4
+    assert record["changes"] == []
+    assert "changed from here on" not in said
+    assert "another order" not in said
+    assert len(record["sessions"]) == 3
+
+
+def test_a_change_of_a_killed_session_is_not_forgotten(copies, monkeypatch, capsys):
+    data, run = copies
+    with monkeypatch.context() as patch:
+        kill_at(patch, 3)
+        with pytest.raises(Killed):
+            resume(data, run, "--optimizer.lr=0.5")
+    assert resume(data, run) == 0
+    assert "--optimizer.lr was not set, now 0.5" in capsys.readouterr().err
+    (change,) = json.loads((run / "train.json").read_text())["changes"]
+    assert change["step"] == 2
 
 
 @pytest.mark.parametrize("episodes", ["3-1", "x", "0-", "0-999999999"])
@@ -250,7 +323,7 @@ def test_appended_episodes_are_not_learnt_from_without_being_asked_for(copies, c
 
 def test_a_training_from_before_identities_were_kept_is_resumed_with_a_note(copies, capsys):
     data, run = copies
-    record = json.loads((run / "train.json").read_text())
+    record = record_of_an_older_version(run)
     kept = record.pop("datasets")
     (run / "train.json").write_text(json.dumps(record))
     assert resume(data, run) == 0
@@ -261,7 +334,7 @@ def test_a_training_from_before_identities_were_kept_is_resumed_with_a_note(copi
 
 def test_a_record_of_one_identity_is_still_read(copies, tmp_path):
     data, run = copies
-    record = json.loads((run / "train.json").read_text())
+    record = record_of_an_older_version(run)
     record["dataset"] = record.pop("datasets")[0]["identity"]
     (run / "train.json").write_text(json.dumps(record))
     append(data)

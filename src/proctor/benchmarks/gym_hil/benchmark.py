@@ -108,6 +108,12 @@ class GymHilConfig(BenchmarkConfig):
     )
 
 
+_FIXED = (
+    "--env.random_block_position=false: the cube has one place, so recordings, online learning and "
+    "evaluations all start there"
+)
+
+
 class GymHil(ListedTasks):
     """The benchmark gym_hil."""
 
@@ -138,6 +144,7 @@ class GymHil(ListedTasks):
                 f"--env.gripper_penalty must be 0 or negative, not {config.gripper_penalty:g}",
                 code="flag.out-of-range",
             )
+        self.notes: tuple[str, ...] = () if config.random_block_position else (_FIXED,)
         self._config = config
         self._render_settings = RenderSettings(
             config.observation_height, config.observation_width, config.shadow_map
