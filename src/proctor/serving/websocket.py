@@ -189,6 +189,7 @@ async def listen(
             open_timeout=limits.open_s,
             close_timeout=_CLOSE_S,
             logger=_quiet(),
+            ping_interval=None,  # a simulator between two requests answers no ping; idle_s ends it
             create_connection=connect,
         )
     except OSError as error:

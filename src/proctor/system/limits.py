@@ -24,8 +24,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
-
 from proctor.errors import ProtocolError, UsageError
 from proctor.system.loopback import LOOPBACK, is_own_origin, is_own_request
 
@@ -234,8 +232,10 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number of JSON")
 
 
-def is_finite_as(values: Any, dtype: Any = np.float32) -> bool:
+def is_finite_as(values: Any, dtype: Any = "float32") -> bool:
     """Return whether all ``values`` stay finite in the dtype that stores them."""
+    import numpy as np  # `proctor eval --help` comes here
+
     numbers = np.asarray(values)
     if numbers.dtype.kind in "bui":
         return True

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from websockets.asyncio.server import serve
 
 from proctor.cli import main
 from proctor.commands.serve import opened
@@ -253,6 +254,19 @@ def test_the_silent_are_cut_off() -> None:
 
     with served(idle_s=0.2) as (url, _), pytest.raises(ConnectionLost):
         listen(url)
+
+
+def test_a_client_between_two_requests_answers_no_pings_and_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("ping_interval", "ping_timeout"):  # 20 s each otherwise
+        monkeypatch.setitem(serve.__kwdefaults__, name, 0.1)
+    request = {openpi.CAMERAS[0]: np.zeros((16, 16, 3), np.uint8), openpi.STATE: np.zeros(2)}
+    with served() as (url, _):
+        line = link(url)
+        time.sleep(0.6)
+        assert line.infer(InferenceRequest(request, "go")).shape == (4, 2)
+        line.close()
 
 
 def test_a_client_that_vanishes_leaves_the_others_alone() -> None:

@@ -44,7 +44,8 @@ def test_a_resumed_training_says_that_the_wordings_have_changed(tmp_path, capsys
     assert record is not None
     assert record.wordings == wordings_digest()
     older = asdict(replace(record, wordings=None))
-    (run / "train.json").write_text(json.dumps(older))
+    for kept in (run / "train.json", *run.glob("checkpoints/0*/*/train.json")):
+        kept.write_text(json.dumps(older))
     train("--resume", f"--output_dir={run}", "--steps=2")
     assert "wordings have changed" in capsys.readouterr().err
     train("--resume", f"--output_dir={run}", "--steps=3")
