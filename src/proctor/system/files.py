@@ -60,6 +60,7 @@ _OF_THE_SYSTEM = frozenset(
     {
         *(errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR),
         *(errno.EACCES, errno.EPERM, errno.EBUSY, errno.ENXIO, errno.ENODEV, errno.ENOTCONN),
+        *(errno.ENOSPC, errno.EDQUOT, errno.EROFS),
         *(errno.ESTALE, errno.ETIMEDOUT, errno.ECONNRESET, errno.EHOSTDOWN, errno.EHOSTUNREACH),
     }
 )

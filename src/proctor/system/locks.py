@@ -7,6 +7,7 @@ is atomic too, but the claim of a killed process has to be recognised.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -90,7 +91,7 @@ def try_lock(path: Path, *, shared: bool = False) -> Lock | None:
     try:
         fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError as error:
-        os.close(fd)
+        _close(fd)
         if isinstance(error, BlockingIOError):
             return None
         raise
@@ -107,7 +108,13 @@ class _KernelLock:
         self._fd = fd
 
     def release(self) -> None:
-        os.close(self._fd)
+        _close(self._fd)
+
+
+def _close(fd: int) -> None:
+    """Close a lock file. Nothing was written to it, and Linux releases it despite any error."""
+    with contextlib.suppress(OSError):
+        os.close(fd)
 
 
 class _Claim:
@@ -120,8 +127,12 @@ class _Claim:
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
         except FileExistsError:
             raise _in_use(path, "another process") from None
-        with os.fdopen(fd, "w") as file:
-            file.write(f"{os.getpid()} {socket.gethostname()}\n")
+        try:
+            with os.fdopen(fd, "w") as file:
+                file.write(f"{os.getpid()} {socket.gethostname()}\n")
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
         self._path = path
         _held.add(path)
 
