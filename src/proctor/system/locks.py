@@ -7,7 +7,6 @@ is atomic too, but the claim of a killed process has to be recognised.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import os
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from proctor.errors import FolderInUse
-from proctor.system.files import read_regular_file
+from proctor.system.files import close_quietly, read_regular_file
 
 LOCK_FILE, CLAIM_FILE = ".lock", ".claim"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
@@ -91,7 +90,7 @@ def try_lock(path: Path, *, shared: bool = False) -> Lock | None:
     try:
         fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError as error:
-        _close(fd)
+        close_quietly(fd)
         if isinstance(error, BlockingIOError):
             return None
         raise
@@ -108,13 +107,7 @@ class _KernelLock:
         self._fd = fd
 
     def release(self) -> None:
-        _close(self._fd)
-
-
-def _close(fd: int) -> None:
-    """Close a lock file. Nothing was written to it, and Linux releases it despite any error."""
-    with contextlib.suppress(OSError):
-        os.close(fd)
+        close_quietly(self._fd)
 
 
 class _Claim:
