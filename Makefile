@@ -13,7 +13,7 @@ TESTS = $(BIN)/python -m pytest --dist worksteal -n
 # Without compiled modules every process of a test compiles the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo tutorial robot-demo test test-fast check check-style check-types check-vulnerabilities test-all test-heavy test-sim test-vla test-ray test-gpu test-browser test-docs test-container test-extras battery chaos chaos-kills fuzz-decoders soak fuzz bench bench-scaling bench-peers test-peers test-libero-pro test-libero-plus dist docs docs-outputs docs-pictures format clean
+.PHONY: demo tutorial robot-demo test test-fast check check-style check-types check-vulnerabilities test-all test-heavy test-sim test-vla test-ray test-gpu test-browser test-docs test-container test-extras battery chaos chaos-kills chaos-files fuzz-decoders soak fuzz bench bench-scaling bench-peers test-peers test-libero-pro test-libero-plus dist docs docs-outputs docs-pictures format clean
 
 demo: $(BASE) graphics
 	@$(BIN)/python scripts/demo.py
@@ -100,6 +100,10 @@ battery: $(STAMP)
 # Every command is killed and signalled at random moments, and completed; RUNS=810 is five times each.
 chaos-kills: $(STAMP)
 	$(BIN)/python -m tests.chaos.kills --runs=$(RUNS) --seed=$(SEED)
+
+# File operations of every command fail, one a trial: a full disk, errors, kills, jumping clocks.
+chaos-files: $(STAMP)
+	$(BIN)/python -m tests.chaos.files --runs=$(RUNS) --seed=$(SEED)
 
 soak: $(STAMP)
 	$(BIN)/python -m pytest -s -k five_thousand tests/sim/test_soak.py

@@ -5,6 +5,7 @@ Input may come from untrusted files: parsing runs no code, and bounds nesting de
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import types
@@ -13,7 +14,7 @@ from enum import Enum
 from functools import cache
 from typing import Any
 
-DEEPEST, MOST_CHARACTERS = 32, 2**20
+DEEPEST, MOST_CHARACTERS, MOST_VALUES = 32, 2**20, 1_000_000
 
 
 class RepeatedKey(ValueError):
@@ -141,6 +142,36 @@ def load_yaml(text: str | bytes, *, flow: bool = False) -> Any:
         raise ValueError(" ".join(str(problem or bad).split())) from None
 
 
+def _refuse_growth(document: Any) -> None:
+    """Refuse aliases that contain themselves, or that multiply or nest the values of a document.
+
+    Raises:
+        ValueError: they do.
+    """
+    found: dict[int, tuple[int, int] | None] = {}  # None: its values are being counted
+
+    def measure(node: Any) -> tuple[int, int]:
+        """Return the number of values in a node and its depth."""
+        if node.id == "scalar":
+            return 1, 0
+        if id(node) in found:
+            known = found[id(node)]
+            if known is None:
+                raise ValueError("an alias contains itself")
+            return known
+        found[id(node)] = None
+        is_map = node.id == "mapping"
+        parts = [measure(part) for part in (itertools.chain(*node.value) if is_map else node.value)]
+        size, depth = 1 + sum(n for n, _ in parts), 1 + max((d for _, d in parts), default=0)
+        if size > MOST_VALUES or depth > DEEPEST:
+            raise ValueError(f"aliases make more than {MOST_VALUES:,} values or {DEEPEST} levels")
+        found[id(node)] = size, depth
+        return size, depth
+
+    if document is not None:
+        measure(document)
+
+
 def _refuse_repeats(node: Any, prefix: str, lines: dict[str, int], visited: set[int]) -> None:
     """Refuse a key that stands twice below a YAML node, by its dotted name.
 
@@ -179,6 +210,7 @@ def _loaders() -> tuple[Any, Any]:
 
         def get_single_node(self) -> Any:
             node = super().get_single_node()
+            _refuse_growth(node)
             _refuse_repeats(node, "", {}, set())
             return node
 

@@ -111,6 +111,11 @@ def _recorded_by_hand(home: Path) -> list[str]:
     ]  # fmt: skip
 
 
+def _claim(home: Path) -> list[str]:
+    claims = f"--claims={home / 'claims/claims.yaml'}"
+    return ["reproduce", "solved", claims, f"--output_dir={home / 'out'}"]
+
+
 def _out(*words: str, flag: str = "output_dir") -> Words:
     return lambda home: [*words, f"--{flag}={home / 'out'}"]
 
@@ -127,6 +132,7 @@ def _driving(*words: str, arms: Sequence[str] = ("so_follower",), ends: bool = T
     return Case(with_arms, arms=arms, ends=ends)
 
 
+CLAIMS = "solved: {policy: expert, benchmark: fake, episodes: 8, published: 99, source: a test}\n"
 _BOTH = ("so_follower", "so_leader")
 CASES = {
     "eval": Case(_out("eval", *_EVAL), _out("eval", "--resume"), _digests),
@@ -156,7 +162,17 @@ CASES = {
     "compare": Case(
         lambda home: ["compare", str(home / "run"), str(home / "run2")], inputs=("run", "run2")
     ),
-    "reproduce": _plain("reproduce", "--list"),
+    "reproduce": Case(
+        lambda home: [*_claim(home), "--eval.batch_size=2"],
+        lambda home: [*_claim(home), "--resume"],
+        _digests,
+        inputs=("claims",),
+    ),
+    "data view": Case(
+        lambda home: ["data", "view", str(home / "numbers"), f"--html={home / 'p.html'}"],
+        result=lambda home: (home / "p.html").stat().st_size > 0,
+        inputs=("numbers",),
+    ),
     "plan": _plain("plan", "--difference=0.05"),
     "view": Case(
         lambda home: ["view", str(home / "run"), "--port=0"], inputs=("run",), ends=False
@@ -207,6 +223,9 @@ def make_inputs(base: Path, names: set[str]) -> None:
 
     if "numbers" in names:
         write_numbers(base / "numbers")
+    if "claims" in names:
+        (base / "claims").mkdir()
+        (base / "claims/claims.yaml").write_text(CLAIMS)
     for name in names & {"run", "run2"}:
         run(["eval", *_FAKE, "--eval.n_episodes=8", f"--output_dir={base / name}"])
     if "moves" in names:

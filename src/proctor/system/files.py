@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import glob
 import hashlib
 import os
 import re
@@ -60,6 +62,7 @@ _OF_THE_SYSTEM = frozenset(
     {
         *(errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR),
         *(errno.EACCES, errno.EPERM, errno.EBUSY, errno.ENXIO, errno.ENODEV, errno.ENOTCONN),
+        *(errno.ENOSPC, errno.EDQUOT, errno.EROFS),
         *(errno.ESTALE, errno.ETIMEDOUT, errno.ECONNRESET, errno.EHOSTDOWN, errno.EHOSTUNREACH),
     }
 )
@@ -88,6 +91,15 @@ def refuse_unreadable(path: Path, error: BaseException) -> None:
     reason = system_reason(error)
     if reason is not None:
         raise CannotRead(f"cannot read {path}: {reason}") from None
+
+
+def close_quietly(fd: int) -> None:
+    """Close a descriptor whose data is on disk already, or that has none.
+
+    Linux frees it even where ``close`` reports an error, as network disks do.
+    """
+    with contextlib.suppress(OSError):
+        os.close(fd)
 
 
 def sync(fd: int) -> None:
@@ -157,8 +169,11 @@ def atomic_write(path: Path, content: bytes, *, parents: bool = True) -> None:
     if parents:
         path.parent.mkdir(parents=True, exist_ok=True)
     try:
+        _remove_abandoned(path)
         part.unlink(missing_ok=True)
         with part.open("xb") as file:  # "x": never through a symlink
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             file.write(content)
             file.flush()
             sync(file.fileno())
@@ -168,6 +183,34 @@ def atomic_write(path: Path, content: bytes, *, parents: bool = True) -> None:
             part.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove what killed processes left of earlier writes to ``path``.
+
+    The lock is that of a writer on another machine, which shares the folder but not process ids.
+    """
+    for part in path.parent.glob(f".{glob.escape(path.name)}.*{UNFINISHED}"):
+        pid = part.name.removesuffix(UNFINISHED).rpartition(".")[2]
+        if not pid.isdecimal() or _is_alive(int(pid[:10])):
+            continue
+        with contextlib.suppress(OSError):
+            file = os.open(part, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                part.unlink(missing_ok=True)
+            finally:
+                close_quietly(file)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def is_unfinished(path: Path) -> bool:

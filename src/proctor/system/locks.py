@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from proctor.errors import FolderInUse
-from proctor.system.files import read_regular_file
+from proctor.system.files import close_quietly, read_regular_file
 
 LOCK_FILE, CLAIM_FILE = ".lock", ".claim"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
@@ -90,7 +90,7 @@ def try_lock(path: Path, *, shared: bool = False) -> Lock | None:
     try:
         fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError as error:
-        os.close(fd)
+        close_quietly(fd)
         if isinstance(error, BlockingIOError):
             return None
         raise
@@ -107,7 +107,7 @@ class _KernelLock:
         self._fd = fd
 
     def release(self) -> None:
-        os.close(self._fd)
+        close_quietly(self._fd)
 
 
 class _Claim:
@@ -120,8 +120,12 @@ class _Claim:
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
         except FileExistsError:
             raise _in_use(path, "another process") from None
-        with os.fdopen(fd, "w") as file:
-            file.write(f"{os.getpid()} {socket.gethostname()}\n")
+        try:
+            with os.fdopen(fd, "w") as file:
+                file.write(f"{os.getpid()} {socket.gethostname()}\n")
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
         self._path = path
         _held.add(path)
 

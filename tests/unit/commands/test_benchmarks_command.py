@@ -209,12 +209,12 @@ def test_an_interrupted_installation_leaves_nothing_half(
     assert left(cache) == ["small"]
 
 
-def fake_uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put a ``uv`` on PATH that makes virtual environments without pip and unpacks wheels.
+def write_fake_uv(base: Path) -> Path:
+    """Write a ``uv`` that makes virtual environments without pip and unpacks wheels.
 
     It is quicker than ensurepip, and shows that uv's commands are used where there is a uv.
     """
-    uv = tmp_path / "bin" / "uv"
+    uv = base / "bin" / "uv"
     uv.parent.mkdir(exist_ok=True)
     uv.write_text(
         f"#!{sys.executable}\n"
@@ -229,7 +229,12 @@ def fake_uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "print(f'Downloaded {sys.argv[5]} (1.5MiB)')\n"
     )
     uv.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{uv.parent}:/usr/bin:/bin")
+    return uv.parent
+
+
+def fake_uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put such a ``uv`` on PATH."""
+    monkeypatch.setenv("PATH", f"{write_fake_uv(tmp_path)}:/usr/bin:/bin")
 
 
 def test_assets_are_fetched_checked_and_resumed(

@@ -167,7 +167,22 @@ def test_observations_that_do_not_fit_into_memory_are_refused() -> None:
         prepare(build(EvalConfig, {**BASE, **large, "policy.n_obs_steps": 10_000}))
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, "{a: " * 5000, "a: 2001-99-99", "<<: [1]", "\0"])
+_CIRCLES = ["a: &a [*a]", "policy: &a {type: random, x: *a}", "policy: {type: &a {b: [*a]}}"]
+_GROWTH = "\n".join(
+    ["a0: &a0 [x]", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 10))]
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("[" * 100_000, "{a: " * 5000, "a: 2001-99-99", "<<: [1]", "\0"),
+        *("!!python/object/apply:os.system ['touch it']", "policy: !include other.yaml"),
+        *_CIRCLES,
+        _GROWTH,
+        "\n".join(["a0: &a0 [x]", *(f"a{i}: &a{i} [*a{i - 1}]" for i in range(1, 5000))]),
+    ],
+)
 def test_a_config_file_that_breaks_yaml_is_one_line(tmp_path: Path, text: str) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text(text)

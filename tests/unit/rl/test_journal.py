@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tracemalloc
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -303,6 +305,28 @@ def test_a_journal_is_written_while_no_descriptor_is_free(
             journal.append(record)
         journal.sync()
     check(Journal(tmp_path), records)
+
+
+def test_a_disk_that_reports_its_error_on_close_prints_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raised: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", raised.append)
+    ended = False
+
+    def full(fd: int, close: Callable[[int], None] = os.close) -> None:
+        close(fd)
+        if ended:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "close", full)
+    journal = written(tmp_path, numbered(episode(6, 1)), segment_bytes=10**6)
+    ended = True
+    del journal
+    gc.collect()
+    ended = False
+    assert raised == []
+    assert len(Journal(tmp_path)) == 6
 
 
 def test_the_images_of_few_actors_are_kept(tmp_path: Path) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
+import resource
 import shutil
+import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -29,6 +32,19 @@ def no_locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         raise OSError(request.param, os.strerror(request.param))
 
     monkeypatch.setattr(fcntl, "flock", flock)
+
+
+@contextlib.contextmanager
+def limited_file_size(limit: int) -> Iterator[None]:
+    """Let every write past ``limit`` bytes fail, as a full disk does."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
 def ended_process() -> int:
@@ -130,6 +146,33 @@ def test_who_comes_late_to_a_left_claim_puts_the_new_one_back(
     with refuses(FolderInUse, "run.in-use"):
         acquire_lock(tmp_path)
     assert claim.read_text() == "1 first\n"
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_a_claim_that_cannot_be_written_is_not_left(tmp_path: Path) -> None:
+    """An empty claim would name no process, and lock the folder for ever."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with limited_file_size(0), pytest.raises(OSError, match="too large"):
+        acquire_lock(folder)
+    assert not (folder / CLAIM_FILE).exists()
+    acquire_lock(folder).release()
+
+
+def test_a_disk_that_reports_its_error_when_a_lock_is_closed_does_no_harm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = try_lock(tmp_path / ".lock")
+    assert lock is not None
+
+    def full(fd: int, close: Callable[[int], None] = os.close) -> None:
+        close(fd)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "close", full)
+    lock.release()
+    monkeypatch.undo()
+    assert not is_locked(tmp_path)
 
 
 def test_a_lock_that_fails_for_another_reason_is_one_line(

@@ -27,7 +27,7 @@ from proctor.rl.links import ActorPosition, ReceivedTransition
 from proctor.rl.replay.frames import complete_frames, frame
 from proctor.rl.replay.records import RecordCodec
 from proctor.rl.replay.schema import TransitionSchema
-from proctor.system.files import read_regular_file, sync, sync_folder
+from proctor.system.files import close_quietly, read_regular_file, sync, sync_folder
 from proctor.system.limits import decode_json
 
 SEGMENT_BYTES = 64 * 2**20
@@ -64,7 +64,7 @@ class _OpenSegment:
             self.fd = os.open(
                 self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644
             )
-            weakref.finalize(self, os.close, self.fd)
+            weakref.finalize(self, close_quietly, self.fd)
         return self.fd
 
 
