@@ -67,6 +67,7 @@ from proctor.training.relative_stats import relative_action_stats
 from proctor.training.rng import RngStreams
 from proctor.training.same_dataset import training_datasets, validated_episodes
 from proctor.training.sampler import BatchOrder
+from proctor.training.trained_starts import earlier_starts, episode_starts
 from proctor.training.wordings import TaskWordings, wordings_notes
 
 
@@ -85,6 +86,8 @@ class TrainingSetup:
     datasets: tuple[TrainingDataset, ...]
     """The training's datasets, as saved in train.json; the last one is that of this session."""
     frame_counts: FrameCounts
+    trained_starts: bytes
+    """The starts that trained the policy, for its checkpoints (``proctor.trained_starts``)."""
     distributed: DistributedContext = SINGLE_PROCESS
 
     def fill_caches(self, on_progress: Callable[[str, int, int], None]) -> None:
@@ -202,8 +205,22 @@ def prepare(
         held_out,
         datasets,
         selection.frame_counts(len(order.frames)),
+        _trained_starts(config, selection, resumed),
         distributed,
     )
+
+
+def _trained_starts(
+    config: TrainConfig, selection: DatasetSelection, resumed: Path | None
+) -> bytes:
+    """Return the starts of the training episodes, and those that trained earlier weights."""
+    base, source = None, selection.source
+    if resumed is not None:
+        base = resumed / PRETRAINED
+    elif isinstance(config.policy, PretrainedConfig):
+        base = locate(config.policy.path, config.policy.revision).folder
+    added = episode_starts(source.name, source.episodes.starts, selection.trained_on)
+    return earlier_starts(base).merged(added).encode()
 
 
 def _samples(
