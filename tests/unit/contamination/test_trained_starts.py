@@ -36,7 +36,9 @@ def demonstrations(
 
 
 @pytest.mark.parametrize(
-    ("numbers", "varying"), [(8, 5), (37, 9), (45, 34), (64, 64)], ids="pusht mw libero all".split()
+    ("numbers", "varying"),
+    [(8, 5), (37, 9), (45, 34), (64, 64)],
+    ids=str,
 )
 def test_the_starts_of_10000_demonstrations_take_at_most_a_megabyte(
     numbers: int, varying: int
