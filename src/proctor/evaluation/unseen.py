@@ -134,9 +134,10 @@ class _UnseenStarts:
         specs: dict[str, EpisodeSpec] = {}
         for index in range(self._count * _TRIES + _LEAST_TRIES):
             spec = benchmark.spec(first, index, seed)
-            if spec.world in specs:
+            name = spec.started.planned
+            if name in specs:
                 break
-            specs[spec.world] = spec
+            specs[name] = spec
         return list(specs.values())
 
 

@@ -15,6 +15,7 @@ from proctor.benchmarks.perturbations.dimensions import BY_NAME
 from proctor.benchmarks.starts import measured_start, observed_start, start_keys
 from proctor.errors import PluginError, SimulatorFault
 from proctor.features import Array
+from proctor.starts import condensed
 from proctor.types import Start
 
 FAKE = Fake(FakeConfig())

@@ -163,7 +163,7 @@ def test_only_unseen_starts_are_planned_and_resuming_keeps_them(
     assert [row.digest for row in again.rows] == [row.digest for row in found.rows]
     with pytest.raises(UsageError) as refused:
         evaluate(memory, tmp_path / "run", resume=True, eval__n_episodes=9)
-    assert refused.value.code == "run.protocol-changed"
+    assert refused.value.code == "run.definition-changed"
 
 
 def test_a_finite_list_without_enough_unseen_starts_is_refused(
