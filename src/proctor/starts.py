@@ -16,7 +16,7 @@ from proctor.features import Array
 from proctor.types import MAX_START_VALUES, Start
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class StartSource:
     """The benchmark that defines starts; starts of other versions are not comparable."""
 

@@ -92,6 +92,22 @@ def test_demonstrations_of_another_version_or_benchmark_are_said_to_be_unknown()
     assert TrainedStarts().for_benchmark(SOURCE).unknown
 
 
+def test_starts_of_several_benchmarks_are_kept_side_by_side() -> None:
+    first = TrainedStarts.of(demonstrations(3, 4, 4))
+    versions = ("metaworld 3.0.0", "metaworld 4.0.0")
+    others = [
+        TrainedStarts.of(
+            replace(one, source=replace(SOURCE, version=version))
+            for one in demonstrations(2, 4, 4, first=10)
+        )
+        for version in versions
+    ]
+    every = first.merged(others[0]).merged(others[1])
+    assert TrainedStarts.decode(every.encode()) == every
+    assert len(every.for_benchmark(SOURCE).unknown) == 2
+    assert len(every.for_benchmark(SOURCE)) == 5
+
+
 def test_missing_and_damaged_starts_of_a_dataset_are_counted() -> None:
     (good,) = demonstrations(1, 4, 4)
     texts = [good.to_json(), None, "", '{"source": 1}', good.to_json()[:-2]]
