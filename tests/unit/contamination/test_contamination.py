@@ -181,7 +181,6 @@ def test_a_finite_list_without_enough_unseen_starts_is_refused(
     with pytest.raises(UsageError) as refused:
         evaluate(memory, tmp_path / "run", eval__unseen=True, eval__n_episodes=4)
     assert refused.value.code == "eval.too-few-unseen"
-    assert "3 unseen starts among 15" in str(refused.value)
 
 
 def test_unseen_starts_of_an_unknown_or_untrained_policy_are_refused(tmp_path: Path) -> None:
