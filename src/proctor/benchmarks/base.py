@@ -259,8 +259,8 @@ class Benchmark(SimFactory, Protocol):
 
     It is made from its config alone, cheaply and without a simulator, and again in every worker.
     ``warnings``, ``notes``, ``judged``, ``scores``, ``robot_control``, ``editable_scenes``,
-    ``places_scenes``, ``worker_interpreter``, ``lacking`` and ``sim_task`` have defaults:
-    ``BenchmarkDefaults``.
+    ``starts_of``, ``places_scenes``, ``worker_interpreter``, ``lacking`` and ``sim_task`` have
+    defaults: ``BenchmarkDefaults``.
     """
 
     name: str
@@ -287,6 +287,8 @@ class Benchmark(SimFactory, Protocol):
     """How actions move the robot; None: perturbations of actions and states are refused."""
     editable_scenes: bool
     """Whether its simulators are ``EditableSim``: MuJoCo worlds that Proctor renders."""
+    starts_of: str
+    """Name of the benchmark whose starts these are, if several share them; empty: its own."""
     places_scenes: bool
     """Whether simulators place the scene at random, by the seed, if a spec has no init state."""
     worker_interpreter: WorkerInterpreter | None
@@ -329,6 +331,7 @@ class BenchmarkDefaults:
     scores: tuple[Score, ...] = ()
     robot_control: RobotControl | None = None
     editable_scenes: bool = False
+    starts_of: str = ""
     places_scenes: bool = False
     worker_interpreter: WorkerInterpreter | None = None
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from proctor.benchmarks.base import MeasuredSim, Sim
-from proctor.errors import SimulatorFault
+from proctor.benchmarks.base import Benchmark, MeasuredSim, Sim
 from proctor.features import Array, Feature, FeatureKind, Observation
+from proctor.starts import StartSource, condensed, make_start
+from proctor.system.platform_info import installed_versions
 from proctor.system.user_code import plugin_error
-from proctor.types import MAX_START_VALUES, Start
+from proctor.types import Start
 
 START_TOLERANCE = 1e-6
 """Tolerance of a simulator without one of its own: its resets repeat to the last bit."""
@@ -67,26 +67,6 @@ def measured_start(sim: Sim, world: Array) -> Start | None:
     return make_start(found, start_tolerance(sim))
 
 
-def make_start(found: Mapping[str, float], tolerance: float) -> Start:
-    """Return the start of these numbers.
-
-    Raises:
-        SimulatorFault: a number is not finite.
-    """
-    scale = _decimal_scale(tolerance)
-    values = np.rint(np.array(list(found.values())) * scale) / scale + 0.0  # no negative zero
-    if not np.isfinite(values).all():
-        raise SimulatorFault("the simulator's start is not finite")
-    digest = hashlib.blake2b("\0".join(found).encode() + values.tobytes(), digest_size=16)
-    return Start(tuple(found), tuple(values.tolist()), tolerance, digest.hexdigest())
-
-
-@lru_cache(maxsize=8)
-def _decimal_scale(tolerance: float) -> float:
-    """Return the power of ten that rounds to a tenth of ``tolerance``: short decimals in JSON."""
-    return float(10 ** (1 - math.floor(math.log10(tolerance))))
-
-
 def observed_start(observation: Observation) -> Start:
     """Return the start of an episode whose simulator shows no state: a hash of an observation."""
     digest = hashlib.blake2b(digest_size=16)
@@ -104,25 +84,14 @@ def start_keys(features: Mapping[str, Feature]) -> tuple[str, ...]:
     return ()
 
 
-def condensed(world: Array) -> dict[str, float]:
-    """Return a physics state as at most ``MAX_START_VALUES`` numbers; near states stay near.
-
-    Each number of a long state counts in one sum, with a pseudo-random weight of 0.5 to 1 and a
-    pseudo-random sign: no change of the state is lost.
-    """
-    numbers, most = np.asarray(world, np.float64).ravel(), MAX_START_VALUES
-    if numbers.size <= most:
-        return {f"state {number}": value for number, value in enumerate(numbers.tolist())}
-    rows = -(-numbers.size // most)
-    padded = np.zeros(rows * most)
-    padded[: numbers.size] = numbers * _weights(numbers.size)
-    sums = padded.reshape(rows, most).sum(axis=0)
-    return {f"state sum {number}": value for number, value in enumerate(sums.tolist())}
-
-
-@lru_cache(maxsize=8)
-def _weights(size: int) -> Array:
-    """Return the weights of a state's numbers; ``RandomState`` is the same in every numpy."""
-    rng = np.random.RandomState(0)
-    weights: Array = rng.uniform(0.5, 1.0, size) * rng.choice((-1.0, 1.0), size)
-    return weights
+def start_source(benchmark: Benchmark) -> StartSource:
+    """Return the benchmark, and the version of the distribution that defines its starts."""
+    name = benchmark.starts_of or benchmark.name
+    main = benchmark.distributions[:1]
+    if main:
+        return StartSource(name, f"{main[0]} {installed_versions(main).get(main[0], 'unknown')}")
+    interpreter = benchmark.protocol().get("interpreter")
+    if not interpreter:
+        return StartSource(name, "")
+    known = interpreter.get("distributions", {})
+    return StartSource(name, ", ".join(f"{one} {known[one]}" for one in known if one != "numpy"))

@@ -23,7 +23,16 @@ from proctor.errors import DatasetError, RunFolderError
 from proctor.features import ACTION, REWARD, SUCCESS, Array, Feature, FeatureKind, Observation
 from proctor.runs.disk_errors import disk_error_advice
 from proctor.runs.journal import STAGING_FOLDER, staged_episode_path
-from proctor.types import EpisodeKey, EpisodeSpec, Outcome, StepResult, Task
+from proctor.starts import DemonstrationStart, StartSource
+from proctor.types import (
+    EpisodeKey,
+    EpisodeSpec,
+    Outcome,
+    Start,
+    StepResult,
+    Task,
+    planned_start,
+)
 
 if TYPE_CHECKING:
     from proctor.datasets.writing.staged_episode import StagedEpisodeWriter
@@ -55,6 +64,8 @@ class RecordingOptions:
     noise: ActionNoise = field(default_factory=ActionNoise)
     expert_labeling: ExpertLabeling | None = None
     """How the expert labels steps; None: the policy's actions are recorded."""
+    source: StartSource | None = None
+    """The benchmark whose starts the episodes have; None: starts are not recorded."""
 
     def staging_folder(self, key: EpisodeKey) -> Path:
         """Return the folder of an episode's staged files."""
@@ -98,7 +109,7 @@ class EpisodeRecorder:
     def __init__(self, recording: RecordingOptions, spec: EpisodeSpec) -> None:
         from proctor.datasets.writing.staged_episode import StagedEpisodeWriter
 
-        self._recording = recording
+        self._recording, self._spec = recording, spec
         self._task = recorded_task(spec.task)
         with explaining_write_errors(recording.folder):
             self._writer: StagedEpisodeWriter = StagedEpisodeWriter(
@@ -119,11 +130,15 @@ class EpisodeRecorder:
         with explaining_write_errors(self._recording.folder):
             self._writer.add_frame(frame, self._task)
 
-    def end(self, outcome: Outcome) -> None:
-        """Complete the staged episode, or remove it if it is not kept."""
+    def end(self, outcome: Outcome, start: Start | None) -> None:
+        """Complete the staged episode with its measured start, or remove it if it is not kept."""
+        source, found = self._recording.source, None
+        if source is not None and start is not None:
+            task = planned_start(self._spec, start).clean_task
+            found = DemonstrationStart(source, *task, self._spec.world, start).to_json()
         with explaining_write_errors(self._recording.folder):
             if self._recording.keep.keeps(outcome):
-                self._writer.finish()
+                self._writer.finish(found)
             else:
                 self._writer.discard()
 

@@ -211,6 +211,7 @@ def _show(evaluation: Evaluation, action: ActionSpec, console: Console) -> None:
     for line in (suite_text(added), at_end_text(added), pass_text(pass_rates(evaluation.rows))):
         if line is not None:
             console.print(line, highlight=False, soft_wrap=True, markup=False)
+    _show_contamination(evaluation, console)
     _show_robustness(evaluation, console)
     if (agreement := judge_agreement(evaluation.rows)) is not None:
         console.print(str(agreement), highlight=False, soft_wrap=True, markup=False)
@@ -247,6 +248,14 @@ def _show(evaluation: Evaluation, action: ActionSpec, console: Console) -> None:
     _say_where_the_report_is(evaluation.path)
 
 
+def _show_contamination(evaluation: Evaluation, console: Console) -> None:
+    """Print which starts were in the policy's training data, if it was trained."""
+    found = evaluation.contamination
+    for line in () if found is None else (found.text, found.nearest_text):
+        if line is not None:
+            console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
 def _show_robustness(evaluation: Evaluation, console: Console) -> None:
     """Print perturbed against clean episodes, if tasks are perturbed."""
     if (found := evaluation.robustness) is None:
@@ -264,6 +273,7 @@ def _evaluate_one_of_several(settings: dict[str, Any], name: str) -> tuple[Path,
 
 def _show_briefly(evaluation: Evaluation, action: ActionSpec, console: Console) -> None:
     console.print(f"{evaluation.headline} {evaluation.tally}", style="bold", highlight=False)
+    _show_contamination(evaluation, console)
     _say_what_results_mean(evaluation, console)
     _say_what_came_of_filming(evaluation)
 

@@ -134,7 +134,9 @@ class ReproduceCommand(CommandConfig):
         if not run.complete and run.stopped is None:
             return code
         check = check_claim(claim, run.tally, self.margin)
-        write_json(run.path / CLAIM_FILE, check_json(name, claim, check))
+        known = run.contamination
+        told = {"contamination": None if known is None else known.to_json()}
+        write_json(run.path / CLAIM_FILE, check_json(name, claim, check) | told)
         print(strip_control_codes(f"{name} ({claim.source})"))
         print(check.reason)
         print(check)

@@ -151,6 +151,11 @@ class EvalConfig(RunConfig):
                 "--record: lockstep records nothing; leave --eval.scheduler out",
                 code="flag.conflict",
             )
+        if self.cluster is not None and self.eval.unseen:
+            raise UsageError(
+                "--eval.unseen resets simulators here before the run; leave --cluster out",
+                code="flag.conflict",
+            )
         if self.cluster is not None and self.eval.scheduler is SchedulerKind.LOCKSTEP:
             raise UsageError(
                 "--cluster: lockstep plays here only; leave --eval.scheduler out",

@@ -82,6 +82,11 @@ class RolloutConfig:
         """Episodes from the same initial state."""
         return 1
 
+    @property
+    def plans_unseen(self) -> bool:
+        """Whether only starts are planned that the policy was not trained on."""
+        return False
+
     def validate(self) -> None:
         """Refuse invalid values; subclasses extend this.
 
@@ -149,6 +154,14 @@ class EvalSettings(RolloutConfig):
             "default_help": "1",
         },
     )
+    unseen: bool | None = field(
+        default=None,
+        metadata={
+            "help": "plan only episodes whose starts were not in the policy's training data; the "
+            "simulators are reset first to measure them",
+            "default_help": "false",
+        },
+    )
     latency_steps: int | None = field(
         default=None,
         metadata={
@@ -177,6 +190,7 @@ class EvalSettings(RolloutConfig):
     def __post_init__(self) -> None:
         self.latency_steps = self.latency_steps or None  # one meaning, one fingerprint
         self.repeats = None if self.repeats == 1 else self.repeats
+        self.unseen = self.unseen or None
 
     @property
     def latency(self) -> int:
@@ -197,6 +211,11 @@ class EvalSettings(RolloutConfig):
     def episodes_per_world(self) -> int:
         """Episodes from the same initial state."""
         return self.repeats or 1
+
+    @property
+    def plans_unseen(self) -> bool:
+        """Whether only starts are planned that the policy was not trained on."""
+        return bool(self.unseen)
 
     @property
     def count(self) -> int:

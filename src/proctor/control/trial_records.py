@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from proctor import plugins
-from proctor.benchmarks.starts import make_start
 from proctor.config.robot_evaluation import RobotEvalConfig
 from proctor.control.policy_driver import RobotPolicy
 from proctor.control.robot_features import camera_shapes, state_channels
@@ -26,6 +25,7 @@ from proctor.runs.folder import RunFolder, RunRecord
 from proctor.runs.journal import EpisodeRecord
 from proctor.runs.paths import record_paths
 from proctor.runs.records import PlannedTask
+from proctor.starts import make_start
 from proctor.system.platform_info import (
     git_commit,
     installed_versions,

@@ -77,6 +77,9 @@ class DatasetWriter:
         self._before_last: Info | None = None
         """The info before the last append of this writer; None if that cannot be undone."""
         self._is_broken = False
+        self._keeps_starts: bool | None = None
+        """Whether the table of episodes has starts, as LeRobot reads tables of equal columns
+        only; None: it is empty."""
         self._read()
 
     @classmethod
@@ -304,7 +307,10 @@ class DatasetWriter:
         if len(last.tasks) > len(self._tasks):
             write_tasks(root, last.tasks)
         stats = [entry.stats for entry in entries]
-        write_episodes(root, [entry.row for entry in entries], stats, *places.episodes)
+        rows = [entry.row for entry in entries]
+        keeps = self._keeps_starts
+        starts = keeps if keeps is not None else any(row.start is not None for row in rows)
+        write_episodes(root, rows, stats, *places.episodes, starts=starts)
         self._totals.add_all(stats, stack_numbers(entries), [entry.pixels for entry in entries])
         for entry in entries:
             for key, counts in entry.pixels.items():
@@ -314,6 +320,7 @@ class DatasetWriter:
         write_info(root, now)
         self._workshop.forget()
         self.info, self._tasks, self._last = now, last.tasks, places
+        self._keeps_starts = starts
         self._before_last = info
 
     def _write_data(
@@ -340,6 +347,7 @@ class DatasetWriter:
         episodes = read_episodes(self.root, self.info)
         self._totals = read_totals(self.root, self.info, episodes)
         self._tasks = read_tasks(self.root, self.info)[: self.info.total_tasks]
+        self._keeps_starts = None if not len(episodes) else episodes.starts is not None
         self._undo(episodes)
         self._last = last_allocation(self.root, self.info, episodes)
         self._before_last = None

@@ -104,7 +104,7 @@ class RecordedEpisode(ObservedEpisode):
         self._write_frames(0 if self.ended or not requested else _MOST_AHEAD)
         if self.ended:
             assert self._recorder is not None
-            self._recorder.end(self._outcome)
+            self._recorder.end(self._outcome, self.start)
         return step
 
     def _request_images(self) -> Mapping[str, PendingImage]:

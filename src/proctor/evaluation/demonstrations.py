@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from proctor.benchmarks.base import Benchmark, interface_of
+from proctor.benchmarks.starts import start_source
 from proctor.benchmarks.training_starts import PUBLISHED_NOTE, has_published_starts
 from proctor.callbacks.action_labels import ExpertLabeling
 from proctor.callbacks.action_noise import ActionNoise
@@ -117,6 +118,7 @@ class Demonstrations:
             keep=self.settings.kept,
             noise=self._noise(),
             expert_labeling=self._expert_labeling(),
+            source=start_source(self.benchmark),
         )
         return OpenDataset(writer, recording, ledger)
 

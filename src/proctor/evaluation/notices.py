@@ -39,6 +39,7 @@ def start_notices(context: RolloutContext[RunConfig]) -> Notices:
     notes = (
         *(*config.notes, *unused_in_run(config), *benchmark.notes, *context.policy.spec.notes),
         *_of_recorded_starts(context),
+        *context.plan_notes,
     )
     warnings = (*_of_journal(context), *_of_comparison(context), *context.warnings)
     warnings = (*warnings, *_of_plan(context), *_of_selection(context))

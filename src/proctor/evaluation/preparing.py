@@ -7,6 +7,7 @@ import platform
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,6 +36,8 @@ from proctor.evaluation.plan import (
     workers_within,
 )
 from proctor.evaluation.rollout_context import RolloutContext, scheduler_limits
+from proctor.evaluation.trained_starts import trained_starts_of
+from proctor.evaluation.unseen import with_unseen_plan
 from proctor.features import Interface
 from proctor.fingerprint import without_secrets
 from proctor.policies.base import Policy, PolicyConfig, PolicyPlugin, PolicySpec
@@ -66,7 +69,8 @@ Config = TypeVar("Config", bound=RunConfig)
 def prepare(config: EvalConfig) -> RolloutContext[EvalConfig]:
     """Check that everything ``config`` names exists and matches.
 
-    Runs no simulator and writes nothing. Slow set-up starts here (see ``background_setup``).
+    Writes nothing, and runs no simulator except for --eval.unseen, whose plan depends on measured
+    starts. Slow set-up starts here (see ``background_setup``).
 
     Raises:
         UsageError: with one line that says what to change.
@@ -77,7 +81,11 @@ def prepare(config: EvalConfig) -> RolloutContext[EvalConfig]:
         refuse_run_inside_dataset(folder.path, config.record, "--record")
     if not config.resume:
         folder.refuse_foreign_content()
-    return prepare_context(config, folder, config.eval.indices, _load_judge(config))
+    indices = config.eval.indices
+    context = prepare_context(config, folder, indices, _load_judge(config))
+    trained = trained_starts_of(context.config.played_policy, context.benchmark)
+    context = replace(context, trained=trained)
+    return with_unseen_plan(context, indices) if config.eval.plans_unseen else context
 
 
 def _load_judge(config: EvalConfig) -> Judge | None:
@@ -202,7 +210,8 @@ def _make_context(
         raise_descriptor_limit(descriptors_for(config.eval.batch_size))
     in_workers = config.eval.use_async_envs and config.cluster is None
     warm = None
-    if in_workers and plugin.image_inputs is not None:
+    first_known = not config.eval.plans_unseen
+    if in_workers and first_known and plugin.image_inputs is not None:
         inputs = plugin.image_inputs(config.played_policy)
         warm = _warm_workers(config, (make_benchmark, benchmark), indices, inputs)
     start_background_setup(benchmark, in_workers=in_workers, images=plugin.has_network, warm=warm)

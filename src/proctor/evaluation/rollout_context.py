@@ -33,6 +33,7 @@ from proctor.policies.base import Placement, Policy
 from proctor.runs.folder import RunFolder
 from proctor.system.environment import lasting_variables
 from proctor.system.platform_info import installed_versions
+from proctor.trained_starts import TrainedStarts
 from proctor.types import EpisodeSpec
 
 Config = TypeVar("Config", bound=RunConfig, covariant=True)
@@ -54,6 +55,10 @@ class RolloutContext(Generic[Config]):
     folder: RunFolder
     judge: Judge | None = None
     """Judges the last images of every episode, beside the simulator."""
+    trained: TrainedStarts | None = None
+    """The starts that trained the policy; None: no training made it, or nothing is evaluated."""
+    plan_notes: tuple[str, ...] = ()
+    """Notes about how the plan was made."""
 
     @property
     def warnings(self) -> list[str]:
@@ -124,6 +129,7 @@ class RolloutContext(Generic[Config]):
             "versions": self._versions(),
             "packages": self.packages,
             **({} if self.judge is None else {JUDGE: self.judge.protocol()}),
+            **self._unseen_protocol(),
             **fields,
         }
         as_written = json_round_trip(defined)
@@ -134,6 +140,12 @@ class RolloutContext(Generic[Config]):
                     code="run.not-finite",
                 )
         return as_written
+
+    def _unseen_protocol(self) -> dict[str, Any]:
+        """Return what --eval.unseen plans by: the starts that trained the policy."""
+        if not self.config.eval.plans_unseen or self.trained is None:
+            return {}
+        return {"trained_starts": self.trained.digest}
 
     def _versions(self) -> dict[str, str]:
         """Return the versions of the benchmark's packages; the policy's protocol has its own."""

@@ -24,7 +24,9 @@ from proctor.evaluation.rollouts import check_rollout_recording, recording_rollo
 from proctor.evaluation.session import MakeVideoCallbacks, Session
 from proctor.evaluation.stop_rules import make_early_stopping
 from proctor.evaluation.tracking import wandb_tracking
+from proctor.evaluation.trained_starts import write_trained_starts
 from proctor.evaluation.video_replay import ReplayedVideos, VideoReplay
+from proctor.report.contamination import contamination_of
 from proctor.report.history import history_of
 from proctor.report.judge_agreement import judge_agreement
 from proctor.report.results import Results
@@ -97,6 +99,7 @@ def run_evaluation(
         _check_records(config, folder.path)
         check_planned(plan, done, folder.path)
         folder.begin(record)  # nothing is refused from here on
+        write_trained_starts(folder.path, context.trained)
         truncate_partial_line(folder.path / JOURNAL_FILE)
         remove_unfinished(folder.path)
         how = history_of(record).monitored
@@ -221,6 +224,8 @@ def _write_info(
     info["proctor"]["policy_latency"] = latency_summary(effort.calls)
     info["proctor"]["warnings"] = run_warnings(rows, record)
     info["proctor"]["history"] = history.to_json()
+    contamination = contamination_of(folder, rows, how.overall)
+    info["proctor"]["contamination"] = None if contamination is None else contamination.to_json()
     info["proctor"]["robustness"] = _robustness(rows, record)
     agreement = judge_agreement(rows)
     info["proctor"]["judge"] = None if agreement is None else agreement.to_json()

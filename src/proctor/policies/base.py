@@ -177,6 +177,8 @@ class PolicyPlugin:
     summary: str
     open_field: str | None = None
     """Config field that collects unknown --policy flags; None: they are refused."""
+    is_trained: bool = True
+    """Whether data made it; False for scripts, whose evaluations no training data contaminate."""
     has_network: bool = False
     """Whether it imports torch, which takes seconds, and usually needs images."""
     image_inputs: Callable[[Any], tuple[str, ...]] | None = None

@@ -139,6 +139,9 @@ class Card:
     versions: dict[str, str]
     history: str = UNKNOWN
     """How the run came to its number of episodes."""
+    contamination: Text | None = None
+    """Which starts were in the policy's training data; None: no training made it, or the card is
+    of an older version."""
     kind: str = "proctor-card"
     format: NonNegativeInt = CARD_FORMAT
 
@@ -215,6 +218,7 @@ def card_of(run: Run) -> Card:
         bit_reproducible=record.bit_reproducible,
         versions=record.versions,
         history=run.history.text,
+        contamination=None if run.contamination is None else run.contamination.text[:2000],
     )
 
 

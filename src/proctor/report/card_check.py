@@ -109,7 +109,7 @@ def check_card(
         verdict=decided.verdict,
         more_episodes=decided.more_episodes,
         reason=decided.reason,
-        notes=_notes(found),
+        notes=[*_notes(found), *_contamination(card, run)],
         warnings=_warnings(card, path, run, changed, found),
     )
 
@@ -129,6 +129,13 @@ class _Decision(NamedTuple):
     verdict: Verdict
     reason: str
     more_episodes: int | None = None
+
+
+def _contamination(card: Card, run: Run) -> list[str]:
+    """Return which starts were in the training data: the card's, and the run's."""
+    known = run.contamination
+    told = {"the card": card.contamination, "the run": None if known is None else known.text}
+    return [f"{whose}: {text}" for whose, text in told.items() if text is not None]
 
 
 def _decide(card: Card, run: Run, found: _Difference, alpha: float, margin: float) -> _Decision:

@@ -188,6 +188,30 @@
     byId("tasks").append(rateTable(rateColumns(nameCell), parts));
   }
 
+  // ---- Starts in the training data ----
+
+  function showContamination() {
+    const found = run.contamination;
+    if (!found) return;
+    byId("contamination").hidden = false;
+    byId("contamination-text").textContent = `${found.text[0].toUpperCase()}${found.text.slice(1)}.`;
+    if (!found.nearest) return;
+    const { edges, seen, unseen } = found.nearest.histogram;
+    const tallest = Math.max(1, ...seen.map((n, place) => n + unseen[place]));
+    const width = 100 / seen.length;
+    const bar = (kind, n, place, below) => svg("rect", { class: kind, width: `${width - 0.5}%`, x: `${place * width}%`,
+      height: `${(100 * n) / tallest}%`, y: `${100 - (100 * (n + below)) / tallest}%` });
+    const chart = svg("svg", { class: "histogram", role: "img", "aria-label":
+      `Distances to the nearest training start: ${seen.map((n, place) => `${plural(n + unseen[place], "episode")} up to ${edges[place + 1].toPrecision(2)}`).join(", ")}` },
+      ...seen.flatMap((n, place) => [bar("wait", n, place, 0), bar("simulate", unseen[place], place, n)]));
+    const ends = [edges[0], edges[edges.length - 1]].map((edge) => el("span", {}, String(Number(edge.toPrecision(2)))));
+    byId("nearest").append(chart, el("div", { class: "axis" }, ...ends), el("figcaption", {},
+      "Episodes by the distance of their start to the nearest training start of the task: the largest difference of any of " +
+      `its numbers (logarithmic; median ${Number(found.nearest.median.toPrecision(3))}).`, el("ul", { class: "legend" },
+        el("li", {}, el("span", { class: "swatch wait" }), "in the training data"),
+        el("li", {}, el("span", { class: "swatch simulate" }), "unseen"))));
+  }
+
   // ---- Videos ----
 
   const place = (path) => `${run.folder}/${path}`.split("/").map(encodeURIComponent).join("/");
@@ -501,6 +525,7 @@
   showHeadline();
   startLabels(run, episodes, { searchFor, changed: (episode) => { episode.text = undefined; } });
   showResults();
+  showContamination();
   showRobustness(run, episodes, { name, kinds: OUTCOMES, choose: chooseOnly, source: place });
   showFailures(run, episodes, { name, kinds: OUTCOMES, choose: chooseOnly });
   showFilms();

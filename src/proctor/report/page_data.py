@@ -74,6 +74,7 @@ def page_data(run: Run, *, running: bool = False) -> dict[str, Any]:
         "headline": run.headline,
         "repeats": _repeats(run.rows),
         "judge": _judge(run.rows),
+        "contamination": None if run.contamination is None else run.contamination.to_json(),
         "groups": [
             {"name": suite, **_tally(rows, how.group)}
             for suite, rows in groups.items()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.errors import strip_control_codes
+from proctor.report.contamination import Contamination, contamination_of
 from proctor.report.history import History
 from proctor.report.robustness import Robustness, make_robustness
 from proctor.report.robustness_table import HEADS, robustness_lines, table_rows
@@ -95,6 +96,11 @@ class Results:
     def robustness(self) -> Robustness | None:
         """Perturbed episodes against their clean counterparts; None if no task is perturbed."""
         return make_robustness(self.tasks, self.rows)
+
+    @cached_property
+    def contamination(self) -> Contamination | None:
+        """Which evaluated starts trained the policy; None: no training made it."""
+        return contamination_of(self.path, self.rows, self.monitored.overall)
 
     @cached_property
     def sensitivity(self) -> Sensitivity | None:
@@ -205,6 +211,9 @@ class Results:
             lines += ["", f"{suite[0].upper()}{suite[1:]}."]
         if (repeated := pass_text(pass_rates(self.rows))) is not None:
             lines += ["", f"{repeated}."]
+        if self.contamination is not None:
+            told = self.contamination.text
+            lines += ["", f"{told[0].upper()}{_plain(told[1:])}."]
         lines += self._robustness_markdown()
         missing = self.planned - len(self.rows)
         if missing > 0 and self.stopped is None:

@@ -162,6 +162,8 @@ class Actor:
         noise = torch.Generator().manual_seed(noise_seed)
         self._intervention.begin(episode)
         observation = self._env.reset(env_seed)
+        if self._env.start is not None:
+            self._link.send_start(self._env.start)
         played = EpisodeRecord()
         while True:
             began = time.perf_counter()

@@ -117,6 +117,7 @@ class _RemoteLink:
         self._link, self._progress = link, progress
         self.begin, self.send = link.begin, link.send
         self.wait_acknowledged, self.close = link.wait_acknowledged, link.close
+        self.send_start = link.send_start
 
     def send_interaction(self, message: InteractionMessage) -> None:
         """Send the summary of an episode, and show it."""

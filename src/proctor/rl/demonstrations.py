@@ -13,6 +13,8 @@ from proctor.errors import UsageError
 from proctor.features import ACTION
 from proctor.rl.replay.buffer import ReplayBuffer
 from proctor.rl.replay.datasets import fill_from_dataset, rewards_are_assumed
+from proctor.trained_starts import TrainedStarts
+from proctor.training.trained_starts import episode_starts
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,12 @@ class Demonstrations:
     def text(self) -> str:
         """Name and size, for the headline."""
         return f"{len(self.dataset):,} demonstrated steps of {self.name}"
+
+    @property
+    def trained_starts(self) -> TrainedStarts:
+        """The starts of the demonstrations that are read."""
+        starts, chosen = self.dataset.episodes.starts, self.dataset.chosen.tolist()
+        return episode_starts(self.name, starts, chosen)
 
     def fill(self, buffer: ReplayBuffer) -> None:
         """Add the demonstrations to an empty buffer."""

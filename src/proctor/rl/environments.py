@@ -15,6 +15,7 @@ import numpy as np
 
 from proctor.benchmarks.base import Benchmark, PenalisedSim, Sim
 from proctor.benchmarks.guarded_sim import GuardedSim
+from proctor.benchmarks.starts import measured_start, observed_start, start_keys, start_source
 from proctor.benchmarks.training_starts import seeded_spec, unpublished
 from proctor.config.online_sections import RewardSource
 from proctor.errors import UsageError
@@ -27,9 +28,10 @@ from proctor.features import (
     Observation,
     observed_keys,
 )
+from proctor.starts import DemonstrationStart
 from proctor.system.environment import temporary_environment
 from proctor.system.global_rng import SEED_BEFORE_RESET, IsolatedRng, seed_global_rng
-from proctor.types import Task
+from proctor.types import EpisodeSpec, Task, planned_start
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,10 @@ class OnlineEnv(Protocol):
     @property
     def task(self) -> str:
         """Language instruction."""
+
+    @property
+    def start(self) -> str | None:
+        """Where the episode started (``DemonstrationStart``); None: it was not measured."""
 
     def reset(self, seed: int) -> Observation:
         """Start the episode that ``seed`` determines; return its first observation."""
@@ -118,6 +124,8 @@ class SimOnlineEnv:
         self._sim: Sim | None = None
         self._penalised: PenalisedSim | None = None
         self._steps = 0
+        self._source = start_source(benchmark)
+        self.start: str | None = None
         self._rng = IsolatedRng()
         self._variables: dict[str, str] | None = None
 
@@ -144,6 +152,7 @@ class SimOnlineEnv:
             seed_global_rng(spec.seed)  # some simulators draw from the global generators
             self._sim.reset(spec)
             self._steps = 0
+            self.start = self._measured(spec)
             return self._observed()
 
     def step(self, action: Array) -> EnvStep:
@@ -160,6 +169,15 @@ class SimOnlineEnv:
                 not result.terminated and self._steps >= self._max_steps,
                 StepInfo(result.success, penalty),
             )
+
+    def _measured(self, spec: EpisodeSpec) -> str:
+        assert self._sim is not None
+        start = measured_start(self._sim, self._sim.physics())
+        if start is None:
+            keys = start_keys(self._benchmark.features())
+            start = observed_start(self._sim.observe(keys))
+        task = planned_start(spec, start).clean_task
+        return DemonstrationStart(self._source, *task, spec.world, start).to_json()
 
     def privileged(self) -> Observation:
         """Return what the benchmark's expert observes now, as the simulator gives it."""

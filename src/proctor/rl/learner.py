@@ -97,8 +97,24 @@ class Learner:
         self.published = published
         self._waiting: deque[ReceivedTransition] = deque(storage.unadmitted())
         self._said_dropped = False
+        self.starts: list[str] = []
+        """Where the episodes of this session started."""
+        self._begun_before = self._n_begun
         self._means = MetricMeans()
         self._pushed_at = time.monotonic()
+
+    @property
+    def _n_begun(self) -> int:
+        return self.counters.episodes + len(self.counters.open_episodes)
+
+    @property
+    def unknown_starts(self) -> str | None:
+        """How many of the session's episodes have no known start, as text; None: all have one."""
+        begun = self._n_begun - self._begun_before
+        if begun <= len(self.starts):
+            return None
+        missing = begun - len(self.starts)
+        return f"{missing} of {begun} episodes of online learning have no measured start"
 
     @property
     def is_done(self) -> bool:
@@ -178,6 +194,7 @@ class Learner:
             self.storage.write(usable)
             self.endpoint.acknowledge(received)
             self._waiting.extend(usable)
+        self.starts += self.endpoint.take_starts()
         for message in self.endpoint.take_interactions():
             self._means.add_interaction(message)
 

@@ -21,7 +21,12 @@ from proctor.policies.remote.address import is_printable_ascii
 from proctor.protocols import actor_learner as protocol
 from proctor.rl.learner_channel import ChannelLost, LearnerAddress, LearnerChannel
 from proctor.rl.links import ActorPosition, ActorWeights, InteractionMessage
-from proctor.rl.payloads import decode_weights, encode_interaction, encode_transitions
+from proctor.rl.payloads import (
+    decode_weights,
+    encode_interaction,
+    encode_start,
+    encode_transitions,
+)
 from proctor.rl.pending_transitions import PendingFolder
 from proctor.rl.transitions import Transition
 
@@ -178,6 +183,14 @@ class GrpcLearnerLink:
             self._interactions.append(encode_interaction(message))
             self._state.notify_all()
 
+    def send_start(self, start: str) -> None:
+        """Queue where an episode starts; LeRobot's learner gets none."""
+        if self.is_lerobot:
+            return
+        with self._state:
+            self._interactions.append(encode_start(start))
+            self._state.notify_all()
+
     def abandon(self) -> None:
         """Drop what is not acknowledged: the training has ended and needs no more transitions."""
         with self._state:
@@ -278,15 +291,15 @@ class GrpcLearnerLink:
                         return
                     batch = self._batches[0] if self._batches else None
                     message = self._interactions[0] if self._interactions else b""
-                if batch is not None:
-                    self._keep_trying(protocol.TRANSITIONS, batch.payload, batch.first)
-                    self._acknowledged(batch)
-                else:
+                if message:  # first: a start comes before its transitions
                     self._keep_trying(protocol.INTERACTIONS, message, None)
                     with self._state:
                         if self._interactions:
                             self._interactions.popleft()
                         self._state.notify_all()
+                elif batch is not None:
+                    self._keep_trying(protocol.TRANSITIONS, batch.payload, batch.first)
+                    self._acknowledged(batch)
         except _LinkClosed:
             return
         except ProctorError as error:

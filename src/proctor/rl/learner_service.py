@@ -277,7 +277,10 @@ class LearnerService:
     ) -> bytes:
         most_bytes = protocol.MAX_INTERACTION_BYTES
         for message in self._received(messages, sender, most_bytes, decode_interaction):
-            self._endpoint.receive_interaction(message)
+            if isinstance(message, str):
+                self._endpoint.receive_start(message)
+            else:
+                self._endpoint.receive_interaction(message)
         return b""
 
     def _received(

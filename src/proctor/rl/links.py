@@ -24,6 +24,7 @@ from proctor.rl.transitions import Transition
 MAX_WAITING_BYTES = 512 * 2**20
 """Bytes of transitions that wait for the learner before actors have to wait."""
 _MAX_INTERACTIONS = 10_000
+_MAX_STARTS = 100_000
 _RECORD_BYTES = 2048
 """Memory of a transition beside its arrays."""
 
@@ -106,6 +107,9 @@ class LearnerLink(Protocol):
     def send_interaction(self, message: InteractionMessage) -> None:
         """Send the summary of an episode. It may be lost with the connection."""
 
+    def send_start(self, start: str) -> None:
+        """Send where an episode starts, before its transitions (``DemonstrationStart``)."""
+
     def close(self) -> None:
         """Close the link. Transitions that are not acknowledged stay in the link's folder, if any.
 
@@ -128,6 +132,7 @@ class LearnerEndpoint:
         self._max_waiting_bytes, self._waiting_bytes = max_waiting_bytes, 0
         self._waiting: deque[ReceivedTransition] = deque()
         self._interactions: deque[InteractionMessage] = deque(maxlen=_MAX_INTERACTIONS)
+        self._starts: deque[str] = deque(maxlen=_MAX_STARTS)
         self._weights: ActorWeights | None = None
         self._weights_count = 0
         self._closed = False
@@ -218,6 +223,18 @@ class LearnerEndpoint:
             self._interactions.clear()
             return taken
 
+    def receive_start(self, start: str) -> None:
+        """Queue where an actor's episode starts; the oldest is dropped where none are taken."""
+        with self._changed:
+            self._starts.append(start)
+
+    def take_starts(self) -> list[str]:
+        """Return the starts since the last call."""
+        with self._changed:
+            taken = list(self._starts)
+            self._starts.clear()
+            return taken
+
     def publish(self, weights: ActorWeights) -> None:
         """Push weights to the actors. Their arrays must not change afterwards."""
         with self._changed:
@@ -292,6 +309,10 @@ class InProcessLink:
     def send_interaction(self, message: InteractionMessage) -> None:
         """Send the summary of an episode."""
         self._endpoint.receive_interaction(message)
+
+    def send_start(self, start: str) -> None:
+        """Send where an episode starts."""
+        self._endpoint.receive_start(start)
 
     def close(self) -> None:
         """Do nothing: the learner's process holds the transitions."""

@@ -34,6 +34,7 @@ _ROOM_BYTES = 2**20
 _MAX_NUMBERS = 64
 _MAX_NAME = 128
 _MAX_INTEGER = 2**53
+_START, _MAX_START = "proctor start", 20_000
 
 
 @dataclass(frozen=True)
@@ -243,13 +244,20 @@ def encode_interaction(message: InteractionMessage) -> bytes:
     )
 
 
-def decode_interaction(payload: bytes) -> InteractionMessage:
-    """Decode an episode's summary.
+def encode_start(start: str) -> bytes:
+    """Encode where an episode starts."""
+    return dump({_START: start})
+
+
+def decode_interaction(payload: bytes) -> InteractionMessage | str:
+    """Decode an episode's summary, or its start (``encode_start``).
 
     Raises:
         ProtocolError: the payload is not a dictionary of finite numbers with LeRobot's names.
     """
     tree = load(payload)
+    if isinstance(tree, dict) and isinstance(start := tree.get(_START), str):
+        return start[:_MAX_START]
     fields = tree if isinstance(tree, dict) and len(tree) <= _MAX_NUMBERS else {}
     numbers = {
         name: number

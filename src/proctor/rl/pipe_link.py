@@ -52,6 +52,10 @@ class PipeLink:
         """Send the summary of an episode."""
         self._call("send_interaction", message)
 
+    def send_start(self, start: str) -> None:
+        """Send where an episode starts."""
+        self._call("send_start", start)
+
     def close(self) -> None:
         """Close the pipe."""
         self._connection.close()
@@ -81,6 +85,7 @@ def serve_pipe(endpoint: LearnerEndpoint, actor: str, connection: Connection) ->
         "wait_acknowledged": link.wait_acknowledged,
         "newest_weights": link.newest_weights,
         "send_interaction": link.send_interaction,
+        "send_start": link.send_start,
     }
 
     def serve() -> None:

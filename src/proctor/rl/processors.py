@@ -253,6 +253,11 @@ class ProcessedEnv:
         """Language instruction."""
         return self._env.task
 
+    @property
+    def start(self) -> str | None:
+        """Where the episode started."""
+        return self._env.start
+
     def reset(self, seed: int) -> Observation:
         """Start the episode that ``seed`` determines."""
         observation = self._env.reset(seed)

@@ -128,6 +128,8 @@ class RobotEnvSettings:
 class RobotOnlineEnv:
     """A robot whose devices are connected in an entered ``ControlSession``."""
 
+    start: str | None = None  # the scene of a robot is not measured
+
     def __init__(
         self,
         session: ControlSession,

@@ -16,6 +16,7 @@ from proctor.callbacks import wandb
 from proctor.config.lerobot_online import lerobot_online_config
 from proctor.config.online_sections import Role
 from proctor.config.online_training import OnlineTrainConfig
+from proctor.policies.lerobot.pretrained import PretrainedConfig, local_checkpoint
 from proctor.policies.lerobot.saving import write_parts
 from proctor.rl.actor_pool import ActorPool
 from proctor.rl.algorithms.sac import Sac
@@ -28,9 +29,11 @@ from proctor.rl.replay_storage import Admitted
 from proctor.rl.setup import OnlineSetup, prepare
 from proctor.runs.training import EVALUATIONS, REPLAY
 from proctor.system.files import require_utf8
+from proctor.trained_starts import TRAINED_STARTS_FILE, TrainedStarts
 from proctor.training.checkpoints import PRETRAINED
 from proctor.training.folder import SessionData, TrainingFolder
 from proctor.training.stopping import StopRequests
+from proctor.training.trained_starts import earlier_starts
 
 LOGS = "logs"
 _FAREWELL_S = 2.0
@@ -221,12 +224,26 @@ class _Session:
         write_parts(parts, folder / PRETRAINED)
         train_config = lerobot_online_config(config, self.setup.policy.config)
         (folder / PRETRAINED / "train_config.json").write_text(json.dumps(train_config, indent=4))
+        (folder / PRETRAINED / TRAINED_STARTS_FILE).write_bytes(self._trained_starts(learner))
         assert isinstance(learner.algorithm, Sac)
         write_sac(learner.algorithm, folder, learner.counters.environment_steps, config.seed)
         write_learner(learner, folder)
         if config.rl.write_datasets:
             fps = self.setup.interface.fps or 1
             learner.storage.write_datasets(self.folder.path, fps, config.rl.task)
+
+    def _trained_starts(self, learner: Learner) -> bytes:
+        """Return the starts of demonstrations and episodes, and of the checkpoint begun from."""
+        setup, policy = self.setup, self.setup.config.policy
+        base = None if self.resumed is None else self.resumed / PRETRAINED
+        if base is None and isinstance(policy, PretrainedConfig):
+            base = local_checkpoint(policy)
+        known = earlier_starts(base)
+        if setup.demonstrations is not None:
+            known = known.merged(setup.demonstrations.trained_starts)
+        played = TrainedStarts.of_episodes("online learning", learner.starts)
+        unknown = () if learner.unknown_starts is None else (learner.unknown_starts,)
+        return known.merged(played).merged(TrainedStarts(unknown=unknown)).encode()
 
     def _set_aside_later_results(self, step: int) -> None:
         """Rename evaluations of steps after the resumed checkpoint; keep their log."""

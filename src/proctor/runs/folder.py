@@ -36,12 +36,13 @@ from proctor.system.files import (
     remove_unfinished,
 )
 from proctor.system.locks import CLAIM_FILE, LOCK_FILE, acquire_lock
+from proctor.trained_starts import TRAINED_STARTS_FILE
 from proctor.types import Score
 
 RUN_FILE = "run.json"
 EVAL_INFO_FILE = "eval_info.json"
 WANDB_ID_FILE = "wandb.json"
-_OF_SESSIONS = (EVAL_INFO_FILE, SESSIONS_FILE, WANDB_ID_FILE)
+_OF_SESSIONS = (EVAL_INFO_FILE, SESSIONS_FILE, WANDB_ID_FILE, TRAINED_STARTS_FILE)
 """Files besides the journal that hold something of earlier sessions."""
 _FOREIGN = {
     "meta/info.json": "dataset",

@@ -15,6 +15,7 @@ from proctor.runs.sessions import SESSIONS_FILE
 from proctor.runs.states import STATES_FILE
 from proctor.runs.training import CHECKPOINTS, DIVERGENCE_FILE, LOG_FILE, RECORD_FILE, REPLAY
 from proctor.system.locks import CLAIM_FILE, LOCK_FILE
+from proctor.trained_starts import TRAINED_STARTS_FILE
 
 _OF_BOTH = {LOCK_FILE, CLAIM_FILE, WANDB_ID_FILE, WANDB_FOLDER}
 _OF_RUN = _OF_BOTH | {
@@ -27,6 +28,7 @@ _OF_RUN = _OF_BOTH | {
     VIDEO_FOLDER,
     STAGING_FOLDER,
     "recorded.jsonl",
+    TRAINED_STARTS_FILE,
     "claim.json",
     "workers.log",
 }

@@ -15,6 +15,7 @@ from proctor.number_text import number_ranges
 from proctor.policies.lerobot.adapter import ADAPTER_CONFIG
 from proctor.policies.lerobot.location import read_json
 from proctor.report.reproduce import run_command, train_command
+from proctor.report.run import load_run
 from proctor.runs.folder import RunFolder, RunRecord
 from proctor.runs.training import (
     EVALUATIONS,
@@ -177,6 +178,8 @@ def _evaluation(policy: PolicyCard, *, averaged: bool) -> str:
         "seed": record.resolved.get("seed"),
     }
     flags = _portable_flags(record.given)
+    if (known := load_run(found.run).contamination) is not None:
+        facts["training starts"] = known.text
     command = run_command({"policy.path": policy.repo, **flags}, record.resolved)
     return f"{_table(facts)}{chosen}\nThe same episodes again:\n\n{_block(command)}"
 

@@ -38,6 +38,7 @@ from proctor.policies.runtime.network import Network
 from proctor.policies.runtime.numerics import step_numerics, training_numerics
 from proctor.runs.training import resume_flags
 from proctor.system.files import display_path
+from proctor.trained_starts import TRAINED_STARTS_FILE
 from proctor.training.augmentation import augment, plan_augmentation
 from proctor.training.checkpoints import AVERAGED, PRETRAINED, STATE, Checkpoints
 from proctor.training.data import Batch, n_rows
@@ -520,6 +521,7 @@ class Trainer:
             write_parts(parts, folder / name, weights=tensors)
             (folder / name / "train_config.json").write_text(train_config)
             setup.trained.write(folder / name)
+            (folder / name / TRAINED_STARTS_FILE).write_bytes(setup.trained_starts)
         batching = Batching(
             setup.config.batch_size,
             setup.config.accumulation,

@@ -28,6 +28,7 @@ from proctor.report.run import load_run
 from proctor.runs.training import read_training
 from proctor.system.hub import HUB_ID, hub_api, uploading
 from proctor.system.uploads import exactly, named_few, other_files, without_local_paths
+from proctor.trained_starts import TRAINED_STARTS_FILE
 from proctor.training.card import PolicyCard, find_evaluation, render_card
 from proctor.training.checkpoints import AVERAGED, BEST, PRETRAINED, Checkpoints
 from proctor.training.folder import TrainingFolder
@@ -37,10 +38,11 @@ _SMALL = ("config.json", "train_config.json", "policy_*.json", "adapter_config.j
 """Files that may name local paths."""
 _UPLOADED = [
     *(*_SMALL, "*.safetensors", "model.safetensors.index.json", "preprocessor_config.json"),
+    TRAINED_STARTS_FILE,
     *(*FILES, *_TOKENIZER, "vocab.json", *(f"*/{name}" for name in (*FILES, *_TOKENIZER))),
 ]
 """The files of a checkpoint."""
-_REPLACED = ["*.json", "*.safetensors"]
+_REPLACED = ["*.json", "*.safetensors", TRAINED_STARTS_FILE]
 """Files of an earlier policy, which are removed."""
 
 

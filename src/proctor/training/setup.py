@@ -68,6 +68,7 @@ from proctor.training.rng import RngStreams
 from proctor.training.same_dataset import training_datasets, validated_episodes
 from proctor.training.sampler import BatchOrder
 from proctor.training.trained_episodes import TrainedEpisodes, base_episodes
+from proctor.training.trained_starts import earlier_starts, episode_starts
 from proctor.training.wordings import TaskWordings, wordings_notes
 
 
@@ -88,6 +89,8 @@ class TrainingSetup:
     frame_counts: FrameCounts
     trained: TrainedEpisodes
     """What its checkpoints have been trained on."""
+    trained_starts: bytes
+    """The starts that trained the policy, for its checkpoints (``proctor.trained_starts``)."""
     distributed: DistributedContext = SINGLE_PROCESS
 
     def fill_caches(self, on_progress: Callable[[str, int, int], None]) -> None:
@@ -207,8 +210,22 @@ def prepare(
         datasets,
         selection.frame_counts(len(order.frames)),
         trained.with_datasets(datasets),
+        _trained_starts(config, selection, resumed),
         distributed,
     )
+
+
+def _trained_starts(
+    config: TrainConfig, selection: DatasetSelection, resumed: Path | None
+) -> bytes:
+    """Return the starts of the training episodes, and those that trained earlier weights."""
+    base, source = None, selection.source
+    if resumed is not None:
+        base = resumed / PRETRAINED
+    elif isinstance(config.policy, PretrainedConfig):
+        base = locate(config.policy.path, config.policy.revision).folder
+    added = episode_starts(source.name, source.episodes.starts, selection.trained_on)
+    return earlier_starts(base).merged(added).encode()
 
 
 def _samples(

@@ -12,9 +12,10 @@ from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
 from proctor.benchmarks.guarded_sim import GuardedSim
 from proctor.benchmarks.perturbations.benchmark import PerturbedBenchmark
 from proctor.benchmarks.perturbations.dimensions import BY_NAME
-from proctor.benchmarks.starts import condensed, measured_start, observed_start, start_keys
+from proctor.benchmarks.starts import measured_start, observed_start, start_keys
 from proctor.errors import PluginError, SimulatorFault
 from proctor.features import Array
+from proctor.starts import condensed
 from proctor.types import Start
 
 FAKE = Fake(FakeConfig())

@@ -24,6 +24,7 @@ from proctor.rl.learner_metrics import BufferSizes, MetricMeans
 from proctor.rl.links import ActorWeights, InProcessLink, LearnerEndpoint, ReceivedTransition
 from proctor.rl.tracking import metric_figures
 from proctor.rl.transitions import Transition
+from proctor.starts import DemonstrationStart
 from tests.refusals import refuses
 
 _FAKE = Fake(FakeConfig(episode_length=5))
@@ -86,6 +87,18 @@ def test_episodes_are_whole_and_chained() -> None:
     for before, after in itertools.pairwise(sent):
         if not (before.done or before.truncated):
             assert np.array_equal(before.next_observation[STATE], after.observation[STATE])
+
+
+def test_the_start_of_every_episode_is_sent_before_its_transitions() -> None:
+    endpoint = _endpoint()
+    sent = _run(endpoint)
+    episodes = sum(one.transition.done or one.transition.truncated for one in sent)
+    starts = [DemonstrationStart.from_json(text) for text in endpoint.take_starts()]
+    assert len(starts) == episodes == 3
+    assert starts[0].source.benchmark == "fake"
+    point = starts[0].start.values[:2]
+    assert np.allclose(sent[0].transition.observation[STATE], point, atol=1e-6)
+    assert len({one.start.digest for one in starts}) == episodes
 
 
 def test_a_time_limit_is_no_end_of_the_task() -> None:

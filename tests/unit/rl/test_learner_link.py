@@ -88,6 +88,10 @@ def test_weights_and_interactions_pass() -> None:
         assert link.newest_weights() is None
         endpoint.publish(ActorWeights({"policy": {"w": values}}, version=8))
         assert wait_for_weights(link, 60.0).version == 8
+        link.send_start("a start")
+        starts: list[str] = []
+        assert eventually(lambda: starts.extend(endpoint.take_starts()) or bool(starts))
+        assert starts == ["a start"]
         link.send_interaction(message)
         received: list[InteractionMessage] = []
         assert eventually(lambda: received.extend(endpoint.take_interactions()) or bool(received))

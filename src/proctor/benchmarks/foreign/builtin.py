@@ -80,6 +80,7 @@ class RelocatedBenchmark(BenchmarkDefaults):
         self._interpreter, self._variables = interpreter, variables
         self.name, self.action = here.name, here.action
         self.warnings, self.notes = here.warnings, here.notes
+        self.starts_of = here.starts_of
         self.judged, self.scores = here.judged, here.scores
         self.robot_control, self.places_scenes = here.robot_control, here.places_scenes
         self.worker_interpreter = worker_interpreter(launch, self.features(), interpreter)

@@ -181,6 +181,7 @@ class Libero(ListedTasks):
     """The LIBERO benchmark; its variants override where tasks, their files and assets come from."""
 
     name = "libero"
+    starts_of = "libero"  # LIBERO-Pro and LIBERO-plus vary its tasks
     distributions: tuple[str, ...] = ("hf-libero", "robosuite", "mujoco", "numpy")
     preload: tuple[str, ...] = ("proctor.benchmarks.libero.preload",)
     expert_inputs: tuple[str, ...] = (ENVIRONMENT_STATE,)

@@ -43,6 +43,7 @@ class PerturbedBenchmark:
         self.scores = benchmark.scores
         self.robot_control: RobotControl | None = benchmark.robot_control
         self.editable_scenes: bool = benchmark.editable_scenes
+        self.starts_of: str = benchmark.starts_of
         self.places_scenes: bool = benchmark.places_scenes
         interpreter = benchmark.worker_interpreter
         too_old = interpreter is not None and interpreter.make_sims is not None

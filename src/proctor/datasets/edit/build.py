@@ -181,6 +181,7 @@ def _episode_rows(
                 from_index=start,
                 to_index=start + kept.row.length,
                 videos={key: written.spans[position] for key, written in videos.items()},
+                start=kept.row.start,
             )
         )
     return rows

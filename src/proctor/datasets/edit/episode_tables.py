@@ -20,9 +20,10 @@ def write_new_rows(
     into: Path, info: Info, rows: Sequence[EpisodeMetadata], stats: Sequence[Stats]
 ) -> None:
     """Write the episodes table of an edit that changed rows or statistics."""
-    for number, start in enumerate(range(0, len(rows), _ROWS_PER_FILE)):
-        chosen = slice(start, start + _ROWS_PER_FILE)
-        write_episodes(into, rows[chosen], stats[chosen], *file_number(info, number))
+    starts = any(row.start is not None for row in rows)
+    for number, first in enumerate(range(0, len(rows), _ROWS_PER_FILE)):
+        chosen, file = slice(first, first + _ROWS_PER_FILE), file_number(info, number)
+        write_episodes(into, rows[chosen], stats[chosen], *file, starts=starts)
 
 
 def relocate_rows(

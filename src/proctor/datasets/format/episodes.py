@@ -36,6 +36,8 @@ __all__ = [
 ]
 
 OLD_EPISODES_FILE = "meta/episodes.jsonl"
+START_COLUMN = "proctor/start"
+"""Where each episode started, as JSON (``proctor.starts``). LeRobot ignores the column."""
 _PLAIN = (
     ("index", "episode_index"),
     ("length", "length"),
@@ -76,6 +78,8 @@ class EpisodeMetadata:
     from_index: int
     to_index: int
     videos: dict[str, VideoSpan]
+    start: str | None = None
+    """Its measured start (``START_COLUMN``); None: not recorded."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,8 @@ class Episodes:
     videos: dict[str, VideoSpans]
     ranges: dict[str, Array] = field(default_factory=dict)
     """Column name -> minimum or maximum of each episode's actions and states, if stored."""
+    starts: Sequence[str | None] | None = None
+    """The measured start of each episode (``START_COLUMN``); None: the table has none."""
 
     def __len__(self) -> int:
         return len(self.index)
@@ -120,6 +126,7 @@ class Episodes:
                 )
                 for key, s in self.videos.items()
             },
+            start=None if self.starts is None else self.starts[i],
         )
 
     def __iter__(self) -> Iterator[EpisodeMetadata]:
@@ -138,7 +145,7 @@ def read_episodes(root: Path, info: Info) -> Episodes:
 def _read_v3(root: Path, info: Info) -> Episodes:
     names = [name for _, name in _PLAIN]
     names += [f"videos/{key}/{name}" for key in info.video_keys for _, name, _ in _SPAN]
-    table = _rows(root, info, ["tasks", *names, *range_columns()])
+    table = _rows(root, info, ["tasks", START_COLUMN, *names, *range_columns()])
     columns = {name: _whole(root, table, name) for name in names if not name.endswith("_timestamp")}
     for name in set(names) - set(columns):
         columns[name] = _seconds(root, table, name)
@@ -157,6 +164,7 @@ def _read_v3(root: Path, info: Info) -> Episodes:
                 for key in info.video_keys
             },
             ranges=_ranges(table),
+            starts=_starts(table),
         ),
     )
 
@@ -168,7 +176,7 @@ def _rows(root: Path, info: Info, names: Sequence[str]) -> pa.Table:
     for path in episode_files(root):
         if rows >= info.total_episodes:
             break
-        tables.append(read_table(path, names))
+        tables.append(_with_sound_starts(read_table(path, names)))
         rows += len(tables[-1])
     if rows < info.total_episodes:
         raise DatasetError(
@@ -177,7 +185,7 @@ def _rows(root: Path, info: Info, names: Sequence[str]) -> pa.Table:
             code="dataset.missing-episodes",
         )
     if not tables:
-        columns = [name for name in names if name not in ("tasks", *range_columns())]
+        columns = [name for name in names if name not in ("tasks", START_COLUMN, *range_columns())]
         return pa.table({name: pa.array([], pa.int64()) for name in columns})
     try:
         return pa.concat_tables(tables, promote_options="permissive")[: info.total_episodes]
@@ -193,6 +201,22 @@ def _ranges(table: pa.Table) -> dict[str, Array]:
     columns = [name for name in range_columns() if name in table.column_names]
     found = {name: rows_of(table[name]) for name in columns}
     return {name: rows for name, rows in found.items() if isinstance(rows, np.ndarray)}
+
+
+def _with_sound_starts(table: pa.Table) -> pa.Table:
+    """Replace a damaged column of starts by empty texts, which are no starts."""
+    if START_COLUMN not in table.column_names:
+        return table
+    try:
+        column = table[START_COLUMN].cast(pa.string())
+        column.validate(full=True)
+    except pa.ArrowException:
+        column = pa.array([""] * len(table), pa.string())
+    return table.set_column(table.column_names.index(START_COLUMN), START_COLUMN, column)
+
+
+def _starts(table: pa.Table) -> list[str | None] | None:
+    return table[START_COLUMN].to_pylist() if START_COLUMN in table.column_names else None
 
 
 def _task_lists(root: Path, column: pa.ChunkedArray) -> list[tuple[str, ...]]:
@@ -315,8 +339,10 @@ def write_episodes(
     stats_per_episode: Sequence[Stats],
     chunk: int,
     file: int,
+    *,
+    starts: bool = False,
 ) -> None:
-    """Write one file of the episodes table atomically."""
+    """Write one file of the episodes table atomically; ``starts``: with ``START_COLUMN``."""
     columns: dict[str, pa.Array] = {
         "episode_index": pa.array([row.index for row in rows], pa.int64()),
         "tasks": pa.array([list(row.tasks) for row in rows], pa.list_(pa.string())),
@@ -330,6 +356,8 @@ def write_episodes(
         for ours, name, kind in _SPAN:
             values = [getattr(row.videos[key], ours) for row in rows]
             columns[f"videos/{key}/{name}"] = pa.array(values, kind)
+    if starts:
+        columns[START_COLUMN] = pa.array([row.start for row in rows], pa.string())
     columns |= stats_columns(stats_per_episode)
     columns["meta/episodes/chunk_index"] = pa.array([chunk] * len(rows), pa.int64())
     columns["meta/episodes/file_index"] = pa.array([file] * len(rows), pa.int64())

@@ -108,6 +108,7 @@ def _entry_of(
             from_index=first,
             to_index=first + n,
             videos={key: VideoSpan(*at, 0.0, n / info.fps) for key, at in films.items()},
+            start=take.start,
         ),
         table=pa.table(columns, schema=schema),
         stats={key: stats[key] for key in features_with_stats(info.features)},

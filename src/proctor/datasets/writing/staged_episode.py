@@ -63,6 +63,8 @@ class StagedEpisode:
     length: int
     tasks: tuple[str, ...]
     """The distinct tasks of its frames, in order of appearance."""
+    start: str | None = None
+    """Where it started (``proctor.starts.DemonstrationStart``); None: unknown."""
 
     @property
     def nbytes(self) -> int:
@@ -112,7 +114,7 @@ def read_staged_episode(folder: Path) -> StagedEpisode:
     """
     try:
         said = json.loads(read_regular_file(folder / _SAID))
-        return StagedEpisode(folder, int(said["length"]), tuple(said["tasks"]))
+        return StagedEpisode(folder, int(said["length"]), tuple(said["tasks"]), said.get("start"))
     except (OSError, ValueError, KeyError, TypeError):
         raise DatasetError(
             f"{folder} has no finished episode", code="dataset.no-staged-episode"
@@ -186,8 +188,10 @@ class StagedEpisodeWriter:
         if len(self._batch[TASK]) == _BATCH:
             self._write_batch()
 
-    def finish(self) -> StagedEpisode:
+    def finish(self, start: str | None = None) -> StagedEpisode:
         """Finish the episode; when this returns, it is on the disk.
+
+        ``start`` says where it started (``proctor.starts.DemonstrationStart``).
 
         Raises:
             DatasetError: it has no frame, or a video lacks frames.
@@ -204,9 +208,9 @@ class StagedEpisodeWriter:
         for key, video in self._videos.items():
             video.finish()
             self._check_video(key)
-        take = StagedEpisode(self._folder, self.length, tuple(self._tasks))
+        take = StagedEpisode(self._folder, self.length, tuple(self._tasks), start)
         self._write_stats(take)
-        said = {"length": take.length, "tasks": list(take.tasks)}
+        said = {"length": take.length, "tasks": list(take.tasks), "start": start}
         atomic_write(self._folder / _SAID, json.dumps(said).encode())
         sync_folder(self._folder.parent)
         return take

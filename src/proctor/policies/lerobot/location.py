@@ -11,6 +11,7 @@ from typing import Any
 from proctor.errors import UsageError
 from proctor.system.files import read_regular_file
 from proctor.system.hub import HUB_ID, download
+from proctor.trained_starts import TRAINED_STARTS_FILE
 
 FILES = [
     "config.json",
@@ -25,6 +26,7 @@ FILES = [
     "statistics.json",
     "embodiment_id.json",
     "experiment_cfg/metadata.json",
+    TRAINED_STARTS_FILE,
 ]
 """Files of a repository that are downloaded; never code."""
 

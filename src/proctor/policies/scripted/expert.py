@@ -53,5 +53,8 @@ class ExpertPolicy(Policy):
 
 
 PLUGIN = PolicyPlugin(
-    config=ExpertConfig, make=ExpertPolicy, summary="the benchmark's own scripted policies"
+    config=ExpertConfig,
+    make=ExpertPolicy,
+    summary="the benchmark's own scripted policies",
+    is_trained=False,
 )

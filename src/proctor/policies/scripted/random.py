@@ -85,4 +85,6 @@ def _finite_range(action: ActionSpec) -> tuple[Array | float, Array | float]:
     return lowest, highest
 
 
-PLUGIN = PolicyPlugin(config=RandomConfig, make=RandomPolicy, summary="uniform random actions")
+PLUGIN = PolicyPlugin(
+    config=RandomConfig, make=RandomPolicy, summary="uniform random actions", is_trained=False
+)

@@ -30,4 +30,4 @@ class ZeroPolicy(Policy):
         return np.zeros((len(batch.queries), 1, self._size), dtype=np.float32)
 
 
-PLUGIN = PolicyPlugin(config=ZeroConfig, make=ZeroPolicy, summary="always zero")
+PLUGIN = PolicyPlugin(config=ZeroConfig, make=ZeroPolicy, summary="always zero", is_trained=False)
