@@ -7,13 +7,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
 
 from proctor.errors import SimulatorFault
 from proctor.features import Array
 from proctor.types import MAX_START_VALUES, Start
+
+if TYPE_CHECKING:
+    import numpy as np
+else:  # `proctor eval --help` comes here
+    from proctor_worker.lazy_numpy import np
 
 
 @dataclass(frozen=True, order=True)

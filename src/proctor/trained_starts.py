@@ -16,10 +16,9 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
-import numpy as np
 
 from proctor.features import Array
 from proctor.starts import (
@@ -31,6 +30,11 @@ from proctor.starts import (
 )
 from proctor.system.files import read_regular_file
 from proctor.types import MAX_START_VALUES, Start
+
+if TYPE_CHECKING:
+    import numpy as np
+else:  # `proctor eval --help` comes here
+    from proctor_worker.lazy_numpy import np
 
 TRAINED_STARTS_FILE = "trained_starts.msgpack"
 _FORMAT = 1

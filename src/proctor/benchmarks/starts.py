@@ -9,9 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from proctor.benchmarks.base import Benchmark, MeasuredSim, Sim
 from proctor.features import Array, Feature, FeatureKind, Observation
@@ -19,6 +17,11 @@ from proctor.starts import StartSource, condensed, make_start
 from proctor.system.platform_info import installed_versions
 from proctor.system.user_code import plugin_error
 from proctor.types import Start
+
+if TYPE_CHECKING:
+    import numpy as np
+else:  # `proctor eval --help` comes here
+    from proctor_worker.lazy_numpy import np
 
 START_TOLERANCE = 1e-6
 """Tolerance of a simulator without one of its own: its resets repeat to the last bit."""

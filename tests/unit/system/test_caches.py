@@ -46,8 +46,6 @@ def frames() -> Any:
 
 def columns() -> Any:
     root = Path(os.environ["XDG_CACHE_HOME"]).parent / "numbers"
-    if not root.exists():
-        make_numbers(root, [4])
     return datasets.open(root, cache=FrameCacheSettings()).batch(range(4))["action"].tobytes()
 
 
@@ -115,6 +113,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Make:
     if request.param is model:
         pytest.importorskip("mujoco")
+    if request.param is columns:
+        make_numbers(Path(os.environ["XDG_CACHE_HOME"]).parent / "numbers", [4])
     if request.param in (columns, pictures):
         monkeypatch.setattr("proctor.datasets.cache.column_cache.IN_MEMORY", 0)
     chosen: Make = request.param
