@@ -231,6 +231,7 @@ class DiskStore:
             )
             self._done = _opened(entry.folder / _DONE, 0)  # last: it says that the others are there
             self._map = mmap.mmap(self._frames, sizes[_FRAMES], mmap.MAP_SHARED, mmap.PROT_READ)
+            self._sums_map = mmap.mmap(self._sums, sizes[_SUMS], mmap.MAP_SHARED, mmap.PROT_READ)
         self._mapped = layout.view(self._map)
         self._seen_bytes = 0
         self._is_proved = np.zeros(layout.frames, bool)
@@ -303,11 +304,9 @@ class DiskStore:
             return try_lock(self._entry.folder / f"fill-{stripe:02d}.lock")
 
     def _stored_sums(self, positions: Array) -> Array:
-        first = int(positions.min())
-        content = os.pread(self._sums, 8 * (int(positions.max()) + 1 - first), 8 * first)
-        stored: Array = np.zeros(int(positions.max()) + 1 - first, np.uint64)
-        stored[: len(content) // 8] = np.frombuffer(content[: len(content) // 8 * 8], np.uint64)
-        picked: Array = stored[positions - first]
+        if os.fstat(self._sums).st_size < len(self._sums_map):
+            os.ftruncate(self._sums, len(self._sums_map))
+        picked: Array = np.frombuffer(self._sums_map, np.uint64)[positions]
         return picked
 
     def close(self) -> None:
