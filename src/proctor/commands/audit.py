@@ -19,6 +19,7 @@ from proctor.errors import (
     strip_control_codes,
 )
 from proctor.permissions import NAMES, require_permission
+from proctor.settings import setting
 
 _HERE = {
     "eval.use_async_envs": "false",
@@ -45,7 +46,7 @@ class AuditCommand(CommandConfig):
     folder: Path | None = field(
         default=None, metadata=argument("RUN", "folder of the run to audit", least=0)
     )
-    episodes: int = field(default=10, metadata={"help": "number of episodes to run again"})
+    episodes: int = setting(10, "number of episodes to run again")
     eval_flags: dict[str, str] = field(default_factory=dict, metadata={"hidden": True})
     """The other flags: those of ``proctor eval``."""
 

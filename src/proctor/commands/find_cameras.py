@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from proctor.config.command import CommandConfig, argument, run_command
 from proctor.errors import ProctorError, UsageError, did_you_mean, strip_control_codes
+from proctor.settings import setting
 
 if TYPE_CHECKING:
     from proctor.features import Array
@@ -30,16 +31,9 @@ class FindCamerasCommand(CommandConfig):
         default=None,
         metadata=argument("KIND", "opencv or realsense", least=0) | {"default_help": "both"},
     )
-    output_dir: Path = field(
-        default=Path("outputs/captured_images"), metadata={"help": "folder of the images"}
-    )
-    record_time_s: float = field(
-        default=2.0,
-        metadata={"help": "seconds that each camera is read; its last image is saved"},
-    )
-    warmup_s: float = field(
-        default=1.0, metadata={"help": "seconds that a camera may take to its first good image"}
-    )
+    output_dir: Path = setting(Path("outputs/captured_images"), "folder of the images")
+    record_time_s: float = setting(2.0, "seconds that each camera is read; its last image is saved")
+    warmup_s: float = setting(1.0, "seconds that a camera may take to its first good image")
 
     def validate(self) -> None:
         """Refuse an unknown kind and times that are no times.

@@ -11,6 +11,7 @@ from proctor.commands.serve_pages import HOST, LOCAL_HOST, PORT, serve_until_int
 from proctor.config.bounds import between
 from proctor.config.command import CommandConfig, argument, run_command
 from proctor.errors import UsageError
+from proctor.settings import setting
 
 
 @dataclass(kw_only=True)
@@ -26,8 +27,8 @@ class ViewCommand(CommandConfig):
     folder: Path = field(
         metadata=argument("FOLDER", "folder that contains runs, such as outputs, or a dataset")
     )
-    port: int = field(default=8642, metadata=PORT)
-    host: str = field(default=LOCAL_HOST, metadata=HOST)
+    port: int = setting(8642, PORT)
+    host: str = setting(LOCAL_HOST, HOST)
 
     def validate(self) -> None:
         """Refuse an invalid port and a folder that does not exist.

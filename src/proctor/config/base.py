@@ -16,6 +16,7 @@ from proctor.errors import UsageError
 from proctor.fingerprint import PRESENTATION, ConfigUse, is_flag, to_json
 from proctor.lerobot_flags import LerobotFlag
 from proctor.policies.base import PolicyConfig
+from proctor.settings import setting
 
 if TYPE_CHECKING:
     from proctor.config.flags import Flag
@@ -115,31 +116,21 @@ class RunConfig(Config):
     policy: PolicyConfig = field(metadata=plugin_section("policies", type_of_path="pretrained"))
     env: BenchmarkConfig = field(metadata=plugin_section("benchmarks"))
     eval: RolloutConfig = field(default_factory=RolloutConfig)
-    output_dir: Path | None = field(
-        default=None,
-        metadata={"help": "folder of the run", "default_help": "outputs/eval/DATE/TIME_ENV_POLICY"}
-        | PRESENTATION,
+    output_dir: Path | None = setting(
+        None, "folder of the run (default: outputs/eval/DATE/TIME_ENV_POLICY)", PRESENTATION
     )
-    seed: int = field(
-        default=1000,
-        metadata={"help": "seed of the first episode of each task; episode i uses seed + i"},
+    seed: int = setting(1000, "seed of the first episode of each task; episode i uses seed + i")
+    cluster: str | None = setting(
+        None,
+        "run episodes on a Ray cluster: auto (this machine's), ray://HEAD:10001, or local "
+        "(started for this run) (default: no cluster)",
+        PRESENTATION,
     )
-    cluster: str | None = field(
-        default=None,
-        metadata={
-            "help": "run episodes on a Ray cluster: auto (this machine's), ray://HEAD:10001, "
-            "or local (started for this run)",
-            "default_help": "no cluster",
-        }
-        | PRESENTATION,
-    )
-    resume: bool = field(
-        default=False,
-        metadata={
-            "help": "run the episodes that are missing in output_dir, with that run's "
-            "settings; repeat flags that name code (MODULE:NAME)"
-        }
-        | PRESENTATION,
+    resume: bool = setting(
+        False,
+        "run the episodes that are missing in output_dir, with that run's settings; repeat "
+        "flags that name code (MODULE:NAME)",
+        PRESENTATION,
     )
 
     def __post_init__(self) -> None:

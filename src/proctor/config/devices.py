@@ -12,6 +12,7 @@ from proctor.config.display import DisplayFlags
 from proctor.errors import UsageError
 from proctor.lerobot_flags import LerobotFlag
 from proctor.robots.base import RobotConfig, TeleoperatorConfig
+from proctor.settings import setting
 
 MOST_FPS = 1000
 OF_ROBOTS = {
@@ -85,10 +86,9 @@ class TeleoperateConfig(DisplayFlags, Config):
 
     robot: RobotConfig = field(metadata=plugin_section("robots"))
     teleop: TeleoperatorConfig = field(metadata=plugin_section("teleoperators"))
-    fps: int = field(default=60, metadata={"help": "cycles of the control loop per second"})
-    teleop_time_s: float | None = field(
-        default=None,
-        metadata={"help": "seconds until the command ends", "default_help": "no limit"},
+    fps: int = setting(60, "cycles of the control loop per second")
+    teleop_time_s: float | None = setting(
+        None, "seconds until the command ends (default: no limit)"
     )
 
     def validate(self) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from proctor.config.bounds import between
 from proctor.errors import UsageError
 from proctor.fingerprint import PRESENTATION
 from proctor.lerobot_flags import unused_note
+from proctor.settings import setting
 
 _MOST_PORT = 65535
 
@@ -20,23 +21,17 @@ class LiveFlags:
 
     help_groups: ClassVar[Mapping[str, str]] = {"Live page": "live live_host live_port"}
 
-    live: bool = field(
-        default=False,
-        metadata={
-            "help": "serve a page with cameras, joints and the loop's rate, at --live_host and "
-            "--live_port"
-        }
-        | PRESENTATION,
+    live: bool = setting(
+        False,
+        "serve a page with cameras, joints and the loop's rate, at --live_host and --live_port",
+        PRESENTATION,
     )
-    live_host: str = field(
-        default="127.0.0.1",
-        metadata={"help": "IP address that --live serves on; other machines need the printed token"}
-        | PRESENTATION,
+    live_host: str = setting(
+        "127.0.0.1",
+        "IP address that --live serves on; other machines need the printed token",
+        PRESENTATION,
     )
-    live_port: int = field(
-        default=8643,
-        metadata={"help": "TCP port that --live serves on; 0: any free port"} | PRESENTATION,
-    )
+    live_port: int = setting(8643, "TCP port that --live serves on; 0: any free port", PRESENTATION)
 
     def validate_live(self) -> list[str]:
         """Refuse invalid values; return notes on flags without effect.
@@ -57,29 +52,18 @@ class DisplayFlags(LiveFlags):
         "Viewer": "display_data display_mode display_ip display_port display_compressed_images"
     }
 
-    display_data: bool = field(
-        default=False,
-        metadata={"help": "show cameras, joints and actions in Rerun (extra: rerun)"}
-        | PRESENTATION,
+    display_data: bool = setting(
+        False, "show cameras, joints and actions in Rerun (extra: rerun)", PRESENTATION
     )
-    display_mode: str = field(
-        default="rerun", metadata={"help": "viewer of --display_data: rerun"} | PRESENTATION
+    display_mode: str = setting("rerun", "viewer of --display_data: rerun", PRESENTATION)
+    display_ip: str | None = setting(
+        None,
+        "address of a running Rerun viewer (default: a viewer is started on this machine)",
+        PRESENTATION,
     )
-    display_ip: str | None = field(
-        default=None,
-        metadata={
-            "help": "address of a running Rerun viewer",
-            "default_help": "a viewer is started on this machine",
-        }
-        | PRESENTATION,
-    )
-    display_port: int | None = field(
-        default=None,
-        metadata={"help": "TCP port of the viewer", "default_help": "9876"} | PRESENTATION,
-    )
-    display_compressed_images: bool = field(
-        default=False,
-        metadata={"help": "send images as JPEG; with --display_ip they always are"} | PRESENTATION,
+    display_port: int | None = setting(None, "TCP port of the viewer (default: 9876)", PRESENTATION)
+    display_compressed_images: bool = setting(
+        False, "send images as JPEG; with --display_ip they always are", PRESENTATION
     )
 
     def validate_display(self) -> list[str]:

@@ -17,6 +17,7 @@ from proctor.config.sections import EvalSettings, SchedulerKind, VideoSettings
 from proctor.errors import UsageError
 from proctor.fingerprint import NAME_LIST, PRESENTATION
 from proctor.lerobot_flags import LerobotFlag
+from proctor.settings import setting
 from proctor.stats.rates import LEAST_ALPHA
 from proctor.stats.stopping import parse_stop_rule
 
@@ -44,73 +45,51 @@ class EvalConfig(RunConfig):
     eval: EvalSettings = field(default_factory=EvalSettings)
     video: VideoSettings = field(default_factory=VideoSettings, metadata=PRESENTATION)
     wandb: WandbConfig = field(default_factory=WandbConfig, metadata=PRESENTATION)
-    job_name: str | None = field(
-        default=None,
-        metadata={"help": "name in the default run folder", "default_help": "ENV_POLICY"}
-        | PRESENTATION,
+    job_name: str | None = setting(
+        None, "name in the default run folder (default: ENV_POLICY)", PRESENTATION
     )
-    against: Path | None = field(
-        default=None,
-        metadata={
-            "help": "run folder to compare with: takes its --env, --seed and "
-            "--eval.n_episodes, and stops when one policy is significantly better",
-            "default_help": "no comparison",
-        }
-        | PRESENTATION,
+    against: Path | None = setting(
+        None,
+        "run folder to compare with: takes its --env, --seed and --eval.n_episodes, and "
+        "stops when one policy is significantly better (default: no comparison)",
+        PRESENTATION,
     )
-    alpha: float = field(
-        default=0.05,
-        metadata={"help": "significance level of the test of --against, above 0 and below 0.5"}
-        | PRESENTATION,
+    alpha: float = setting(
+        0.05, "significance level of the test of --against, above 0 and below 0.5", PRESENTATION
     )
 
-    perturb: str | None = field(
-        default=None,
-        metadata={
-            "help": f"also run each episode perturbed, paired: {', '.join(DIMENSIONS)}; {ALL}",
-            "default_help": "clean episodes only",
-        }
-        | PRESENTATION
-        | NAME_LIST,
+    perturb: str | None = setting(
+        None,
+        f"also run each episode perturbed, paired: {', '.join(DIMENSIONS)}; {ALL} (default: "
+        "clean episodes only)",
+        PRESENTATION,
+        NAME_LIST,
     )
-    perturb_levels: list[int] = field(
-        default_factory=lambda: list(LEVELS),
-        metadata={
-            "help": "strengths of --perturb: 1 (weak), 2, 3 (strong), as 1,3",
-            "default_help": "1,2,3",
-        }
-        | PRESENTATION,
+    perturb_levels: list[int] = setting(
+        list(LEVELS),
+        "strengths of --perturb: 1 (weak), 2, 3 (strong), as 1,3 (default: 1,2,3)",
+        PRESENTATION,
     )
 
-    record: Path | None = field(
-        default=None,
-        metadata={
-            "help": "record all episodes as a LeRobot dataset in this folder",
-            "default_help": "no recording",
-        }
-        | PRESENTATION,
+    record: Path | None = setting(
+        None,
+        "record all episodes as a LeRobot dataset in this folder (default: no recording)",
+        PRESENTATION,
     )
-    record_images: bool = field(
-        default=True,
-        metadata={
-            "help": "include camera images in --record; false: record states and actions only"
-        }
-        | PRESENTATION,
+    record_images: bool = setting(
+        True,
+        "include camera images in --record; false: record states and actions only",
+        PRESENTATION,
     )
-    live: bool = field(
-        default=False,
-        metadata={"help": "serve the report page during the run, at --live_host and --live_port"}
-        | PRESENTATION,
+    live: bool = setting(
+        False, "serve the report page during the run, at --live_host and --live_port", PRESENTATION
     )
-    live_host: str = field(
-        default="127.0.0.1",
-        metadata={"help": "IP address that --live serves on; other machines need the printed token"}
-        | PRESENTATION,
+    live_host: str = setting(
+        "127.0.0.1",
+        "IP address that --live serves on; other machines need the printed token",
+        PRESENTATION,
     )
-    live_port: int = field(
-        default=8642,
-        metadata={"help": "TCP port that --live serves on; 0: any free port"} | PRESENTATION,
-    )
+    live_port: int = setting(8642, "TCP port that --live serves on; 0: any free port", PRESENTATION)
 
     def __post_init__(self) -> None:
         super().__post_init__()

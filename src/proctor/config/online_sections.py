@@ -10,6 +10,7 @@ from proctor.config.bounds import at_least, between
 from proctor.errors import UsageError, did_you_mean
 from proctor.fingerprint import NAME_LIST
 from proctor.policies.gaussian_actor.config import ACTIVATIONS
+from proctor.settings import setting
 
 MOST_ACTORS = 256
 
@@ -50,53 +51,37 @@ class OnlineSettings:
 
     help_group: ClassVar[str] = "Online learning"
 
-    actors: int = field(
-        default=1, metadata={"help": "actor processes on this machine, each with an environment"}
+    actors: int = setting(1, "actor processes on this machine, each with an environment")
+    lockstep: bool = setting(
+        False,
+        "one update per environment step, in order: repeats give the same bits; false: "
+        "updates as fast as the machine allows, as LeRobot does",
     )
-    lockstep: bool = field(
-        default=False,
-        metadata={
-            "help": "one update per environment step, in order: repeats give the same bits; "
-            "false: updates as fast as the machine allows, as LeRobot does"
-        },
+    fix: str = setting(
+        "",
+        "behaviours of LeRobot to mend, comma-separated: "
+        f"{', '.join(fix.value for fix in Fix)} (default: as LeRobot)",
+        NAME_LIST,
     )
-    fix: str = field(
-        default="",
-        metadata={
-            "help": "behaviours of LeRobot to mend, comma-separated: "
-            f"{', '.join(fix.value for fix in Fix)}",
-            "default_help": "as LeRobot",
-        }
-        | NAME_LIST,
+    reward: RewardSource = setting(
+        RewardSource.ENVIRONMENT,
+        "reward of a simulator: its own, or success (1 at success, else 0)",
     )
-    reward: RewardSource = field(
-        default=RewardSource.ENVIRONMENT,
-        metadata={"help": "reward of a simulator: its own, or success (1 at success, else 0)"},
+    inputs: list[str] | None = setting(
+        None,
+        "observations that the policy takes, as [observation.state] (default: all states of "
+        "the environment, without images)",
     )
-    inputs: list[str] | None = field(
-        default=None,
-        metadata={
-            "help": "observations that the policy takes, as [observation.state]",
-            "default_help": "all states of the environment, without images",
-        },
+    task: str = setting(
+        "", "instruction that is stored with a robot's transitions (default: the benchmark's)"
     )
-    task: str = field(
-        default="",
-        metadata={
-            "help": "instruction that is stored with a robot's transitions",
-            "default_help": "the benchmark's",
-        },
+    memory_gb: float = setting(
+        2.0, "replay buffer size in GB above which it is a mapped file on disk"
     )
-    memory_gb: float = field(
-        default=2.0,
-        metadata={"help": "replay buffer size in GB above which it is a mapped file on disk"},
-    )
-    write_datasets: bool = field(
-        default=False,
-        metadata={
-            "help": "write the replay buffers as datasets (dataset/, dataset_offline/) with every "
-            "checkpoint: LeRobot resumes from them, Proctor from its journal"
-        },
+    write_datasets: bool = setting(
+        False,
+        "write the replay buffers as datasets (dataset/, dataset_offline/) with every "
+        "checkpoint: LeRobot resumes from them, Proctor from its journal",
     )
 
     @property
@@ -155,31 +140,16 @@ class InterventionSettings:
 
     help_group: ClassVar[str] = "Interventions"
 
-    source: InterventionSource = field(
-        default=InterventionSource.OFF,
-        metadata={"help": "who may take over from the policy during an episode"},
+    source: InterventionSource = setting(
+        InterventionSource.OFF, "who may take over from the policy during an episode"
     )
-    every: int = field(
-        default=0,
-        metadata={
-            "help": "the expert takes over in every n-th episode",
-            "default_help": "never by count",
-        },
+    every: int = setting(0, "the expert takes over in every n-th episode (default: never by count)")
+    below: float | None = setting(
+        None,
+        "the expert takes over when the critic's value falls below this (default: never by value)",
     )
-    below: float | None = field(
-        default=None,
-        metadata={
-            "help": "the expert takes over when the critic's value falls below this",
-            "default_help": "never by value",
-        },
-    )
-    after: int = field(
-        default=0, metadata={"help": "steps of the episode before the expert may take over"}
-    )
-    steps: int = field(
-        default=0,
-        metadata={"help": "steps of one takeover", "default_help": "to the end of the episode"},
-    )
+    after: int = setting(0, "steps of the episode before the expert may take over")
+    steps: int = setting(0, "steps of one takeover (default: to the end of the episode)")
 
     def validate(self) -> None:
         """Refuse invalid values.
@@ -210,18 +180,10 @@ class CriticNetworkSettings:
 
     help_group: ClassVar[str] = "Algorithm"
 
-    hidden_dims: list[int] = field(
-        default_factory=lambda: [256, 256], metadata={"help": "widths of the hidden layers"}
-    )
-    activate_final: bool = field(
-        default=True, metadata={"help": "apply normalisation and activation to the last layer too"}
-    )
-    final_activation: str | None = field(
-        default=None,
-        metadata={
-            "help": "torch.nn class of the last activation, as Tanh",
-            "default_help": "SiLU, as the other layers",
-        },
+    hidden_dims: list[int] = setting([256, 256], "widths of the hidden layers")
+    activate_final: bool = setting(True, "apply normalisation and activation to the last layer too")
+    final_activation: str | None = setting(
+        None, "torch.nn class of the last activation, as Tanh (default: SiLU, as the other layers)"
     )
 
 
@@ -235,65 +197,40 @@ class SacSettings:
 
     help_group: ClassVar[str] = "Algorithm"
 
-    type: str = field(default="sac", metadata={"help": "the algorithm; only sac"})
-    actor_lr: float = field(default=3e-4, metadata={"help": "learning rate of the actor"})
-    critic_lr: float = field(default=3e-4, metadata={"help": "learning rate of the critics"})
-    temperature_lr: float = field(
-        default=3e-4, metadata={"help": "learning rate of the entropy temperature"}
+    type: str = setting("sac", "the algorithm; only sac")
+    actor_lr: float = setting(3e-4, "learning rate of the actor")
+    critic_lr: float = setting(3e-4, "learning rate of the critics")
+    temperature_lr: float = setting(3e-4, "learning rate of the entropy temperature")
+    discount: float = setting(0.99, "discount of a step, 0 to 1")
+    use_backup_entropy: bool = setting(True, "include the entropy in the critics' targets")
+    critic_target_update_weight: float = setting(
+        0.005, "weight of the critics in the average of their targets"
     )
-    discount: float = field(default=0.99, metadata={"help": "discount of a step, 0 to 1"})
-    use_backup_entropy: bool = field(
-        default=True, metadata={"help": "include the entropy in the critics' targets"}
-    )
-    critic_target_update_weight: float = field(
-        default=0.005, metadata={"help": "weight of the critics in the average of their targets"}
-    )
-    num_critics: int = field(default=2, metadata={"help": "critics of the ensemble"})
-    num_subsample_critics: int | None = field(
-        default=None,
-        metadata={
-            "help": "critics of a random subset for the target value",
-            "default_help": "all critics",
-        },
+    num_critics: int = setting(2, "critics of the ensemble")
+    num_subsample_critics: int | None = setting(
+        None, "critics of a random subset for the target value (default: all critics)"
     )
     critic_network_kwargs: CriticNetworkSettings = field(default_factory=CriticNetworkSettings)
     discrete_critic_network_kwargs: CriticNetworkSettings = field(
         default_factory=CriticNetworkSettings
     )
-    temperature_init: float = field(
-        default=1.0, metadata={"help": "entropy temperature at the start"}
+    temperature_init: float = setting(1.0, "entropy temperature at the start")
+    target_entropy: float | None = setting(
+        None, "entropy that the temperature aims at (default: minus half of the number of actions)"
     )
-    target_entropy: float | None = field(
-        default=None,
-        metadata={
-            "help": "entropy that the temperature aims at",
-            "default_help": "minus half of the number of actions",
-        },
+    utd_ratio: int = setting(1, "critic updates per update of the actor (update-to-data)")
+    policy_update_freq: int = setting(1, "optimiser steps between updates of the actor")
+    grad_clip_norm: float = setting(40.0, "largest norm of a gradient; larger ones are scaled down")
+    use_torch_compile: bool = setting(
+        False, "read from LeRobot's configs and ignored: an update is not compiled"
     )
-    utd_ratio: int = field(
-        default=1, metadata={"help": "critic updates per update of the actor (update-to-data)"}
+    bc_weight: float = setting(
+        0.0, "weight of behaviour cloning on demonstrations in the actor's loss"
     )
-    policy_update_freq: int = field(
-        default=1, metadata={"help": "optimiser steps between updates of the actor"}
+    bc_gripper_weight: float = setting(
+        0.0, "weight of behaviour cloning in the gripper critic's loss"
     )
-    grad_clip_norm: float = field(
-        default=40.0, metadata={"help": "largest norm of a gradient; larger ones are scaled down"}
-    )
-    use_torch_compile: bool = field(
-        default=False,
-        metadata={"help": "read from LeRobot's configs and ignored: an update is not compiled"},
-    )
-    bc_weight: float = field(
-        default=0.0,
-        metadata={"help": "weight of behaviour cloning on demonstrations in the actor's loss"},
-    )
-    bc_gripper_weight: float = field(
-        default=0.0,
-        metadata={"help": "weight of behaviour cloning in the gripper critic's loss"},
-    )
-    cuda_graphs: bool = field(
-        default=True, metadata={"help": "on CUDA, capture an update as one graph"}
-    )
+    cuda_graphs: bool = setting(True, "on CUDA, capture an update as one graph")
 
     def validate(self) -> None:
         """Refuse invalid values.

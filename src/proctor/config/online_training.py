@@ -35,6 +35,7 @@ from proctor.policies.gaussian_actor.config import GaussianActorConfig
 from proctor.policies.lerobot.pretrained import PretrainedConfig
 from proctor.policies.remote.address import check_api_key
 from proctor.robots.base import RobotConfig, TeleoperatorConfig
+from proctor.settings import setting
 from proctor.system.loopback import LOOPBACK
 
 _MOST_STEPS, _MOST_BATCH = 10**9, 10**6
@@ -47,16 +48,10 @@ class DemonstrationSettings(DatasetLocation):
 
     help_group: ClassVar[str] = "Dataset"
 
-    repo_id: str = field(
-        default="",
-        metadata={
-            "help": "Hub id of the demonstrations, as user/name",
-            "default_help": "no demonstrations",
-        },
+    repo_id: str = setting(
+        "", "Hub id of the demonstrations, as user/name (default: no demonstrations)"
     )
-    episodes: list[int] | None = field(
-        default=None, metadata={"help": "episodes to use, as [0,3]", "default_help": "all"}
-    )
+    episodes: list[int] | None = setting(None, "episodes to use, as [0,3] (default: all)")
 
     @property
     def is_given(self) -> bool:
@@ -96,111 +91,78 @@ class OnlineTrainConfig(Config):
     teleop: TeleoperatorConfig | None = field(
         default=None, metadata=plugin_section("teleoperators", optional=True)
     )
-    role: Role = field(
-        default=Role.BOTH,
-        metadata={"help": "start the learner and its actors here, or one of them"} | PRESENTATION,
+    role: Role = setting(
+        Role.BOTH, "start the learner and its actors here, or one of them", PRESENTATION
     )
-    learner: str | None = field(
-        default=None,
-        metadata={
-            "help": "HOST:PORT of the learner: where an actor connects, where a learner listens",
-            "default_help": "policy.actor_learner_config, 127.0.0.1:50051",
-        }
-        | PRESENTATION,
+    learner: str | None = setting(
+        None,
+        "HOST:PORT of the learner: where an actor connects, where a learner listens "
+        "(default: policy.actor_learner_config, 127.0.0.1:50051)",
+        PRESENTATION,
     )
-    api_key: str | None = field(
-        default=None,
-        metadata={
-            "help": "API key between the learner and actors of other machines; other users can "
-            f"read command lines, so prefer ${API_KEY_VARIABLE} or api_key_file",
-            "default_help": "required where the learner listens on another address than 127.0.0.1",
-        }
-        | secret_metadata(API_KEY_VARIABLE)
-        | PRESENTATION,
+    api_key: str | None = setting(
+        None,
+        "API key between the learner and actors of other machines; other users can read "
+        f"command lines, so prefer ${API_KEY_VARIABLE} or api_key_file (required where the "
+        "learner listens on another address than 127.0.0.1)",
+        secret_metadata(API_KEY_VARIABLE),
+        PRESENTATION,
     )
-    api_key_file: Path | None = field(
-        default=None,
-        metadata={"help": "file that contains the API key", "default_help": "no file"}
-        | PRESENTATION,
+    api_key_file: Path | None = setting(
+        None, "file that contains the API key (default: no file)", PRESENTATION
     )
-    tls_cert: Path | None = field(
-        default=None,
-        metadata={"help": "TLS certificate file of --role=learner", "default_help": "no encryption"}
-        | PRESENTATION,
+    tls_cert: Path | None = setting(
+        None, "TLS certificate file of --role=learner (default: no encryption)", PRESENTATION
     )
-    tls_key: Path | None = field(
-        default=None,
-        metadata={"help": "private key file of --tls_cert", "default_help": "no encryption"}
-        | PRESENTATION,
+    tls_key: Path | None = setting(
+        None, "private key file of --tls_cert (default: no encryption)", PRESENTATION
     )
-    tls: bool = field(
-        default=False,
-        metadata={
-            "help": "whether --role=actor connects with TLS; the learner's certificate must be "
-            "trusted by $SSL_CERT_FILE or gRPC's own list"
-        }
-        | PRESENTATION,
+    tls: bool = setting(
+        False,
+        "whether --role=actor connects with TLS; the learner's certificate must be trusted "
+        "by $SSL_CERT_FILE or gRPC's own list",
+        PRESENTATION,
     )
     dataset: DemonstrationSettings = field(default_factory=DemonstrationSettings)
     algorithm: SacSettings = field(default_factory=SacSettings)
     rl: OnlineSettings = field(default_factory=OnlineSettings)
     intervention: InterventionSettings = field(default_factory=InterventionSettings)
     processor: EnvProcessorSettings = field(default_factory=EnvProcessorSettings)
-    fps: int | None = field(
-        default=None,
-        metadata={
-            "help": "environment steps per second of an actor",
-            "default_help": "30 with a robot; a simulator is not slowed down",
-        },
+    fps: int | None = setting(
+        None,
+        "environment steps per second of an actor (default: 30 with a robot; a simulator is "
+        "not slowed down)",
     )
-    output_dir: Path | None = field(
-        default=None,
-        metadata={
-            "help": "folder of the training; of --role=actor: keeps its transitions until the "
-            "learner has them",
-            "default_help": "outputs/train/DATE/TIME_JOB",
-        }
-        | PRESENTATION,
+    output_dir: Path | None = setting(
+        None,
+        "folder of the training; of --role=actor: keeps its transitions until the learner "
+        "has them (default: outputs/train/DATE/TIME_JOB)",
+        PRESENTATION,
     )
-    job_name: str | None = field(
-        default=None,
-        metadata={"help": "name in the default run folder", "default_help": "ENV_POLICY"}
-        | PRESENTATION,
+    job_name: str | None = setting(
+        None, "name in the default run folder (default: ENV_POLICY)", PRESENTATION
     )
-    resume: bool = field(
-        default=False,
-        metadata={"help": "continue the training in output_dir, buffers included"} | PRESENTATION,
+    resume: bool = setting(
+        False, "continue the training in output_dir, buffers included", PRESENTATION
     )
-    seed: int = field(
-        default=1000,
-        metadata={"help": "seed of weights, batches, exploration and evaluation episodes"},
+    seed: int = setting(1000, "seed of weights, batches, exploration and evaluation episodes")
+    batch_size: int = setting(8, "transitions per update")
+    online_ratio: float = setting(
+        0.5, "share of a batch from the online buffer; the rest: demonstrations"
     )
-    batch_size: int = field(default=8, metadata={"help": "transitions per update"})
-    online_ratio: float = field(
-        default=0.5,
-        metadata={"help": "share of a batch from the online buffer; the rest: demonstrations"},
+    log_freq: int = setting(200, "optimiser steps between log lines")
+    save_checkpoint: bool = setting(True, "save checkpoints")
+    save_freq: int = setting(20_000, "optimiser steps between checkpoints")
+    save_minutes: float = setting(
+        10.0,
+        "minutes without a checkpoint after which an interim one is saved; 0: no interim "
+        "checkpoints",
     )
-    log_freq: int = field(default=200, metadata={"help": "optimiser steps between log lines"})
-    save_checkpoint: bool = field(default=True, metadata={"help": "save checkpoints"})
-    save_freq: int = field(default=20_000, metadata={"help": "optimiser steps between checkpoints"})
-    save_minutes: float = field(
-        default=10.0,
-        metadata={
-            "help": "minutes without a checkpoint after which an interim one is saved; "
-            "0: no interim checkpoints"
-        },
-    )
-    keep_last: int | None = field(
-        default=None,
-        metadata={"help": "number of newest checkpoints to keep", "default_help": "all"},
-    )
-    env_eval_freq: int = field(
-        default=0,
-        metadata={
-            "help": "environment steps between evaluations of the deterministic policy, and one "
-            "at the end",
-            "default_help": "never",
-        },
+    keep_last: int | None = setting(None, "number of newest checkpoints to keep (default: all)")
+    env_eval_freq: int = setting(
+        0,
+        "environment steps between evaluations of the deterministic policy, and one at the "
+        "end (default: never)",
     )
     eval: EvalSettings = field(default_factory=EvalSettings)
     video: VideoSettings = field(default_factory=VideoSettings, metadata=PRESENTATION)

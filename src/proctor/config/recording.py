@@ -19,6 +19,7 @@ from proctor.errors import UsageError, did_you_mean
 from proctor.features import ENVIRONMENT_STATE, REWARD, SUCCESS
 from proctor.fingerprint import PRESENTATION
 from proctor.lerobot_flags import LerobotFlag
+from proctor.settings import setting
 from proctor.system.hub import HUB_ID
 from proctor.types import MAX_EPISODES
 
@@ -43,26 +44,15 @@ class RecordDatasetSettings:
 
     help_group: ClassVar[str] = "Dataset"
 
-    repo_id: str | None = field(
-        default=None,
-        metadata={
-            "help": "Hub id of the dataset, as user/name",
-            "default_help": "required without dataset.root",
-        }
-        | PRESENTATION,
+    repo_id: str | None = setting(
+        None, "Hub id of the dataset, as user/name (required without dataset.root)", PRESENTATION
     )
-    root: Path | None = field(
-        default=None,
-        metadata={"help": "folder of the dataset", "default_help": "$HF_LEROBOT_HOME/REPO_ID"}
-        | PRESENTATION,
+    root: Path | None = setting(
+        None, "folder of the dataset (default: $HF_LEROBOT_HOME/REPO_ID)", PRESENTATION
     )
-    codec: str = field(default="av1", metadata={"help": f"video codec: {', '.join(CODECS)}"})
-    video: bool | None = field(
-        default=None,
-        metadata={
-            "help": "store images as videos; false: losslessly, as PNG in the tables",
-            "default_help": "true",
-        },
+    codec: str = setting("av1", f"video codec: {', '.join(CODECS)}")
+    video: bool | None = setting(
+        None, "store images as videos; false: losslessly, as PNG in the tables (default: true)"
     )
 
     def __post_init__(self) -> None:
@@ -115,79 +105,47 @@ class RecordSettings:
         "Action noise": "noise noise_share noise_dims",
     }
 
-    n_episodes: int = field(
-        default=50, metadata={"help": "demonstrations to keep per task"} | PRESENTATION
+    n_episodes: int = setting(50, "demonstrations to keep per task", PRESENTATION)
+    max_attempts: int | None = setting(
+        None,
+        f"maximum episodes to run per task (default: {_TRIES_PER_EPISODE} times n_episodes)",
+        PRESENTATION,
     )
-    max_attempts: int | None = field(
-        default=None,
-        metadata={
-            "help": "maximum episodes to run per task",
-            "default_help": f"{_TRIES_PER_EPISODE} times n_episodes",
-        }
-        | PRESENTATION,
+    keep: Keep | None = setting(
+        None,
+        "episodes to keep: the successful ones, or all (default: success; all with "
+        "--record.label=expert)",
     )
-    keep: Keep | None = field(
-        default=None,
-        metadata={
-            "help": "episodes to keep: the successful ones, or all",
-            "default_help": "success; all with --record.label=expert",
-        },
+    label: ActionLabel | None = setting(
+        None,
+        "action to record: the policy's (played), or that of the benchmark's scripted expert "
+        "in the same state (expert), as in DAgger (default: played)",
     )
-    label: ActionLabel | None = field(
-        default=None,
-        metadata={
-            "help": "action to record: the policy's (played), or that of the benchmark's "
-            "scripted expert in the same state (expert), as in DAgger",
-            "default_help": "played",
-        },
+    expert_share: float | None = setting(
+        None,
+        "with --record.label=expert: fraction of ten-step segments in which the expert acts, "
+        "0 to 1 (default: 0)",
     )
-    expert_share: float | None = field(
-        default=None,
-        metadata={
-            "help": "with --record.label=expert: fraction of ten-step segments in which the "
-            "expert acts, 0 to 1",
-            "default_help": "0",
-        },
+    images: bool = setting(True, "record camera images; false: record other features only")
+    cameras: list[str] | None = setting(
+        None, "cameras to record, as [observation.images.top] or [top] (default: all)"
     )
-    images: bool = field(
-        default=True, metadata={"help": "record camera images; false: record other features only"}
+    extra: list[str] = setting(
+        [], f"additional features to record: {', '.join(EXTRAS)} (default: no additional features)"
     )
-    cameras: list[str] | None = field(
-        default=None,
-        metadata={
-            "help": "cameras to record, as [observation.images.top] or [top]",
-            "default_help": "all",
-        },
+    starts: RecordedStarts | None = setting(
+        None,
+        "with a published list of init states (LIBERO): place scenes at random, by the seed, "
+        "or start from the list (published), as evaluations do (default: random)",
     )
-    extra: list[str] = field(
-        default_factory=list,
-        metadata={
-            "help": f"additional features to record: {', '.join(EXTRAS)}",
-            "default_help": "no additional features",
-        },
+    noise: float = setting(
+        0.0,
+        "standard deviation of the noise on executed actions, in half action ranges; the "
+        "clean actions are recorded (default: no noise)",
     )
-    starts: RecordedStarts | None = field(
-        default=None,
-        metadata={
-            "help": "with a published list of init states (LIBERO): place scenes at random, by "
-            "the seed, or start from the list (published), as evaluations do",
-            "default_help": "random",
-        },
-    )
-    noise: float = field(
-        default=0.0,
-        metadata={
-            "help": "standard deviation of the noise on executed actions, in half action "
-            "ranges; the clean actions are recorded",
-            "default_help": "no noise",
-        },
-    )
-    noise_share: float = field(
-        default=1.0, metadata={"help": "fraction of the episodes that get noise, above 0 to 1"}
-    )
-    noise_dims: list[int] | None = field(
-        default=None,
-        metadata={"help": "action dimensions that get noise, as [0,1,2]", "default_help": "all"},
+    noise_share: float = setting(1.0, "fraction of the episodes that get noise, above 0 to 1")
+    noise_dims: list[int] | None = setting(
+        None, "action dimensions that get noise, as [0,1,2] (default: all)"
     )
 
     def __post_init__(self) -> None:
@@ -286,28 +244,22 @@ class RecordConfig(RunConfig):
 
     dataset: RecordDatasetSettings = field(default_factory=RecordDatasetSettings)
     record: RecordSettings = field(default_factory=RecordSettings)
-    seed: int = field(
-        default=RECORDED_SEED,
-        metadata={
-            "help": "seed of the first episode of each task; episode i uses seed + i. Evaluations "
-            "start at 1000, so their episodes are unseen ones"
-        },
+    seed: int = setting(
+        RECORDED_SEED,
+        "seed of the first episode of each task; episode i uses seed + i. Evaluations start "
+        "at 1000, so their episodes are unseen ones",
     )
-    output_dir: Path | None = field(
-        default=None,
-        metadata={
-            "help": "folder of the run: journal, log and staged episodes",
-            "default_help": "the dataset's folder with .recording appended",
-        }
-        | PRESENTATION,
+    output_dir: Path | None = setting(
+        None,
+        "folder of the run: journal, log and staged episodes (default: the dataset's folder "
+        "with .recording appended)",
+        PRESENTATION,
     )
-    resume: bool = field(
-        default=False,
-        metadata={
-            "help": "record the missing demonstrations of --dataset.root or --dataset.repo_id; "
-            "repeat flags that name code (MODULE:NAME)"
-        }
-        | PRESENTATION,
+    resume: bool = setting(
+        False,
+        "record the missing demonstrations of --dataset.root or --dataset.repo_id; repeat "
+        "flags that name code (MODULE:NAME)",
+        PRESENTATION,
     )
 
     @property

@@ -13,6 +13,7 @@ from proctor.config.devices import OF_ROBOTS
 from proctor.errors import UsageError
 from proctor.lerobot_flags import LerobotFlag
 from proctor.robots.base import RobotConfig
+from proctor.settings import setting
 
 
 @dataclass
@@ -21,26 +22,13 @@ class ReplayDatasetSettings:
 
     help_group: ClassVar[str] = "Dataset"
 
-    repo_id: str | None = field(
-        default=None,
-        metadata={
-            "help": "Hub id of the dataset, as user/name, or its folder",
-            "default_help": "required without dataset.root",
-        },
+    repo_id: str | None = setting(
+        None, "Hub id of the dataset, as user/name, or its folder (required without dataset.root)"
     )
-    root: Path | None = field(
-        default=None,
-        metadata={"help": "folder of the dataset", "default_help": "$HF_LEROBOT_HOME/REPO_ID"},
-    )
-    episode: int | None = field(
-        default=None, metadata={"help": "number of the episode", "default_help": "required"}
-    )
-    fps: int | None = field(
-        default=None,
-        metadata={
-            "help": "frames per second; only the dataset's own are accepted",
-            "default_help": "the dataset's",
-        },
+    root: Path | None = setting(None, "folder of the dataset (default: $HF_LEROBOT_HOME/REPO_ID)")
+    episode: int | None = setting(None, "number of the episode (required)")
+    fps: int | None = setting(
+        None, "frames per second; only the dataset's own are accepted (default: the dataset's)"
     )
 
 

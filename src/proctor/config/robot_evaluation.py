@@ -20,6 +20,7 @@ from proctor.fingerprint import PRESENTATION
 from proctor.lerobot_flags import LerobotFlag
 from proctor.policies.base import PolicyConfig
 from proctor.robots.base import RobotConfig
+from proctor.settings import setting
 from proctor.stats.best_policy import BETTER
 from proctor.stats.rates import LEAST_ALPHA
 from proctor.stats.stopping import NEVER, parse_stop_rule
@@ -43,32 +44,23 @@ class TrialSettings:
 
     help_group: ClassVar[str] = "Trials"
 
-    n_episodes: int = field(
-        default=50,
-        metadata={"help": "most trials of each policy; trial i of all policies has one scene"}
-        | PRESENTATION,
+    n_episodes: int = setting(
+        50, "most trials of each policy; trial i of all policies has one scene", PRESENTATION
     )
-    episode_time_s: float = field(
-        default=30.0, metadata={"help": "seconds after which a trial ends"}
+    episode_time_s: float = setting(30.0, "seconds after which a trial ends")
+    stop_when: str = setting(
+        BETTER,
+        "stop early: better (one of several policies is significantly better than all "
+        "others), ci_width<0.2 (95% interval of every policy's rate), or never",
+        PRESENTATION,
     )
-    stop_when: str = field(
-        default=BETTER,
-        metadata={
-            "help": "stop early: better (one of several policies is significantly better than "
-            "all others), ci_width<0.2 (95% interval of every policy's rate), or never"
-        }
-        | PRESENTATION,
+    judge: JudgeKind = setting(
+        JudgeKind.AUTO,
+        "who judges: person (by keys) or scene (the simulated robot's own verdict); auto: "
+        "the scene if there is one",
     )
-    judge: JudgeKind = field(
-        default=JudgeKind.AUTO,
-        metadata={
-            "help": "who judges: person (by keys) or scene (the simulated robot's own verdict); "
-            "auto: the scene if there is one"
-        },
-    )
-    return_time_s: float = field(
-        default=2.0,
-        metadata={"help": "seconds of the way back to the first pose before each trial; 0: stay"},
+    return_time_s: float = setting(
+        2.0, "seconds of the way back to the first pose before each trial; 0: stay"
     )
 
     def validate(self) -> None:
@@ -110,36 +102,23 @@ class RobotEvalConfig(DisplayFlags, Config):
     policy: PolicyConfig = field(metadata=plugin_section("policies", type_of_path="pretrained"))
     robot: RobotConfig = field(metadata=plugin_section("robots"))
     eval: TrialSettings = field(default_factory=TrialSettings)
-    task: str = field(
-        default="", metadata={"help": "instruction of the task", "default_help": "no instruction"}
+    task: str = setting("", "instruction of the task (default: no instruction)")
+    fps: int = setting(30, "actions per second")
+    seed: int = setting(1000, "seed of the trials' order; a simulated scene i uses seed + i")
+    alpha: float = setting(
+        0.05, "probability of a wrong decision of --eval.stop_when=better, below 0.5", PRESENTATION
     )
-    fps: int = field(default=30, metadata={"help": "actions per second"})
-    seed: int = field(
-        default=1000,
-        metadata={"help": "seed of the trials' order; a simulated scene i uses seed + i"},
+    output_dir: Path | None = setting(
+        None,
+        "folder of the run; of several policies, the folder of their run folders (default: "
+        "outputs/eval/DATE/TIME_ROBOT_POLICY)",
+        PRESENTATION,
     )
-    alpha: float = field(
-        default=0.05,
-        metadata={"help": "probability of a wrong decision of --eval.stop_when=better, below 0.5"}
-        | PRESENTATION,
+    job_name: str | None = setting(
+        None, "name in the default run folder (default: ROBOT_POLICY)", PRESENTATION
     )
-    output_dir: Path | None = field(
-        default=None,
-        metadata={
-            "help": "folder of the run; of several policies, the folder of their run folders",
-            "default_help": "outputs/eval/DATE/TIME_ROBOT_POLICY",
-        }
-        | PRESENTATION,
-    )
-    job_name: str | None = field(
-        default=None,
-        metadata={"help": "name in the default run folder", "default_help": "ROBOT_POLICY"}
-        | PRESENTATION,
-    )
-    resume: bool = field(
-        default=False,
-        metadata={"help": "run the missing trials of output_dir, in the same random order"}
-        | PRESENTATION,
+    resume: bool = setting(
+        False, "run the missing trials of output_dir, in the same random order", PRESENTATION
     )
 
     @property

@@ -13,6 +13,7 @@ from proctor.config.devices import MOST_FPS, OF_ROBOTS
 from proctor.errors import UsageError
 from proctor.lerobot_flags import LerobotFlag
 from proctor.robots.base import RobotConfig
+from proctor.settings import setting
 from proctor.system.loopback import LOOPBACK
 
 _MOST_PORT = 65535
@@ -24,44 +25,28 @@ class HostSettings:
 
     help_group: ClassVar[str] = "Host"
 
-    address: str = field(
-        default="127.0.0.1",
-        metadata={
-            "help": "IP address to serve on; 0.0.0.0: all networks of this computer, with key_file "
-            "or open"
-        },
+    address: str = setting(
+        "127.0.0.1",
+        "IP address to serve on; 0.0.0.0: all networks of this computer, with key_file or open",
     )
-    key_file: Path | None = field(
-        default=None,
-        metadata={
-            "help": "file of the key that the client must have; it is made if it is missing",
-            "default_help": "no key",
-        },
+    key_file: Path | None = setting(
+        None,
+        "file of the key that the client must have; it is made if it is missing (default: no key)",
     )
-    open: bool = field(
-        default=False,
-        metadata={
-            "help": "let every computer that reaches the ports drive the robot without a key, as "
-            "LeRobot's clients do"
-        },
+    open: bool = setting(
+        False,
+        "let every computer that reaches the ports drive the robot without a key, as "
+        "LeRobot's clients do",
     )
-    port_zmq_cmd: int = field(
-        default=5555, metadata={"help": "TCP port for actions; 0: any free port"}
+    port_zmq_cmd: int = setting(5555, "TCP port for actions; 0: any free port")
+    port_zmq_observations: int = setting(5556, "TCP port for observations; 0: any free port")
+    connection_time_s: float | None = setting(
+        None, "seconds until the host ends (default: no limit)"
     )
-    port_zmq_observations: int = field(
-        default=5556, metadata={"help": "TCP port for observations; 0: any free port"}
+    watchdog_timeout_ms: int = setting(
+        500, "milliseconds without an action after which the base stops"
     )
-    connection_time_s: float | None = field(
-        default=None,
-        metadata={"help": "seconds until the host ends", "default_help": "no limit"},
-    )
-    watchdog_timeout_ms: int = field(
-        default=500,
-        metadata={"help": "milliseconds without an action after which the base stops"},
-    )
-    max_loop_freq_hz: int = field(
-        default=30, metadata={"help": "cycles of the control loop per second"}
-    )
+    max_loop_freq_hz: int = setting(30, "cycles of the control loop per second")
 
     def validate(self) -> None:
         """Refuse invalid values.

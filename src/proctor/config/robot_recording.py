@@ -17,6 +17,7 @@ from proctor.datasets.frames.encoder import CODECS
 from proctor.datasets.source import lerobot_home
 from proctor.errors import UsageError, did_you_mean
 from proctor.lerobot_flags import LerobotFlag
+from proctor.settings import setting
 from proctor.system.hub import HUB_ID
 from proctor.types import MAX_EPISODES
 
@@ -63,61 +64,34 @@ class RobotDatasetSettings:
 
     help_group: ClassVar[str] = "Dataset"
 
-    repo_id: str | None = field(
-        default=None,
-        metadata={
-            "help": "Hub id of the dataset, as user/name",
-            "default_help": "required without dataset.root",
-        },
+    repo_id: str | None = setting(
+        None, "Hub id of the dataset, as user/name (required without dataset.root)"
     )
-    root: Path | None = field(
-        default=None,
-        metadata={"help": "folder of the dataset", "default_help": "$HF_LEROBOT_HOME/REPO_ID"},
+    root: Path | None = setting(None, "folder of the dataset (default: $HF_LEROBOT_HOME/REPO_ID)")
+    single_task: str | None = setting(
+        None,
+        "instruction of all episodes, as 'put the cube into the bin' (required; with "
+        "--resume the dataset's own, if it has one)",
     )
-    single_task: str | None = field(
-        default=None,
-        metadata={
-            "help": "instruction of all episodes, as 'put the cube into the bin'",
-            "default_help": "required; with --resume the dataset's own, if it has one",
-        },
+    fps: int | None = setting(None, "frames per second (default: 30; with --resume the dataset's)")
+    episode_time_s: float = setting(60.0, "longest episode in seconds")
+    reset_time_s: float = setting(
+        60.0, "seconds to reset the scene by hand; a simulated scene resets itself"
     )
-    fps: int | None = field(
-        default=None,
-        metadata={"help": "frames per second", "default_help": "30; with --resume the dataset's"},
+    num_episodes: int = setting(50, "episodes to record; with --resume, in addition")
+    video: bool = setting(True, "store images as videos; false: losslessly, as PNG in the tables")
+    codec: str = setting("av1", f"video codec: {', '.join(CODECS)}")
+    encoder_queue_maxsize: int | None = setting(
+        None,
+        "frames that may wait for the encoder before the loop waits for it (default: as many "
+        "as fit in 256 MiB, 30 to 900)",
     )
-    episode_time_s: float = field(default=60.0, metadata={"help": "longest episode in seconds"})
-    reset_time_s: float = field(
-        default=60.0,
-        metadata={"help": "seconds to reset the scene by hand; a simulated scene resets itself"},
+    push_to_hub: bool = setting(False, "upload the dataset at the end of the session")
+    private: bool | None = setting(
+        None, "with push_to_hub: make a new repository private (default: as your Hub account says)"
     )
-    num_episodes: int = field(
-        default=50, metadata={"help": "episodes to record; with --resume, in addition"}
-    )
-    video: bool = field(
-        default=True,
-        metadata={"help": "store images as videos; false: losslessly, as PNG in the tables"},
-    )
-    codec: str = field(default="av1", metadata={"help": f"video codec: {', '.join(CODECS)}"})
-    encoder_queue_maxsize: int | None = field(
-        default=None,
-        metadata={
-            "help": "frames that may wait for the encoder before the loop waits for it",
-            "default_help": "as many as fit in 256 MiB, 30 to 900",
-        },
-    )
-    push_to_hub: bool = field(
-        default=False, metadata={"help": "upload the dataset at the end of the session"}
-    )
-    private: bool | None = field(
-        default=None,
-        metadata={
-            "help": "with push_to_hub: make a new repository private",
-            "default_help": "as your Hub account says",
-        },
-    )
-    no_stamp: bool = field(
-        default=True,
-        metadata={"help": "keep repo_id as it is; false: append date and time, as LeRobot does"},
+    no_stamp: bool = setting(
+        True, "keep repo_id as it is; false: append date and time, as LeRobot does"
     )
 
     def validate(self, *, resume: bool) -> None:
@@ -192,19 +166,15 @@ class TakeSettings:
 
     help_group: ClassVar[str] = "Takes"
 
-    keep: Keep | None = field(
-        default=None,
-        metadata={
-            "help": "takes to keep on a simulated robot: the successful ones, or all",
-            "default_help": "success with a scripted teleoperator, else all",
-        },
+    keep: Keep | None = setting(
+        None,
+        "takes to keep on a simulated robot: the successful ones, or all (default: success "
+        "with a scripted teleoperator, else all)",
     )
-    max_attempts: int | None = field(
-        default=None,
-        metadata={
-            "help": "takes after which a session with --record.keep=success ends",
-            "default_help": f"{_TAKES_PER_EPISODE} times num_episodes",
-        },
+    max_attempts: int | None = setting(
+        None,
+        "takes after which a session with --record.keep=success ends (default: "
+        f"{_TAKES_PER_EPISODE} times num_episodes)",
     )
 
 
@@ -226,13 +196,10 @@ class RobotRecordConfig(DisplayFlags, RobotCommandConfig):
 
     dataset: RobotDatasetSettings = field(default_factory=RobotDatasetSettings)
     record: TakeSettings = field(default_factory=TakeSettings)
-    seed: int = field(
-        default=RECORDED_SEED,
-        metadata={"help": "seed of the first take in a simulated scene; take i uses seed + i"},
+    seed: int = setting(
+        RECORDED_SEED, "seed of the first take in a simulated scene; take i uses seed + i"
     )
-    resume: bool = field(
-        default=False, metadata={"help": "record more episodes into the dataset of an earlier run"}
-    )
+    resume: bool = setting(False, "record more episodes into the dataset of an earlier run")
 
     @property
     def max_takes(self) -> int:

@@ -16,6 +16,7 @@ from proctor.config.robot_recording import OF_ROBOT_RECORDINGS, RobotDatasetSett
 from proctor.errors import UsageError
 from proctor.lerobot_flags import LerobotFlag
 from proctor.policies.base import PolicyConfig
+from proctor.settings import setting
 
 _UPLOADS = LerobotFlag(None, "nothing is uploaded during a rollout; `proctor data push` does it")
 _COMPILE = LerobotFlag((False,), "--policy.compile=true compiles the network")
@@ -68,65 +69,40 @@ class StrategySettings:
 
     help_group: ClassVar[str] = "Strategy"
 
-    type: Strategy = field(
-        default=Strategy.BASE,
-        metadata={
-            "help": "frames that are recorded: none (base), all in long episodes (sentry), those "
-            "that a key selects (highlight), episodes with resets (episodic), a person's "
-            "corrections (dagger)"
-        },
+    type: Strategy = setting(
+        Strategy.BASE,
+        "frames that are recorded: none (base), all in long episodes (sentry), those that a "
+        "key selects (highlight), episodes with resets (episodic), a person's corrections "
+        "(dagger)",
     )
-    num_episodes: int | None = field(
-        default=None,
-        metadata={
-            "help": "dagger: corrections to record",
-            "default_help": "dataset.num_episodes",
-        },
+    num_episodes: int | None = setting(
+        None, "dagger: corrections to record (default: dataset.num_episodes)"
     )
-    record_autonomous: bool = field(
-        default=False,
-        metadata={"help": "dagger: record the policy's own steps too, not only corrections"},
+    record_autonomous: bool = setting(
+        False, "dagger: record the policy's own steps too, not only corrections"
     )
-    smooth_handover: bool = field(
-        default=True,
-        metadata={
-            "help": "dagger and episodic: move leader and follower to the same pose before a "
-            "person takes over"
-        },
+    smooth_handover: bool = setting(
+        True,
+        "dagger and episodic: move leader and follower to the same pose before a person takes over",
     )
-    reset_to_initial_position: bool = field(
-        default=True,
-        metadata={"help": "episodic: without a teleoperator, return to the start pose to reset"},
+    reset_to_initial_position: bool = setting(
+        True, "episodic: without a teleoperator, return to the start pose to reset"
     )
-    target_video_file_size_mb: int | None = field(
-        default=None,
-        metadata={
-            "help": "sentry: MB of video per episode, which sets the episodes' length",
-            "default_help": "200",
-        },
+    target_video_file_size_mb: int | None = setting(
+        None, "sentry: MB of video per episode, which sets the episodes' length (default: 200)"
     )
-    ring_buffer_seconds: float = field(
-        default=10.0, metadata={"help": "highlight: seconds before the key press that are kept"}
+    ring_buffer_seconds: float = setting(
+        10.0, "highlight: seconds before the key press that are kept"
     )
-    ring_buffer_max_memory_mb: int = field(
-        default=1024, metadata={"help": "highlight: maximum memory of the kept seconds, in MiB"}
+    ring_buffer_max_memory_mb: int = setting(
+        1024, "highlight: maximum memory of the kept seconds, in MiB"
     )
-    save_key: str = field(
-        default="s", metadata={"help": "highlight: key that starts and ends a recording"}
+    save_key: str = setting("s", "highlight: key that starts and ends a recording")
+    pause_key: str = setting(
+        "space", "dagger: key that pauses and resumes the policy", flag="keyboard.pause_resume"
     )
-    pause_key: str = field(
-        default="space",
-        metadata={
-            "help": "dagger: key that pauses and resumes the policy",
-            "flag": "keyboard.pause_resume",
-        },
-    )
-    correction_key: str = field(
-        default="tab",
-        metadata={
-            "help": "dagger: key that starts and ends a correction",
-            "flag": "keyboard.correction",
-        },
+    correction_key: str = setting(
+        "tab", "dagger: key that starts and ends a correction", flag="keyboard.correction"
     )
 
     def validate(self) -> None:
@@ -155,16 +131,11 @@ class GuidanceSettings:
 
     help_group: ClassVar[str] = "Inference"
 
-    prefix_attention_schedule: str = field(
-        default="LINEAR",
-        metadata={"help": "decay of the guidance weights: ZEROS, ONES, LINEAR, EXP"},
+    prefix_attention_schedule: str = setting(
+        "LINEAR", "decay of the guidance weights: ZEROS, ONES, LINEAR, EXP"
     )
-    max_guidance_weight: float = field(
-        default=10.0, metadata={"help": "largest weight of the guidance"}
-    )
-    execution_horizon: int = field(
-        default=10, metadata={"help": "step from which the old chunk has no influence"}
-    )
+    max_guidance_weight: float = setting(10.0, "largest weight of the guidance")
+    execution_horizon: int = setting(10, "step from which the old chunk has no influence")
 
     def as_rtc_config(self) -> dict[str, Any]:
         """Return the policy's ``rtc_config``, which checks the values."""
@@ -182,23 +153,17 @@ class InferenceSettings:
 
     help_group: ClassVar[str] = "Inference"
 
-    type: InferenceKind = field(
-        default=InferenceKind.SYNC,
-        metadata={
-            "help": "the robot waits for inference (sync), or executes the old chunk meanwhile "
-            "(async), which guides the new one (rtc, for flow matching policies)"
-        },
+    type: InferenceKind = setting(
+        InferenceKind.SYNC,
+        "the robot waits for inference (sync), or executes the old chunk meanwhile (async), "
+        "which guides the new one (rtc, for flow matching policies)",
     )
-    queue_threshold: int = field(
-        default=30,
-        metadata={"help": "async and rtc: actions left in the chunk when the next is requested"},
+    queue_threshold: int = setting(
+        30, "async and rtc: actions left in the chunk when the next is requested"
     )
-    latency_s: float | None = field(
-        default=None,
-        metadata={
-            "help": "async and rtc: seconds that an inference takes",
-            "default_help": "measured before the robot moves",
-        },
+    latency_s: float | None = setting(
+        None,
+        "async and rtc: seconds that an inference takes (default: measured before the robot moves)",
     )
     rtc: GuidanceSettings = field(default_factory=GuidanceSettings)
 
@@ -248,31 +213,19 @@ class RolloutConfig(DisplayFlags, RobotCommandConfig):
     strategy: StrategySettings = field(default_factory=StrategySettings)
     inference: InferenceSettings = field(default_factory=InferenceSettings)
     dataset: RobotDatasetSettings = field(default_factory=RobotDatasetSettings)
-    task: str = field(
-        default="",
-        metadata={"help": "instruction of the policy", "default_help": "dataset.single_task"},
+    task: str = setting("", "instruction of the policy (default: dataset.single_task)")
+    fps: int = setting(30, "actions of the policy per second")
+    duration: float = setting(0.0, "seconds until the rollout ends (default: no limit)")
+    interpolation_multiplier: int = setting(
+        1, "targets sent per action, on a line from one action to the next"
     )
-    fps: int = field(default=30, metadata={"help": "actions of the policy per second"})
-    duration: float = field(
-        default=0.0,
-        metadata={"help": "seconds until the rollout ends", "default_help": "no limit"},
+    return_to_initial_position: bool = setting(
+        True, "move back to the start pose at the end, in 3 seconds"
     )
-    interpolation_multiplier: int = field(
-        default=1,
-        metadata={"help": "targets sent per action, on a line from one action to the next"},
+    seed: int = setting(
+        RECORDED_SEED, "seed of the policy's noise and of the first episode in a simulated scene"
     )
-    return_to_initial_position: bool = field(
-        default=True, metadata={"help": "move back to the start pose at the end, in 3 seconds"}
-    )
-    seed: int = field(
-        default=RECORDED_SEED,
-        metadata={
-            "help": "seed of the policy's noise and of the first episode in a simulated scene"
-        },
-    )
-    resume: bool = field(
-        default=False, metadata={"help": "record more episodes into the dataset of an earlier run"}
-    )
+    resume: bool = setting(False, "record more episodes into the dataset of an earlier run")
 
     @property
     def records(self) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
 from proctor.config.bounds import at_least, between
 from proctor.errors import UsageError
 from proctor.fingerprint import LOCAL_PATH, PRESENTATION
+from proctor.settings import setting
 from proctor.stats.stopping import NEVER
 from proctor.types import DEFAULT_EPISODES, MAX_EPISODES
 
@@ -31,40 +32,28 @@ class RolloutConfig:
 
     help_group: ClassVar[str] = "Simulators"
 
-    batch_size: int = field(
-        default=0,
-        metadata={
-            "help": "simulators that run in parallel",
-            "default_help": "one per core, three for two cores with a network on a GPU; at most "
-            "64, fewer if memory or episodes are few",
-        }
-        | PRESENTATION,
+    batch_size: int = setting(
+        0,
+        "simulators that run in parallel (default: one per core, three for two cores with a "
+        "network on a GPU; at most 64, fewer if memory or episodes are few)",
+        PRESENTATION,
     )
-    use_async_envs: bool = field(
-        default=True,
-        metadata={
-            "help": "run every simulator in a process of its own; false: run all in this process"
-        }
-        | PRESENTATION,
+    use_async_envs: bool = setting(
+        True,
+        "run every simulator in a process of its own; false: run all in this process",
+        PRESENTATION,
     )
-    watchdog_s: float = field(
-        default=120.0,
-        metadata={
-            "help": "seconds without a simulator step after which a worker process is replaced"
-        }
-        | PRESENTATION,
+    watchdog_s: float = setting(
+        120.0,
+        "seconds without a simulator step after which a worker process is replaced",
+        PRESENTATION,
     )
-    max_retries: int = field(
-        default=2,
-        metadata={"help": "retries of an episode whose simulator failed"} | PRESENTATION,
-    )
-    strict: bool = field(
-        default=True,
-        metadata={
-            "help": "on an accelerator, pad every batch to one size: results are bit-identical "
-            "under any load; false: up to 5% faster"
-        }
-        | PRESENTATION,
+    max_retries: int = setting(2, "retries of an episode whose simulator failed", PRESENTATION)
+    strict: bool = setting(
+        True,
+        "on an accelerator, pad every batch to one size: results are bit-identical under any "
+        "load; false: up to 5% faster",
+        PRESENTATION,
     )
 
     @property
@@ -108,70 +97,46 @@ class EvalSettings(RolloutConfig):
 
     help_group: ClassVar[str] = "Episodes"
 
-    n_episodes: int | None = field(
-        default=None,
-        metadata={
-            "help": "episodes per task",
-            "default_help": f"the benchmark's protocol: {DEFAULT_EPISODES} for most",
-        }
-        | PRESENTATION,
+    n_episodes: int | None = setting(
+        None,
+        f"episodes per task (default: the benchmark's protocol: {DEFAULT_EPISODES} for most)",
+        PRESENTATION,
     )
-    episodes: list[int] | None = field(
-        default=None,
-        metadata={
-            "help": "indices of the episodes to run of each task, as [0,3]",
-            "default_help": "all",
-        }
-        | PRESENTATION,
+    episodes: list[int] | None = setting(
+        None, "indices of the episodes to run of each task, as [0,3] (default: all)", PRESENTATION
     )
-    scheduler: SchedulerKind = field(
-        default=SchedulerKind.CONTINUOUS,
-        metadata={
-            "help": "continuous batching, or the lockstep loop of vector environments, as a "
-            "reference"
-        }
-        | PRESENTATION,
+    scheduler: SchedulerKind = setting(
+        SchedulerKind.CONTINUOUS,
+        "continuous batching, or the lockstep loop of vector environments, as a reference",
+        PRESENTATION,
     )
-    stop_when: str = field(
-        default=NEVER,
-        metadata={
-            "help": "stop early, at a width of the 95% interval: ci_width<0.05 (of the success "
-            "rate) or task_ci_width<0.2 (of every task)"
-        }
-        | PRESENTATION,
+    stop_when: str = setting(
+        NEVER,
+        "stop early, at a width of the 95% interval: ci_width<0.05 (of the success rate) or "
+        "task_ci_width<0.2 (of every task)",
+        PRESENTATION,
     )
 
-    repeats: int | None = field(
-        default=None,
-        metadata={
-            "help": "episodes per initial state, which differ in the policy's own noise only; "
-            "each task has n_episodes times as many, and pass^k is shown",
-            "default_help": "1",
-        },
+    repeats: int | None = setting(
+        None,
+        "episodes per initial state, which differ in the policy's own noise only; each task "
+        "has n_episodes times as many, and pass^k is shown (default: 1)",
     )
-    latency_steps: int | None = field(
-        default=None,
-        metadata={
-            "help": "simulated inference latency in simulator steps; the previous chunk is "
-            "executed meanwhile. 0,2,4: one run each, and a comparison",
-            "default_help": "0",
-        },
+    latency_steps: int | None = setting(
+        None,
+        "simulated inference latency in simulator steps; the previous chunk is executed "
+        "meanwhile. 0,2,4: one run each, and a comparison (default: 0)",
     )
-    judge: str | None = field(
-        default=None,
-        metadata={
-            "help": "reward classifier that judges the last images of every episode too: a "
-            "checkpoint folder or Hub id",
-            "default_help": "no judge",
-            "placeholder": "CHECKPOINT",
-        }
-        | PRESENTATION
-        | LOCAL_PATH,
+    judge: str | None = setting(
+        None,
+        "reward classifier that judges the last images of every episode too: a checkpoint "
+        "folder or Hub id (default: no judge)",
+        PRESENTATION,
+        LOCAL_PATH,
+        placeholder="CHECKPOINT",
     )
-    judge_threshold: float = field(
-        default=0.5,
-        metadata={"help": "probability above which the judge calls an episode a success"}
-        | PRESENTATION,
+    judge_threshold: float = setting(
+        0.5, "probability above which the judge calls an episode a success", PRESENTATION
     )
 
     def __post_init__(self) -> None:
@@ -254,40 +219,22 @@ class VideoSettings:
 
     help_group: ClassVar[str] = "Videos"
 
-    episodes: int | None = field(
-        default=None,
-        metadata={
-            "help": "videos per task; 0: none",
-            "default_help": "1 if the policy uses images and this machine can render",
-        },
+    episodes: int | None = setting(
+        None,
+        "videos per task; 0: none (default: 1 if the policy uses images and this machine can "
+        "render)",
     )
-    which: VideoSelection = field(
-        default=VideoSelection.FAILURES,
-        metadata={
-            "help": "episodes of each task to film: the first failures, the first episodes, or all"
-        },
+    which: VideoSelection = setting(
+        VideoSelection.FAILURES,
+        "episodes of each task to film: the first failures, the first episodes, or all",
     )
-    height: int | None = field(
-        default=None,
-        metadata={
-            "help": "height of the video in pixels",
-            "default_help": "the size that the benchmark renders",
-        },
+    height: int | None = setting(
+        None, "height of the video in pixels (default: the size that the benchmark renders)"
     )
-    width: int | None = field(
-        default=None,
-        metadata={"help": "width of the video in pixels", "default_help": "by the aspect ratio"},
-    )
-    fps: float | None = field(
-        default=None,
-        metadata={"help": "frames per second of playback", "default_help": "real time"},
-    )
-    every: int | None = field(
-        default=None,
-        metadata={
-            "help": "film every n-th simulator step",
-            "default_help": "at least 8 frames per simulated second",
-        },
+    width: int | None = setting(None, "width of the video in pixels (default: by the aspect ratio)")
+    fps: float | None = setting(None, "frames per second of playback (default: real time)")
+    every: int | None = setting(
+        None, "film every n-th simulator step (default: at least 8 frames per simulated second)"
     )
 
     @property

@@ -18,6 +18,7 @@ from proctor.policies.base import PolicyConfig
 from proctor.policies.remote.address import check_api_key
 from proctor.protocols.inference_messages import Protocol
 from proctor.serving.server import PORTS, Endpoint
+from proctor.settings import setting
 from proctor.system.limits import ServerLimits
 from proctor.system.loopback import LOOPBACK
 
@@ -46,77 +47,46 @@ class ServeConfig(Config):
     env: BenchmarkConfig | None = field(
         default=None, metadata=plugin_section("benchmarks", optional=True)
     )
-    protocol: list[str] = field(
-        default_factory=lambda: ["openpi"],
-        metadata={"help": f"network protocols to serve, comma-separated: {', '.join(_NAMES)}"},
+    protocol: list[str] = setting(
+        ["openpi"], f"network protocols to serve, comma-separated: {', '.join(_NAMES)}"
     )
-    port: list[int] | None = field(
-        default=None,
-        metadata={
-            "help": "TCP port of each protocol; 0: any free port",
-            "default_help": ", ".join(f"{name.value} {port}" for name, port in PORTS.items()),
-        },
+    port: list[int] | None = setting(
+        None,
+        "TCP port of each protocol; 0: any free port (default: "
+        f"{', '.join((f'{name.value} {port}' for name, port in PORTS.items()))})",
     )
-    state_parts: list[str] = field(
-        default_factory=list,
-        metadata={
-            "help": "groot: parts of the state vector in the policy's order, as "
-            "arm:7,gripper:1 (NAME:SIZE)",
-            "default_help": "the whole state",
-        },
+    state_parts: list[str] = setting(
+        [],
+        "groot: parts of the state vector in the policy's order, as arm:7,gripper:1 "
+        "(NAME:SIZE) (default: the whole state)",
     )
-    host: str = field(
-        default="127.0.0.1",
-        metadata={"help": "IP address to serve on; clients on other machines need the API key"},
+    host: str = setting(
+        "127.0.0.1", "IP address to serve on; clients on other machines need the API key"
     )
-    api_key: str | None = field(
-        default=None,
-        metadata={
-            "help": "API key that clients must send; other users can read command lines, so prefer "
-            f"${API_KEY_VARIABLE} or api_key_file",
-            "default_help": "none on 127.0.0.1, else a new key",
-        }
-        | secret_metadata(API_KEY_VARIABLE),
+    api_key: str | None = setting(
+        None,
+        "API key that clients must send; other users can read command lines, so prefer "
+        f"${API_KEY_VARIABLE} or api_key_file (default: none on 127.0.0.1, else a new key)",
+        secret_metadata(API_KEY_VARIABLE),
     )
-    api_key_file: Path | None = field(
-        default=None, metadata={"help": "file that contains the API key", "default_help": "no file"}
+    api_key_file: Path | None = setting(None, "file that contains the API key (default: no file)")
+    tls_cert: Path | None = setting(None, "TLS certificate file (default: no encryption)")
+    tls_key: Path | None = setting(None, "private key file of --tls_cert (default: no encryption)")
+    trust: bool = setting(
+        False,
+        "trust the network: serve other machines without TLS, and accept pickles of LeRobot "
+        "clients",
     )
-    tls_cert: Path | None = field(
-        default=None, metadata={"help": "TLS certificate file", "default_help": "no encryption"}
+    max_batch: int = setting(64, "maximum requests per inference batch")
+    max_connections: int = setting(256, "maximum number of client connections")
+    max_message_mb: int = setting(16, "maximum size of a message in MiB")
+    idle_s: float = setting(600.0, "idle timeout of a client in seconds")
+    seed: int = setting(
+        1000, "seed of the policy's sampling, for clients that send no episode seed"
     )
-    tls_key: Path | None = field(
-        default=None,
-        metadata={
-            "help": "private key file of --tls_cert",
-            "default_help": "no encryption",
-        },
-    )
-    trust: bool = field(
-        default=False,
-        metadata={
-            "help": "trust the network: serve other machines without TLS, and accept pickles "
-            "of LeRobot clients"
-        },
-    )
-    max_batch: int = field(default=64, metadata={"help": "maximum requests per inference batch"})
-    max_connections: int = field(
-        default=256, metadata={"help": "maximum number of client connections"}
-    )
-    max_message_mb: int = field(default=16, metadata={"help": "maximum size of a message in MiB"})
-    idle_s: float = field(
-        default=600.0,
-        metadata={"help": "idle timeout of a client in seconds"},
-    )
-    seed: int = field(
-        default=1000,
-        metadata={"help": "seed of the policy's sampling, for clients that send no episode seed"},
-    )
-    strict: bool = field(
-        default=True,
-        metadata={
-            "help": "on an accelerator, pad every batch to one size: results are bit-identical "
-            "under any load"
-        },
+    strict: bool = setting(
+        True,
+        "on an accelerator, pad every batch to one size: results are bit-identical under any load",
     )
 
     @property

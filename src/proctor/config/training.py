@@ -31,6 +31,7 @@ from proctor.policies.base import PolicyConfig
 from proctor.policies.lerobot.families import REWARD_MODELS
 from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings
 from proctor.policies.lerobot.pretrained import PretrainedConfig
+from proctor.settings import setting
 
 _MOST_STEPS, _MOST_BATCH, _MOST_LOADERS = 10**9, 10**6, 256
 _MOST_MINUTES = 10**6
@@ -62,112 +63,67 @@ class TrainConfig(Config):
     env: BenchmarkConfig | None = field(
         default=None, metadata=plugin_section("benchmarks", optional=True)
     )
-    output_dir: Path | None = field(
-        default=None,
-        metadata={"help": "folder of the training", "default_help": "outputs/train/DATE/TIME_JOB"}
-        | PRESENTATION,
+    output_dir: Path | None = setting(
+        None, "folder of the training (default: outputs/train/DATE/TIME_JOB)", PRESENTATION
     )
-    job_name: str | None = field(
-        default=None,
-        metadata={"help": "name in the default run folder", "default_help": "ENV_POLICY"}
-        | PRESENTATION,
+    job_name: str | None = setting(
+        None, "name in the default run folder (default: ENV_POLICY)", PRESENTATION
     )
-    resume: bool = field(
-        default=False,
-        metadata={
-            "help": "continue from the newest checkpoint in output_dir, or that of --config_path"
-        }
-        | PRESENTATION,
+    resume: bool = setting(
+        False,
+        "continue from the newest checkpoint in output_dir, or that of --config_path",
+        PRESENTATION,
     )
-    seed: int = field(
-        default=1000,
-        metadata={
-            "help": "seed of weight initialisation, data order, noise and evaluation episodes"
-        },
+    seed: int = setting(
+        1000, "seed of weight initialisation, data order, noise and evaluation episodes"
     )
-    steps: int = field(
-        default=100_000, metadata={"help": "optimiser steps; with gradient accumulation: batches"}
+    steps: int = setting(100_000, "optimiser steps; with gradient accumulation: batches")
+    batch_size: int = setting(8, "samples per batch, in every process")
+    num_workers: int = setting(
+        4, "data loader worker processes, which decode images; 0: decode in the training process"
     )
-    batch_size: int = field(default=8, metadata={"help": "samples per batch, in every process"})
-    num_workers: int = field(
-        default=4,
-        metadata={
-            "help": "data loader worker processes, which decode images; 0: decode in the "
-            "training process"
-        },
+    prefetch_factor: int = setting(4, "batches prefetched by each data loader worker")
+    dataloader_multiprocessing_context: StartMethod = setting(
+        StartMethod.SPAWN, "multiprocessing start method of the data loader workers"
     )
-    prefetch_factor: int = field(
-        default=4, metadata={"help": "batches prefetched by each data loader worker"}
+    tolerance_s: float = setting(
+        1e-4, "maximum difference in seconds between a requested timestamp and its video frame"
     )
-    dataloader_multiprocessing_context: StartMethod = field(
-        default=StartMethod.SPAWN,
-        metadata={"help": "multiprocessing start method of the data loader workers"},
+    log_freq: int = setting(200, "optimiser steps between log lines")
+    save_checkpoint: bool = setting(True, "save checkpoints")
+    save_freq: int = setting(20_000, "optimiser steps between checkpoints")
+    save_minutes: float = setting(
+        10.0,
+        "minutes without a checkpoint after which an interim one is saved, until the next of "
+        "--save_freq replaces it; 0: no interim checkpoints",
     )
-    tolerance_s: float = field(
-        default=1e-4,
-        metadata={
-            "help": "maximum difference in seconds between a requested timestamp and its video "
-            "frame"
-        },
+    keep_last: int | None = setting(None, "number of newest checkpoints to keep (default: all)")
+    keep_best: int | None = setting(
+        None,
+        "with --keep_last: number of best checkpoints to keep, by success rate in --env, "
+        "else by validation loss (default: 0)",
     )
-    log_freq: int = field(default=200, metadata={"help": "optimiser steps between log lines"})
-    save_checkpoint: bool = field(default=True, metadata={"help": "save checkpoints"})
-    save_freq: int = field(default=20_000, metadata={"help": "optimiser steps between checkpoints"})
-    save_minutes: float = field(
-        default=10.0,
-        metadata={
-            "help": "minutes without a checkpoint after which an interim one is saved, until the "
-            "next of --save_freq replaces it; 0: no interim checkpoints"
-        },
+    stop_on_divergence: bool = setting(
+        False,
+        "end the training if the loss rises to 1.25 times, and the gradient norm to 4 times, "
+        "their usual values; else it warns and goes on",
     )
-    keep_last: int | None = field(
-        default=None,
-        metadata={"help": "number of newest checkpoints to keep", "default_help": "all"},
+    eval_steps: int = setting(
+        0, "optimiser steps between computations of the validation loss (default: never)"
     )
-    keep_best: int | None = field(
-        default=None,
-        metadata={
-            "help": "with --keep_last: number of best checkpoints to keep, by success rate in "
-            "--env, else by validation loss",
-            "default_help": "0",
-        },
+    max_eval_samples: int = setting(
+        0, "maximum samples of the validation loss, balanced over tasks (default: all)"
     )
-    stop_on_divergence: bool = field(
-        default=False,
-        metadata={
-            "help": "end the training if the loss rises to 1.25 times, and the gradient norm to 4 "
-            "times, their usual values; else it warns and goes on"
-        },
-    )
-    eval_steps: int = field(
-        default=0,
-        metadata={
-            "help": "optimiser steps between computations of the validation loss",
-            "default_help": "never",
-        },
-    )
-    max_eval_samples: int = field(
-        default=0,
-        metadata={
-            "help": "maximum samples of the validation loss, balanced over tasks",
-            "default_help": "all",
-        },
-    )
-    env_eval_freq: int = field(
-        default=20_000,
-        metadata={
-            "help": "optimiser steps between evaluations in --env, and one after the last "
-            "step; 0: never"
-        },
+    env_eval_freq: int = setting(
+        20_000,
+        "optimiser steps between evaluations in --env, and one after the last step; 0: never",
     )
     eval: EvalSettings = field(default_factory=EvalSettings)
     video: VideoSettings = field(default_factory=VideoSettings, metadata=PRESENTATION)
-    use_policy_training_preset: bool = field(
-        default=True,
-        metadata={
-            "help": "use the policy family's optimiser and schedule; false: those of "
-            "--optimizer.* and --scheduler.*"
-        },
+    use_policy_training_preset: bool = setting(
+        True,
+        "use the policy family's optimiser and schedule; false: those of --optimizer.* and "
+        "--scheduler.*",
     )
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     scheduler: ScheduleSettings = field(default_factory=ScheduleSettings)
@@ -176,9 +132,8 @@ class TrainConfig(Config):
     ema: EmaSettings = field(default_factory=EmaSettings)
     peft: PeftSettings = field(default_factory=PeftSettings)
     wandb: TrainWandbConfig = field(default_factory=TrainWandbConfig, metadata=PRESENTATION)
-    cudnn_deterministic: bool = field(
-        default=False,
-        metadata={"help": "on CUDA, use deterministic kernels only: bit-exact repeats, slower"},
+    cudnn_deterministic: bool = setting(
+        False, "on CUDA, use deterministic kernels only: bit-exact repeats, slower"
     )
 
     @property
