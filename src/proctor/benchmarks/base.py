@@ -50,6 +50,7 @@ class BenchmarkConfig:
         0,
         "maximum number of tasks that have simulators at the same time (default: no limit)",
         PRESENTATION,
+        least=0,
     )
     python: str | None = setting(
         None,

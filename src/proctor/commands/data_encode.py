@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from proctor.commands.data_arguments import EditCommand, parse_names
-from proctor.config.bounds import between
 from proctor.settings import setting
 
 if TYPE_CHECKING:
@@ -26,8 +25,12 @@ class EncoderOptions:
         None,
         "constant rate factor: a lower one gives better quality and larger files (default: "
         "the codec's)",
+        least=0,
+        most=_MOST,
     )
-    g: int | None = setting(None, "key frame interval in frames (default: the codec's)")
+    g: int | None = setting(
+        None, "key frame interval in frames (default: the codec's)", least=0, most=_MOST
+    )
     preset: str | None = setting(
         None, "speed preset of the encoder, a name or a number (default: the codec's)"
     )
@@ -45,10 +48,8 @@ class EncoderOptions:
 
         codec = codec_named(name)
         if self.crf is not None:
-            between("crf", self.crf, 0, _MOST)
             codec = replace(codec, crf=self.crf)
         if self.g is not None:
-            between("g", self.g, 0, _MOST)
             codec = replace(codec, g=self.g)
         if self.preset is not None:
             is_number = self.preset.isdecimal()

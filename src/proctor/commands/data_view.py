@@ -14,7 +14,6 @@ from proctor.commands.data_arguments import (
     parse_episodes,
 )
 from proctor.commands.serve_pages import HOST, LOCAL_HOST, PORT, serve_until_interrupted
-from proctor.config.bounds import between
 from proctor.errors import UsageError, exit_code_of
 from proctor.settings import setting
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from proctor.report.dataset_summary import DatasetSummary
 
 _FIRST = 3
-_MOST_MB = 2000
 
 
 @dataclass(kw_only=True)
@@ -65,8 +63,10 @@ class DataViewCommand(DatasetCommand):
         None,
         "with --html: maximum size of videos and images in MB; a video that is too large "
         "becomes images (default: 30)",
+        least=1,
+        most=2000,
     )
-    port: int | None = setting(None, f"{PORT} (default: 8643)")
+    port: int | None = setting(None, f"{PORT} (default: 8643)", least=0, most=65535)
     host: str | None = setting(None, f"{HOST} (default: {LOCAL_HOST})")
 
     def validate(self) -> None:
@@ -90,8 +90,6 @@ class DataViewCommand(DatasetCommand):
         ):
             if is_set and not allowed:
                 raise UsageError(f"--{name} is for {where}", code="flag.conflict")
-        between("max_mb", 30 if self.max_mb is None else self.max_mb, 1, _MOST_MB)
-        between("port", self.port or 0, 0, 65535)
 
     def run(self) -> int:
         """Serve the page or write the file, and return the exit code."""

@@ -40,9 +40,9 @@ def build(cls: type[ConfigT], settings: Mapping[str, Any]) -> ConfigT:
     values = _gathered(values, {flag.name for flag in flags}, open_fields)
     check_known(values, {flag.name for flag in flags})
     config = decode(cls, values, sections=classes, use=cls.use)
-    config.notes = notes
     read_secrets(config)
     config.validate()
+    config.notes = [*notes, *config.unused_notes()]
     return config
 
 

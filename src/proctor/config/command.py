@@ -6,7 +6,7 @@ summary that lists of commands show. ``run_command`` parses words, builds the da
 its ``run``. Commands whose flags depend on plug-ins (``eval``, ``record``, ``train``, ``serve``)
 use ``config/base`` and ``config/builder`` instead.
 
-Metadata of a field that is a flag, all optional but ``help``:
+Metadata of a field that is a flag, which ``setting`` declares, all optional but ``help``:
 
     help            what the flag does, with its unit
     default_help    meaning of the default: "all episodes" for None, "no limit" for 0
@@ -49,6 +49,7 @@ from proctor.config.help_lines import (
 from proctor.config.help_search import OwnedFlag, search_help
 from proctor.errors import UsageError
 from proctor.parsing import container_of, inner_type
+from proctor.settings import check_settings
 
 _NO_SECTIONS: Sections = {}
 _DEEPEST_INDENT = 18
@@ -185,6 +186,7 @@ def build_command(
     check_known(given, {flag.name for flag in flags_of(cls, sections=sections)})
     arguments = _arguments(cls, prog, list(positional))
     command = decode(cls, given, sections=sections, arguments=arguments)
+    check_settings(command)
     command.validate()
     return command
 

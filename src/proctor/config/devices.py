@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from proctor.config.base import Config, plugin_section
-from proctor.config.bounds import between
 from proctor.config.display import DisplayFlags
 from proctor.errors import UsageError
 from proctor.lerobot_flags import LerobotFlag
@@ -35,10 +34,8 @@ class RobotCommandConfig(Config):
 
     foreign: ClassVar[Mapping[str, LerobotFlag]] = OF_ROBOTS
 
-    robot: RobotConfig = field(metadata=plugin_section("robots"))
-    teleop: TeleoperatorConfig | None = field(
-        default=None, metadata=plugin_section("teleoperators", optional=True)
-    )
+    robot: RobotConfig = plugin_section("robots")
+    teleop: TeleoperatorConfig | None = plugin_section("teleoperators", optional=True)
 
 
 @dataclass
@@ -50,19 +47,12 @@ class OneDeviceConfig(Config):
         "robot.type robot.port robot.id teleop.type teleop.port teleop.id config_path"
     )
 
-    robot: RobotConfig | None = field(
-        default=None, metadata=plugin_section("robots", optional=True)
-    )
-    teleop: TeleoperatorConfig | None = field(
-        default=None, metadata=plugin_section("teleoperators", optional=True)
-    )
+    robot: RobotConfig | None = plugin_section("robots", optional=True)
+    teleop: TeleoperatorConfig | None = plugin_section("teleoperators", optional=True)
 
     def validate(self) -> None:
-        """Refuse two devices, and none.
-
-        Raises:
-            UsageError: naming the flags.
-        """
+        """Refuse two devices, and none."""
+        super().validate()
         if self.robot is None and self.teleop is None:
             raise UsageError(
                 "no device: give --robot.type=NAME or --teleop.type=NAME", code="flag.missing"
@@ -84,23 +74,9 @@ class TeleoperateConfig(DisplayFlags, Config):
         "fps teleop_time_s live display_data config_path"
     )
 
-    robot: RobotConfig = field(metadata=plugin_section("robots"))
-    teleop: TeleoperatorConfig = field(metadata=plugin_section("teleoperators"))
-    fps: int = setting(60, "cycles of the control loop per second")
+    robot: RobotConfig = plugin_section("robots")
+    teleop: TeleoperatorConfig = plugin_section("teleoperators")
+    fps: int = setting(60, "cycles of the control loop per second", least=1, most=MOST_FPS)
     teleop_time_s: float | None = setting(
-        None, "seconds until the command ends (default: no limit)"
+        None, "seconds until the command ends (default: no limit)", above=0, most=1e6
     )
-
-    def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        between("fps", self.fps, 1, MOST_FPS)
-        self.notes += self.validate_display()
-        if self.teleop_time_s is not None and not 0 < self.teleop_time_s <= 1e6:
-            raise UsageError(
-                f"--teleop_time_s must be above 0 and at most 1e6, got {self.teleop_time_s:g}",
-                code="flag.out-of-range",
-            )

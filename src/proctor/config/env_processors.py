@@ -60,7 +60,10 @@ class ResetProcessing:
     )
     reset_time_s: float = setting(5.0, "seconds to reset the scene")
     control_time_s: float | None = setting(
-        None, "longest episode in seconds (default: 20 with a robot, else the benchmark's)"
+        None,
+        "longest episode in seconds (default: 20 with a robot, else the benchmark's)",
+        above=0,
+        most=10**6,
     )
     terminate_on_success: bool = setting(True, "end an episode with its first success")
 
@@ -115,11 +118,7 @@ class EnvProcessorSettings:
     )
 
     def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse sizes and crops of a wrong form."""
         size = self.image_preprocessing.resize_size
         if size is not None and not _is_box(size, 2, least=8):
             raise UsageError(
@@ -134,12 +133,6 @@ class EnvProcessorSettings:
                     "[top,left,height,width])",
                     code="flag.out-of-range",
                 )
-        limit = self.reset.control_time_s
-        if limit is not None and not 0 < limit <= 10**6:
-            raise UsageError(
-                f"--processor.reset.control_time_s must be above 0, got {limit:g}",
-                code="flag.out-of-range",
-            )
 
 
 def _is_box(values: list[Any], count: int, *, least: int) -> bool:

@@ -55,7 +55,11 @@ class EvalConfig(RunConfig):
         PRESENTATION,
     )
     alpha: float = setting(
-        0.05, "significance level of the test of --against, above 0 and below 0.5", PRESENTATION
+        0.05,
+        "significance level of the test of --against, above 0 and below 0.5",
+        PRESENTATION,
+        least=LEAST_ALPHA,
+        below=0.5,
     )
 
     perturb: str | None = setting(
@@ -89,7 +93,9 @@ class EvalConfig(RunConfig):
         "IP address that --live serves on; other machines need the printed token",
         PRESENTATION,
     )
-    live_port: int = setting(8642, "TCP port that --live serves on; 0: any free port", PRESENTATION)
+    live_port: int = setting(
+        8642, "TCP port that --live serves on; 0: any free port", PRESENTATION, least=0, most=65535
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -102,27 +108,12 @@ class EvalConfig(RunConfig):
         return self.against is not None or parse_stop_rule(self.eval.stop_when) is not None
 
     def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse invalid values."""
         super().validate()
-        self.video.validate()
         parse_dimensions(self.perturb)
         check_levels(self.perturb_levels)
         if self.job_name is not None:
             path_of(f"00-00-00_{self.job_name}", "--job_name")
-        if not 0 <= self.live_port <= 65535:
-            raise UsageError(
-                f"--live_port must be 0 to 65535, got {self.live_port}", code="flag.out-of-range"
-            )
-        if not LEAST_ALPHA <= self.alpha < 0.5:
-            least = f"{LEAST_ALPHA:g}"
-            raise UsageError(
-                f"--alpha must be from {least} to below 0.5, got {self.alpha:g}",
-                code="flag.out-of-range",
-            )
         if self.may_stop:
             self._validate_stopping()
         if self.record is not None and self.eval.scheduler is SchedulerKind.LOCKSTEP:

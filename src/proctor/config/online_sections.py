@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import ClassVar
 
-from proctor.config.bounds import at_least, between
 from proctor.errors import UsageError, did_you_mean
 from proctor.fingerprint import NAME_LIST
 from proctor.policies.gaussian_actor.config import ACTIVATIONS
@@ -51,7 +50,9 @@ class OnlineSettings:
 
     help_group: ClassVar[str] = "Online learning"
 
-    actors: int = setting(1, "actor processes on this machine, each with an environment")
+    actors: int = setting(
+        1, "actor processes on this machine, each with an environment", least=1, most=MOST_ACTORS
+    )
     lockstep: bool = setting(
         False,
         "one update per environment step, in order: repeats give the same bits; false: "
@@ -76,7 +77,7 @@ class OnlineSettings:
         "", "instruction that is stored with a robot's transitions (default: the benchmark's)"
     )
     memory_gb: float = setting(
-        2.0, "replay buffer size in GB above which it is a mapped file on disk"
+        2.0, "replay buffer size in GB above which it is a mapped file on disk", above=0, most=10**6
     )
     write_datasets: bool = setting(
         False,
@@ -103,16 +104,7 @@ class OnlineSettings:
         return frozenset(Fix(name) for name in names)
 
     def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        between("rl.actors", self.actors, 1, MOST_ACTORS)
-        if not 0 < self.memory_gb <= 10**6:
-            raise UsageError(
-                f"--rl.memory_gb must be above 0, got {self.memory_gb:g}", code="flag.out-of-range"
-            )
+        """Refuse settings that contradict each other."""
         if self.lockstep and self.actors > 1:
             raise UsageError(
                 "--rl.lockstep needs one actor: the order of several is not reproducible; leave "
@@ -143,22 +135,18 @@ class InterventionSettings:
     source: InterventionSource = setting(
         InterventionSource.OFF, "who may take over from the policy during an episode"
     )
-    every: int = setting(0, "the expert takes over in every n-th episode (default: never by count)")
+    every: int = setting(
+        0, "the expert takes over in every n-th episode (default: never by count)", least=0
+    )
     below: float | None = setting(
         None,
         "the expert takes over when the critic's value falls below this (default: never by value)",
     )
-    after: int = setting(0, "steps of the episode before the expert may take over")
-    steps: int = setting(0, "steps of one takeover (default: to the end of the episode)")
+    after: int = setting(0, "steps of the episode before the expert may take over", least=0)
+    steps: int = setting(0, "steps of one takeover (default: to the end of the episode)", least=0)
 
     def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        for name in ("every", "after", "steps"):
-            at_least(f"intervention.{name}", getattr(self, name), 0)
+        """Refuse settings that contradict each other."""
         is_scripted = self.source is InterventionSource.EXPERT
         if is_scripted and not self.every and self.below is None:
             raise UsageError(
@@ -180,10 +168,12 @@ class CriticNetworkSettings:
 
     help_group: ClassVar[str] = "Algorithm"
 
-    hidden_dims: list[int] = setting([256, 256], "widths of the hidden layers")
+    hidden_dims: list[int] = setting([256, 256], "widths of the hidden layers", least=1, most=10**5)
     activate_final: bool = setting(True, "apply normalisation and activation to the last layer too")
     final_activation: str | None = setting(
-        None, "torch.nn class of the last activation, as Tanh (default: SiLU, as the other layers)"
+        None,
+        "torch.nn class of the last activation, as Tanh (default: SiLU, as the other layers)",
+        choices=tuple(ACTIVATIONS),
     )
 
 
@@ -197,93 +187,64 @@ class SacSettings:
 
     help_group: ClassVar[str] = "Algorithm"
 
-    type: str = setting("sac", "the algorithm; only sac")
-    actor_lr: float = setting(3e-4, "learning rate of the actor")
-    critic_lr: float = setting(3e-4, "learning rate of the critics")
-    temperature_lr: float = setting(3e-4, "learning rate of the entropy temperature")
-    discount: float = setting(0.99, "discount of a step, 0 to 1")
+    type: str = setting("sac", "the algorithm; only sac", choices=("sac",))
+    actor_lr: float = setting(3e-4, "learning rate of the actor", above=0)
+    critic_lr: float = setting(3e-4, "learning rate of the critics", above=0)
+    temperature_lr: float = setting(3e-4, "learning rate of the entropy temperature", above=0)
+    discount: float = setting(0.99, "discount of a step, 0 to 1", least=0, most=1)
     use_backup_entropy: bool = setting(True, "include the entropy in the critics' targets")
     critic_target_update_weight: float = setting(
-        0.005, "weight of the critics in the average of their targets"
+        0.005, "weight of the critics in the average of their targets", least=0, most=1
     )
-    num_critics: int = setting(2, "critics of the ensemble")
+    num_critics: int = setting(2, "critics of the ensemble", least=1, most=1000)
     num_subsample_critics: int | None = setting(
-        None, "critics of a random subset for the target value (default: all critics)"
+        None,
+        "critics of a random subset for the target value (default: all critics)",
+        least=1,
+        most=1000,
     )
     critic_network_kwargs: CriticNetworkSettings = field(default_factory=CriticNetworkSettings)
     discrete_critic_network_kwargs: CriticNetworkSettings = field(
         default_factory=CriticNetworkSettings
     )
-    temperature_init: float = setting(1.0, "entropy temperature at the start")
+    temperature_init: float = setting(1.0, "entropy temperature at the start", above=0)
     target_entropy: float | None = setting(
         None, "entropy that the temperature aims at (default: minus half of the number of actions)"
     )
-    utd_ratio: int = setting(1, "critic updates per update of the actor (update-to-data)")
-    policy_update_freq: int = setting(1, "optimiser steps between updates of the actor")
-    grad_clip_norm: float = setting(40.0, "largest norm of a gradient; larger ones are scaled down")
+    utd_ratio: int = setting(
+        1, "critic updates per update of the actor (update-to-data)", least=1, most=10_000
+    )
+    policy_update_freq: int = setting(
+        1, "optimiser steps between updates of the actor", least=1, most=10**6
+    )
+    grad_clip_norm: float = setting(
+        40.0, "largest norm of a gradient; larger ones are scaled down", above=0
+    )
     use_torch_compile: bool = setting(
         False, "read from LeRobot's configs and ignored: an update is not compiled"
     )
     bc_weight: float = setting(
-        0.0, "weight of behaviour cloning on demonstrations in the actor's loss"
+        0.0,
+        "weight of behaviour cloning on demonstrations in the actor's loss",
+        least=0,
+        most=10**6,
     )
     bc_gripper_weight: float = setting(
-        0.0, "weight of behaviour cloning in the gripper critic's loss"
+        0.0, "weight of behaviour cloning in the gripper critic's loss", least=0, most=10**6
     )
     cuda_graphs: bool = setting(True, "on CUDA, capture an update as one graph")
 
     def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        if self.type != "sac":
+        """Refuse settings that contradict each other."""
+        if self.num_subsample_critics is not None and self.num_subsample_critics > self.num_critics:
             raise UsageError(
-                f"--algorithm.type={self.type} is not known (choose sac)",
-                code="flag.invalid-value",
-            )
-        for name in ("actor_lr", "critic_lr", "temperature_lr", "grad_clip_norm"):
-            if not getattr(self, name) > 0:
-                raise UsageError(
-                    f"--algorithm.{name} must be above 0, got {getattr(self, name):g}",
-                    code="flag.out-of-range",
-                )
-        for name in ("discount", "critic_target_update_weight"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UsageError(
-                    f"--algorithm.{name} must be from 0 to 1, got {getattr(self, name):g}",
-                    code="flag.out-of-range",
-                )
-        if not self.temperature_init > 0:
-            raise UsageError(
-                f"--algorithm.temperature_init must be above 0, got {self.temperature_init:g}",
+                f"--algorithm.num_subsample_critics must be at most {self.num_critics}, got "
+                f"{self.num_subsample_critics}",
                 code="flag.out-of-range",
             )
-        between("algorithm.num_critics", self.num_critics, 1, 1000)
-        if self.num_subsample_critics is not None:
-            between(
-                "algorithm.num_subsample_critics", self.num_subsample_critics, 1, self.num_critics
-            )
-        between("algorithm.utd_ratio", self.utd_ratio, 1, 10_000)
-        between("algorithm.policy_update_freq", self.policy_update_freq, 1, 10**6)
-        for name in ("bc_weight", "bc_gripper_weight"):
-            if not 0 <= getattr(self, name) <= 10**6:
-                raise UsageError(
-                    f"--algorithm.{name} must be 0 or above, got {getattr(self, name):g}",
-                    code="flag.out-of-range",
-                )
         for name in ("critic_network_kwargs", "discrete_critic_network_kwargs"):
-            widths = getattr(self, name).hidden_dims
-            if not widths or not all(1 <= width <= 10**5 for width in widths):
+            if not getattr(self, name).hidden_dims:
                 raise UsageError(
-                    f"--algorithm.{name}.hidden_dims is {widths} (give widths as [256,256])",
+                    f"--algorithm.{name}.hidden_dims is [] (give widths as [256,256])",
                     code="flag.out-of-range",
-                )
-            final = getattr(self, name).final_activation
-            if final is not None and final not in ACTIVATIONS:
-                raise UsageError(
-                    f"--algorithm.{name}.final_activation is {final!r} (choose "
-                    f"{', '.join(ACTIVATIONS)})",
-                    code="flag.invalid-value",
                 )

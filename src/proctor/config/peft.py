@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from proctor.config.bounds import between
 from proctor.errors import UsageError
 from proctor.parsing import is_flow_list, parse_flow
 from proctor.policies.lerobot.presets import ADAPTER_INITS, ADAPTER_METHOD
@@ -37,9 +36,14 @@ class PeftSettings:
     init_type: str | None = setting(
         None, f"initialisation of the adapter: {' or '.join(ADAPTER_INITS)} (default: peft's)"
     )
-    r: int | None = setting(None, "rank of the LoRA matrices (default: 16)")
+    r: int | None = setting(
+        None, "rank of the LoRA matrices (default: 16)", least=1, most=MOST_RANK
+    )
     lora_alpha: int | None = setting(
-        None, "LoRA alpha: the adapter is scaled by lora_alpha / r (default: 8)"
+        None,
+        "LoRA alpha: the adapter is scaled by lora_alpha / r (default: 8)",
+        least=1,
+        most=10**6,
     )
 
     @property
@@ -78,11 +82,7 @@ class PeftSettings:
         return said
 
     def validate(self) -> None:
-        """Refuse settings that do not define an adapter.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse settings that do not define an adapter."""
         if not self.active:
             return
         if (self.method_type or ADAPTER_METHOD).upper() != ADAPTER_METHOD:
@@ -96,9 +96,6 @@ class PeftSettings:
                 "change the base policy, which an adapter's checkpoint does not hold",
                 code="flag.unsupported",
             )
-        between("peft.r", self.rank, 1, MOST_RANK)
-        if self.lora_alpha is not None:
-            between("peft.lora_alpha", self.lora_alpha, 1, 10**6)
         if isinstance(self.targets, str):
             try:
                 re.compile(self.targets)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import ClassVar
 
 from proctor.config.base import Config, plugin_section
-from proctor.config.bounds import at_least
 from proctor.config.devices import OF_ROBOTS
 from proctor.errors import UsageError
 from proctor.lerobot_flags import LerobotFlag
@@ -26,7 +25,7 @@ class ReplayDatasetSettings:
         None, "Hub id of the dataset, as user/name, or its folder (required without dataset.root)"
     )
     root: Path | None = setting(None, "folder of the dataset (default: $HF_LEROBOT_HOME/REPO_ID)")
-    episode: int | None = setting(None, "number of the episode (required)")
+    episode: int | None = setting(None, "number of the episode (required)", least=0)
     fps: int | None = setting(
         None, "frames per second; only the dataset's own are accepted (default: the dataset's)"
     )
@@ -41,15 +40,11 @@ class ReplayConfig(Config):
         "robot.type robot.port robot.id dataset.repo_id dataset.root dataset.episode config_path"
     )
 
-    robot: RobotConfig = field(metadata=plugin_section("robots"))
+    robot: RobotConfig = plugin_section("robots")
     dataset: ReplayDatasetSettings = field(default_factory=ReplayDatasetSettings)
 
     def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse invalid values."""
         if self.dataset.repo_id is None and self.dataset.root is None:
             raise UsageError(
                 "no dataset: give --dataset.repo_id=USER/NAME or --dataset.root=DIR",
@@ -57,4 +52,4 @@ class ReplayConfig(Config):
             )
         if self.dataset.episode is None:
             raise UsageError("no episode: give --dataset.episode=N", code="flag.missing")
-        at_least("dataset.episode", self.dataset.episode, 0)
+        super().validate()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -10,12 +9,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from proctor.config.base import MOST_SEED, Config, plugin_section
-from proctor.config.bounds import between
 from proctor.config.devices import MOST_FPS, OF_ROBOTS
 from proctor.config.display import DisplayFlags
 from proctor.config.flags import path_of
 from proctor.config.lerobot_evaluation import OF_POLICIES
-from proctor.errors import UsageError
 from proctor.fingerprint import PRESENTATION
 from proctor.lerobot_flags import LerobotFlag
 from proctor.policies.base import PolicyConfig
@@ -45,9 +42,13 @@ class TrialSettings:
     help_group: ClassVar[str] = "Trials"
 
     n_episodes: int = setting(
-        50, "most trials of each policy; trial i of all policies has one scene", PRESENTATION
+        50,
+        "most trials of each policy; trial i of all policies has one scene",
+        PRESENTATION,
+        least=1,
+        most=10_000,
     )
-    episode_time_s: float = setting(30.0, "seconds after which a trial ends")
+    episode_time_s: float = setting(30.0, "seconds after which a trial ends", least=0.1, most=3600)
     stop_when: str = setting(
         BETTER,
         "stop early: better (one of several policies is significantly better than all "
@@ -60,28 +61,16 @@ class TrialSettings:
         "the scene if there is one",
     )
     return_time_s: float = setting(
-        2.0, "seconds of the way back to the first pose before each trial; 0: stay"
+        2.0,
+        "seconds of the way back to the first pose before each trial; 0: stay",
+        least=0,
+        most=3600,
     )
 
     def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        between("eval.n_episodes", self.n_episodes, 1, _MOST_TRIALS)
-        _in_seconds("eval.episode_time_s", self.episode_time_s, 0.1)
-        _in_seconds("eval.return_time_s", self.return_time_s, 0)
+        """Refuse a stop rule that is none."""
         if self.stop_when.strip() != BETTER:
             parse_stop_rule(self.stop_when)
-
-
-def _in_seconds(name: str, value: float, least: float) -> None:
-    if not (math.isfinite(value) and least <= value <= _LONGEST_TRIAL_S):
-        raise UsageError(
-            f"--{name} must be from {least:g} to {_LONGEST_TRIAL_S:g}, got {value:g}",
-            code="flag.out-of-range",
-        )
 
 
 @dataclass
@@ -99,14 +88,23 @@ class RobotEvalConfig(DisplayFlags, Config):
         "alpha seed output_dir resume live display_data config_path"
     )
 
-    policy: PolicyConfig = field(metadata=plugin_section("policies", type_of_path="pretrained"))
-    robot: RobotConfig = field(metadata=plugin_section("robots"))
+    policy: PolicyConfig = plugin_section("policies", type_of_path="pretrained")
+    robot: RobotConfig = plugin_section("robots")
     eval: TrialSettings = field(default_factory=TrialSettings)
     task: str = setting("", "instruction of the task (default: no instruction)")
-    fps: int = setting(30, "actions per second")
-    seed: int = setting(1000, "seed of the trials' order; a simulated scene i uses seed + i")
+    fps: int = setting(30, "actions per second", least=1, most=MOST_FPS)
+    seed: int = setting(
+        1000,
+        "seed of the trials' order; a simulated scene i uses seed + i",
+        least=0,
+        most=MOST_SEED,
+    )
     alpha: float = setting(
-        0.05, "probability of a wrong decision of --eval.stop_when=better, below 0.5", PRESENTATION
+        0.05,
+        "probability of a wrong decision of --eval.stop_when=better, below 0.5",
+        PRESENTATION,
+        least=LEAST_ALPHA,
+        below=0.5,
     )
     output_dir: Path | None = setting(
         None,
@@ -127,22 +125,11 @@ class RobotEvalConfig(DisplayFlags, Config):
         return max(1, round(self.eval.episode_time_s * self.fps))
 
     def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse invalid values."""
+        super().validate()
         self.eval.validate()
-        between("fps", self.fps, 1, MOST_FPS)
-        between("seed", self.seed, 0, MOST_SEED)
-        if not LEAST_ALPHA <= self.alpha < 0.5:
-            raise UsageError(
-                f"--alpha must be from {LEAST_ALPHA:g} to below 0.5, got {self.alpha:g}",
-                code="flag.out-of-range",
-            )
         if self.job_name is not None:
             path_of(f"00-00-00_{self.job_name}", "--job_name")
-        self.notes += self.validate_display()
 
     def stop_rule(self, n_policies: int) -> str:
         """Return the stop rule in effect: one policy alone cannot be better than another."""

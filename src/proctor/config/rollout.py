@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, ClassVar
 
 from proctor.config.base import MOST_SEED, RECORDED_SEED, plugin_section
-from proctor.config.bounds import at_least, between
 from proctor.config.devices import MOST_FPS, RobotCommandConfig
 from proctor.config.display import DisplayFlags
 from proctor.config.lerobot_evaluation import OF_POLICIES
@@ -76,7 +75,7 @@ class StrategySettings:
         "(dagger)",
     )
     num_episodes: int | None = setting(
-        None, "dagger: corrections to record (default: dataset.num_episodes)"
+        None, "dagger: corrections to record (default: dataset.num_episodes)", least=1
     )
     record_autonomous: bool = setting(
         False, "dagger: record the policy's own steps too, not only corrections"
@@ -89,13 +88,15 @@ class StrategySettings:
         True, "episodic: without a teleoperator, return to the start pose to reset"
     )
     target_video_file_size_mb: int | None = setting(
-        None, "sentry: MB of video per episode, which sets the episodes' length (default: 200)"
+        None,
+        "sentry: MB of video per episode, which sets the episodes' length (default: 200)",
+        least=1,
     )
     ring_buffer_seconds: float = setting(
-        10.0, "highlight: seconds before the key press that are kept"
+        10.0, "highlight: seconds before the key press that are kept", least=0, most=3600
     )
     ring_buffer_max_memory_mb: int = setting(
-        1024, "highlight: maximum memory of the kept seconds, in MiB"
+        1024, "highlight: maximum memory of the kept seconds, in MiB", least=1
     )
     save_key: str = setting("s", "highlight: key that starts and ends a recording")
     pause_key: str = setting(
@@ -106,17 +107,7 @@ class StrategySettings:
     )
 
     def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        if self.num_episodes is not None:
-            at_least("strategy.num_episodes", self.num_episodes, 1)
-        _seconds("strategy.ring_buffer_seconds", self.ring_buffer_seconds, 3600)
-        at_least("strategy.ring_buffer_max_memory_mb", self.ring_buffer_max_memory_mb, 1)
-        if self.target_video_file_size_mb is not None:
-            at_least("strategy.target_video_file_size_mb", self.target_video_file_size_mb, 1)
+        """Refuse keys with two meanings."""
         if self.pause_key == self.correction_key:
             raise UsageError(
                 f"--strategy.keyboard.pause_resume and --strategy.keyboard.correction are both "
@@ -159,30 +150,15 @@ class InferenceSettings:
         "which guides the new one (rtc, for flow matching policies)",
     )
     queue_threshold: int = setting(
-        30, "async and rtc: actions left in the chunk when the next is requested"
+        30, "async and rtc: actions left in the chunk when the next is requested", least=1
     )
     latency_s: float | None = setting(
         None,
         "async and rtc: seconds that an inference takes (default: measured before the robot moves)",
+        least=0,
+        most=60,
     )
     rtc: GuidanceSettings = field(default_factory=GuidanceSettings)
-
-    def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        at_least("inference.queue_threshold", self.queue_threshold, 1)
-        if self.latency_s is not None:
-            _seconds("inference.latency_s", self.latency_s, 60)
-
-
-def _seconds(name: str, value: float, most: float) -> None:
-    if not 0 <= value <= most:
-        raise UsageError(
-            f"--{name} must be 0 to {most:g} seconds, got {value:g}", code="flag.out-of-range"
-        )
 
 
 _LONGEST_S = 1e7
@@ -207,25 +183,32 @@ class RolloutConfig(DisplayFlags, RobotCommandConfig):
         "return_to_initial_position resume live display_data config_path"
     )
 
-    policy: PolicyConfig = field(
-        kw_only=True, metadata=plugin_section("policies", type_of_path="pretrained")
-    )
+    policy: PolicyConfig = plugin_section("policies", type_of_path="pretrained", kw_only=True)
     strategy: StrategySettings = field(default_factory=StrategySettings)
     inference: InferenceSettings = field(default_factory=InferenceSettings)
     dataset: RobotDatasetSettings = field(default_factory=RobotDatasetSettings)
     task: str = setting("", "instruction of the policy (default: dataset.single_task)")
-    fps: int = setting(30, "actions of the policy per second")
-    duration: float = setting(0.0, "seconds until the rollout ends (default: no limit)")
+    fps: int = setting(30, "actions of the policy per second", least=1, most=MOST_FPS)
+    duration: float = setting(
+        0.0, "seconds until the rollout ends (default: no limit)", least=0, most=1e7
+    )
     interpolation_multiplier: int = setting(
-        1, "targets sent per action, on a line from one action to the next"
+        1, "targets sent per action, on a line from one action to the next", least=1, most=100
     )
     return_to_initial_position: bool = setting(
         True, "move back to the start pose at the end, in 3 seconds"
     )
     seed: int = setting(
-        RECORDED_SEED, "seed of the policy's noise and of the first episode in a simulated scene"
+        RECORDED_SEED,
+        "seed of the policy's noise and of the first episode in a simulated scene",
+        least=0,
+        most=MOST_SEED,
     )
     resume: bool = setting(False, "record more episodes into the dataset of an earlier run")
+
+    def __post_init__(self) -> None:
+        if self.records and not self.dataset.single_task:
+            self.dataset = replace(self.dataset, single_task=self.task or None)
 
     @property
     def records(self) -> bool:
@@ -238,19 +221,9 @@ class RolloutConfig(DisplayFlags, RobotCommandConfig):
         return self.task or self.dataset.single_task or ""
 
     def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse invalid values."""
         super().validate()
-        between("fps", self.fps, 1, MOST_FPS)
-        between("interpolation_multiplier", self.interpolation_multiplier, 1, 100)
-        between("seed", self.seed, 0, MOST_SEED)
-        _seconds("duration", self.duration, _LONGEST_S)
         self.strategy.validate()
-        self.inference.validate()
-        self.notes += self.validate_display()
         if self.strategy.type is Strategy.DAGGER and self.teleop is None:
             raise UsageError(
                 "--strategy.type=dagger needs a teleoperator for corrections: give "
@@ -267,8 +240,7 @@ class RolloutConfig(DisplayFlags, RobotCommandConfig):
                 f"--task={self.task!r} and --dataset.single_task={given!r} differ; give one",
                 code="flag.conflict",
             )
-        self.dataset.single_task = self.instruction or None
-        self.dataset.validate(resume=self.resume)
+        self.dataset.validate_session(resume=self.resume)
         if self.dataset.fps not in (None, self.fps):
             raise UsageError(
                 f"--dataset.fps={self.dataset.fps} and --fps={self.fps} differ: a frame is "

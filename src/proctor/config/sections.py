@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
-from proctor.config.bounds import at_least, between
 from proctor.errors import UsageError
 from proctor.fingerprint import LOCAL_PATH, PRESENTATION
 from proctor.settings import setting
@@ -37,6 +36,8 @@ class RolloutConfig:
         "simulators that run in parallel (default: one per core, three for two cores with a "
         "network on a GPU; at most 64, fewer if memory or episodes are few)",
         PRESENTATION,
+        least=0,
+        most=1024,
     )
     use_async_envs: bool = setting(
         True,
@@ -47,8 +48,12 @@ class RolloutConfig:
         120.0,
         "seconds without a simulator step after which a worker process is replaced",
         PRESENTATION,
+        above=0,
+        most=1e6,
     )
-    max_retries: int = setting(2, "retries of an episode whose simulator failed", PRESENTATION)
+    max_retries: int = setting(
+        2, "retries of an episode whose simulator failed", PRESENTATION, least=0, most=1000
+    )
     strict: bool = setting(
         True,
         "on an accelerator, pad every batch to one size: results are bit-identical under any "
@@ -72,23 +77,7 @@ class RolloutConfig:
         return 1
 
     def validate(self) -> None:
-        """Refuse invalid values; subclasses extend this.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        between("eval.batch_size", self.batch_size, 0, _MOST_WORKERS)
-        between("eval.max_retries", self.max_retries, 0, 1000)
-        if not self.watchdog_s > 0:
-            raise UsageError(
-                f"--eval.watchdog_s must be above 0, got {self.watchdog_s:g}",
-                code="flag.out-of-range",
-            )
-        if self.watchdog_s > 1e6:
-            raise UsageError(
-                f"--eval.watchdog_s must be at most 1e6, got {self.watchdog_s:g}",
-                code="flag.out-of-range",
-            )
+        """Refuse settings that contradict each other."""
 
 
 @dataclass
@@ -101,6 +90,8 @@ class EvalSettings(RolloutConfig):
         None,
         f"episodes per task (default: the benchmark's protocol: {DEFAULT_EPISODES} for most)",
         PRESENTATION,
+        least=1,
+        most=MAX_EPISODES,
     )
     episodes: list[int] | None = setting(
         None, "indices of the episodes to run of each task, as [0,3] (default: all)", PRESENTATION
@@ -121,11 +112,15 @@ class EvalSettings(RolloutConfig):
         None,
         "episodes per initial state, which differ in the policy's own noise only; each task "
         "has n_episodes times as many, and pass^k is shown (default: 1)",
+        least=1,
+        most=1000,
     )
     latency_steps: int | None = setting(
         None,
         "simulated inference latency in simulator steps; the previous chunk is executed "
         "meanwhile. 0,2,4: one run each, and a comparison (default: 0)",
+        least=0,
+        most=10_000,
     )
     judge: str | None = setting(
         None,
@@ -136,7 +131,11 @@ class EvalSettings(RolloutConfig):
         placeholder="CHECKPOINT",
     )
     judge_threshold: float = setting(
-        0.5, "probability above which the judge calls an episode a success", PRESENTATION
+        0.5,
+        "probability above which the judge calls an episode a success",
+        PRESENTATION,
+        least=0,
+        below=1,
     )
 
     def __post_init__(self) -> None:
@@ -173,14 +172,7 @@ class EvalSettings(RolloutConfig):
         return self.count * self.episodes_per_world
 
     def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        between("eval.n_episodes", self.count, 1, MAX_EPISODES)
-        between("eval.repeats", 1 if self.repeats is None else self.repeats, 1, _MOST_REPEATS)
-        between("eval.latency_steps", self.latency, 0, _MOST_LATENCY)
+        """Refuse settings that contradict each other."""
         for index in self.episodes or ():
             if not 0 <= index < self._planned:
                 raise UsageError(
@@ -188,11 +180,6 @@ class EvalSettings(RolloutConfig):
                     f"episodes: choose 0-{self._planned - 1})",
                     code="flag.out-of-range",
                 )
-        if not 0 <= self.judge_threshold < 1:
-            raise UsageError(
-                f"--eval.judge_threshold must be from 0 to below 1, got {self.judge_threshold:g}",
-                code="flag.out-of-range",
-            )
         if self.judge is not None and self.lockstep:
             raise UsageError(
                 "--eval.judge is not for --eval.scheduler=lockstep; leave one of them out",
@@ -202,7 +189,6 @@ class EvalSettings(RolloutConfig):
             raise UsageError(
                 "--eval.episodes is empty; leave it out to run every episode", code="flag.empty"
             )
-        super().validate()
 
 
 class VideoSelection(Enum):
@@ -223,18 +209,29 @@ class VideoSettings:
         None,
         "videos per task; 0: none (default: 1 if the policy uses images and this machine can "
         "render)",
+        least=0,
     )
     which: VideoSelection = setting(
         VideoSelection.FAILURES,
         "episodes of each task to film: the first failures, the first episodes, or all",
     )
     height: int | None = setting(
-        None, "height of the video in pixels (default: the size that the benchmark renders)"
+        None,
+        "height of the video in pixels (default: the size that the benchmark renders)",
+        least=2,
+        most=4320,
     )
-    width: int | None = setting(None, "width of the video in pixels (default: by the aspect ratio)")
-    fps: float | None = setting(None, "frames per second of playback (default: real time)")
+    width: int | None = setting(
+        None, "width of the video in pixels (default: by the aspect ratio)", least=2, most=7680
+    )
+    fps: float | None = setting(
+        None, "frames per second of playback (default: real time)", least=0.1, most=1000
+    )
     every: int | None = setting(
-        None, "film every n-th simulator step (default: at least 8 frames per simulated second)"
+        None,
+        "film every n-th simulator step (default: at least 8 frames per simulated second)",
+        least=1,
+        most=10**6,
     )
 
     @property
@@ -246,20 +243,3 @@ class VideoSettings:
     def per_task(self) -> int:
         """Videos per task."""
         return 1 if self.episodes is None else self.episodes
-
-    def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        at_least("video.episodes", self.per_task, 0)
-        for name, least, most in (("height", 2, 4320), ("width", 2, 7680), ("every", 1, 10**6)):
-            value = getattr(self, name)
-            if value is not None:
-                between(f"video.{name}", value, least, most)
-        if self.fps is not None and not 0.1 <= self.fps <= 1000:
-            raise UsageError(
-                f"--video.fps must be between 0.1 and 1000, got {self.fps:g}",
-                code="flag.out-of-range",
-            )

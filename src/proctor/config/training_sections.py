@@ -91,6 +91,8 @@ class TrainDatasetSettings(DatasetLocation, FrameCacheSettings):
         0.0,
         "fraction of each task's episodes held out for the validation loss (--eval_steps), 0 "
         "to 1 (default: no validation)",
+        least=0,
+        below=1,
     )
 
     @property
@@ -115,7 +117,9 @@ class AccumulationSettings:
 
     help_group: ClassVar[str] = "Accelerator"
 
-    steps: int = setting(1, "gradient accumulation: batches per optimiser update")
+    steps: int = setting(
+        1, "gradient accumulation: batches per optimiser update", least=1, most=10**6
+    )
 
 
 @dataclass
@@ -126,12 +130,15 @@ class CompileSettings:
 
     enabled: bool = setting(False, "compile the network with torch.compile")
     backend: str = setting(
-        "inductor", "torch.compile backend: inductor, or for debugging aot_eager or eager"
+        "inductor",
+        "torch.compile backend: inductor, or for debugging aot_eager or eager",
+        choices=("inductor", "aot_eager", "eager"),
     )
     mode: str | None = setting(
         None,
         "torch.compile mode: default, reduce-overhead, max-autotune or "
         "max-autotune-no-cudagraphs (default: torch's)",
+        choices=("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
     )
     regional: bool = setting(
         True,
@@ -145,27 +152,6 @@ class CompileSettings:
         modes = ("reduce-overhead", "max-autotune")
         return self.enabled and self.backend == "inductor" and self.mode in modes
 
-    def validate(self) -> None:
-        """Refuse backends and modes that torch lacks.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        known = {
-            "backend": ("inductor", "aot_eager", "eager"),
-            "mode": (None, "default", "reduce-overhead", "max-autotune", _NO_GRAPHS),
-        }
-        for name, values in known.items():
-            if getattr(self, name) not in values:
-                choices = ", ".join(str(value) for value in values if value)
-                raise UsageError(
-                    f"--accelerator.compile.{name} is {getattr(self, name)!r} (choose {choices})",
-                    code="flag.invalid-value",
-                )
-
-
-_NO_GRAPHS = "max-autotune-no-cudagraphs"
-
 
 @dataclass
 class ParallelismSettings:
@@ -174,10 +160,10 @@ class ParallelismSettings:
     help_group: ClassVar[str] = "Parallelism"
 
     dp_replicate: int = setting(
-        1, "data-parallel replicas of the model; 1: all processes that dp_shard leaves"
+        1, "data-parallel replicas of the model; 1: all processes that dp_shard leaves", least=1
     )
     dp_shard: int = setting(
-        1, "processes that shard one copy of the weights (FSDP2); 1: no sharding"
+        1, "processes that shard one copy of the weights (FSDP2); 1: no sharding", least=1
     )
 
 
@@ -214,12 +200,16 @@ class EmaSettings:
         None,
         "constant decay of the average, 0 to 1 (default: rises with the steps, by inv_gamma "
         "and power)",
+        least=0,
+        below=1,
     )
     update_after_step: int = setting(0, "optimiser steps before the averaging starts")
-    inv_gamma: float = setting(1.0, "inverse gamma of the decay warm-up: a larger one rises later")
-    power: float = setting(0.75, "power of the decay warm-up: a larger one rises faster")
-    min_decay: float = setting(0.0, "minimum decay of the warm-up")
-    max_decay: float = setting(0.9999, "maximum decay of the warm-up")
+    inv_gamma: float = setting(
+        1.0, "inverse gamma of the decay warm-up: a larger one rises later", above=0
+    )
+    power: float = setting(0.75, "power of the decay warm-up: a larger one rises faster", above=0)
+    min_decay: float = setting(0.0, "minimum decay of the warm-up", least=0, below=1)
+    max_decay: float = setting(0.9999, "maximum decay of the warm-up", least=0, below=1)
     use_for_eval: bool = setting(
         True, "evaluate the averaged weights during training; false: the current weights"
     )
@@ -228,24 +218,6 @@ class EmaSettings:
     def is_evaluated(self) -> bool:
         """Whether evaluations use the averaged weights."""
         return self.enable and self.use_for_eval
-
-    def validate(self) -> None:
-        """Refuse numbers that do not define an average.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        shares = {"decay": self.decay, "min_decay": self.min_decay, "max_decay": self.max_decay}
-        for name, value in shares.items():
-            if value is not None and not 0 <= value < 1:
-                raise UsageError(
-                    f"--ema.{name} must be from 0 to below 1, got {value:g}",
-                    code="flag.out-of-range",
-                )
-        if self.inv_gamma <= 0 or self.power <= 0:
-            raise UsageError(
-                "--ema.inv_gamma and --ema.power must be above 0", code="flag.out-of-range"
-            )
 
 
 class StartMethod(Enum):
