@@ -62,19 +62,18 @@ class Bounds:
         )
 
     def _range(self, number: float) -> str:
-        """Return "from 0 to below 1"; of integers, only the bound that is broken."""
-        if isinstance(number, int) and self.least is not None and self.most is not None:
-            low = number < self.least
-            return f"at least {self.least}" if low else f"at most {self.most}"
-        low_end = f"above {_number(self.above)}" if self.above is not None else ""
-        low_end = low_end if self.least is None else f"from {_number(self.least)}"
-        if self.most is not None:
-            join = "to" if self.least is not None else "and at most"
-            return f"{low_end} {join} {_number(self.most)}"
+        """Return the bound that a number breaks, or of a closed range of floats both."""
+        if self.above is not None and not number > self.above:
+            return f"above {_number(self.above)}"
+        if self.least is None or self.above is not None or isinstance(number, int):
+            if self.least is not None and number < self.least:
+                return f"at least {_number(self.least)}"
+            return f"at most {_number(self.most)}" if self.below is None else f"below {self.below}"
         if self.below is not None:
-            join = "to" if self.least is not None else "and"
-            return f"{low_end} {join} below {_number(self.below)}"
-        return low_end if self.least is None else f"at least {_number(self.least)}"
+            return f"from {_number(self.least)} to below {_number(self.below)}"
+        if self.most is not None:
+            return f"from {_number(self.least)} to {_number(self.most)}"
+        return f"at least {_number(self.least)}"
 
 
 def _number(value: Any) -> str:

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from proctor.benchmarks.base import BenchmarkConfig
-from proctor.config.lerobot_evaluation import OF_ENVIRONMENTS, OF_POLICIES
 from proctor.config.sections import RolloutConfig
 from proctor.errors import UsageError
 from proctor.fingerprint import PRESENTATION, ConfigUse, is_flag, to_json
-from proctor.lerobot_flags import LerobotFlag
 from proctor.policies.base import PolicyConfig
 from proctor.settings import check_settings, setting
 
@@ -72,8 +70,8 @@ class Config:
     use: ClassVar[ConfigUse] = ConfigUse.EVALUATION
     first: ClassVar[str] = ""
     """Names of the most used flags, separated by spaces, in the order of ``--help``."""
-    foreign: ClassVar[Mapping[str, LerobotFlag]] = OF_ENVIRONMENTS
-    """Flags of LeRobot that Proctor lacks, by dotted name: accepted with a note, or refused."""
+    foreign: ClassVar[tuple[str, ...]] = ("environments",)
+    """Groups of LeRobot's flags that Proctor lacks: accepted with a note, or refused."""
 
     notes: list[str] = field(
         default_factory=list, init=False, compare=False, metadata={"hidden": True} | PRESENTATION
@@ -113,7 +111,7 @@ class RunConfig(Config):
         "Simulators": "cluster",
     }
 
-    foreign: ClassVar[Mapping[str, LerobotFlag]] = {**OF_ENVIRONMENTS, **OF_POLICIES}
+    foreign: ClassVar[tuple[str, ...]] = ("environments", "policies", "family_fields")
 
     policy: PolicyConfig = plugin_section("policies", type_of_path="pretrained")
     env: BenchmarkConfig = plugin_section("benchmarks")

@@ -11,17 +11,24 @@ from proctor import plugins
 from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin
 from proctor.config.base import Config, PluginSection, plugin_sections
 from proctor.config.flags import Flag, check_known, decode, flags_of
-from proctor.config.lerobot_evaluation import ABSENT, OF_TRAINING, RENAMED
 from proctor.config.secrets import read_secrets
 from proctor.errors import UsageError
 from proctor.fingerprint import ConfigUse, flatten
-from proctor.lerobot_flags import LerobotFlag, split_lerobot_flags
+from proctor.lerobot_flags import (
+    LerobotFlag,
+    absent_benchmarks,
+    lerobot_flags,
+    split_lerobot_flags,
+)
 from proctor.parsing import inner_type, parse_text
 from proctor.policies.base import PolicyPlugin
 from proctor.robots.base import RobotPlugin, TeleoperatorPlugin
 
 Plugin = BenchmarkPlugin | PolicyPlugin | RobotPlugin | TeleoperatorPlugin
 ConfigT = TypeVar("ConfigT", bound=Config)
+_RENAMED = {"policy.pretrained_revision": "policy.revision"}
+"""LeRobot's names of flags, and ours."""
+_OF_TRAINING = LerobotFlag(None, "it affects training only")
 
 
 def build(cls: type[ConfigT], settings: Mapping[str, Any]) -> ConfigT:
@@ -66,8 +73,10 @@ def find_plugin(kind: str, name: str) -> Plugin:
     Raises:
         UsageError: there is none; for a benchmark of LeRobot, with what to use instead.
     """
-    if kind == "benchmarks" and name in ABSENT and name not in plugins.known_plugins(kind):
-        raise UsageError(f"--env.type={name} is not there: {ABSENT[name]}", code="env.unavailable")
+    if kind == "benchmarks" and name not in plugins.known_plugins(kind):
+        instead = absent_benchmarks().get(name)
+        if instead is not None:
+            raise UsageError(f"--env.type={name} is not there: {instead}", code="env.unavailable")
     found: Plugin = plugins.FINDERS[kind](name)
     return found
 
@@ -161,13 +170,13 @@ def _foreign(
     cls: type[Config], chosen: Mapping[str, Plugin | None], flags: Collection[Flag]
 ) -> dict[str, LerobotFlag]:
     """Return LeRobot's flags that are not in ``flags``: common ones and those of the plug-ins."""
-    found = dict(cls.foreign)
+    found = lerobot_flags(*cls.foreign)
     for section, plugin in chosen.items():
         if isinstance(plugin, BenchmarkPlugin):
             found |= {f"{section}.{name}": said for name, said in plugin.lerobot_flags.items()}
         elif isinstance(plugin, PolicyPlugin) and cls.use is ConfigUse.EVALUATION:
             trained = flags_of(plugin.config, f"{section}.", use=ConfigUse.TRAINING)
-            found |= {flag.name: OF_TRAINING for flag in trained if flag.name not in found}
+            found |= {flag.name: _OF_TRAINING for flag in trained if flag.name not in found}
     for flag in flags:
         found.pop(flag.name, None)
     return found
@@ -206,7 +215,7 @@ def _values(
     rest = {n: value for n, value in settings.items() if n not in aliases and n not in left_out}
     values = flatten(rest, is_section)
     values |= {aliases[name]: value for name, value in settings.items() if name in aliases}
-    renamed = {old: new for old, new in RENAMED.items() if old in values and new in known}
+    renamed = {old: new for old, new in _RENAMED.items() if old in values and new in known}
     return {renamed.get(name, name): value for name, value in values.items()}
 
 

@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from proctor.config.base import Config, plugin_section
 from proctor.config.display import DisplayFlags
 from proctor.errors import UsageError
-from proctor.lerobot_flags import LerobotFlag
 from proctor.robots.base import RobotConfig, TeleoperatorConfig
 from proctor.settings import setting
 
 MOST_FPS = 1000
-OF_ROBOTS = {
-    "play_sounds": LerobotFlag(None, "there are no sounds"),
-    "robot.teleop_keys": LerobotFlag(None, "a keyboard teleoperator has its own keys"),
-    "teleop.hidapi_fallback": LerobotFlag((False,), "there is one way to read a gamepad"),
-    "robot.discover_packages_path": LerobotFlag(
-        (), "name the code itself: --robot.type=package.module:PLUGIN"
-    ),
-    "teleop.discover_packages_path": LerobotFlag(
-        (), "name the code itself: --teleop.type=package.module:PLUGIN"
-    ),
-}
-"""Flags of LeRobot's robot commands that Proctor lacks."""
 
 
 @dataclass
 class RobotCommandConfig(Config):
     """Base class of configs of commands that drive a robot, with or without a teleoperator."""
 
-    foreign: ClassVar[Mapping[str, LerobotFlag]] = OF_ROBOTS
+    foreign: ClassVar[tuple[str, ...]] = ("robots",)
 
     robot: RobotConfig = plugin_section("robots")
     teleop: TeleoperatorConfig | None = plugin_section("teleoperators", optional=True)
@@ -42,7 +28,7 @@ class RobotCommandConfig(Config):
 class OneDeviceConfig(Config):
     """Config of ``proctor calibrate`` and ``proctor setup-motors``: a robot or a teleoperator."""
 
-    foreign: ClassVar[Mapping[str, LerobotFlag]] = OF_ROBOTS
+    foreign: ClassVar[tuple[str, ...]] = ("robots",)
     first: ClassVar[str] = (
         "robot.type robot.port robot.id teleop.type teleop.port teleop.id config_path"
     )
@@ -67,7 +53,7 @@ class OneDeviceConfig(Config):
 class TeleoperateConfig(DisplayFlags, Config):
     """Config of ``proctor teleoperate``."""
 
-    foreign: ClassVar[Mapping[str, LerobotFlag]] = OF_ROBOTS
+    foreign: ClassVar[tuple[str, ...]] = ("robots",)
     help_group: ClassVar[str] = "Control loop"
     first: ClassVar[str] = (
         "robot.type robot.port robot.id robot.cameras teleop.type teleop.port teleop.id "

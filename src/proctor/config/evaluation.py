@@ -12,11 +12,9 @@ from proctor.benchmarks.perturbations.selection import check_levels, parse_dimen
 from proctor.callbacks.wandb import WandbConfig
 from proctor.config.base import RunConfig
 from proctor.config.flags import path_of
-from proctor.config.lerobot_evaluation import OF_EVALUATIONS
 from proctor.config.sections import EvalSettings, SchedulerKind, VideoSettings
 from proctor.errors import UsageError
 from proctor.fingerprint import NAME_LIST, PRESENTATION
-from proctor.lerobot_flags import LerobotFlag
 from proctor.settings import setting
 from proctor.stats.rates import LEAST_ALPHA
 from proctor.stats.stopping import parse_stop_rule
@@ -34,7 +32,7 @@ class EvalConfig(RunConfig):
         "Live page": "live live_host live_port",
     }
 
-    foreign: ClassVar[Mapping[str, LerobotFlag]] = {**RunConfig.foreign, **OF_EVALUATIONS}
+    foreign: ClassVar[tuple[str, ...]] = (*RunConfig.foreign, "evaluation")
     first: ClassVar[str] = (
         "policy.path policy.type policy.device policy.n_action_steps rename_map env.type env.task "
         "env.task_ids env.id eval.n_episodes eval.episodes eval.batch_size "

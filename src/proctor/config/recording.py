@@ -11,13 +11,11 @@ from typing import ClassVar
 from proctor.callbacks.action_labels import ActionLabel
 from proctor.callbacks.staged_episodes import Keep
 from proctor.config.base import RECORDED_SEED, RunConfig
-from proctor.config.lerobot_evaluation import OF_RECORDINGS
 from proctor.datasets.frames.encoder import CODECS
 from proctor.datasets.source import lerobot_home
 from proctor.errors import UsageError
 from proctor.features import REWARD, SUCCESS
 from proctor.fingerprint import PRESENTATION
-from proctor.lerobot_flags import LerobotFlag
 from proctor.settings import setting
 from proctor.system.hub import HUB_ID
 from proctor.types import MAX_EPISODES
@@ -208,7 +206,7 @@ class RecordSettings:
 class RecordConfig(RunConfig):
     """Config of a recording: a run whose episodes become demonstrations in a dataset."""
 
-    foreign: ClassVar[Mapping[str, LerobotFlag]] = {**RunConfig.foreign, **OF_RECORDINGS}
+    foreign: ClassVar[tuple[str, ...]] = (*RunConfig.foreign, "recording")
     first: ClassVar[str] = (
         "policy.type policy.path policy.device env.type env.task env.task_ids env.id "
         "env.episode_length dataset.repo_id dataset.root dataset.codec dataset.video "

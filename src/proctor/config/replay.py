@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
 from proctor.config.base import Config, plugin_section
-from proctor.config.devices import OF_ROBOTS
 from proctor.errors import UsageError
-from proctor.lerobot_flags import LerobotFlag
 from proctor.robots.base import RobotConfig
 from proctor.settings import setting
 
@@ -35,7 +32,7 @@ class ReplayDatasetSettings:
 class ReplayConfig(Config):
     """Config of ``proctor replay``."""
 
-    foreign: ClassVar[Mapping[str, LerobotFlag]] = OF_ROBOTS
+    foreign: ClassVar[tuple[str, ...]] = ("robots",)
     first: ClassVar[str] = (
         "robot.type robot.port robot.id dataset.repo_id dataset.root dataset.episode config_path"
     )

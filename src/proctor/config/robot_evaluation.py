@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from proctor.config.base import MOST_SEED, Config, plugin_section
-from proctor.config.devices import MOST_FPS, OF_ROBOTS
+from proctor.config.devices import MOST_FPS
 from proctor.config.display import DisplayFlags
 from proctor.config.flags import path_of
-from proctor.config.lerobot_evaluation import OF_POLICIES
 from proctor.fingerprint import PRESENTATION
-from proctor.lerobot_flags import LerobotFlag
 from proctor.policies.base import PolicyConfig
 from proctor.robots.base import RobotConfig
 from proctor.settings import setting
@@ -81,7 +79,7 @@ class RobotEvalConfig(DisplayFlags, Config):
         "Run folder": "output_dir resume job_name",
         "Trials": "task fps seed alpha",
     }
-    foreign: ClassVar[Mapping[str, LerobotFlag]] = {**OF_ROBOTS, **OF_POLICIES}
+    foreign: ClassVar[tuple[str, ...]] = ("robots", "policies", "family_fields")
     first: ClassVar[str] = (
         "policy.path policy.type policy.device policy.n_action_steps robot.type robot.port "
         "robot.id robot.cameras task fps eval.n_episodes eval.episode_time_s eval.stop_when "

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
 from proctor.config.base import Config, plugin_section
-from proctor.config.devices import MOST_FPS, OF_ROBOTS
+from proctor.config.devices import MOST_FPS
 from proctor.errors import UsageError
-from proctor.lerobot_flags import LerobotFlag
 from proctor.robots.base import RobotConfig
 from proctor.settings import setting
 from proctor.system.loopback import LOOPBACK
@@ -72,7 +70,7 @@ class HostSettings:
 class RobotHostConfig(Config):
     """Config of ``proctor robot-host``."""
 
-    foreign: ClassVar[Mapping[str, LerobotFlag]] = OF_ROBOTS
+    foreign: ClassVar[tuple[str, ...]] = ("robots",)
     first: ClassVar[str] = (
         "robot.type robot.port robot.id robot.cameras host.address host.key_file host.open "
         "host.port_zmq_cmd host.port_zmq_observations host.watchdog_timeout_ms config_path"

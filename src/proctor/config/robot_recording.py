@@ -13,45 +13,11 @@ from proctor.config.devices import MOST_FPS, RobotCommandConfig
 from proctor.config.display import DisplayFlags
 from proctor.config.recording import RecordedDataset
 from proctor.errors import UsageError
-from proctor.lerobot_flags import LerobotFlag
 from proctor.settings import setting
 from proctor.types import MAX_EPISODES
 
 _LONGEST_S = 1e6
 _TAKES_PER_EPISODE = 4
-_WRITTEN = "frames are always encoded while they arrive, in a thread of their own"
-_ENCODER = "--dataset.codec=NAME chooses a codec with its settings"
-_DEPTH = "depth is stored as LeRobot stores it by default"
-OF_ROBOT_RECORDINGS = {
-    "dataset.tags": LerobotFlag((None,), "`proctor data push` uploads a dataset with its card"),
-    "dataset.num_image_writer_processes": LerobotFlag(None, _WRITTEN),
-    "dataset.num_image_writer_threads_per_camera": LerobotFlag(None, _WRITTEN),
-    "dataset.video_encoding_batch_size": LerobotFlag(None, _WRITTEN),
-    "dataset.streaming_encoding": LerobotFlag(None, _WRITTEN),
-    "dataset.encoder_threads": LerobotFlag(None, _WRITTEN),
-    "dataset.vcodec": LerobotFlag((), "use --dataset.codec=NAME"),
-    "dataset.rgb_encoder.vcodec": LerobotFlag(("libsvtav1",), _ENCODER),
-    "dataset.rgb_encoder.pix_fmt": LerobotFlag(("yuv420p",), _ENCODER),
-    "dataset.rgb_encoder.g": LerobotFlag((2,), _ENCODER),
-    "dataset.rgb_encoder.crf": LerobotFlag((30, 30.0), _ENCODER),
-    "dataset.rgb_encoder.preset": LerobotFlag((None, 12), _ENCODER),
-    "dataset.rgb_encoder.fast_decode": LerobotFlag((0,), _ENCODER),
-    "dataset.rgb_encoder.video_backend": LerobotFlag(("pyav",), _ENCODER),
-    "dataset.rgb_encoder.extra_options": LerobotFlag(({},), _ENCODER),
-    "dataset.depth_encoder.vcodec": LerobotFlag(("hevc",), _DEPTH),
-    "dataset.depth_encoder.pix_fmt": LerobotFlag(("gray12le",), _DEPTH),
-    "dataset.depth_encoder.g": LerobotFlag((2,), _DEPTH),
-    "dataset.depth_encoder.crf": LerobotFlag((30, 30.0), _DEPTH),
-    "dataset.depth_encoder.preset": LerobotFlag((None,), _DEPTH),
-    "dataset.depth_encoder.fast_decode": LerobotFlag((0,), _DEPTH),
-    "dataset.depth_encoder.video_backend": LerobotFlag(("pyav",), _DEPTH),
-    "dataset.depth_encoder.extra_options": LerobotFlag(({"x265-params": "lossless=1"},), _DEPTH),
-    "dataset.depth_encoder.depth_min": LerobotFlag((0.01,), _DEPTH),
-    "dataset.depth_encoder.depth_max": LerobotFlag((10.0, 10), _DEPTH),
-    "dataset.depth_encoder.shift": LerobotFlag((3.5,), _DEPTH),
-    "dataset.depth_encoder.use_log": LerobotFlag((True,), _DEPTH),
-}
-"""Flags of ``lerobot-record`` that Proctor lacks."""
 
 
 @dataclass
@@ -133,10 +99,7 @@ class TakeSettings:
 class RobotRecordConfig(DisplayFlags, RobotCommandConfig):
     """Config of a recording with a robot and a teleoperator."""
 
-    foreign: ClassVar[Mapping[str, LerobotFlag]] = {
-        **RobotCommandConfig.foreign,
-        **OF_ROBOT_RECORDINGS,
-    }
+    foreign: ClassVar[tuple[str, ...]] = ("robots", "robot_recording")
     help_groups: ClassVar[Mapping[str, str]] = {"Session": "seed resume"}
     first: ClassVar[str] = (
         "robot.type robot.port robot.id robot.cameras teleop.type teleop.port teleop.id "

@@ -10,38 +10,10 @@ from typing import Any, ClassVar
 from proctor.config.base import MOST_SEED, RECORDED_SEED, plugin_section
 from proctor.config.devices import MOST_FPS, RobotCommandConfig
 from proctor.config.display import DisplayFlags
-from proctor.config.lerobot_evaluation import OF_POLICIES
-from proctor.config.robot_recording import OF_ROBOT_RECORDINGS, RobotDatasetSettings
+from proctor.config.robot_recording import RobotDatasetSettings
 from proctor.errors import UsageError
-from proctor.lerobot_flags import LerobotFlag
 from proctor.policies.base import PolicyConfig
 from proctor.settings import setting
-
-_UPLOADS = LerobotFlag(None, "nothing is uploaded during a rollout; `proctor data push` does it")
-_COMPILE = LerobotFlag((False,), "--policy.compile=true compiles the network")
-_PEDALS = LerobotFlag((), "foot pedals that type keys work in the terminal: --strategy.keys")
-OF_ROLLOUTS = {
-    "strategy.upload_every_n_episodes": _UPLOADS,
-    "strategy.push_key": _UPLOADS,
-    "strategy.keyboard.upload": _UPLOADS,
-    "strategy.input_device": LerobotFlag(("keyboard",), "keys come from the terminal"),
-    "strategy.pedal.device_path": _PEDALS,
-    "strategy.pedal.pause_resume": _PEDALS,
-    "strategy.pedal.correction": _PEDALS,
-    "strategy.pedal.upload": _PEDALS,
-    "strategy.smooth_leader_to_follower_handover": LerobotFlag(
-        None, "--strategy.smooth_handover sets it"
-    ),
-    "use_torch_compile": _COMPILE,
-    "torch_compile_backend": LerobotFlag(None, "--policy.compile chooses the backend"),
-    "torch_compile_mode": LerobotFlag(None, "--policy.compile chooses the mode"),
-    "compile_warmup_inferences": LerobotFlag(None, "the policy is always tried before it moves"),
-    "inference.rtc.debug": LerobotFlag((False,), "there is no debug output"),
-    "inference.rtc.debug_maxlen": LerobotFlag(None, "there is no debug output"),
-    "inference.rtc.enabled": LerobotFlag((True,), "--inference.type=async leaves guidance out"),
-    "device": LerobotFlag((None,), "--policy.device names the device"),
-}
-"""LeRobot's rollout flags that Proctor lacks."""
 
 
 class Strategy(Enum):
@@ -168,12 +140,10 @@ _LONGEST_S = 1e7
 class RolloutConfig(DisplayFlags, RobotCommandConfig):
     """Config of a rollout: a robot, a policy, and what is recorded."""
 
-    foreign: ClassVar[Mapping[str, LerobotFlag]] = {
-        **RobotCommandConfig.foreign,
-        **OF_POLICIES,
-        **OF_ROBOT_RECORDINGS,
-        **OF_ROLLOUTS,
-    }
+    foreign: ClassVar[tuple[str, ...]] = (
+        *RobotCommandConfig.foreign,
+        *("policies", "family_fields", "robot_recording", "rollout"),
+    )
     help_group: ClassVar[str] = "Rollout"
     help_groups: ClassVar[Mapping[str, str]] = {"Session": "seed resume"}
     first: ClassVar[str] = (

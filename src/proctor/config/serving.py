@@ -9,10 +9,8 @@ from typing import ClassVar
 
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.config.base import MOST_SEED, STRICT_BATCH, Config, plugin_section
-from proctor.config.lerobot_evaluation import OF_ENVIRONMENTS, OF_POLICIES
 from proctor.errors import UsageError
 from proctor.fingerprint import API_KEY_VARIABLE, secret_metadata
-from proctor.lerobot_flags import LerobotFlag
 from proctor.policies.base import PolicyConfig
 from proctor.policies.remote.address import check_api_key
 from proctor.protocols.inference_messages import Protocol
@@ -35,7 +33,7 @@ class ServeConfig(Config):
         "Inference": "seed strict",
     }
 
-    foreign: ClassVar[Mapping[str, LerobotFlag]] = {**OF_ENVIRONMENTS, **OF_POLICIES}
+    foreign: ClassVar[tuple[str, ...]] = ("environments", "policies", "family_fields")
     first: ClassVar[str] = (
         "policy.path policy.type policy.device rename_map protocol port host api_key "
         "api_key_file tls_cert tls_key trust max_batch max_connections max_message_mb idle_s "
