@@ -53,11 +53,7 @@ def _tables() -> Mapping[str, Mapping[str, str]]:
 
 
 def refuse_unsupported(name: str, value: Any, foreign: Mapping[str, LerobotFlag]) -> None:
-    """Refuse a value that is not accepted.
-
-    Raises:
-        UsageError: with the reason.
-    """
+    """Refuse a value that is not accepted."""
     known, typed = foreign[name], str(value).lower()
     if known.values is None:
         return
@@ -72,9 +68,6 @@ def split_lerobot_flags(
     """Return the values without ``foreign`` flags, and one note per reason on those.
 
     A null value gets no note: LeRobot's files hold every flag.
-
-    Raises:
-        UsageError: a value is not accepted, with the reason.
     """
     kept: dict[str, Any] = {}
     idle: dict[str, list[str]] = {}

@@ -129,9 +129,6 @@ def check_settings(config: Any, prefix: str = "") -> None:
     """Refuse settings of a config, and of the sections in it, that are outside of their bounds.
 
     A field that a subclass declares again keeps the bounds of its base class.
-
-    Raises:
-        UsageError: naming the flag, which begins with ``prefix``.
     """
     for known in fields(config):
         name = f"{prefix}{known.metadata.get('flag', known.name)}"
@@ -149,11 +146,7 @@ def _bounds_of(owner: type[Any], field_name: str) -> Bounds | None:
 
 
 def require_finite(values: Mapping[str, Any]) -> None:
-    """Refuse infinite numbers and NaN, which no file can hold; ``values`` are by dotted name.
-
-    Raises:
-        UsageError: naming the flag.
-    """
+    """Refuse infinite numbers and NaN, which no file can hold; ``values`` are by dotted name."""
     for name, value in values.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(

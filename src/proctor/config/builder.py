@@ -32,11 +32,7 @@ _OF_TRAINING = LerobotFlag(None, "it affects training only")
 
 
 def build(cls: type[ConfigT], settings: Mapping[str, Any]) -> ConfigT:
-    """Build a checked config from settings, nested (as in a file) or flat (as on the command line).
-
-    Raises:
-        UsageError: an unknown setting, plug-in or a wrong value.
-    """
+    """Build a checked config from settings: nested as in a file, or flat as on the command line."""
     chosen = _chosen(cls, settings)
     classes = {name: None if plugin is None else plugin.config for name, plugin in chosen.items()}
     flags = flags_of(cls, sections=classes, use=cls.use)
@@ -54,11 +50,7 @@ def build(cls: type[ConfigT], settings: Mapping[str, Any]) -> ConfigT:
 
 
 def benchmark_config_from(settings: Mapping[str, Any]) -> BenchmarkConfig:
-    """Build a checked benchmark config from its own settings, ``{"type": "metaworld", ...}``.
-
-    Raises:
-        UsageError: an unknown setting, plug-in or a wrong value.
-    """
+    """Build a checked benchmark config from its own settings, ``{"type": "metaworld", ...}``."""
     config_class = plugins.find_benchmark(str(settings.get("type", ""))).config
     flags = flags_of(config_class, "env.")
     whole = {flag.name for flag in flags if flag.container is dict}
@@ -68,11 +60,7 @@ def benchmark_config_from(settings: Mapping[str, Any]) -> BenchmarkConfig:
 
 
 def find_plugin(kind: str, name: str) -> Plugin:
-    """Return the plug-in of ``kind`` called ``name``.
-
-    Raises:
-        UsageError: there is none; for a benchmark of LeRobot, with what to use instead.
-    """
+    """Return the plug-in of ``kind`` called ``name``."""
     if kind == "benchmarks" and name not in plugins.known_plugins(kind):
         instead = absent_benchmarks().get(name)
         if instead is not None:
@@ -118,11 +106,7 @@ def _chosen(cls: type[Config], settings: Mapping[str, Any]) -> dict[str, Plugin 
 
 
 def _check_section_names(cls: type[Config], section: str, settings: Mapping[str, Any]) -> None:
-    """Refuse a misspelt type of a section, as ``--polcy.type`` or ``--policy.typ``.
-
-    Raises:
-        UsageError: with the flag that was meant.
-    """
+    """Refuse a misspelt type of a section, as ``--polcy.type`` or ``--policy.typ``."""
     known = {flag.name.partition(".")[0] for flag in own_flags(cls)} | plugin_sections(cls).keys()
     for name in settings:
         given, dot, field = str(name).partition(".")

@@ -60,19 +60,11 @@ class ImageTransformSettings:
     )
 
     def transforms(self) -> list[Transform]:
-        """Return the available transforms in the listed order.
-
-        Raises:
-            UsageError: naming the invalid transform.
-        """
+        """Return the available transforms in the listed order."""
         return [_transform(name, settings) for name, settings in self.tfs.items()]
 
     def validate(self) -> None:
-        """Refuse invalid settings.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse invalid settings."""
         if not self.enable:
             return
         n = len(self.transforms())

@@ -71,11 +71,7 @@ _MANIPULATOR = "gym_manipulator"
 
 
 def build_online(settings: Mapping[str, Any]) -> OnlineTrainConfig:
-    """Build the config of an online training from settings by our names or LeRobot's.
-
-    Raises:
-        UsageError: a setting is unknown, wrong or not supported.
-    """
+    """Build the config of an online training from settings by our names or LeRobot's."""
     ours, notes = translate_online_settings(settings)
     config = build(OnlineTrainConfig, ours)
     config.notes = [*notes, *config.notes, *unused_in_online_training(config)]
@@ -83,11 +79,7 @@ def build_online(settings: Mapping[str, Any]) -> OnlineTrainConfig:
 
 
 def translate_online_settings(settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return settings, nested or flat, by our names, and notes on those without effect.
-
-    Raises:
-        UsageError: a value is not supported, with the reason.
-    """
+    """Return settings, nested or flat, by our names, and notes on those without effect."""
     flat = flatten(settings, _is_section)
     flat = _translated_env({_renamed(name): value for name, value in flat.items()})
     foreign = lerobot_flags("training", "online_training")
@@ -130,11 +122,7 @@ def _renamed(name: str) -> str:
 
 
 def _translated_env(flat: dict[str, Any]) -> dict[str, Any]:
-    """Return settings with LeRobot's ``gym_manipulator`` replaced by a benchmark or a robot.
-
-    Raises:
-        UsageError: its name is unknown.
-    """
+    """Return settings with LeRobot's ``gym_manipulator`` replaced by a benchmark or a robot."""
     if flat.get("env.type") != _MANIPULATOR:
         return flat
     kept = {name: value for name, value in flat.items() if name not in ("env.type", "env.name")}

@@ -69,11 +69,7 @@ def upload_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def drop_lerobot_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings, nested or flat, without those that only LeRobot has.
-
-    Raises:
-        UsageError: a value is not supported, with the reason.
-    """
+    """Return settings, nested or flat, without those that only LeRobot has."""
     kept: dict[str, Any] = {}
     compiled: dict[str, Any] = {}
     flat = _reward_model_as_policy(flatten(settings, _is_section))
@@ -98,11 +94,7 @@ def drop_lerobot_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _reward_model_as_policy(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return flat settings in which ``reward_model`` is ``policy``: both are trained alike.
-
-    Raises:
-        UsageError: the type is not trained here, or a policy is given too.
-    """
+    """Return flat settings in which ``reward_model`` is ``policy``: both are trained alike."""
     asked = {n: v for n, v in given.items() if n.startswith(f"{_REWARD_MODEL}.") and v is not None}
     others = {n: v for n, v in given.items() if n.partition(".")[0] != _REWARD_MODEL}
     if not asked:
@@ -138,11 +130,7 @@ def _of_family(given: Mapping[str, Any]) -> dict[str, LerobotFlag]:
 def checkpoint_overrides(
     overrides: Mapping[str, Any], config_class: type[CheckpointConfig]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return the fields of a checkpoint's config that a training overrides, and notes on others.
-
-    Raises:
-        UsageError: a value is not supported, with the reason.
-    """
+    """Return the fields of a checkpoint's config that a training overrides, and notes on others."""
     asked = {f"policy.{name}": value for name, value in overrides.items()}
     own = {f"policy.{f.name}" for f in fields(config_class)}
     begins = {n: foreign for n, foreign in lerobot_flags("new_networks").items() if n in own}

@@ -87,11 +87,7 @@ class OnlineSettings:
 
     @property
     def fixes(self) -> frozenset[Fix]:
-        """The behaviours to mend.
-
-        Raises:
-            UsageError: a name is unknown.
-        """
+        """The behaviours to mend."""
         names = [name.strip() for name in self.fix.split(",") if name.strip()]
         known = [fix.value for fix in Fix]
         for name in names:

@@ -246,11 +246,7 @@ class OnlineTrainConfig(TrainingConfig):
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port of HOST:PORT.
-
-    Raises:
-        UsageError: it is none.
-    """
+    """Return host and port of HOST:PORT."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 <= int(port) <= 65535:
         raise UsageError(

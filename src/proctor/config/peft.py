@@ -61,9 +61,6 @@ class PeftSettings:
         """The layers that get an adapter: a list of name suffixes, or a regex of full names.
 
         None: the layers that the policy family defines.
-
-        Raises:
-            UsageError: the brackets do not contain a list of names.
         """
         said = self.target_modules
         if isinstance(said, str) and is_flow_list(said):

@@ -23,7 +23,6 @@ from proctor.types import MAX_EPISODES
 EXTRAS = ("environment_state", REWARD, SUCCESS)
 """Choices of --record.extra, in the order in which they are written."""
 _TRIES_PER_EPISODE = 4
-_MOST_NOISE = 10.0
 
 
 class RecordedStarts(Enum):

@@ -29,10 +29,6 @@ class JudgeKind(Enum):
     SCENE = "scene"
 
 
-_MOST_TRIALS = 10_000
-_LONGEST_TRIAL_S = 3600.0
-
-
 @dataclass
 class TrialSettings:
     """How many trials an evaluation on a robot has, and how long each lasts."""

@@ -13,8 +13,6 @@ from proctor.robots.base import RobotConfig
 from proctor.settings import setting
 from proctor.system.loopback import LOOPBACK
 
-_MOST_PORT = 65535
-
 
 @dataclass
 class HostSettings:

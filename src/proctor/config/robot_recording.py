@@ -16,7 +16,6 @@ from proctor.errors import UsageError
 from proctor.settings import setting
 from proctor.types import MAX_EPISODES
 
-_LONGEST_S = 1e6
 _TAKES_PER_EPISODE = 4
 
 

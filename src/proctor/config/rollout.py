@@ -133,9 +133,6 @@ class InferenceSettings:
     rtc: GuidanceSettings = field(default_factory=GuidanceSettings)
 
 
-_LONGEST_S = 1e7
-
-
 @dataclass
 class RolloutConfig(DisplayFlags, RobotCommandConfig):
     """Config of a rollout: a robot, a policy, and what is recorded."""

@@ -13,10 +13,6 @@ from proctor.settings import setting
 from proctor.stats.stopping import NEVER
 from proctor.types import DEFAULT_EPISODES, MAX_EPISODES
 
-_MOST_WORKERS = 1024
-_MOST_LATENCY = 10_000
-_MOST_REPEATS = 1000
-
 
 class SchedulerKind(Enum):
     """How episodes run: in the engine, or in the classic loop over a vector environment."""

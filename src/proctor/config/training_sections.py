@@ -32,11 +32,7 @@ class DatasetLocation:
 
     @property
     def path_or_id(self) -> str | Path:
-        """The dataset's Hub id, or its folder as a path, which is never looked for on the Hub.
-
-        Raises:
-            UsageError: ``root`` does not exist.
-        """
+        """The dataset's Hub id, or its folder as a path, which is never looked for on the Hub."""
         if self.root is None:
             return self.repo_id
         root = self.root.expanduser()
