@@ -14,7 +14,7 @@ steps: checks change nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
@@ -33,7 +33,7 @@ class Bounds:
     above: float | None = None
     """Open lower end: ``above=0`` refuses 0."""
     below: float | None = None
-    choices: Sequence[str] | None = None
+    choices: Collection[str] | None = None
 
     def check(self, name: str, value: Any) -> None:
         """Refuse a value that is not accepted; ``name`` is its flag without dashes."""
@@ -88,7 +88,7 @@ def setting(
     most: float | None = None,
     above: float | None = None,
     below: float | None = None,
-    choices: Sequence[str] | None = None,
+    choices: Collection[str] | None = None,
     **more: Any,
 ) -> Any:
     """Declare a field of a config with the metadata of its flag.
