@@ -56,9 +56,12 @@ class ConfigUse(Enum):
     TRAINING = "training"
 
 
-def flag_only_for(use: ConfigUse) -> dict[str, Any]:
-    """Return field metadata: a flag only of configs for ``use``."""
-    return {"only": use}
+TRAINING_ONLY = {"only": ConfigUse.TRAINING}
+"""Field metadata: a flag only of configs for training."""
+EVALUATION_ONLY = {"only": ConfigUse.EVALUATION}
+"""Field metadata: a flag only of configs for evaluation."""
+UNSAVED = {"saved": False}
+"""Field metadata: a checkpoint's config.json does not hold the field."""
 
 
 def is_flag(metadata: Mapping[str, Any], use: ConfigUse) -> bool:

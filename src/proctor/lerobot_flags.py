@@ -1,9 +1,14 @@
-"""Flags that only LeRobot has: accepted where their value matches what Proctor does anyway."""
+"""Flags that only LeRobot has: accepted where their value matches what Proctor does anyway.
+
+Those of commands are data, ``lerobot_flags.toml``; a benchmark declares its own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from proctor.errors import UsageError
@@ -21,16 +26,39 @@ class LerobotFlag:
     """Why the flag has no effect, and what to use instead."""
 
 
-def refuse_unsupported(name: str, value: Any, foreign: Mapping[str, LerobotFlag]) -> None:
-    """Refuse a value that is not accepted.
+def lerobot_flags(*groups: str) -> dict[str, LerobotFlag]:
+    """Return the flags of groups of ``lerobot_flags.toml`` by dotted name."""
+    found = {}
+    for group in groups:
+        for reason, flags in _tables()[group].items():
+            for flag in flags.split():
+                name, is_limited, values = flag.partition("=")
+                accepted = tuple(filter(None, values.split("|"))) if is_limited else None
+                found[name] = LerobotFlag(accepted, reason)
+    return found
 
-    Raises:
-        UsageError: with the reason.
-    """
+
+def absent_benchmarks() -> Mapping[str, str]:
+    """Return the benchmarks of LeRobot that Proctor lacks, with what to use instead."""
+    return _tables()["absent_benchmarks"]
+
+
+@lru_cache(maxsize=None)
+def _tables() -> Mapping[str, Mapping[str, str]]:
+    import tomllib
+
+    text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+    tables: dict[str, dict[str, str]] = tomllib.loads(text)
+    return tables
+
+
+def refuse_unsupported(name: str, value: Any, foreign: Mapping[str, LerobotFlag]) -> None:
+    """Refuse a value that is not accepted."""
     known, typed = foreign[name], str(value).lower()
     if known.values is None:
         return
-    if not any(typed == str(v).lower() or (v is None and typed == "null") for v in known.values):
+    accepted = {str(one).lower().replace(" ", "") for one in known.values}
+    if ("none" if typed == "null" else typed.replace(" ", "")) not in accepted:
         raise UsageError(f"--{name}={typed}: {known.reason}", code="flag.unsupported")
 
 
@@ -40,9 +68,6 @@ def split_lerobot_flags(
     """Return the values without ``foreign`` flags, and one note per reason on those.
 
     A null value gets no note: LeRobot's files hold every flag.
-
-    Raises:
-        UsageError: a value is not accepted, with the reason.
     """
     kept: dict[str, Any] = {}
     idle: dict[str, list[str]] = {}

@@ -18,6 +18,7 @@ from proctor.features import (
 )
 from proctor.fingerprint import LOCAL_PATH, NAME_LIST, PRESENTATION
 from proctor.lerobot_flags import LerobotFlag
+from proctor.settings import setting
 from proctor.types import DEFAULT_EPISODES, EpisodeSpec, Score, StepResult, Task
 
 
@@ -35,51 +36,34 @@ class BenchmarkConfig:
         "Interpreter": "python command",
     }
 
-    type: str = field(
-        default="", metadata={"help": "benchmark: a built-in name or package.module:NAME"}
+    type: str = setting("", "benchmark: a built-in name or package.module:NAME")
+    task: str = setting(
+        "",
+        "tasks or groups of tasks, comma-separated (see proctor list tasks)",
+        PRESENTATION,
+        NAME_LIST,
     )
-    task: str = field(
-        default="",
-        metadata={
-            "help": "tasks or groups of tasks, comma-separated (see proctor list tasks)",
-            **PRESENTATION,
-            **NAME_LIST,
-        },
+    task_ids: list[int] | None = setting(
+        None, "task ids to run, of each group, as [0,3] (default: all tasks)", PRESENTATION
     )
-    task_ids: list[int] | None = field(
-        default=None,
-        metadata={
-            "help": "task ids to run, of each group, as [0,3]",
-            "default_help": "all tasks",
-            **PRESENTATION,
-        },
+    max_parallel_tasks: int = setting(
+        0,
+        "maximum number of tasks that have simulators at the same time (default: no limit)",
+        PRESENTATION,
+        least=0,
     )
-    max_parallel_tasks: int = field(
-        default=0,
-        metadata={
-            "help": "maximum number of tasks that have simulators at the same time",
-            "default_help": "no limit",
-            **PRESENTATION,
-        },
+    python: str | None = setting(
+        None,
+        "interpreter (Python 3.8 or newer) or virtual environment that runs the simulators; "
+        "it needs numpy and the simulator's packages (default: this interpreter)",
+        PRESENTATION,
+        LOCAL_PATH,
     )
-    python: str | None = field(
-        default=None,
-        metadata={
-            "help": "interpreter (Python 3.8 or newer) or virtual environment that runs the "
-            "simulators; it needs numpy and the simulator's packages",
-            "default_help": "this interpreter",
-            **PRESENTATION,
-            **LOCAL_PATH,
-        },
-    )
-    command: str | None = field(
-        default=None,
-        metadata={
-            "help": "command that starts such an interpreter elsewhere, as 'docker run -i IMAGE "
-            "python3'; only stdin and stdout are shared",
-            "default_help": "no command",
-            **PRESENTATION,
-        },
+    command: str | None = setting(
+        None,
+        "command that starts such an interpreter elsewhere, as 'docker run -i IMAGE "
+        "python3'; only stdin and stdout are shared (default: no command)",
+        PRESENTATION,
     )
 
 

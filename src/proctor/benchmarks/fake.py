@@ -13,7 +13,7 @@ import resource
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar
@@ -42,6 +42,7 @@ from proctor.features import (
     Observation,
 )
 from proctor.fingerprint import PRESENTATION
+from proctor.settings import setting
 from proctor.types import EpisodeSpec, StepResult, Task
 
 _GOAL_RADIUS = 0.05
@@ -82,39 +83,21 @@ class FakeConfig(BenchmarkConfig):
     }
 
     type: str = "fake"
-    task: str = field(default="point", metadata={"help": "task of the fake benchmark; only point"})
-    n_tasks: int = field(default=1, metadata={"help": "number of identical tasks"} | PRESENTATION)
-    episode_length: int = field(
-        default=50, metadata={"help": "maximum simulator steps per episode"}
+    task: str = setting("point", "task of the fake benchmark; only point")
+    n_tasks: int = setting(1, "number of identical tasks", PRESENTATION)
+    episode_length: int = setting(50, "maximum simulator steps per episode")
+    image_size: int = setting(16, "height and width of the image in pixels")
+    step_ms: float = setting(0.0, "duration of a simulator step in milliseconds", PRESENTATION)
+    open_ms: float = setting(0.0, "time to open a simulator in milliseconds", PRESENTATION)
+    endless: bool = setting(False, "never succeed: every episode runs to episode_length")
+    faults: dict[str, Fault] = setting(
+        {}, 'injected faults, as {"TASK/EPISODE/STEP": KIND} (default: no faults)', PRESENTATION
     )
-    image_size: int = field(
-        default=16, metadata={"help": "height and width of the image in pixels"}
-    )
-    step_ms: float = field(
-        default=0.0,
-        metadata={"help": "duration of a simulator step in milliseconds"} | PRESENTATION,
-    )
-    open_ms: float = field(
-        default=0.0, metadata={"help": "time to open a simulator in milliseconds"} | PRESENTATION
-    )
-    endless: bool = field(
-        default=False, metadata={"help": "never succeed: every episode runs to episode_length"}
-    )
-    faults: dict[str, Fault] = field(
-        default_factory=dict,
-        metadata={
-            "help": 'injected faults, as {"TASK/EPISODE/STEP": KIND}',
-            "default_help": "no faults",
-        }
-        | PRESENTATION,
-    )
-    break_once_in: str | None = field(
-        default=None,
-        metadata={
-            "help": "folder that records the injected faults, so that each occurs once",
-            "default_help": "faults occur every time",
-        }
-        | PRESENTATION,
+    break_once_in: str | None = setting(
+        None,
+        "folder that records the injected faults, so that each occurs once (default: faults "
+        "occur every time)",
+        PRESENTATION,
     )
 
 

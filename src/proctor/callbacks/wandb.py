@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,6 +26,7 @@ from proctor.errors import MissingExtra, RunFolderError, UsageError
 from proctor.runs.folder import WANDB_ID_FILE
 from proctor.runs.records import RunProgress
 from proctor.runs.training import EvaluationLogRow
+from proctor.settings import setting
 from proctor.stats.counts import Counts
 from proctor.system.environment import key_variable, temporary_environment
 from proctor.system.redaction import redact
@@ -50,27 +51,16 @@ class WandbConfig:
 
     help_group: ClassVar[str] = "Weights & Biases"
 
-    enable: bool = field(default=False, metadata={"help": "log the run to Weights & Biases"})
-    project: str = field(default="proctor", metadata={"help": "W&B project"})
-    entity: str | None = field(
-        default=None,
-        metadata={"help": "W&B user or team", "default_help": "the user who is logged in"},
+    enable: bool = setting(False, "log the run to Weights & Biases")
+    project: str = setting("proctor", "W&B project")
+    entity: str | None = setting(None, "W&B user or team (default: the user who is logged in)")
+    mode: WandbMode | None = setting(
+        None,
+        "upload the run (online), log it to RUN/wandb only (offline), or log nothing "
+        "(disabled) (default: $WANDB_MODE, else online)",
     )
-    mode: WandbMode | None = field(
-        default=None,
-        metadata={
-            "help": "upload the run (online), log it to RUN/wandb only (offline), or log "
-            "nothing (disabled)",
-            "default_help": "$WANDB_MODE, else online",
-        },
-    )
-    name: str | None = field(
-        default=None,
-        metadata={"help": "name of the W&B run", "default_help": "the run folder's name"},
-    )
-    notes: str | None = field(
-        default=None, metadata={"help": "notes on the W&B run", "default_help": "no notes"}
-    )
+    name: str | None = setting(None, "name of the W&B run (default: the run folder's name)")
+    notes: str | None = setting(None, "notes on the W&B run (default: no notes)")
 
     @property
     def active(self) -> bool:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from proctor.commands.arguments import split_arguments
-from proctor.config.bounds import at_least
 from proctor.config.command import CommandConfig, argument, build_command, run_command
 from proctor.errors import (
     EXIT_HUNG_UP,
@@ -19,6 +18,7 @@ from proctor.errors import (
     strip_control_codes,
 )
 from proctor.permissions import NAMES, require_permission
+from proctor.settings import setting
 
 _HERE = {
     "eval.use_async_envs": "false",
@@ -45,7 +45,7 @@ class AuditCommand(CommandConfig):
     folder: Path | None = field(
         default=None, metadata=argument("RUN", "folder of the run to audit", least=0)
     )
-    episodes: int = field(default=10, metadata={"help": "number of episodes to run again"})
+    episodes: int = setting(10, "number of episodes to run again", least=1)
     eval_flags: dict[str, str] = field(default_factory=dict, metadata={"hidden": True})
     """The other flags: those of ``proctor eval``."""
 
@@ -73,14 +73,6 @@ class AuditCommand(CommandConfig):
                 code="flag.conflict",
             )
         return command
-
-    def validate(self) -> None:
-        """Refuse an empty sample.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        at_least("episodes", self.episodes, 1)
 
     def run(self) -> int:
         """Audit the run, or evaluate and audit, and return the exit code."""

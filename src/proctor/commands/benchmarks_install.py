@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from proctor.config.command import CommandConfig, argument
 from proctor.errors import UsageError
+from proctor.settings import setting
 
 if TYPE_CHECKING:
     from proctor.benchmarks.recipes.recipe import BenchmarkRecipe
@@ -27,7 +28,7 @@ class BenchmarksInstallCommand(CommandConfig):
     """
 
     name: str = field(metadata=argument("NAME", "benchmark, see proctor benchmarks list"))
-    yes: bool = field(default=False, metadata={"help": "do not ask before the download"})
+    yes: bool = setting(False, "do not ask before the download")
 
     def run(self) -> int:
         """Install it and return the exit code."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from proctor.config.command import CommandConfig, argument, run_command
 from proctor.errors import UsageError, strip_control_codes
 from proctor.number_text import points_text
+from proctor.settings import setting
 
 if TYPE_CHECKING:
     from proctor.report.card_check import CardCheck
@@ -45,58 +46,38 @@ class CompareCommand(CommandConfig):
             least=2,
         )
     )
-    fail_if_worse: float | None = field(
-        default=None,
-        metadata={
-            "flag": "fail-if-worse",
-            "help": "exit with 3 if a run's success rate is lower than A's by more than this "
-            "(0.02: 2 points), in a one-sided test at level alpha",
-            "default_help": "never",
-        },
+    fail_if_worse: float | None = setting(
+        None,
+        "exit with 3 if a run's success rate is lower than A's by more than this (0.02: 2 "
+        "points), in a one-sided test at level alpha (default: never)",
+        flag="fail-if-worse",
     )
-    alpha: float = field(
-        default=0.05,
-        metadata={"help": "significance level of all tests; confidence intervals cover 1 - alpha"},
+    alpha: float = setting(
+        0.05, "significance level of all tests; confidence intervals cover 1 - alpha"
     )
-    unpaired: bool = field(
-        default=False,
-        metadata={
-            "help": "compare tasks as independent samples, without pairing episodes (for runs "
-            "with other seeds)"
-        },
+    unpaired: bool = setting(
+        False,
+        "compare tasks as independent samples, without pairing episodes (for runs with other "
+        "seeds)",
     )
-    accept: str | None = field(
-        default=None,
-        metadata={
-            "help": "fields or sections of the protocol in which a run may differ from the card, "
-            "as seed,versions,packages",
-            "default_help": "no differences",
-            "placeholder": "NAMES",
-        },
+    accept: str | None = setting(
+        None,
+        "fields or sections of the protocol in which a run may differ from the card, as "
+        "seed,versions,packages (default: no differences)",
+        placeholder="NAMES",
     )
-    margin: float | None = field(
-        default=None,
-        metadata={
-            "help": "largest difference of success rates that still agrees with the card (0.1: "
-            "10 points)",
-            "default_help": "0.1",
-        },
+    margin: float | None = setting(
+        None,
+        "largest difference of success rates that still agrees with the card (0.1: 10 "
+        "points) (default: 0.1)",
     )
-    json: Path | None = field(
-        default=None,
-        metadata={
-            "help": "write the results as JSON to FILE",
-            "default_help": "no file",
-            "placeholder": "FILE",
-        },
+    json: Path | None = setting(
+        None, "write the results as JSON to FILE (default: no file)", placeholder="FILE"
     )
-    html: Path | None = field(
-        default=None,
-        metadata={
-            "help": "file of the page",
-            "default_help": "compare.html in the folder of the second run",
-            "placeholder": "FILE",
-        },
+    html: Path | None = setting(
+        None,
+        "file of the page (default: compare.html in the folder of the second run)",
+        placeholder="FILE",
     )
 
     def validate(self) -> None:

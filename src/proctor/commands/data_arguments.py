@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from proctor.config.command import CommandConfig, argument
 from proctor.errors import UsageError, strip_control_codes
+from proctor.settings import setting
 
 if TYPE_CHECKING:
     from proctor.datasets.edit.build import BuiltDataset
@@ -39,25 +40,18 @@ class EditCommand(DatasetCommand):
 
     help_group: ClassVar[str] = "Result"
 
-    output: Path | None = field(
-        default=None,
-        metadata={
-            "help": "folder of the edited dataset, which must not exist; give this or --in_place",
-            "default_help": "required without --in_place",
-            "placeholder": "DIR",
-            "alias": "new_root",
-        },
+    output: Path | None = setting(
+        None,
+        "folder of the edited dataset, which must not exist; give this or --in_place "
+        "(required without --in_place)",
+        placeholder="DIR",
+        alias="new_root",
     )
-    in_place: bool = field(
-        default=False,
-        metadata={"help": "replace DATASET, in one atomic step at the end"},
-    )
-    backup: bool = field(
-        default=True,
-        metadata={
-            "help": "with --in_place: keep the replaced dataset beside DATASET as DATASET_old (or "
-            "_old_2, _old_3, ...); false removes it"
-        },
+    in_place: bool = setting(False, "replace DATASET, in one atomic step at the end")
+    backup: bool = setting(
+        True,
+        "with --in_place: keep the replaced dataset beside DATASET as DATASET_old (or "
+        "_old_2, _old_3, ...); false removes it",
     )
 
     def edit(self, plan: Callable[[SourceDataset], EditPlan]) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from proctor.config.command import CommandConfig, argument
 from proctor.errors import UsageError, strip_control_codes
+from proctor.settings import setting
 
 if TYPE_CHECKING:
     from proctor.datasets.cache.folder import CacheEntry
@@ -25,17 +26,11 @@ class DataCacheCommand(CommandConfig):
     names: list[str] = field(
         metadata=argument("NAME", "entries to remove with --clear (default: all)", least=0)
     )
-    clear: bool = field(
-        default=False,
-        metadata={"help": "remove the named entries, except those that a process uses"},
-    )
-    cache_dir: str | None = field(
-        default=None,
-        metadata={
-            "help": "folder of the cache, as in --dataset.cache_dir",
-            "default_help": "~/.cache/proctor/frames",
-            "placeholder": "DIR",
-        },
+    clear: bool = setting(False, "remove the named entries, except those that a process uses")
+    cache_dir: str | None = setting(
+        None,
+        "folder of the cache, as in --dataset.cache_dir (default: ~/.cache/proctor/frames)",
+        placeholder="DIR",
     )
 
     def validate(self) -> None:

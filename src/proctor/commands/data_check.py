@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from proctor.commands.data_arguments import DatasetCommand, find_dataset
 from proctor.errors import strip_control_codes
+from proctor.settings import setting
 
 if TYPE_CHECKING:
     from proctor.datasets.check import CheckReport
@@ -26,17 +27,12 @@ class DataCheckCommand(DatasetCommand):
     Exit code: 0 without errors (readers cope with warnings), 1 with errors, 2 without a dataset.
     """
 
-    fast: bool = field(
-        default=False,
-        metadata={"help": "decode no frames; trust the duration in every video's header"},
-    )
-    json: bool = field(default=False, metadata={"help": "print the findings as JSON, for scripts"})
-    mend: bool = field(
-        default=False,
-        metadata={
-            "help": "repair derived metadata before the checks: the totals of info.json, "
-            "which then count every complete episode, and the tasks' order and indices"
-        },
+    fast: bool = setting(False, "decode no frames; trust the duration in every video's header")
+    json: bool = setting(False, "print the findings as JSON, for scripts")
+    mend: bool = setting(
+        False,
+        "repair derived metadata before the checks: the totals of info.json, which then "
+        "count every complete episode, and the tasks' order and indices",
     )
 
     def run(self) -> int:

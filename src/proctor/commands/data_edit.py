@@ -17,6 +17,7 @@ from proctor.commands.data_arguments import (
 )
 from proctor.config.command import CommandConfig, argument
 from proctor.errors import UsageError
+from proctor.settings import setting
 
 if TYPE_CHECKING:
     from proctor.datasets.edit.build import BuiltDataset
@@ -56,14 +57,11 @@ class DataSplitCommand(DatasetCommand):
     splits: str = field(
         metadata={"help": "fraction or episodes of every split", "placeholder": f"'{_SPLITS}'"}
     )
-    output: Path | None = field(
-        default=None,
-        metadata={
-            "help": "folder of all splits: DIR/train, DIR/val",
-            "default_help": "DATASET_train, DATASET_val",
-            "placeholder": "DIR",
-            "alias": "new_root",
-        },
+    output: Path | None = setting(
+        None,
+        "folder of all splits: DIR/train, DIR/val (default: DATASET_train, DATASET_val)",
+        placeholder="DIR",
+        alias="new_root",
     )
 
     def run(self) -> int:
@@ -165,29 +163,19 @@ class DataSetTaskCommand(EditCommand):
     Give --task, --tasks or both. Tasks that no episode has any more are removed.
     """
 
-    task: str | None = field(
-        default=None,
-        metadata={
-            "help": "new task instruction of the episodes in --episodes",
-            "default_help": "from --tasks only",
-            "placeholder": "TEXT",
-        },
+    task: str | None = setting(
+        None,
+        "new task instruction of the episodes in --episodes (default: from --tasks only)",
+        placeholder="TEXT",
     )
-    episodes: str | None = field(
-        default=None,
-        metadata={
-            "help": "indices of the episodes that get --task",
-            "default_help": "all",
-            "placeholder": EPISODES,
-        },
+    episodes: str | None = setting(
+        None, "indices of the episodes that get --task (default: all)", placeholder=EPISODES
     )
-    tasks: str | None = field(
-        default=None,
-        metadata={
-            "help": "new task instructions by episode; they take precedence over --task",
-            "default_help": "no other instructions",
-            "placeholder": '\'{"0": "TEXT"}\'',
-        },
+    tasks: str | None = setting(
+        None,
+        "new task instructions by episode; they take precedence over --task (default: no "
+        "other instructions)",
+        placeholder='\'{"0": "TEXT"}\'',
     )
 
     def validate(self) -> None:

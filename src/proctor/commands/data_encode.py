@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from proctor.commands.data_arguments import EditCommand, parse_names
-from proctor.config.bounds import between
+from proctor.settings import setting
 
 if TYPE_CHECKING:
     from proctor.datasets.frames.encoder import Codec
@@ -21,27 +21,21 @@ class EncoderOptions:
 
     help_group: ClassVar[str] = "Video encoder"
 
-    crf: int | None = field(
-        default=None,
-        metadata={
-            "help": "constant rate factor: a lower one gives better quality and larger files",
-            "default_help": "the codec's",
-        },
+    crf: int | None = setting(
+        None,
+        "constant rate factor: a lower one gives better quality and larger files (default: "
+        "the codec's)",
+        least=0,
+        most=_MOST,
     )
-    g: int | None = field(
-        default=None,
-        metadata={"help": "key frame interval in frames", "default_help": "the codec's"},
+    g: int | None = setting(
+        None, "key frame interval in frames (default: the codec's)", least=0, most=_MOST
     )
-    preset: str | None = field(
-        default=None,
-        metadata={
-            "help": "speed preset of the encoder, a name or a number",
-            "default_help": "the codec's",
-        },
+    preset: str | None = setting(
+        None, "speed preset of the encoder, a name or a number (default: the codec's)"
     )
-    pix_fmt: str | None = field(
-        default=None,
-        metadata={"help": "FFmpeg pixel format, such as yuv420p", "default_help": "the codec's"},
+    pix_fmt: str | None = setting(
+        None, "FFmpeg pixel format, such as yuv420p (default: the codec's)"
     )
 
     def encoder(self, name: str) -> Codec:
@@ -54,10 +48,8 @@ class EncoderOptions:
 
         codec = codec_named(name)
         if self.crf is not None:
-            between("crf", self.crf, 0, _MOST)
             codec = replace(codec, crf=self.crf)
         if self.g is not None:
-            between("g", self.g, 0, _MOST)
             codec = replace(codec, g=self.g)
         if self.preset is not None:
             is_number = self.preset.isdecimal()
@@ -71,13 +63,10 @@ class EncoderOptions:
 class EncodeCommand(EncoderOptions, EditCommand):
     """A verb that writes an edited dataset with newly encoded videos."""
 
-    codec: str = field(
-        default=DEFAULT_CODEC,
-        metadata={
-            "help": "video encoder",
-            "default_help": "LeRobot's",
-            "placeholder": f"{DEFAULT_CODEC}|h264|hevc|...",
-        },
+    codec: str = setting(
+        DEFAULT_CODEC,
+        "video encoder (default: LeRobot's)",
+        placeholder=f"{DEFAULT_CODEC}|h264|hevc|...",
     )
 
 
@@ -100,13 +89,8 @@ class DataReencodeCommand(EncodeCommand):
     This is the only edit that changes pixel values.
     """
 
-    cameras: str = field(
-        default="",
-        metadata={
-            "help": "videos to encode, by feature name",
-            "default_help": "all but depth maps",
-            "placeholder": "KEY,KEY",
-        },
+    cameras: str = setting(
+        "", "videos to encode, by feature name (default: all but depth maps)", placeholder="KEY,KEY"
     )
 
     def run(self) -> int:
@@ -125,13 +109,10 @@ class DataStatsCommand(EditCommand):
     quantiles of all frames. Every edit computes statistics that are missing.
     """
 
-    images: bool = field(
-        default=False,
-        metadata={
-            "help": "also compute the statistics of cameras, from as many images as LeRobot "
-            "samples; otherwise keep them",
-            "default_help": "keep the statistics of cameras",
-        },
+    images: bool = setting(
+        False,
+        "also compute the statistics of cameras, from as many images as LeRobot samples; "
+        "otherwise keep them (default: keep the statistics of cameras)",
     )
 
     def run(self) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 from proctor.commands.data_arguments import DatasetCommand, find_dataset, parse_names
 from proctor.config.command import CommandConfig, argument
 from proctor.errors import strip_control_codes
+from proctor.settings import setting
 
 
 @dataclass(kw_only=True)
@@ -23,28 +24,19 @@ class DataPushCommand(DatasetCommand):
     """
 
     repo_id: str = field(metadata=argument("ID", "id of the dataset on the Hub: user/name"))
-    private: bool | None = field(
-        default=None,
-        metadata={
-            "help": "make a new repository private",
-            "default_help": "the setting of the Hub account",
-            "placeholder": "true",
-        },
+    private: bool | None = setting(
+        None,
+        "make a new repository private (default: the setting of the Hub account)",
+        placeholder="true",
     )
-    videos: bool = field(
-        default=True,
-        metadata={
-            "help": "upload videos; false: upload none, and remove those of an earlier upload"
-        },
+    videos: bool = setting(
+        True, "upload videos; false: upload none, and remove those of an earlier upload"
     )
-    include: str | None = field(
-        default=None,
-        metadata={
-            "help": "other files to upload too, comma-separated: names or patterns from the "
-            "dataset's folder, as LICENSE,notes/*",
-            "default_help": "none",
-            "placeholder": "NAME,PATTERN",
-        },
+    include: str | None = setting(
+        None,
+        "other files to upload too, comma-separated: names or patterns from the dataset's "
+        "folder, as LICENSE,notes/* (default: none)",
+        placeholder="NAME,PATTERN",
     )
 
     def run(self) -> int:
@@ -75,25 +67,18 @@ class DataPullCommand(CommandConfig):
     """
 
     repo_id: str = field(metadata=argument("ID", "id of the dataset on the Hub: user/name"))
-    root: Path | None = field(
-        default=None,
-        metadata={
-            "help": "folder of the download, which must not exist",
-            "default_help": "$HF_LEROBOT_HOME/ID",
-            "placeholder": "DIR",
-        },
+    root: Path | None = setting(
+        None,
+        "folder of the download, which must not exist (default: $HF_LEROBOT_HOME/ID)",
+        placeholder="DIR",
     )
-    revision: str | None = field(
-        default=None,
-        metadata={
-            "help": "branch, tag or commit",
-            "default_help": "the tag v3.0, else the newest older version that can be read",
-            "placeholder": "REV",
-        },
+    revision: str | None = setting(
+        None,
+        "branch, tag or commit (default: the tag v3.0, else the newest older version that "
+        "can be read)",
+        placeholder="REV",
     )
-    videos: bool = field(
-        default=True, metadata={"help": "download videos; false: download the other files only"}
-    )
+    videos: bool = setting(True, "download videos; false: download the other files only")
 
     def run(self) -> int:
         """Download the dataset, print its size and return the exit code."""

@@ -27,6 +27,7 @@ from proctor.config.help_search import OwnedFlag
 from proctor.errors import UsageError, did_you_mean
 from proctor.fingerprint import flatten
 from proctor.permissions import require_permission
+from proctor.settings import setting
 
 if TYPE_CHECKING:
     from proctor.datasets.edit.build import BuiltDataset
@@ -104,13 +105,10 @@ class MergeDatasets(Operation):
     repo_ids: str = field(
         metadata={"help": "ids of the datasets to merge", "placeholder": "'[a/b, a/c]'"}
     )
-    roots: str = field(
-        default="[]",
-        metadata={
-            "help": "folders of the datasets, in the order of repo_ids",
-            "default_help": "$HF_LEROBOT_HOME/ID",
-            "placeholder": "'[DIR, DIR]'",
-        },
+    roots: str = setting(
+        "[]",
+        "folders of the datasets, in the order of repo_ids (default: $HF_LEROBOT_HOME/ID)",
+        placeholder="'[DIR, DIR]'",
     )
 
 
@@ -139,29 +137,22 @@ class ModifyTasks(Operation):
     """Change the task instruction of episodes."""
 
     type: ClassVar[str] = "modify_tasks"
-    new_task: str | None = field(
-        default=None,
-        metadata={
-            "help": "new task instruction of all episodes",
-            "default_help": "from episode_tasks only",
-            "placeholder": "TEXT",
-        },
+    new_task: str | None = setting(
+        None,
+        "new task instruction of all episodes (default: from episode_tasks only)",
+        placeholder="TEXT",
     )
-    episode_tasks: str | None = field(
-        default=None,
-        metadata={
-            "help": "new task instructions by episode; they take precedence over the other two",
-            "default_help": "no other instructions",
-            "placeholder": '\'{"0": "TEXT"}\'',
-        },
+    episode_tasks: str | None = setting(
+        None,
+        "new task instructions by episode; they take precedence over the other two (default: "
+        "no other instructions)",
+        placeholder='\'{"0": "TEXT"}\'',
     )
-    task_replacements: str | None = field(
-        default=None,
-        metadata={
-            "help": "new task instructions by old ones; they take precedence over new_task",
-            "default_help": "no replacements",
-            "placeholder": '\'{"OLD": "NEW"}\'',
-        },
+    task_replacements: str | None = setting(
+        None,
+        "new task instructions by old ones; they take precedence over new_task (default: no "
+        "replacements)",
+        placeholder='\'{"OLD": "NEW"}\'',
     )
 
     def plan(self) -> Plan:
@@ -209,9 +200,7 @@ def _replaced_tasks(source: SourceDataset, replaced: Mapping[str, Any]) -> dict[
 class EncodeOperation(EncoderOptions, Operation):
     """An operation that encodes videos."""
 
-    vcodec: str = field(
-        default=DEFAULT_CODEC, metadata={"help": "video encoder, such as libsvtav1, h264, hevc"}
-    )
+    vcodec: str = setting(DEFAULT_CODEC, "video encoder, such as libsvtav1, h264, hevc")
 
 
 @dataclass(kw_only=True)
@@ -219,21 +208,11 @@ class ImagesToVideos(EncodeOperation):
     """Encode the images in tables as videos."""
 
     type: ClassVar[str] = "convert_image_to_video"
-    output_dir: Path | None = field(
-        default=None,
-        metadata={
-            "help": "folder of the result",
-            "default_help": "--new_root",
-            "placeholder": "DIR",
-        },
+    output_dir: Path | None = setting(
+        None, "folder of the result (default: --new_root)", placeholder="DIR"
     )
-    episode_indices: str | None = field(
-        default=None,
-        metadata={
-            "help": "indices of the episodes to keep",
-            "default_help": "all",
-            "placeholder": "'[1, 2]'",
-        },
+    episode_indices: str | None = setting(
+        None, "indices of the episodes to keep (default: all)", placeholder="'[1, 2]'"
     )
 
     def plan(self) -> Plan:
@@ -250,9 +229,8 @@ class ReencodeVideos(EncodeOperation):
     """Encode all videos again."""
 
     type: ClassVar[str] = "reencode_videos"
-    overwrite: bool = field(
-        default=False,
-        metadata={"help": "replace the dataset instead of writing NAME_reencoded beside it"},
+    overwrite: bool = setting(
+        False, "replace the dataset instead of writing NAME_reencoded beside it"
     )
 
     def plan(self) -> Plan:
@@ -268,15 +246,11 @@ class RecomputeStats(Operation):
     """Compute the statistics again."""
 
     type: ClassVar[str] = "recompute_stats"
-    skip_image_video: bool = field(
-        default=True, metadata={"help": "skip the statistics of cameras; false: compute these too"}
+    skip_image_video: bool = setting(
+        True, "skip the statistics of cameras; false: compute these too"
     )
-    overwrite: bool = field(
-        default=False,
-        metadata={
-            "help": "no effect, accepted for LeRobot's scripts: --new_root decides where the "
-            "result goes"
-        },
+    overwrite: bool = setting(
+        False, "no effect, accepted for LeRobot's scripts: --new_root decides where the result goes"
     )
 
     def plan(self) -> Plan:
@@ -292,9 +266,8 @@ class ShowInfo(Operation):
     """Print what ``proctor data info`` prints."""
 
     type: ClassVar[str] = "info"
-    show_features: bool = field(
-        default=True,
-        metadata={"help": "no effect, accepted for LeRobot's scripts: features are always printed"},
+    show_features: bool = setting(
+        True, "no effect, accepted for LeRobot's scripts: features are always printed"
     )
 
 
@@ -326,44 +299,26 @@ class DataEditCommand(CommandConfig):
     """
 
     operation: Operation = field(metadata={"help": "edit to run"})
-    repo_id: str | None = field(
-        default=None,
-        metadata={
-            "help": "id of the dataset, as user/name",
-            "default_help": "required without --root",
-            "placeholder": "ID",
-        },
+    repo_id: str | None = setting(
+        None, "id of the dataset, as user/name (required without --root)", placeholder="ID"
     )
-    root: str | None = field(
-        default=None,
-        metadata={
-            "help": "folder of the dataset",
-            "default_help": "$HF_LEROBOT_HOME/ID",
-            "placeholder": "DIR",
-        },
+    root: str | None = setting(
+        None, "folder of the dataset (default: $HF_LEROBOT_HOME/ID)", placeholder="DIR"
     )
-    new_repo_id: str | None = field(
-        default=None,
-        metadata={"help": "id of the result", "default_help": "the dataset's", "placeholder": "ID"},
+    new_repo_id: str | None = setting(
+        None, "id of the result (default: the dataset's)", placeholder="ID"
     )
-    new_root: Path | None = field(
-        default=None,
-        metadata={
-            "help": "folder of the result",
-            "default_help": "$HF_LEROBOT_HOME/NEW_ID, or the dataset's",
-            "placeholder": "DIR",
-        },
+    new_root: Path | None = setting(
+        None,
+        "folder of the result (default: $HF_LEROBOT_HOME/NEW_ID, or the dataset's)",
+        placeholder="DIR",
     )
-    backup: bool = field(
-        default=True,
-        metadata={
-            "help": "keep a dataset that is replaced, beside the result; false removes it. LeRobot "
-            "has no such flag"
-        },
+    backup: bool = setting(
+        True,
+        "keep a dataset that is replaced, beside the result; false removes it. LeRobot has "
+        "no such flag",
     )
-    push_to_hub: bool = field(
-        default=False, metadata={"help": "upload the result to the Hub under its id"}
-    )
+    push_to_hub: bool = setting(False, "upload the result to the Hub under its id")
 
     @classmethod
     def parse(cls, prog: str, words: Sequence[str]) -> DataEditCommand | None:

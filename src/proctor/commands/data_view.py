@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -14,14 +14,13 @@ from proctor.commands.data_arguments import (
     parse_episodes,
 )
 from proctor.commands.serve_pages import HOST, LOCAL_HOST, PORT, serve_until_interrupted
-from proctor.config.bounds import between
 from proctor.errors import UsageError, exit_code_of
+from proctor.settings import setting
 
 if TYPE_CHECKING:
     from proctor.report.dataset_summary import DatasetSummary
 
 _FIRST = 3
-_MOST_MB = 2000
 
 
 @dataclass(kw_only=True)
@@ -39,48 +38,36 @@ class DataViewCommand(DatasetCommand):
         "Server": "port host",
     }
 
-    html: Path | None = field(
-        default=None,
-        metadata={
-            "help": "write the page as one HTML file that works offline",
-            "default_help": "serve the page",
-            "placeholder": "FILE",
-        },
+    html: Path | None = setting(
+        None,
+        "write the page as one HTML file that works offline (default: serve the page)",
+        placeholder="FILE",
     )
-    rerun: Path | None = field(
-        default=None,
-        metadata={
-            "help": "write the episodes as a Rerun recording (view: rerun FILE.rrd); needs "
-            "proctor[rerun]",
-            "default_help": "no recording",
-            "placeholder": "FILE.rrd",
-        },
+    rerun: Path | None = setting(
+        None,
+        "write the episodes as a Rerun recording (view: rerun FILE.rrd); needs "
+        "proctor[rerun] (default: no recording)",
+        placeholder="FILE.rrd",
     )
-    episodes: str | None = field(
-        default=None,
-        metadata={
-            "help": "with --html or --rerun: indices of the episodes in the file",
-            "default_help": f"the first {_FIRST}",
-            "placeholder": EPISODES,
-        },
+    episodes: str | None = setting(
+        None,
+        "with --html or --rerun: indices of the episodes in the file (default: the first "
+        f"{_FIRST})",
+        placeholder=EPISODES,
     )
-    pictures: bool = field(
-        default=False,
-        metadata={
-            "help": "with --html: embed images instead of videos, for browsers that cannot "
-            "play the codec"
-        },
+    pictures: bool = setting(
+        False,
+        "with --html: embed images instead of videos, for browsers that cannot play the codec",
     )
-    max_mb: int | None = field(
-        default=None,
-        metadata={
-            "help": "with --html: maximum size of videos and images in MB; a video that is too "
-            "large becomes images",
-            "default_help": "30",
-        },
+    max_mb: int | None = setting(
+        None,
+        "with --html: maximum size of videos and images in MB; a video that is too large "
+        "becomes images (default: 30)",
+        least=1,
+        most=2000,
     )
-    port: int | None = field(default=None, metadata=PORT | {"default_help": "8643"})
-    host: str | None = field(default=None, metadata=HOST | {"default_help": LOCAL_HOST})
+    port: int | None = setting(None, f"{PORT} (default: 8643)", least=0, most=65535)
+    host: str | None = setting(None, f"{HOST} (default: {LOCAL_HOST})")
 
     def validate(self) -> None:
         """Refuse flags that would have no effect, and numbers out of range.
@@ -103,8 +90,6 @@ class DataViewCommand(DatasetCommand):
         ):
             if is_set and not allowed:
                 raise UsageError(f"--{name} is for {where}", code="flag.conflict")
-        between("max_mb", 30 if self.max_mb is None else self.max_mb, 1, _MOST_MB)
-        between("port", self.port or 0, 0, 65535)
 
     def run(self) -> int:
         """Serve the page or write the file, and return the exit code."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from proctor.config.command import CommandConfig, argument, run_command
 from proctor.errors import ProctorError, UsageError, did_you_mean, strip_control_codes
+from proctor.settings import setting
 
 if TYPE_CHECKING:
     from proctor.features import Array
@@ -30,29 +31,19 @@ class FindCamerasCommand(CommandConfig):
         default=None,
         metadata=argument("KIND", "opencv or realsense", least=0) | {"default_help": "both"},
     )
-    output_dir: Path = field(
-        default=Path("outputs/captured_images"), metadata={"help": "folder of the images"}
+    output_dir: Path = setting(Path("outputs/captured_images"), "folder of the images")
+    record_time_s: float = setting(
+        2.0, "seconds that each camera is read; its last image is saved", least=0, most=3600
     )
-    record_time_s: float = field(
-        default=2.0,
-        metadata={"help": "seconds that each camera is read; its last image is saved"},
-    )
-    warmup_s: float = field(
-        default=1.0, metadata={"help": "seconds that a camera may take to its first good image"}
+    warmup_s: float = setting(
+        1.0, "seconds that a camera may take to its first good image", least=0, most=3600
     )
 
     def validate(self) -> None:
-        """Refuse an unknown kind and times that are no times.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse an unknown kind."""
         if self.kind is not None and self.kind not in _KINDS:
             near = did_you_mean(self.kind, _KINDS) or " (choose opencv or realsense)"
             raise UsageError(f"no cameras of kind {self.kind!r}{near}", code="argument.unknown")
-        for name in ("record_time_s", "warmup_s"):
-            if not 0 <= getattr(self, name) <= 3600:
-                raise UsageError(f"--{name} must be 0 to 3600", code="flag.out-of-range")
 
     def run(self) -> int:
         """Print the cameras, save their images and return the exit code."""

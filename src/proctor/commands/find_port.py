@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from proctor.config.command import CommandConfig, run_command
 from proctor.errors import BusError, DeviceNotConnected, RobotError, strip_control_codes
+from proctor.settings import setting
 
 if TYPE_CHECKING:
     from proctor.robots.base import Operator
@@ -27,16 +28,10 @@ class FindPortCommand(CommandConfig):
     a script, without a terminal, it only lists the ports.
     """
 
-    scan: bool = field(
-        default=False,
-        metadata={
-            "help": "list the motors that answer on every port, with ids, models and baud rates"
-        },
+    scan: bool = setting(
+        False, "list the motors that answer on every port, with ids, models and baud rates"
     )
-    port: str | None = field(
-        default=None,
-        metadata={"help": "with --scan: ask this port only", "default_help": "all ports"},
-    )
+    port: str | None = setting(None, "with --scan: ask this port only (default: all ports)")
 
     def run(self) -> int:
         """Print ports and return the exit code."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from proctor.config.command import CommandConfig, run_command
 from proctor.errors import UsageError, strip_control_codes
+from proctor.settings import setting
 
 if TYPE_CHECKING:
     from proctor.report.planning import RunNumbers
@@ -31,56 +32,39 @@ class PlanCommand(CommandConfig):
     episodes, Fisher's for independent ones.
     """
 
-    difference: float | None = field(
-        default=None,
-        metadata={
-            "help": "difference of two success rates that is to be found (0.05: 5 points)",
-            "default_help": "that of --run=A,B",
-        },
+    difference: float | None = setting(
+        None,
+        "difference of two success rates that is to be found (0.05: 5 points) (default: that "
+        "of --run=A,B)",
     )
-    width: float | None = field(
-        default=None,
-        metadata={
-            "help": "width of the interval of one success rate (0.1: from 5 points below to 5 "
-            "points above)",
-            "default_help": "no interval is planned",
-        },
+    width: float | None = setting(
+        None,
+        "width of the interval of one success rate (0.1: from 5 points below to 5 points "
+        "above) (default: no interval is planned)",
     )
-    rate: float | None = field(
-        default=None,
-        metadata={
-            "help": "expected success rate; of A, where two are compared",
-            "default_help": "that of --run, else 0.5, which needs the most episodes",
-        },
+    rate: float | None = setting(
+        None,
+        "expected success rate; of A, where two are compared (default: that of --run, else "
+        "0.5, which needs the most episodes)",
     )
-    agreement: float | None = field(
-        default=None,
-        metadata={
-            "help": "share of paired episodes in which both policies succeed or both fail",
-            "default_help": "that of --run=A,B, else several are shown",
-        },
+    agreement: float | None = setting(
+        None,
+        "share of paired episodes in which both policies succeed or both fail (default: that "
+        "of --run=A,B, else several are shown)",
     )
-    alpha: float = field(
-        default=0.05,
-        metadata={"help": "significance level of the test; the interval covers 1 - alpha"},
+    alpha: float = setting(0.05, "significance level of the test; the interval covers 1 - alpha")
+    power: float = setting(0.8, "probability that the difference is found")
+    tasks: int | None = setting(
+        None,
+        "number of tasks: episodes are rounded up to as many of each task (default: that of "
+        "--run, else 1)",
     )
-    power: float = field(default=0.8, metadata={"help": "probability that the difference is found"})
-    tasks: int | None = field(
-        default=None,
-        metadata={
-            "help": "number of tasks: episodes are rounded up to as many of each task",
-            "default_help": "that of --run, else 1",
-        },
-    )
-    run_folders: str | None = field(
-        default=None,
-        metadata={
-            "flag": "run",
-            "help": "finished run to take success rate, tasks and speed from; two runs A,B of the "
-            "same seeds give their agreement too",
-            "default_help": "no run",
-            "placeholder": "RUN[,RUN]",
-        },
+    run_folders: str | None = setting(
+        None,
+        "finished run to take success rate, tasks and speed from; two runs A,B of the same "
+        "seeds give their agreement too (default: no run)",
+        flag="run",
+        placeholder="RUN[,RUN]",
     )
 
     def validate(self) -> None:

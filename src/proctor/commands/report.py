@@ -8,6 +8,7 @@ from pathlib import Path
 
 from proctor.config.command import CommandConfig, argument, run_command
 from proctor.errors import UsageError, strip_control_codes
+from proctor.settings import setting
 
 _FILES = {"csv": "episodes.csv", "markdown": "report.md"}
 
@@ -22,63 +23,44 @@ class ReportCommand(CommandConfig):
     """
 
     folder: Path = field(metadata=argument("RUN", "folder of the run or the training"))
-    output: Path | None = field(
-        default=None,
-        metadata={
-            "help": "file of the page",
-            "default_help": "RUN/report.html",
-            "placeholder": "FILE",
-        },
+    output: Path | None = setting(
+        None, "file of the page (default: RUN/report.html)", placeholder="FILE"
     )
-    csv: str | None = field(
-        default=None,
-        metadata={
-            "help": "write one row per episode as CSV to FILE; without a value: "
-            "RUN/episodes.csv; -: standard output",
-            "default_help": "no CSV",
-            "placeholder": "FILE",
-            "optional_value": True,
-        },
+    csv: str | None = setting(
+        None,
+        "write one row per episode as CSV to FILE; without a value: RUN/episodes.csv; -: "
+        "standard output (default: no CSV)",
+        placeholder="FILE",
+        optional_value=True,
     )
-    markdown: str | None = field(
-        default=None,
-        metadata={
-            "help": "write the results as a Markdown table to FILE; without a value: "
-            "RUN/report.md; -: standard output",
-            "default_help": "no Markdown",
-            "placeholder": "FILE",
-            "optional_value": True,
-        },
+    markdown: str | None = setting(
+        None,
+        "write the results as a Markdown table to FILE; without a value: RUN/report.md; -: "
+        "standard output (default: no Markdown)",
+        placeholder="FILE",
+        optional_value=True,
     )
 
-    card: str | None = field(
-        default=None,
-        metadata={
-            "help": "write a result card (rates, intervals, protocol, command) as FILE.md and "
-            "FILE.json; without a value: RUN/card.md and RUN/card.json",
-            "default_help": "no card",
-            "placeholder": "FILE",
-            "optional_value": True,
-        },
+    card: str | None = setting(
+        None,
+        "write a result card (rates, intervals, protocol, command) as FILE.md and FILE.json; "
+        "without a value: RUN/card.md and RUN/card.json (default: no card)",
+        placeholder="FILE",
+        optional_value=True,
     )
 
-    eval_results: str | None = field(
-        default=None,
-        metadata={
-            "flag": "eval-results",
-            "help": "write the success rate in the Hub's format to RUN/.eval_results/TASK.yaml, "
-            "for a task of a benchmark dataset there; with --card also in card.md",
-            "default_help": "no such file",
-            "placeholder": "ORG/DATASET:TASK",
-        },
+    eval_results: str | None = setting(
+        None,
+        "write the success rate in the Hub's format to RUN/.eval_results/TASK.yaml, for a "
+        "task of a benchmark dataset there; with --card also in card.md (default: no such "
+        "file)",
+        flag="eval-results",
+        placeholder="ORG/DATASET:TASK",
     )
-    source: str | None = field(
-        default=None,
-        metadata={
-            "help": "address of the run's files or of a paper, for --eval-results",
-            "default_help": "no source",
-            "placeholder": "URL",
-        },
+    source: str | None = setting(
+        None,
+        "address of the run's files or of a paper, for --eval-results (default: no source)",
+        placeholder="URL",
     )
 
     def validate(self) -> None:

@@ -22,6 +22,7 @@ from proctor.report.claims import (
     find_claim,
     read_claims,
 )
+from proctor.settings import setting
 from proctor.stats.equivalence import DEFAULT_MARGIN, require_margin
 
 _OWN = ("claims", "list", "margin")
@@ -59,20 +60,15 @@ class ReproduceCommand(CommandConfig):
     name: str | None = field(
         default=None, metadata=argument("NAME", "name of the published result", least=0)
     )
-    list: bool = field(
-        default=False, metadata={"help": "list the published results with their sources"}
+    list: bool = setting(False, "list the published results with their sources")
+    claims: Path | None = setting(
+        None,
+        "YAML or JSON file of claims to use instead of Proctor's (default: published results "
+        "that come with Proctor)",
+        placeholder="FILE",
     )
-    claims: Path | None = field(
-        default=None,
-        metadata={
-            "help": "YAML or JSON file of claims to use instead of Proctor's",
-            "default_help": "published results that come with Proctor",
-            "placeholder": "FILE",
-        },
-    )
-    margin: float = field(
-        default=DEFAULT_MARGIN,
-        metadata={"help": "largest difference of success rates that still agrees (0.1: 10 points)"},
+    margin: float = setting(
+        DEFAULT_MARGIN, "largest difference of success rates that still agrees (0.1: 10 points)"
     )
     eval_flags: dict[str, str] = field(default_factory=dict, metadata={"hidden": True})
     """The other flags: those of ``proctor eval``."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from proctor.report.serve import PageServer
 
-HOST: dict[str, Any] = {
-    "help": "IP address to serve on; the URL for other machines contains an access token"
-}
-PORT: dict[str, Any] = {"help": "TCP port to serve on; 0: any free port"}
+HOST = "IP address to serve on; the URL for other machines contains an access token"
+PORT = "TCP port to serve on; 0: any free port"
 LOCAL_HOST = "127.0.0.1"
 
 

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 from proctor.commands.data_view import serve_dataset
 from proctor.commands.serve_pages import HOST, LOCAL_HOST, PORT, serve_until_interrupted
-from proctor.config.bounds import between
 from proctor.config.command import CommandConfig, argument, run_command
 from proctor.errors import UsageError
+from proctor.settings import setting
 
 
 @dataclass(kw_only=True)
@@ -26,16 +26,11 @@ class ViewCommand(CommandConfig):
     folder: Path = field(
         metadata=argument("FOLDER", "folder that contains runs, such as outputs, or a dataset")
     )
-    port: int = field(default=8642, metadata=PORT)
-    host: str = field(default=LOCAL_HOST, metadata=HOST)
+    port: int = setting(8642, PORT, least=0, most=65535)
+    host: str = setting(LOCAL_HOST, HOST)
 
     def validate(self) -> None:
-        """Refuse an invalid port and a folder that does not exist.
-
-        Raises:
-            UsageError: naming it.
-        """
-        between("port", self.port, 0, 65535)
+        """Refuse a missing folder."""
         if not self.folder.is_dir():
             raise UsageError(
                 f"{self.folder}: no such folder; give a folder that contains runs",

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from proctor.benchmarks.base import BenchmarkConfig
-from proctor.config.bounds import at_least, between
-from proctor.config.lerobot_evaluation import OF_ENVIRONMENTS, OF_POLICIES
 from proctor.config.sections import RolloutConfig
 from proctor.errors import UsageError
 from proctor.fingerprint import PRESENTATION, ConfigUse, is_flag, to_json
-from proctor.lerobot_flags import LerobotFlag
 from proctor.policies.base import PolicyConfig
+from proctor.settings import check_settings, setting
 
 if TYPE_CHECKING:
     from proctor.config.flags import Flag
@@ -53,9 +51,11 @@ def plugin_section(
     type_of_path: str | None = None,
     optional: bool = False,
     only: tuple[str, ...] = (),
-) -> dict[str, Any]:
-    """Return the metadata of a field whose flags are defined by a plug-in."""
-    return {_SECTION: PluginSection(kind, type_of_path, optional, only)}
+    kw_only: bool = False,
+) -> Any:
+    """Declare a field whose flags are defined by a plug-in."""
+    metadata = {_SECTION: PluginSection(kind, type_of_path, optional, only)}
+    return field(default=None if optional else MISSING, kw_only=kw_only, metadata=metadata)
 
 
 def plugin_sections(cls: type[Any]) -> dict[str, PluginSection]:
@@ -70,8 +70,8 @@ class Config:
     use: ClassVar[ConfigUse] = ConfigUse.EVALUATION
     first: ClassVar[str] = ""
     """Names of the most used flags, separated by spaces, in the order of ``--help``."""
-    foreign: ClassVar[Mapping[str, LerobotFlag]] = OF_ENVIRONMENTS
-    """Flags of LeRobot that Proctor lacks, by dotted name: accepted with a note, or refused."""
+    foreign: ClassVar[tuple[str, ...]] = ("environments",)
+    """Groups of LeRobot's flags that Proctor lacks: accepted with a note, or refused."""
 
     notes: list[str] = field(
         default_factory=list, init=False, compare=False, metadata={"hidden": True} | PRESENTATION
@@ -84,11 +84,12 @@ class Config:
         return []
 
     def validate(self) -> None:
-        """Refuse invalid values; subclasses extend this.
+        """Refuse values out of bounds; subclasses extend this by rules of several flags."""
+        check_settings(self)
 
-        Raises:
-            UsageError: naming the flag.
-        """
+    def unused_notes(self) -> list[str]:
+        """Return notes on flags without effect; subclasses with such flags extend this."""
+        return []
 
     def as_dict(self) -> dict[str, Any]:
         """Return the config as JSON values; ``config.builder.build`` makes an equal one of them."""
@@ -110,36 +111,31 @@ class RunConfig(Config):
         "Simulators": "cluster",
     }
 
-    foreign: ClassVar[Mapping[str, LerobotFlag]] = {**OF_ENVIRONMENTS, **OF_POLICIES}
+    foreign: ClassVar[tuple[str, ...]] = ("environments", "policies", "family_fields")
 
-    policy: PolicyConfig = field(metadata=plugin_section("policies", type_of_path="pretrained"))
-    env: BenchmarkConfig = field(metadata=plugin_section("benchmarks"))
+    policy: PolicyConfig = plugin_section("policies", type_of_path="pretrained")
+    env: BenchmarkConfig = plugin_section("benchmarks")
     eval: RolloutConfig = field(default_factory=RolloutConfig)
-    output_dir: Path | None = field(
-        default=None,
-        metadata={"help": "folder of the run", "default_help": "outputs/eval/DATE/TIME_ENV_POLICY"}
-        | PRESENTATION,
+    output_dir: Path | None = setting(
+        None, "folder of the run (default: outputs/eval/DATE/TIME_ENV_POLICY)", PRESENTATION
     )
-    seed: int = field(
-        default=1000,
-        metadata={"help": "seed of the first episode of each task; episode i uses seed + i"},
+    seed: int = setting(
+        1000,
+        "seed of the first episode of each task; episode i uses seed + i",
+        least=0,
+        most=MOST_SEED,
     )
-    cluster: str | None = field(
-        default=None,
-        metadata={
-            "help": "run episodes on a Ray cluster: auto (this machine's), ray://HEAD:10001, "
-            "or local (started for this run)",
-            "default_help": "no cluster",
-        }
-        | PRESENTATION,
+    cluster: str | None = setting(
+        None,
+        "run episodes on a Ray cluster: auto (this machine's), ray://HEAD:10001, or local "
+        "(started for this run) (default: no cluster)",
+        PRESENTATION,
     )
-    resume: bool = field(
-        default=False,
-        metadata={
-            "help": "run the episodes that are missing in output_dir, with that run's "
-            "settings; repeat flags that name code (MODULE:NAME)"
-        }
-        | PRESENTATION,
+    resume: bool = setting(
+        False,
+        "run the episodes that are missing in output_dir, with that run's settings; repeat "
+        "flags that name code (MODULE:NAME)",
+        PRESENTATION,
     )
 
     def __post_init__(self) -> None:
@@ -147,14 +143,9 @@ class RunConfig(Config):
             self.cluster = None
 
     def validate(self) -> None:
-        """Refuse invalid values; subclasses extend this.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse invalid values."""
+        super().validate()
         self.eval.validate()
-        at_least("env.max_parallel_tasks", self.env.max_parallel_tasks, 0)
-        between("seed", self.seed, 0, MOST_SEED)
         if self.policy.latency_steps is not None:
             raise UsageError(
                 "--policy.latency_steps does not simulate latency; use "

@@ -11,25 +11,28 @@ from proctor import plugins
 from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin
 from proctor.config.base import Config, PluginSection, plugin_sections
 from proctor.config.flags import Flag, check_known, decode, flags_of
-from proctor.config.lerobot_evaluation import ABSENT, OF_TRAINING, RENAMED
 from proctor.config.secrets import read_secrets
 from proctor.errors import UsageError
 from proctor.fingerprint import ConfigUse, flatten
-from proctor.lerobot_flags import LerobotFlag, split_lerobot_flags
+from proctor.lerobot_flags import (
+    LerobotFlag,
+    absent_benchmarks,
+    lerobot_flags,
+    split_lerobot_flags,
+)
 from proctor.parsing import inner_type, parse_text
 from proctor.policies.base import PolicyPlugin
 from proctor.robots.base import RobotPlugin, TeleoperatorPlugin
 
 Plugin = BenchmarkPlugin | PolicyPlugin | RobotPlugin | TeleoperatorPlugin
 ConfigT = TypeVar("ConfigT", bound=Config)
+_RENAMED = {"policy.pretrained_revision": "policy.revision"}
+"""LeRobot's names of flags, and ours."""
+_OF_TRAINING = LerobotFlag(None, "it affects training only")
 
 
 def build(cls: type[ConfigT], settings: Mapping[str, Any]) -> ConfigT:
-    """Build a checked config from settings, nested (as in a file) or flat (as on the command line).
-
-    Raises:
-        UsageError: an unknown setting, plug-in or a wrong value.
-    """
+    """Build a checked config from settings: nested as in a file, or flat as on the command line."""
     chosen = _chosen(cls, settings)
     classes = {name: None if plugin is None else plugin.config for name, plugin in chosen.items()}
     flags = flags_of(cls, sections=classes, use=cls.use)
@@ -40,18 +43,14 @@ def build(cls: type[ConfigT], settings: Mapping[str, Any]) -> ConfigT:
     values = _gathered(values, {flag.name for flag in flags}, open_fields)
     check_known(values, {flag.name for flag in flags})
     config = decode(cls, values, sections=classes, use=cls.use)
-    config.notes = notes
     read_secrets(config)
     config.validate()
+    config.notes = [*notes, *config.unused_notes()]
     return config
 
 
 def benchmark_config_from(settings: Mapping[str, Any]) -> BenchmarkConfig:
-    """Build a checked benchmark config from its own settings, ``{"type": "metaworld", ...}``.
-
-    Raises:
-        UsageError: an unknown setting, plug-in or a wrong value.
-    """
+    """Build a checked benchmark config from its own settings, ``{"type": "metaworld", ...}``."""
     config_class = plugins.find_benchmark(str(settings.get("type", ""))).config
     flags = flags_of(config_class, "env.")
     whole = {flag.name for flag in flags if flag.container is dict}
@@ -61,13 +60,11 @@ def benchmark_config_from(settings: Mapping[str, Any]) -> BenchmarkConfig:
 
 
 def find_plugin(kind: str, name: str) -> Plugin:
-    """Return the plug-in of ``kind`` called ``name``.
-
-    Raises:
-        UsageError: there is none; for a benchmark of LeRobot, with what to use instead.
-    """
-    if kind == "benchmarks" and name in ABSENT and name not in plugins.known_plugins(kind):
-        raise UsageError(f"--env.type={name} is not there: {ABSENT[name]}", code="env.unavailable")
+    """Return the plug-in of ``kind`` called ``name``."""
+    if kind == "benchmarks" and name not in plugins.known_plugins(kind):
+        instead = absent_benchmarks().get(name)
+        if instead is not None:
+            raise UsageError(f"--env.type={name} is not there: {instead}", code="env.unavailable")
     found: Plugin = plugins.FINDERS[kind](name)
     return found
 
@@ -109,11 +106,7 @@ def _chosen(cls: type[Config], settings: Mapping[str, Any]) -> dict[str, Plugin 
 
 
 def _check_section_names(cls: type[Config], section: str, settings: Mapping[str, Any]) -> None:
-    """Refuse a misspelt type of a section, as ``--polcy.type`` or ``--policy.typ``.
-
-    Raises:
-        UsageError: with the flag that was meant.
-    """
+    """Refuse a misspelt type of a section, as ``--polcy.type`` or ``--policy.typ``."""
     known = {flag.name.partition(".")[0] for flag in own_flags(cls)} | plugin_sections(cls).keys()
     for name in settings:
         given, dot, field = str(name).partition(".")
@@ -161,13 +154,13 @@ def _foreign(
     cls: type[Config], chosen: Mapping[str, Plugin | None], flags: Collection[Flag]
 ) -> dict[str, LerobotFlag]:
     """Return LeRobot's flags that are not in ``flags``: common ones and those of the plug-ins."""
-    found = dict(cls.foreign)
+    found = lerobot_flags(*cls.foreign)
     for section, plugin in chosen.items():
         if isinstance(plugin, BenchmarkPlugin):
             found |= {f"{section}.{name}": said for name, said in plugin.lerobot_flags.items()}
         elif isinstance(plugin, PolicyPlugin) and cls.use is ConfigUse.EVALUATION:
             trained = flags_of(plugin.config, f"{section}.", use=ConfigUse.TRAINING)
-            found |= {flag.name: OF_TRAINING for flag in trained if flag.name not in found}
+            found |= {flag.name: _OF_TRAINING for flag in trained if flag.name not in found}
     for flag in flags:
         found.pop(flag.name, None)
     return found
@@ -206,7 +199,7 @@ def _values(
     rest = {n: value for n, value in settings.items() if n not in aliases and n not in left_out}
     values = flatten(rest, is_section)
     values |= {aliases[name]: value for name, value in settings.items() if name in aliases}
-    renamed = {old: new for old, new in RENAMED.items() if old in values and new in known}
+    renamed = {old: new for old, new in _RENAMED.items() if old in values and new in known}
     return {renamed.get(name, name): value for name, value in values.items()}
 
 

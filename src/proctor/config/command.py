@@ -6,7 +6,7 @@ summary that lists of commands show. ``run_command`` parses words, builds the da
 its ``run``. Commands whose flags depend on plug-ins (``eval``, ``record``, ``train``, ``serve``)
 use ``config/base`` and ``config/builder`` instead.
 
-Metadata of a field that is a flag, all optional but ``help``:
+Metadata of a field that is a flag, which ``setting`` declares, all optional but ``help``:
 
     help            what the flag does, with its unit
     default_help    meaning of the default: "all episodes" for None, "no limit" for 0
@@ -49,6 +49,7 @@ from proctor.config.help_lines import (
 from proctor.config.help_search import OwnedFlag, search_help
 from proctor.errors import UsageError
 from proctor.parsing import container_of, inner_type
+from proctor.settings import check_settings
 
 _NO_SECTIONS: Sections = {}
 _DEEPEST_INDENT = 18
@@ -80,9 +81,6 @@ class CommandConfig:
         """Build the command from ``words``; print the help and return None for ``--help``.
 
         ``prog`` is the command as the user types it: "proctor data delete".
-
-        Raises:
-            UsageError: an unknown flag, a wrong value, or a wrong number of arguments.
         """
         if cls.answer_help(prog, words):
             return None
@@ -93,11 +91,7 @@ class CommandConfig:
 
     @classmethod
     def answer_help(cls, prog: str, words: Sequence[str]) -> bool:
-        """Print the help if ``words`` contain ``--help``, and return whether they do.
-
-        Raises:
-            UsageError: no flag contains the words after ``--help``.
-        """
+        """Print the help if ``words`` contain ``--help``, and return whether they do."""
         sought = help_words(words)
         if sought is None:
             return False
@@ -117,11 +111,7 @@ class CommandConfig:
         return [OwnedFlag(flag, flag.group or FLAGS) for flag in flags_of(cls)]
 
     def validate(self) -> None:
-        """Refuse values that make no sense; a subclass with bounds defines this.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse values that make no sense; a subclass with bounds defines this."""
 
     def run(self) -> int:
         """Run the command and return its exit code."""
@@ -148,11 +138,7 @@ def run_command(cls: type[CommandConfig], prog: str, words: Sequence[str]) -> in
 
 
 def with_canonical_names(words: Sequence[str], flags: Sequence[Flag]) -> list[str]:
-    """Return ``words`` with every flag under its own name: dashes and aliases are accepted.
-
-    Raises:
-        UsageError: an unknown flag, with the nearest known one.
-    """
+    """Return ``words`` with every flag under its own name: dashes and aliases are accepted."""
     known: dict[str, str] = {}
     for flag in flags:
         known |= {name: flag.name for name in (flag.name, flag.alias) if name is not None}
@@ -177,14 +163,11 @@ def build_command(
     given: dict[str, str],
     sections: Sections = _NO_SECTIONS,
 ) -> CommandT:
-    """Build a command from its positional words and its flags, and validate it.
-
-    Raises:
-        UsageError: an unknown flag, a wrong value, or a wrong number of arguments.
-    """
+    """Build a command from its positional words and its flags, and validate it."""
     check_known(given, {flag.name for flag in flags_of(cls, sections=sections)})
     arguments = _arguments(cls, prog, list(positional))
     command = decode(cls, given, sections=sections, arguments=arguments)
+    check_settings(command)
     command.validate()
     return command
 

@@ -2,66 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from proctor.config.base import Config, plugin_section
-from proctor.config.bounds import between
 from proctor.config.display import DisplayFlags
 from proctor.errors import UsageError
-from proctor.lerobot_flags import LerobotFlag
 from proctor.robots.base import RobotConfig, TeleoperatorConfig
+from proctor.settings import setting
 
 MOST_FPS = 1000
-OF_ROBOTS = {
-    "play_sounds": LerobotFlag(None, "there are no sounds"),
-    "robot.teleop_keys": LerobotFlag(None, "a keyboard teleoperator has its own keys"),
-    "teleop.hidapi_fallback": LerobotFlag((False,), "there is one way to read a gamepad"),
-    "robot.discover_packages_path": LerobotFlag(
-        (), "name the code itself: --robot.type=package.module:PLUGIN"
-    ),
-    "teleop.discover_packages_path": LerobotFlag(
-        (), "name the code itself: --teleop.type=package.module:PLUGIN"
-    ),
-}
-"""Flags of LeRobot's robot commands that Proctor lacks."""
 
 
 @dataclass
 class RobotCommandConfig(Config):
     """Base class of configs of commands that drive a robot, with or without a teleoperator."""
 
-    foreign: ClassVar[Mapping[str, LerobotFlag]] = OF_ROBOTS
+    foreign: ClassVar[tuple[str, ...]] = ("robots",)
 
-    robot: RobotConfig = field(metadata=plugin_section("robots"))
-    teleop: TeleoperatorConfig | None = field(
-        default=None, metadata=plugin_section("teleoperators", optional=True)
-    )
+    robot: RobotConfig = plugin_section("robots")
+    teleop: TeleoperatorConfig | None = plugin_section("teleoperators", optional=True)
 
 
 @dataclass
 class OneDeviceConfig(Config):
     """Config of ``proctor calibrate`` and ``proctor setup-motors``: a robot or a teleoperator."""
 
-    foreign: ClassVar[Mapping[str, LerobotFlag]] = OF_ROBOTS
+    foreign: ClassVar[tuple[str, ...]] = ("robots",)
     first: ClassVar[str] = (
         "robot.type robot.port robot.id teleop.type teleop.port teleop.id config_path"
     )
 
-    robot: RobotConfig | None = field(
-        default=None, metadata=plugin_section("robots", optional=True)
-    )
-    teleop: TeleoperatorConfig | None = field(
-        default=None, metadata=plugin_section("teleoperators", optional=True)
-    )
+    robot: RobotConfig | None = plugin_section("robots", optional=True)
+    teleop: TeleoperatorConfig | None = plugin_section("teleoperators", optional=True)
 
     def validate(self) -> None:
-        """Refuse two devices, and none.
-
-        Raises:
-            UsageError: naming the flags.
-        """
+        """Refuse two devices, and none."""
+        super().validate()
         if self.robot is None and self.teleop is None:
             raise UsageError(
                 "no device: give --robot.type=NAME or --teleop.type=NAME", code="flag.missing"
@@ -76,31 +53,16 @@ class OneDeviceConfig(Config):
 class TeleoperateConfig(DisplayFlags, Config):
     """Config of ``proctor teleoperate``."""
 
-    foreign: ClassVar[Mapping[str, LerobotFlag]] = OF_ROBOTS
+    foreign: ClassVar[tuple[str, ...]] = ("robots",)
     help_group: ClassVar[str] = "Control loop"
     first: ClassVar[str] = (
         "robot.type robot.port robot.id robot.cameras teleop.type teleop.port teleop.id "
         "fps teleop_time_s live display_data config_path"
     )
 
-    robot: RobotConfig = field(metadata=plugin_section("robots"))
-    teleop: TeleoperatorConfig = field(metadata=plugin_section("teleoperators"))
-    fps: int = field(default=60, metadata={"help": "cycles of the control loop per second"})
-    teleop_time_s: float | None = field(
-        default=None,
-        metadata={"help": "seconds until the command ends", "default_help": "no limit"},
+    robot: RobotConfig = plugin_section("robots")
+    teleop: TeleoperatorConfig = plugin_section("teleoperators")
+    fps: int = setting(60, "cycles of the control loop per second", least=1, most=MOST_FPS)
+    teleop_time_s: float | None = setting(
+        None, "seconds until the command ends (default: no limit)", above=0, most=1e6
     )
-
-    def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        between("fps", self.fps, 1, MOST_FPS)
-        self.notes += self.validate_display()
-        if self.teleop_time_s is not None and not 0 < self.teleop_time_s <= 1e6:
-            raise UsageError(
-                f"--teleop_time_s must be above 0 and at most 1e6, got {self.teleop_time_s:g}",
-                code="flag.out-of-range",
-            )

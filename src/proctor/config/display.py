@@ -3,48 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
-from proctor.config.bounds import between
+from proctor.config.base import Config
 from proctor.errors import UsageError
 from proctor.fingerprint import PRESENTATION
 from proctor.lerobot_flags import unused_note
-
-_MOST_PORT = 65535
+from proctor.settings import setting
 
 
 @dataclass(kw_only=True)
-class LiveFlags:
+class LiveFlags(Config):
     """Flags of the live page of a robot."""
 
     help_groups: ClassVar[Mapping[str, str]] = {"Live page": "live live_host live_port"}
 
-    live: bool = field(
-        default=False,
-        metadata={
-            "help": "serve a page with cameras, joints and the loop's rate, at --live_host and "
-            "--live_port"
-        }
-        | PRESENTATION,
+    live: bool = setting(
+        False,
+        "serve a page with cameras, joints and the loop's rate, at --live_host and --live_port",
+        PRESENTATION,
     )
-    live_host: str = field(
-        default="127.0.0.1",
-        metadata={"help": "IP address that --live serves on; other machines need the printed token"}
-        | PRESENTATION,
+    live_host: str = setting(
+        "127.0.0.1",
+        "IP address that --live serves on; other machines need the printed token",
+        PRESENTATION,
     )
-    live_port: int = field(
-        default=8643,
-        metadata={"help": "TCP port that --live serves on; 0: any free port"} | PRESENTATION,
+    live_port: int = setting(
+        8643, "TCP port that --live serves on; 0: any free port", PRESENTATION, least=0, most=65535
     )
 
-    def validate_live(self) -> list[str]:
-        """Refuse invalid values; return notes on flags without effect.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        between("live_port", self.live_port, 0, _MOST_PORT)
+    def unused_notes(self) -> list[str]:
+        """Return notes on flags without effect."""
         changed = [] if self.live else _changed(self, ("live_host", "live_port"))
         return [unused_note(changed, "--live is not set")] if changed else []
 
@@ -57,49 +47,38 @@ class DisplayFlags(LiveFlags):
         "Viewer": "display_data display_mode display_ip display_port display_compressed_images"
     }
 
-    display_data: bool = field(
-        default=False,
-        metadata={"help": "show cameras, joints and actions in Rerun (extra: rerun)"}
-        | PRESENTATION,
+    display_data: bool = setting(
+        False, "show cameras, joints and actions in Rerun (extra: rerun)", PRESENTATION
     )
-    display_mode: str = field(
-        default="rerun", metadata={"help": "viewer of --display_data: rerun"} | PRESENTATION
+    display_mode: str = setting("rerun", "viewer of --display_data: rerun", PRESENTATION)
+    display_ip: str | None = setting(
+        None,
+        "address of a running Rerun viewer (default: a viewer is started on this machine)",
+        PRESENTATION,
     )
-    display_ip: str | None = field(
-        default=None,
-        metadata={
-            "help": "address of a running Rerun viewer",
-            "default_help": "a viewer is started on this machine",
-        }
-        | PRESENTATION,
+    display_port: int | None = setting(
+        None, "TCP port of the viewer (default: 9876)", PRESENTATION, least=1, most=65535
     )
-    display_port: int | None = field(
-        default=None,
-        metadata={"help": "TCP port of the viewer", "default_help": "9876"} | PRESENTATION,
-    )
-    display_compressed_images: bool = field(
-        default=False,
-        metadata={"help": "send images as JPEG; with --display_ip they always are"} | PRESENTATION,
+    display_compressed_images: bool = setting(
+        False, "send images as JPEG; with --display_ip they always are", PRESENTATION
     )
 
-    def validate_display(self) -> list[str]:
-        """Refuse invalid values; return notes on flags without effect.
+    def unused_notes(self) -> list[str]:
+        """Return notes on flags without effect."""
+        names = ("display_ip", "display_port", "display_compressed_images")
+        changed = [] if self.display_data else _changed(self, names)
+        notes = [unused_note(changed, "--display_data is not set")] if changed else []
+        return super().unused_notes() + notes
 
-        Raises:
-            UsageError: naming the flag.
-        """
-        notes = self.validate_live()
+    def validate(self) -> None:
+        """Refuse another viewer."""
+        super().validate()
         if self.display_mode != "rerun":
             raise UsageError(
                 f"--display_mode={self.display_mode}: the only viewer is rerun; --live serves a "
                 "page without one",
                 code="flag.unsupported",
             )
-        if self.display_port is not None:
-            between("display_port", self.display_port, 1, _MOST_PORT)
-        names = ("display_ip", "display_port", "display_compressed_images")
-        changed = [] if self.display_data else _changed(self, names)
-        return [*notes, unused_note(changed, "--display_data is not set")] if changed else notes
 
 
 def _changed(flags: LiveFlags, names: tuple[str, ...]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from proctor.errors import UsageError
 from proctor.fingerprint import LOCAL_PATH
+from proctor.settings import setting
 
 
 @dataclass
@@ -16,12 +17,10 @@ class ObservationProcessing:
 
     help_group: ClassVar[str] = "Processors"
 
-    add_joint_velocity_to_observation: bool = field(
-        default=False, metadata={"help": "append the joints' velocities to the state"}
+    add_joint_velocity_to_observation: bool = setting(
+        False, "append the joints' velocities to the state"
     )
-    add_current_to_observation: bool = field(
-        default=False, metadata={"help": "append the motors' currents to the state"}
-    )
+    add_current_to_observation: bool = setting(False, "append the motors' currents to the state")
 
 
 @dataclass
@@ -30,16 +29,13 @@ class ImageProcessing:
 
     help_group: ClassVar[str] = "Processors"
 
-    crop_params_dict: dict[str, list[int]] | None = field(
-        default=None,
-        metadata={
-            "help": "crop of each image, as {observation.images.front: [top,left,height,width]}",
-            "default_help": "no crop",
-        },
+    crop_params_dict: dict[str, list[int]] | None = setting(
+        None,
+        "crop of each image, as {observation.images.front: [top,left,height,width]} "
+        "(default: no crop)",
     )
-    resize_size: list[int] | None = field(
-        default=None,
-        metadata={"help": "resize images to [height,width]", "default_help": "as rendered"},
+    resize_size: list[int] | None = setting(
+        None, "resize images to [height,width] (default: as rendered)"
     )
 
 
@@ -49,10 +45,8 @@ class GripperProcessing:
 
     help_group: ClassVar[str] = "Processors"
 
-    use_gripper: bool = field(default=True, metadata={"help": "include the gripper in actions"})
-    gripper_penalty: float = field(
-        default=0.0, metadata={"help": "added to the reward where the gripper is flipped"}
-    )
+    use_gripper: bool = setting(True, "include the gripper in actions")
+    gripper_penalty: float = setting(0.0, "added to the reward where the gripper is flipped")
 
 
 @dataclass
@@ -61,24 +55,17 @@ class ResetProcessing:
 
     help_group: ClassVar[str] = "Processors"
 
-    fixed_reset_joint_positions: list[float] | None = field(
-        default=None,
-        metadata={
-            "help": "joint positions at the start of an episode",
-            "default_help": "as the robot is",
-        },
+    fixed_reset_joint_positions: list[float] | None = setting(
+        None, "joint positions at the start of an episode (default: as the robot is)"
     )
-    reset_time_s: float = field(default=5.0, metadata={"help": "seconds to reset the scene"})
-    control_time_s: float | None = field(
-        default=None,
-        metadata={
-            "help": "longest episode in seconds",
-            "default_help": "20 with a robot, else the benchmark's",
-        },
+    reset_time_s: float = setting(5.0, "seconds to reset the scene")
+    control_time_s: float | None = setting(
+        None,
+        "longest episode in seconds (default: 20 with a robot, else the benchmark's)",
+        above=0,
+        most=10**6,
     )
-    terminate_on_success: bool = field(
-        default=True, metadata={"help": "end an episode with its first success"}
-    )
+    terminate_on_success: bool = setting(True, "end an episode with its first success")
 
 
 @dataclass
@@ -87,23 +74,15 @@ class KinematicsProcessing:
 
     help_group: ClassVar[str] = "Processors"
 
-    urdf_path: Path | None = field(
-        default=None,
-        metadata={"help": "URDF file of the robot", "default_help": "joint control"} | LOCAL_PATH,
+    urdf_path: Path | None = setting(
+        None, "URDF file of the robot (default: joint control)", LOCAL_PATH
     )
-    target_frame_name: str | None = field(
-        default=None, metadata={"help": "link that is controlled", "default_help": "the gripper"}
+    target_frame_name: str | None = setting(None, "link that is controlled (default: the gripper)")
+    end_effector_bounds: dict[str, list[float]] | None = setting(
+        None, "bounds of the hand in metres, as {min: [x,y,z], max: [x,y,z]} (default: no bounds)"
     )
-    end_effector_bounds: dict[str, list[float]] | None = field(
-        default=None,
-        metadata={
-            "help": "bounds of the hand in metres, as {min: [x,y,z], max: [x,y,z]}",
-            "default_help": "no bounds",
-        },
-    )
-    end_effector_step_sizes: dict[str, float] | None = field(
-        default=None,
-        metadata={"help": "metres of a full action, as {x: 0.025}", "default_help": "1"},
+    end_effector_step_sizes: dict[str, float] | None = setting(
+        None, "metres of a full action, as {x: 0.025} (default: 1)"
     )
 
 
@@ -113,15 +92,11 @@ class RewardClassifierSettings:
 
     help_group: ClassVar[str] = "Processors"
 
-    pretrained_path: str | None = field(
-        default=None,
-        metadata={"help": "checkpoint of the reward classifier", "default_help": "none"}
-        | LOCAL_PATH,
+    pretrained_path: str | None = setting(
+        None, "checkpoint of the reward classifier (default: none)", LOCAL_PATH
     )
-    success_threshold: float = field(
-        default=0.5, metadata={"help": "probability above which a frame is a success"}
-    )
-    success_reward: float = field(default=1.0, metadata={"help": "reward of a success"})
+    success_threshold: float = setting(0.5, "probability above which a frame is a success")
+    success_reward: float = setting(1.0, "reward of a success")
 
 
 @dataclass
@@ -136,20 +111,14 @@ class EnvProcessorSettings:
     reset: ResetProcessing = field(default_factory=ResetProcessing)
     inverse_kinematics: KinematicsProcessing = field(default_factory=KinematicsProcessing)
     reward_classifier: RewardClassifierSettings = field(default_factory=RewardClassifierSettings)
-    max_gripper_pos: float | None = field(
-        default=None,
-        metadata={
-            "help": "position of the open gripper, which enables the gripper penalty of a robot",
-            "default_help": "no penalty",
-        },
+    max_gripper_pos: float | None = setting(
+        None,
+        "position of the open gripper, which enables the gripper penalty of a robot "
+        "(default: no penalty)",
     )
 
     def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse sizes and crops of a wrong form."""
         size = self.image_preprocessing.resize_size
         if size is not None and not _is_box(size, 2, least=8):
             raise UsageError(
@@ -164,12 +133,6 @@ class EnvProcessorSettings:
                     "[top,left,height,width])",
                     code="flag.out-of-range",
                 )
-        limit = self.reset.control_time_s
-        if limit is not None and not 0 < limit <= 10**6:
-            raise UsageError(
-                f"--processor.reset.control_time_s must be above 0, got {limit:g}",
-                code="flag.out-of-range",
-            )
 
 
 def _is_box(values: list[Any], count: int, *, least: int) -> bool:

@@ -12,11 +12,10 @@ from proctor.benchmarks.perturbations.selection import check_levels, parse_dimen
 from proctor.callbacks.wandb import WandbConfig
 from proctor.config.base import RunConfig
 from proctor.config.flags import path_of
-from proctor.config.lerobot_evaluation import OF_EVALUATIONS
 from proctor.config.sections import EvalSettings, SchedulerKind, VideoSettings
 from proctor.errors import UsageError
 from proctor.fingerprint import NAME_LIST, PRESENTATION
-from proctor.lerobot_flags import LerobotFlag
+from proctor.settings import setting
 from proctor.stats.rates import LEAST_ALPHA
 from proctor.stats.stopping import parse_stop_rule
 
@@ -33,7 +32,7 @@ class EvalConfig(RunConfig):
         "Live page": "live live_host live_port",
     }
 
-    foreign: ClassVar[Mapping[str, LerobotFlag]] = {**RunConfig.foreign, **OF_EVALUATIONS}
+    foreign: ClassVar[tuple[str, ...]] = (*RunConfig.foreign, "evaluation")
     first: ClassVar[str] = (
         "policy.path policy.type policy.device policy.n_action_steps rename_map env.type env.task "
         "env.task_ids env.id eval.n_episodes eval.episodes eval.batch_size "
@@ -44,72 +43,56 @@ class EvalConfig(RunConfig):
     eval: EvalSettings = field(default_factory=EvalSettings)
     video: VideoSettings = field(default_factory=VideoSettings, metadata=PRESENTATION)
     wandb: WandbConfig = field(default_factory=WandbConfig, metadata=PRESENTATION)
-    job_name: str | None = field(
-        default=None,
-        metadata={"help": "name in the default run folder", "default_help": "ENV_POLICY"}
-        | PRESENTATION,
+    job_name: str | None = setting(
+        None, "name in the default run folder (default: ENV_POLICY)", PRESENTATION
     )
-    against: Path | None = field(
-        default=None,
-        metadata={
-            "help": "run folder to compare with: takes its --env, --seed and "
-            "--eval.n_episodes, and stops when one policy is significantly better",
-            "default_help": "no comparison",
-        }
-        | PRESENTATION,
+    against: Path | None = setting(
+        None,
+        "run folder to compare with: takes its --env, --seed and --eval.n_episodes, and "
+        "stops when one policy is significantly better (default: no comparison)",
+        PRESENTATION,
     )
-    alpha: float = field(
-        default=0.05,
-        metadata={"help": "significance level of the test of --against, above 0 and below 0.5"}
-        | PRESENTATION,
+    alpha: float = setting(
+        0.05,
+        "significance level of the test of --against, above 0 and below 0.5",
+        PRESENTATION,
+        least=LEAST_ALPHA,
+        below=0.5,
     )
 
-    perturb: str | None = field(
-        default=None,
-        metadata={
-            "help": f"also run each episode perturbed, paired: {', '.join(DIMENSIONS)}; {ALL}",
-            "default_help": "clean episodes only",
-        }
-        | PRESENTATION
-        | NAME_LIST,
+    perturb: str | None = setting(
+        None,
+        f"also run each episode perturbed, paired: {', '.join(DIMENSIONS)}; {ALL} (default: "
+        "clean episodes only)",
+        PRESENTATION,
+        NAME_LIST,
     )
-    perturb_levels: list[int] = field(
-        default_factory=lambda: list(LEVELS),
-        metadata={
-            "help": "strengths of --perturb: 1 (weak), 2, 3 (strong), as 1,3",
-            "default_help": "1,2,3",
-        }
-        | PRESENTATION,
+    perturb_levels: list[int] = setting(
+        list(LEVELS),
+        "strengths of --perturb: 1 (weak), 2, 3 (strong), as 1,3 (default: 1,2,3)",
+        PRESENTATION,
     )
 
-    record: Path | None = field(
-        default=None,
-        metadata={
-            "help": "record all episodes as a LeRobot dataset in this folder",
-            "default_help": "no recording",
-        }
-        | PRESENTATION,
+    record: Path | None = setting(
+        None,
+        "record all episodes as a LeRobot dataset in this folder (default: no recording)",
+        PRESENTATION,
     )
-    record_images: bool = field(
-        default=True,
-        metadata={
-            "help": "include camera images in --record; false: record states and actions only"
-        }
-        | PRESENTATION,
+    record_images: bool = setting(
+        True,
+        "include camera images in --record; false: record states and actions only",
+        PRESENTATION,
     )
-    live: bool = field(
-        default=False,
-        metadata={"help": "serve the report page during the run, at --live_host and --live_port"}
-        | PRESENTATION,
+    live: bool = setting(
+        False, "serve the report page during the run, at --live_host and --live_port", PRESENTATION
     )
-    live_host: str = field(
-        default="127.0.0.1",
-        metadata={"help": "IP address that --live serves on; other machines need the printed token"}
-        | PRESENTATION,
+    live_host: str = setting(
+        "127.0.0.1",
+        "IP address that --live serves on; other machines need the printed token",
+        PRESENTATION,
     )
-    live_port: int = field(
-        default=8642,
-        metadata={"help": "TCP port that --live serves on; 0: any free port"} | PRESENTATION,
+    live_port: int = setting(
+        8642, "TCP port that --live serves on; 0: any free port", PRESENTATION, least=0, most=65535
     )
 
     def __post_init__(self) -> None:
@@ -123,27 +106,12 @@ class EvalConfig(RunConfig):
         return self.against is not None or parse_stop_rule(self.eval.stop_when) is not None
 
     def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse invalid values."""
         super().validate()
-        self.video.validate()
         parse_dimensions(self.perturb)
         check_levels(self.perturb_levels)
         if self.job_name is not None:
             path_of(f"00-00-00_{self.job_name}", "--job_name")
-        if not 0 <= self.live_port <= 65535:
-            raise UsageError(
-                f"--live_port must be 0 to 65535, got {self.live_port}", code="flag.out-of-range"
-            )
-        if not LEAST_ALPHA <= self.alpha < 0.5:
-            least = f"{LEAST_ALPHA:g}"
-            raise UsageError(
-                f"--alpha must be from {least} to below 0.5, got {self.alpha:g}",
-                code="flag.out-of-range",
-            )
         if self.may_stop:
             self._validate_stopping()
         if self.record is not None and self.eval.scheduler is SchedulerKind.LOCKSTEP:

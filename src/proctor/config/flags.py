@@ -185,9 +185,6 @@ def split_argv(argv: list[str], switches: SwitchNames) -> tuple[list[str], dict[
     """Split the command line into positional arguments and flags (``--a.b=c`` or ``--a.b c``).
 
     ``switches`` are the flags that may be given without a value (``--resume``).
-
-    Raises:
-        UsageError: a flag that needs a value has none, or is given twice.
     """
     positional: list[str] = []
     given: dict[str, str] = {}
@@ -219,11 +216,7 @@ def _value_after(name: str, words: list[str], switches: SwitchNames) -> str:
 
 
 def check_known(given: Iterable[str], known: Collection[str]) -> None:
-    """Refuse a flag that is not one of ``known``.
-
-    Raises:
-        UsageError: with the nearest known flag.
-    """
+    """Refuse a flag that is not one of ``known``."""
     for name in given:
         if name not in known:
             raise UsageError(f"unknown flag --{name}{_near(name, known)}", code="flag.unknown")
@@ -245,9 +238,6 @@ def decode(
     """Build dataclass ``cls`` from flat values (strings from the command line, or typed ones).
 
     ``arguments`` are the values of fields that are positional arguments.
-
-    Raises:
-        UsageError: naming the flag whose value is wrong.
     """
     decoded: dict[str, Any] = dict(arguments)
     for field, kind in _fields_of(cls, sections, use):
@@ -356,9 +346,6 @@ def path_of(text: str, name: str) -> Path:
     """Return ``text`` as a path, with ``~`` expanded.
 
     ``name`` is the flag or the argument that gives it, for messages.
-
-    Raises:
-        UsageError: it is empty, too long, or contains control codes, which terminals would obey.
     """
     if not text.strip():  # of an unset shell variable; Path("") is the current folder
         raise UsageError(
@@ -385,11 +372,7 @@ def path_of(text: str, name: str) -> Path:
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
-    """Read a YAML or JSON file of nested settings.
-
-    Raises:
-        UsageError: it cannot be read, does not hold a mapping, or gives a key twice.
-    """
+    """Read a YAML or JSON file of nested settings."""
     try:
         content = load_yaml(read_regular_file(path, MOST_CHARACTERS))
     except OSError as bad:

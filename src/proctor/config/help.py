@@ -29,7 +29,6 @@ from proctor.config.help_lines import (
 )
 from proctor.config.help_search import OwnedFlag, owned_lines, search_help
 from proctor.parsing import inner_type
-from proctor.policies.lerobot.location import read_config_json
 
 _NAME_WIDTH, _MORE_WIDTH = 33, 38
 _TITLES = {
@@ -59,9 +58,6 @@ def help_text(
     A topic is ``all``, a section (``video``), a plug-in (``act``, ``policy act``), or words to
     search for. Without a topic: the most used flags, and the flags of the plug-ins that ``given``
     names.
-
-    Raises:
-        UsageError: no flag contains the words.
     """
     if not topic:
         return _first_level(cls, command, given, width)
@@ -183,6 +179,8 @@ def _plugin_lines(
     flags = [f for f in plugin_flags(cls, section, name) if f.name != f"{section}.type"]
     if not path or name != plugin_sections(cls)[section].type_of_path:
         return [*lines, *grouped_lines(flags, width)]
+    from proctor.policies.lerobot.location import read_config_json  # imports numpy
+
     stated = read_config_json(path)
     family = str(stated.get("type") or "")
     lines = [f"--{section}.path={path}: {family or 'a policy that does not state its type'}"]

@@ -42,9 +42,6 @@ def search_help(
     """Return the flags that contain all ``words``; flags of several plug-ins are listed once.
 
     ``everyone`` are all possible owners below a heading, see ``owned_lines``.
-
-    Raises:
-        UsageError: no flag contains them; names the nearest words that some flag contains.
     """
     found = [one for one in known if all(_contains(one, word) for word in words)]
     said = " ".join(words)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from proctor.errors import UsageError
+from proctor.settings import setting
 
 KINDS = {
     "ColorJitter": ("brightness", "contrast", "saturation", "hue"),
@@ -47,37 +48,23 @@ class ImageTransformSettings:
 
     help_group: ClassVar[str] = "Image augmentation"
 
-    enable: bool = field(default=False, metadata={"help": "enable image augmentation"})
-    max_num_transforms: int = field(
-        default=3, metadata={"help": "maximum number of transforms applied to one image"}
+    enable: bool = setting(False, "enable image augmentation")
+    max_num_transforms: int = setting(3, "maximum number of transforms applied to one image")
+    random_order: bool = setting(
+        False, "apply the transforms in random order instead of the listed order"
     )
-    random_order: bool = field(
-        default=False,
-        metadata={"help": "apply the transforms in random order instead of the listed order"},
-    )
-    tfs: dict[str, Any] = field(
-        default_factory=_defaults,
-        metadata={
-            "help": "transforms to sample from, as {name: {weight: 1, type: ColorJitter, "
-            "kwargs: {hue: [-0.05,0.05]}}}",
-            "default_help": "LeRobot's six",
-        },
+    tfs: dict[str, Any] = setting(
+        _defaults(),
+        "transforms to sample from, as {name: {weight: 1, type: ColorJitter, kwargs: {hue: "
+        "[-0.05,0.05]}}} (default: LeRobot's six)",
     )
 
     def transforms(self) -> list[Transform]:
-        """Return the available transforms in the listed order.
-
-        Raises:
-            UsageError: naming the invalid transform.
-        """
+        """Return the available transforms in the listed order."""
         return [_transform(name, settings) for name, settings in self.tfs.items()]
 
     def validate(self) -> None:
-        """Refuse invalid settings.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse invalid settings."""
         if not self.enable:
             return
         n = len(self.transforms())

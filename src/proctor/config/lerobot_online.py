@@ -14,56 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from proctor.config.builder import build
-from proctor.config.lerobot_training import FOREIGN, NEWEST_LEROBOT
+from proctor.config.lerobot_training import NEWEST_LEROBOT
 from proctor.config.online_sections import OWN_SAC_SETTINGS
 from proctor.config.online_training import OnlineTrainConfig
 from proctor.config.unused_flags import unused_in_online_training
 from proctor.errors import UsageError
 from proctor.fingerprint import flatten
-from proctor.lerobot_flags import LerobotFlag, refuse_unsupported, unused_note
+from proctor.lerobot_flags import LerobotFlag, lerobot_flags, refuse_unsupported, unused_note
 from proctor.policies.gaussian_actor.config import GaussianActorConfig
 from proctor.policies.lerobot.config import encode_config
 
-_STEPS = "the budget is --policy.online_steps, in environment steps"
-_LOADER = "batches come from the replay buffers"
-_OPTIMIZER = "the learning rates are --algorithm.actor_lr, critic_lr and temperature_lr"
-_PROCESSES = "the learner is one process"
-_OWN: dict[str, LerobotFlag] = {
-    "steps": LerobotFlag(None, _STEPS),
-    "num_workers": LerobotFlag(None, _LOADER),
-    "prefetch_factor": LerobotFlag(None, _LOADER),
-    "dataloader_multiprocessing_context": LerobotFlag(None, _LOADER),
-    "tolerance_s": LerobotFlag(None, _LOADER),
-    "eval_steps": LerobotFlag((0,), "there is no validation loss; use --env_eval_freq"),
-    "max_eval_samples": LerobotFlag((0,), "there is no validation loss; use --env_eval_freq"),
-    "use_policy_training_preset": LerobotFlag(None, _OPTIMIZER),
-    "optimizer": LerobotFlag(None, _OPTIMIZER),
-    "scheduler": LerobotFlag(None, _OPTIMIZER),
-    "reward_model": LerobotFlag((None,), "use --processor.reward_classifier.pretrained_path"),
-    "mixer": LerobotFlag(("online_offline",), "it is the only mixer"),
-    "peft": LerobotFlag((None,), "online learning trains no adapters"),
-    "accelerator": LerobotFlag(None, _PROCESSES),
-    "parallelism": LerobotFlag(None, _PROCESSES),
-    "ema": LerobotFlag(None, "online learning averages no weights"),
-    "cudnn_deterministic": LerobotFlag((False,), "use --rl.lockstep for exact repeats"),
-    "rename_map": LerobotFlag(({}, None), "rename the dataset's features instead"),
-    "dataset.image_transforms": LerobotFlag(None, "images are shifted at random, as DrQ does"),
-    "dataset.use_imagenet_stats": LerobotFlag(None, "--policy.dataset_stats normalises"),
-    "dataset.streaming": LerobotFlag((False,), "demonstrations are read once, at the start"),
-    "dataset.eval_split": LerobotFlag((0, 0.0), "there is no validation loss"),
-    "policy.async_prefetch": LerobotFlag(None, "LeRobot ignores it as well"),
-    "policy.state_encoder_hidden_dim": LerobotFlag(None, "LeRobot ignores it as well"),
-    "policy.concurrency": LerobotFlag(None, "actors are processes, as --rl.actors counts them"),
-    "algorithm.policy_config": LerobotFlag(None, "it is --policy.*"),
-    "processor.control_mode": LerobotFlag(None, "--intervention.source says who may take over"),
-    "processor.observation.add_ee_pose_to_observation": LerobotFlag(
-        None, "LeRobot computes the pose, but no policy input has it"
-    ),
-    "processor.observation.display_cameras": LerobotFlag(
-        (False,), "`proctor view` shows the training"
-    ),
-}
-"""By dotted name, or by the name of a whole section."""
 _NOTED = (
     "steps",
     "num_workers",
@@ -111,11 +71,7 @@ _MANIPULATOR = "gym_manipulator"
 
 
 def build_online(settings: Mapping[str, Any]) -> OnlineTrainConfig:
-    """Build the config of an online training from settings by our names or LeRobot's.
-
-    Raises:
-        UsageError: a setting is unknown, wrong or not supported.
-    """
+    """Build the config of an online training from settings by our names or LeRobot's."""
     ours, notes = translate_online_settings(settings)
     config = build(OnlineTrainConfig, ours)
     config.notes = [*notes, *config.notes, *unused_in_online_training(config)]
@@ -123,14 +79,10 @@ def build_online(settings: Mapping[str, Any]) -> OnlineTrainConfig:
 
 
 def translate_online_settings(settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return settings, nested or flat, by our names, and notes on those without effect.
-
-    Raises:
-        UsageError: a value is not supported, with the reason.
-    """
+    """Return settings, nested or flat, by our names, and notes on those without effect."""
     flat = flatten(settings, _is_section)
     flat = _translated_env({_renamed(name): value for name, value in flat.items()})
-    foreign = {**FOREIGN, **_OWN}
+    foreign = lerobot_flags("training", "online_training")
     kept: dict[str, Any] = {}
     idle: dict[str, list[str]] = {}
     for name, value in flat.items():
@@ -170,11 +122,7 @@ def _renamed(name: str) -> str:
 
 
 def _translated_env(flat: dict[str, Any]) -> dict[str, Any]:
-    """Return settings with LeRobot's ``gym_manipulator`` replaced by a benchmark or a robot.
-
-    Raises:
-        UsageError: its name is unknown.
-    """
+    """Return settings with LeRobot's ``gym_manipulator`` replaced by a benchmark or a robot."""
     if flat.get("env.type") != _MANIPULATOR:
         return flat
     kept = {name: value for name, value in flat.items() if name not in ("env.type", "env.name")}

@@ -13,12 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from proctor import plugins
-from proctor.config.lerobot_evaluation import OF_POLICIES, OLD_GROOT_FIELDS
 from proctor.config.training import TrainConfig
 from proctor.config.training_sections import AcceleratorSettings, EmaSettings, ParallelismSettings
 from proctor.errors import UsageError
 from proctor.fingerprint import ConfigUse, flatten, is_flag
-from proctor.lerobot_flags import LerobotFlag, refuse_unsupported, split_lerobot_flags
+from proctor.lerobot_flags import (
+    LerobotFlag,
+    lerobot_flags,
+    refuse_unsupported,
+    split_lerobot_flags,
+)
 from proctor.policies.base import PolicyConfig
 from proctor.policies.lerobot.config import CheckpointConfig, encode_config
 from proctor.policies.lerobot.families import REWARD_MODELS
@@ -28,79 +32,6 @@ _REWARD_MODEL = "reward_model"
 """LeRobot's section for a reward model, which a training has instead of a policy."""
 
 
-_DDP = "DDP uses LeRobot's defaults"
-_FSDP = "FSDP gathers blocks one by one and reshards them after the forward pass"
-_PLACEHOLDER = "LeRobot does nothing with it either"
-FOREIGN: dict[str, LerobotFlag] = {
-    "dataset.repo_type": LerobotFlag(("dataset",), "buckets are not read"),
-    "dataset.video_backend": LerobotFlag(
-        ("pyav", "torchcodec", None), "PyAV decodes the same pixels"
-    ),
-    "dataset.return_uint8": LerobotFlag((False, True), "images are always decoded to uint8"),
-    "dataset.depth_output_unit": LerobotFlag(("mm", "m"), "no policy uses depth"),
-    "persistent_workers": LerobotFlag((True,), "data loader processes live as long as the run"),
-    "checkpoint_format": LerobotFlag(("safetensors",), "checkpoints are safetensors"),
-    "parallelism.context_parallel.ring_degree": LerobotFlag((1,), _PLACEHOLDER),
-    "parallelism.context_parallel.ulysses_degree": LerobotFlag((1,), _PLACEHOLDER),
-    "parallelism.cfg_parallel": LerobotFlag((1,), _PLACEHOLDER),
-    "accelerator.fsdp.reshard_after_forward": LerobotFlag((True,), _FSDP),
-    "accelerator.fsdp.wrap_modules": LerobotFlag((None,), _FSDP),
-    "accelerator.fsdp.min_num_params": LerobotFlag((None,), _FSDP),
-    "accelerator.fsdp.cpu_offload": LerobotFlag((False,), _FSDP),
-    "accelerator.fsdp.ignored_modules": LerobotFlag((None,), _FSDP),
-    "accelerator.ddp.find_unused_parameters": LerobotFlag((True,), _DDP),
-    "accelerator.ddp.gradient_as_bucket_view": LerobotFlag((False,), _DDP),
-    "accelerator.ddp.static_graph": LerobotFlag((False,), _DDP),
-    "accelerator.activation_checkpointing.mode": LerobotFlag(("none",), _PLACEHOLDER),
-    "eval.recording": LerobotFlag((False,), "record with `proctor record`"),
-    "eval.recording_repo_id": LerobotFlag((None,), "record with `proctor record`"),
-    "eval.recording_private": LerobotFlag((False,), "record with `proctor record`"),
-    "job.target": LerobotFlag((None,), "a training runs where it is started"),
-    "save_checkpoint_to_hub": LerobotFlag(
-        (False,), "nothing is uploaded while training; at its end --policy.push_to_hub does"
-    ),
-    "sample_weighting": LerobotFlag((None,), "all frames have the same weight"),
-    "checkpoint_path": LerobotFlag((None,), "--policy.path says where to begin"),
-    "policy.use_amp": LerobotFlag((False,), "use --accelerator.mixed_precision=bf16"),
-    "policy.use_peft": LerobotFlag(
-        (False,), "give the adapter as --policy.path, or its base there with --peft.target_modules"
-    ),
-}
-"""By dotted name."""
-_OF_FAMILIES = {
-    "policy.dtype": LerobotFlag(("float32",), "use --accelerator.mixed_precision=bf16"),
-    "policy.gradient_checkpointing": LerobotFlag(
-        (False,), "this policy has no gradient checkpointing"
-    ),
-    **{
-        f"policy.{name}": OF_POLICIES[f"policy.{name}"]
-        for name in (
-            "action_feature_names",
-            "add_image_special_tokens",
-            "async_prefetch",
-            "concurrency",
-            "empty_cameras",
-            "image_size",
-            "prefix_length",
-            "use_cache",
-            "use_delta_joint_actions_aloha",
-            "use_flash_attention",
-            "use_kv_cache",
-            *OLD_GROOT_FIELDS,
-        )
-    },
-}
-"""Fields of policy configs that some families ignore in training."""
-_OF_NEW = dict.fromkeys(
-    (
-        "policy.load_clip_weights",
-        "policy.load_vlm_weights",
-        "policy.pretrained_backbone_weights",
-        "policy.backbone_file",
-    ),
-    LerobotFlag(None, "a checkpoint has all its weights; use it with a new policy (--policy.type)"),
-)
-"""Initial weights of a new policy, which a checkpoint replaces."""
 _NO_FP16 = (
     "fp16 needs loss scaling, which skips updates on overflow; use bf16, which has the range of "
     "float32, or no"
@@ -138,15 +69,11 @@ def upload_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def drop_lerobot_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings, nested or flat, without those that only LeRobot has.
-
-    Raises:
-        UsageError: a value is not supported, with the reason.
-    """
+    """Return settings, nested or flat, without those that only LeRobot has."""
     kept: dict[str, Any] = {}
     compiled: dict[str, Any] = {}
     flat = _reward_model_as_policy(flatten(settings, _is_section))
-    foreign = FOREIGN | _of_family(flat)
+    foreign = lerobot_flags("training") | _of_family(flat)
     for name, value in flat.items():
         name = OLD_NAMES.get(name, name)
         if isinstance(value, str) and value.lower() in ("null", "none"):  # as LeRobot reads flags
@@ -167,11 +94,7 @@ def drop_lerobot_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _reward_model_as_policy(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return flat settings in which ``reward_model`` is ``policy``: both are trained alike.
-
-    Raises:
-        UsageError: the type is not trained here, or a policy is given too.
-    """
+    """Return flat settings in which ``reward_model`` is ``policy``: both are trained alike."""
     asked = {n: v for n, v in given.items() if n.startswith(f"{_REWARD_MODEL}.") and v is not None}
     others = {n: v for n, v in given.items() if n.partition(".")[0] != _REWARD_MODEL}
     if not asked:
@@ -198,7 +121,7 @@ def _reward_model_as_policy(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _of_family(given: Mapping[str, Any]) -> dict[str, LerobotFlag]:
     """Return the fields of a new policy's config that its training ignores."""
-    kind, asked = given.get("policy.type"), _OF_FAMILIES.keys() & given.keys()
+    kind, asked = given.get("policy.type"), _of_families().keys() & given.keys()
     if not asked or not isinstance(kind, str) or given.get("policy.path") is not None:
         return {}
     return _no_flags(plugins.find_policy(kind).config)
@@ -207,23 +130,23 @@ def _of_family(given: Mapping[str, Any]) -> dict[str, LerobotFlag]:
 def checkpoint_overrides(
     overrides: Mapping[str, Any], config_class: type[CheckpointConfig]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return the fields of a checkpoint's config that a training overrides, and notes on others.
-
-    Raises:
-        UsageError: a value is not supported, with the reason.
-    """
+    """Return the fields of a checkpoint's config that a training overrides, and notes on others."""
     asked = {f"policy.{name}": value for name, value in overrides.items()}
     own = {f"policy.{f.name}" for f in fields(config_class)}
-    begins = {name: foreign for name, foreign in _OF_NEW.items() if name in own}
+    begins = {n: foreign for n, foreign in lerobot_flags("new_networks").items() if n in own}
     kept, notes = split_lerobot_flags(asked, _no_flags(config_class) | begins)
     return {name.removeprefix("policy."): value for name, value in kept.items()}, notes
+
+
+def _of_families() -> dict[str, LerobotFlag]:
+    return lerobot_flags("family_fields", "training_families")
 
 
 def _no_flags(config_class: type[PolicyConfig]) -> dict[str, LerobotFlag]:
     """Return the fields that the training of this policy ignores."""
     known = fields(config_class)
     idle = {f"policy.{f.name}" for f in known if not is_flag(f.metadata, ConfigUse.TRAINING)}
-    return {name: foreign for name, foreign in _OF_FAMILIES.items() if name in idle}
+    return {name: foreign for name, foreign in _of_families().items() if name in idle}
 
 
 def _is_section(name: str, value: Mapping[str, Any]) -> bool:

@@ -69,9 +69,6 @@ def merge_settings(
         translate: Applied to the settings of the config file: LeRobot's names to ours.
         with_file: Config file and flags, where a caller merged those already.
         places: The flags that name a folder to write.
-
-    Raises:
-        UsageError: a file cannot be read, a run is not found, or either sets what only flags may.
     """
     settings = merge_config_file(flags, translate, places) if with_file is None else with_file
     earlier = None if resumed is None else resumed(settings)

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import ClassVar
 
-from proctor.config.bounds import at_least, between
 from proctor.errors import UsageError, did_you_mean
 from proctor.fingerprint import NAME_LIST
 from proctor.policies.gaussian_actor.config import ACTIVATIONS
+from proctor.settings import setting
 
 MOST_ACTORS = 256
 
@@ -50,62 +50,44 @@ class OnlineSettings:
 
     help_group: ClassVar[str] = "Online learning"
 
-    actors: int = field(
-        default=1, metadata={"help": "actor processes on this machine, each with an environment"}
+    actors: int = setting(
+        1, "actor processes on this machine, each with an environment", least=1, most=MOST_ACTORS
     )
-    lockstep: bool = field(
-        default=False,
-        metadata={
-            "help": "one update per environment step, in order: repeats give the same bits; "
-            "false: updates as fast as the machine allows, as LeRobot does"
-        },
+    lockstep: bool = setting(
+        False,
+        "one update per environment step, in order: repeats give the same bits; false: "
+        "updates as fast as the machine allows, as LeRobot does",
     )
-    fix: str = field(
-        default="",
-        metadata={
-            "help": "behaviours of LeRobot to mend, comma-separated: "
-            f"{', '.join(fix.value for fix in Fix)}",
-            "default_help": "as LeRobot",
-        }
-        | NAME_LIST,
+    fix: str = setting(
+        "",
+        "behaviours of LeRobot to mend, comma-separated: "
+        f"{', '.join(fix.value for fix in Fix)} (default: as LeRobot)",
+        NAME_LIST,
     )
-    reward: RewardSource = field(
-        default=RewardSource.ENVIRONMENT,
-        metadata={"help": "reward of a simulator: its own, or success (1 at success, else 0)"},
+    reward: RewardSource = setting(
+        RewardSource.ENVIRONMENT,
+        "reward of a simulator: its own, or success (1 at success, else 0)",
     )
-    inputs: list[str] | None = field(
-        default=None,
-        metadata={
-            "help": "observations that the policy takes, as [observation.state]",
-            "default_help": "all states of the environment, without images",
-        },
+    inputs: list[str] | None = setting(
+        None,
+        "observations that the policy takes, as [observation.state] (default: all states of "
+        "the environment, without images)",
     )
-    task: str = field(
-        default="",
-        metadata={
-            "help": "instruction that is stored with a robot's transitions",
-            "default_help": "the benchmark's",
-        },
+    task: str = setting(
+        "", "instruction that is stored with a robot's transitions (default: the benchmark's)"
     )
-    memory_gb: float = field(
-        default=2.0,
-        metadata={"help": "replay buffer size in GB above which it is a mapped file on disk"},
+    memory_gb: float = setting(
+        2.0, "replay buffer size in GB above which it is a mapped file on disk", above=0, most=10**6
     )
-    write_datasets: bool = field(
-        default=False,
-        metadata={
-            "help": "write the replay buffers as datasets (dataset/, dataset_offline/) with every "
-            "checkpoint: LeRobot resumes from them, Proctor from its journal"
-        },
+    write_datasets: bool = setting(
+        False,
+        "write the replay buffers as datasets (dataset/, dataset_offline/) with every "
+        "checkpoint: LeRobot resumes from them, Proctor from its journal",
     )
 
     @property
     def fixes(self) -> frozenset[Fix]:
-        """The behaviours to mend.
-
-        Raises:
-            UsageError: a name is unknown.
-        """
+        """The behaviours to mend."""
         names = [name.strip() for name in self.fix.split(",") if name.strip()]
         known = [fix.value for fix in Fix]
         for name in names:
@@ -118,16 +100,7 @@ class OnlineSettings:
         return frozenset(Fix(name) for name in names)
 
     def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        between("rl.actors", self.actors, 1, MOST_ACTORS)
-        if not 0 < self.memory_gb <= 10**6:
-            raise UsageError(
-                f"--rl.memory_gb must be above 0, got {self.memory_gb:g}", code="flag.out-of-range"
-            )
+        """Refuse settings that contradict each other."""
         if self.lockstep and self.actors > 1:
             raise UsageError(
                 "--rl.lockstep needs one actor: the order of several is not reproducible; leave "
@@ -155,40 +128,21 @@ class InterventionSettings:
 
     help_group: ClassVar[str] = "Interventions"
 
-    source: InterventionSource = field(
-        default=InterventionSource.OFF,
-        metadata={"help": "who may take over from the policy during an episode"},
+    source: InterventionSource = setting(
+        InterventionSource.OFF, "who may take over from the policy during an episode"
     )
-    every: int = field(
-        default=0,
-        metadata={
-            "help": "the expert takes over in every n-th episode",
-            "default_help": "never by count",
-        },
+    every: int = setting(
+        0, "the expert takes over in every n-th episode (default: never by count)", least=0
     )
-    below: float | None = field(
-        default=None,
-        metadata={
-            "help": "the expert takes over when the critic's value falls below this",
-            "default_help": "never by value",
-        },
+    below: float | None = setting(
+        None,
+        "the expert takes over when the critic's value falls below this (default: never by value)",
     )
-    after: int = field(
-        default=0, metadata={"help": "steps of the episode before the expert may take over"}
-    )
-    steps: int = field(
-        default=0,
-        metadata={"help": "steps of one takeover", "default_help": "to the end of the episode"},
-    )
+    after: int = setting(0, "steps of the episode before the expert may take over", least=0)
+    steps: int = setting(0, "steps of one takeover (default: to the end of the episode)", least=0)
 
     def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        for name in ("every", "after", "steps"):
-            at_least(f"intervention.{name}", getattr(self, name), 0)
+        """Refuse settings that contradict each other."""
         is_scripted = self.source is InterventionSource.EXPERT
         if is_scripted and not self.every and self.below is None:
             raise UsageError(
@@ -210,18 +164,12 @@ class CriticNetworkSettings:
 
     help_group: ClassVar[str] = "Algorithm"
 
-    hidden_dims: list[int] = field(
-        default_factory=lambda: [256, 256], metadata={"help": "widths of the hidden layers"}
-    )
-    activate_final: bool = field(
-        default=True, metadata={"help": "apply normalisation and activation to the last layer too"}
-    )
-    final_activation: str | None = field(
-        default=None,
-        metadata={
-            "help": "torch.nn class of the last activation, as Tanh",
-            "default_help": "SiLU, as the other layers",
-        },
+    hidden_dims: list[int] = setting([256, 256], "widths of the hidden layers", least=1, most=10**5)
+    activate_final: bool = setting(True, "apply normalisation and activation to the last layer too")
+    final_activation: str | None = setting(
+        None,
+        "torch.nn class of the last activation, as Tanh (default: SiLU, as the other layers)",
+        choices=tuple(ACTIVATIONS),
     )
 
 
@@ -235,118 +183,64 @@ class SacSettings:
 
     help_group: ClassVar[str] = "Algorithm"
 
-    type: str = field(default="sac", metadata={"help": "the algorithm; only sac"})
-    actor_lr: float = field(default=3e-4, metadata={"help": "learning rate of the actor"})
-    critic_lr: float = field(default=3e-4, metadata={"help": "learning rate of the critics"})
-    temperature_lr: float = field(
-        default=3e-4, metadata={"help": "learning rate of the entropy temperature"}
+    type: str = setting("sac", "the algorithm; only sac", choices=("sac",))
+    actor_lr: float = setting(3e-4, "learning rate of the actor", above=0)
+    critic_lr: float = setting(3e-4, "learning rate of the critics", above=0)
+    temperature_lr: float = setting(3e-4, "learning rate of the entropy temperature", above=0)
+    discount: float = setting(0.99, "discount of a step, 0 to 1", least=0, most=1)
+    use_backup_entropy: bool = setting(True, "include the entropy in the critics' targets")
+    critic_target_update_weight: float = setting(
+        0.005, "weight of the critics in the average of their targets", least=0, most=1
     )
-    discount: float = field(default=0.99, metadata={"help": "discount of a step, 0 to 1"})
-    use_backup_entropy: bool = field(
-        default=True, metadata={"help": "include the entropy in the critics' targets"}
-    )
-    critic_target_update_weight: float = field(
-        default=0.005, metadata={"help": "weight of the critics in the average of their targets"}
-    )
-    num_critics: int = field(default=2, metadata={"help": "critics of the ensemble"})
-    num_subsample_critics: int | None = field(
-        default=None,
-        metadata={
-            "help": "critics of a random subset for the target value",
-            "default_help": "all critics",
-        },
+    num_critics: int = setting(2, "critics of the ensemble", least=1, most=1000)
+    num_subsample_critics: int | None = setting(
+        None,
+        "critics of a random subset for the target value (default: all critics)",
+        least=1,
+        most=1000,
     )
     critic_network_kwargs: CriticNetworkSettings = field(default_factory=CriticNetworkSettings)
     discrete_critic_network_kwargs: CriticNetworkSettings = field(
         default_factory=CriticNetworkSettings
     )
-    temperature_init: float = field(
-        default=1.0, metadata={"help": "entropy temperature at the start"}
+    temperature_init: float = setting(1.0, "entropy temperature at the start", above=0)
+    target_entropy: float | None = setting(
+        None, "entropy that the temperature aims at (default: minus half of the number of actions)"
     )
-    target_entropy: float | None = field(
-        default=None,
-        metadata={
-            "help": "entropy that the temperature aims at",
-            "default_help": "minus half of the number of actions",
-        },
+    utd_ratio: int = setting(
+        1, "critic updates per update of the actor (update-to-data)", least=1, most=10_000
     )
-    utd_ratio: int = field(
-        default=1, metadata={"help": "critic updates per update of the actor (update-to-data)"}
+    policy_update_freq: int = setting(
+        1, "optimiser steps between updates of the actor", least=1, most=10**6
     )
-    policy_update_freq: int = field(
-        default=1, metadata={"help": "optimiser steps between updates of the actor"}
+    grad_clip_norm: float = setting(
+        40.0, "largest norm of a gradient; larger ones are scaled down", above=0
     )
-    grad_clip_norm: float = field(
-        default=40.0, metadata={"help": "largest norm of a gradient; larger ones are scaled down"}
+    use_torch_compile: bool = setting(
+        False, "read from LeRobot's configs and ignored: an update is not compiled"
     )
-    use_torch_compile: bool = field(
-        default=False,
-        metadata={"help": "read from LeRobot's configs and ignored: an update is not compiled"},
+    bc_weight: float = setting(
+        0.0,
+        "weight of behaviour cloning on demonstrations in the actor's loss",
+        least=0,
+        most=10**6,
     )
-    bc_weight: float = field(
-        default=0.0,
-        metadata={"help": "weight of behaviour cloning on demonstrations in the actor's loss"},
+    bc_gripper_weight: float = setting(
+        0.0, "weight of behaviour cloning in the gripper critic's loss", least=0, most=10**6
     )
-    bc_gripper_weight: float = field(
-        default=0.0,
-        metadata={"help": "weight of behaviour cloning in the gripper critic's loss"},
-    )
-    cuda_graphs: bool = field(
-        default=True, metadata={"help": "on CUDA, capture an update as one graph"}
-    )
+    cuda_graphs: bool = setting(True, "on CUDA, capture an update as one graph")
 
     def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        if self.type != "sac":
+        """Refuse settings that contradict each other."""
+        if self.num_subsample_critics is not None and self.num_subsample_critics > self.num_critics:
             raise UsageError(
-                f"--algorithm.type={self.type} is not known (choose sac)",
-                code="flag.invalid-value",
-            )
-        for name in ("actor_lr", "critic_lr", "temperature_lr", "grad_clip_norm"):
-            if not getattr(self, name) > 0:
-                raise UsageError(
-                    f"--algorithm.{name} must be above 0, got {getattr(self, name):g}",
-                    code="flag.out-of-range",
-                )
-        for name in ("discount", "critic_target_update_weight"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UsageError(
-                    f"--algorithm.{name} must be from 0 to 1, got {getattr(self, name):g}",
-                    code="flag.out-of-range",
-                )
-        if not self.temperature_init > 0:
-            raise UsageError(
-                f"--algorithm.temperature_init must be above 0, got {self.temperature_init:g}",
+                f"--algorithm.num_subsample_critics must be at most {self.num_critics}, got "
+                f"{self.num_subsample_critics}",
                 code="flag.out-of-range",
             )
-        between("algorithm.num_critics", self.num_critics, 1, 1000)
-        if self.num_subsample_critics is not None:
-            between(
-                "algorithm.num_subsample_critics", self.num_subsample_critics, 1, self.num_critics
-            )
-        between("algorithm.utd_ratio", self.utd_ratio, 1, 10_000)
-        between("algorithm.policy_update_freq", self.policy_update_freq, 1, 10**6)
-        for name in ("bc_weight", "bc_gripper_weight"):
-            if not 0 <= getattr(self, name) <= 10**6:
-                raise UsageError(
-                    f"--algorithm.{name} must be 0 or above, got {getattr(self, name):g}",
-                    code="flag.out-of-range",
-                )
         for name in ("critic_network_kwargs", "discrete_critic_network_kwargs"):
-            widths = getattr(self, name).hidden_dims
-            if not widths or not all(1 <= width <= 10**5 for width in widths):
+            if not getattr(self, name).hidden_dims:
                 raise UsageError(
-                    f"--algorithm.{name}.hidden_dims is {widths} (give widths as [256,256])",
+                    f"--algorithm.{name}.hidden_dims is [] (give widths as [256,256])",
                     code="flag.out-of-range",
-                )
-            final = getattr(self, name).final_activation
-            if final is not None and final not in ACTIVATIONS:
-                raise UsageError(
-                    f"--algorithm.{name}.final_activation is {final!r} (choose "
-                    f"{', '.join(ACTIVATIONS)})",
-                    code="flag.invalid-value",
                 )

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from proctor.benchmarks.base import BenchmarkConfig
-from proctor.config.base import MOST_SEED, Config, plugin_section
-from proctor.config.bounds import at_least, between
+from proctor.config.base import plugin_section
 from proctor.config.env_processors import EnvProcessorSettings
 from proctor.config.evaluation import EvalConfig
 from proctor.config.online_sections import (
@@ -20,14 +17,12 @@ from proctor.config.online_sections import (
     Role,
     SacSettings,
 )
-from proctor.config.sections import EvalSettings, VideoSettings
-from proctor.config.training_sections import DatasetLocation, TrainWandbConfig
+from proctor.config.training import TrainingConfig
+from proctor.config.training_sections import DatasetLocation
 from proctor.errors import UsageError
 from proctor.fingerprint import (
     API_KEY_VARIABLE,
     PRESENTATION,
-    ConfigUse,
-    flatten,
     secret_metadata,
 )
 from proctor.policies.base import PolicyConfig
@@ -35,10 +30,8 @@ from proctor.policies.gaussian_actor.config import GaussianActorConfig
 from proctor.policies.lerobot.pretrained import PretrainedConfig
 from proctor.policies.remote.address import check_api_key
 from proctor.robots.base import RobotConfig, TeleoperatorConfig
+from proctor.settings import setting
 from proctor.system.loopback import LOOPBACK
-
-_MOST_STEPS, _MOST_BATCH = 10**9, 10**6
-_MOST_MINUTES = 10**6
 
 
 @dataclass
@@ -47,16 +40,10 @@ class DemonstrationSettings(DatasetLocation):
 
     help_group: ClassVar[str] = "Dataset"
 
-    repo_id: str = field(
-        default="",
-        metadata={
-            "help": "Hub id of the demonstrations, as user/name",
-            "default_help": "no demonstrations",
-        },
+    repo_id: str = setting(
+        "", "Hub id of the demonstrations, as user/name (default: no demonstrations)"
     )
-    episodes: list[int] | None = field(
-        default=None, metadata={"help": "episodes to use, as [0,3]", "default_help": "all"}
-    )
+    episodes: list[int] | None = setting(None, "episodes to use, as [0,3] (default: all)")
 
     @property
     def is_given(self) -> bool:
@@ -65,18 +52,14 @@ class DemonstrationSettings(DatasetLocation):
 
 
 @dataclass
-class OnlineTrainConfig(Config):
+class OnlineTrainConfig(TrainingConfig):
     """Config of online learning: policy, environment, algorithm, buffers and run folder."""
 
-    help_group: ClassVar[str] = "Training"
     help_groups: ClassVar[Mapping[str, str]] = {
         "Learner and actors": "role learner api_key api_key_file tls_cert tls_key tls",
-        "Run folder": "output_dir job_name resume",
-        "Checkpoints": "save_checkpoint save_freq save_minutes keep_last",
         "Evaluation": "env_eval_freq",
     }
 
-    use: ClassVar[ConfigUse] = ConfigUse.TRAINING
     first: ClassVar[str] = (
         "env.type env.task policy.type policy.online_steps policy.device dataset.repo_id "
         "dataset.root algorithm.utd_ratio batch_size seed rl.actors rl.lockstep rl.fix rl.inputs "
@@ -84,132 +67,82 @@ class OnlineTrainConfig(Config):
         "learner wandb.enable"
     )
 
-    policy: PolicyConfig = field(
-        metadata=plugin_section("policies", type_of_path="pretrained", only=("gaussian_actor",))
+    policy: PolicyConfig = plugin_section(
+        "policies", type_of_path="pretrained", only=("gaussian_actor",)
     )
-    env: BenchmarkConfig | None = field(
-        default=None, metadata=plugin_section("benchmarks", optional=True)
+    robot: RobotConfig | None = plugin_section("robots", optional=True)
+    teleop: TeleoperatorConfig | None = plugin_section("teleoperators", optional=True)
+    role: Role = setting(
+        Role.BOTH, "start the learner and its actors here, or one of them", PRESENTATION
     )
-    robot: RobotConfig | None = field(
-        default=None, metadata=plugin_section("robots", optional=True)
+    learner: str | None = setting(
+        None,
+        "HOST:PORT of the learner: where an actor connects, where a learner listens "
+        "(default: policy.actor_learner_config, 127.0.0.1:50051)",
+        PRESENTATION,
     )
-    teleop: TeleoperatorConfig | None = field(
-        default=None, metadata=plugin_section("teleoperators", optional=True)
+    api_key: str | None = setting(
+        None,
+        "API key between the learner and actors of other machines; other users can read "
+        f"command lines, so prefer ${API_KEY_VARIABLE} or api_key_file (required where the "
+        "learner listens on another address than 127.0.0.1)",
+        secret_metadata(API_KEY_VARIABLE),
+        PRESENTATION,
     )
-    role: Role = field(
-        default=Role.BOTH,
-        metadata={"help": "start the learner and its actors here, or one of them"} | PRESENTATION,
+    api_key_file: Path | None = setting(
+        None, "file that contains the API key (default: no file)", PRESENTATION
     )
-    learner: str | None = field(
-        default=None,
-        metadata={
-            "help": "HOST:PORT of the learner: where an actor connects, where a learner listens",
-            "default_help": "policy.actor_learner_config, 127.0.0.1:50051",
-        }
-        | PRESENTATION,
+    tls_cert: Path | None = setting(
+        None, "TLS certificate file of --role=learner (default: no encryption)", PRESENTATION
     )
-    api_key: str | None = field(
-        default=None,
-        metadata={
-            "help": "API key between the learner and actors of other machines; other users can "
-            f"read command lines, so prefer ${API_KEY_VARIABLE} or api_key_file",
-            "default_help": "required where the learner listens on another address than 127.0.0.1",
-        }
-        | secret_metadata(API_KEY_VARIABLE)
-        | PRESENTATION,
+    tls_key: Path | None = setting(
+        None, "private key file of --tls_cert (default: no encryption)", PRESENTATION
     )
-    api_key_file: Path | None = field(
-        default=None,
-        metadata={"help": "file that contains the API key", "default_help": "no file"}
-        | PRESENTATION,
-    )
-    tls_cert: Path | None = field(
-        default=None,
-        metadata={"help": "TLS certificate file of --role=learner", "default_help": "no encryption"}
-        | PRESENTATION,
-    )
-    tls_key: Path | None = field(
-        default=None,
-        metadata={"help": "private key file of --tls_cert", "default_help": "no encryption"}
-        | PRESENTATION,
-    )
-    tls: bool = field(
-        default=False,
-        metadata={
-            "help": "whether --role=actor connects with TLS; the learner's certificate must be "
-            "trusted by $SSL_CERT_FILE or gRPC's own list"
-        }
-        | PRESENTATION,
+    tls: bool = setting(
+        False,
+        "whether --role=actor connects with TLS; the learner's certificate must be trusted "
+        "by $SSL_CERT_FILE or gRPC's own list",
+        PRESENTATION,
     )
     dataset: DemonstrationSettings = field(default_factory=DemonstrationSettings)
     algorithm: SacSettings = field(default_factory=SacSettings)
     rl: OnlineSettings = field(default_factory=OnlineSettings)
     intervention: InterventionSettings = field(default_factory=InterventionSettings)
     processor: EnvProcessorSettings = field(default_factory=EnvProcessorSettings)
-    fps: int | None = field(
-        default=None,
-        metadata={
-            "help": "environment steps per second of an actor",
-            "default_help": "30 with a robot; a simulator is not slowed down",
-        },
+    fps: int | None = setting(
+        None,
+        "environment steps per second of an actor (default: 30 with a robot; a simulator is "
+        "not slowed down)",
+        least=1,
+        most=1000,
     )
-    output_dir: Path | None = field(
-        default=None,
-        metadata={
-            "help": "folder of the training; of --role=actor: keeps its transitions until the "
-            "learner has them",
-            "default_help": "outputs/train/DATE/TIME_JOB",
-        }
-        | PRESENTATION,
+    output_dir: Path | None = setting(
+        None,
+        "folder of the training; of --role=actor: keeps its transitions until the learner "
+        "has them (default: outputs/train/DATE/TIME_JOB)",
+        PRESENTATION,
     )
-    job_name: str | None = field(
-        default=None,
-        metadata={"help": "name in the default run folder", "default_help": "ENV_POLICY"}
-        | PRESENTATION,
+    resume: bool = setting(
+        False, "continue the training in output_dir, buffers included", PRESENTATION
     )
-    resume: bool = field(
-        default=False,
-        metadata={"help": "continue the training in output_dir, buffers included"} | PRESENTATION,
+    seed: int = setting(
+        1000,
+        "seed of weights, batches, exploration and evaluation episodes",
     )
-    seed: int = field(
-        default=1000,
-        metadata={"help": "seed of weights, batches, exploration and evaluation episodes"},
+    batch_size: int = setting(8, "transitions per update")
+    online_ratio: float = setting(
+        0.5, "share of a batch from the online buffer; the rest: demonstrations", above=0, most=1
     )
-    batch_size: int = field(default=8, metadata={"help": "transitions per update"})
-    online_ratio: float = field(
-        default=0.5,
-        metadata={"help": "share of a batch from the online buffer; the rest: demonstrations"},
+    save_minutes: float = setting(
+        10.0,
+        "minutes without a checkpoint after which an interim one is saved; 0: no interim "
+        "checkpoints",
     )
-    log_freq: int = field(default=200, metadata={"help": "optimiser steps between log lines"})
-    save_checkpoint: bool = field(default=True, metadata={"help": "save checkpoints"})
-    save_freq: int = field(default=20_000, metadata={"help": "optimiser steps between checkpoints"})
-    save_minutes: float = field(
-        default=10.0,
-        metadata={
-            "help": "minutes without a checkpoint after which an interim one is saved; "
-            "0: no interim checkpoints"
-        },
+    env_eval_freq: int = setting(
+        0,
+        "environment steps between evaluations of the deterministic policy, and one at the "
+        "end (default: never)",
     )
-    keep_last: int | None = field(
-        default=None,
-        metadata={"help": "number of newest checkpoints to keep", "default_help": "all"},
-    )
-    env_eval_freq: int = field(
-        default=0,
-        metadata={
-            "help": "environment steps between evaluations of the deterministic policy, and one "
-            "at the end",
-            "default_help": "never",
-        },
-    )
-    eval: EvalSettings = field(default_factory=EvalSettings)
-    video: VideoSettings = field(default_factory=VideoSettings, metadata=PRESENTATION)
-    wandb: TrainWandbConfig = field(default_factory=TrainWandbConfig, metadata=PRESENTATION)
-
-    @property
-    def evaluates_in_env(self) -> bool:
-        """Whether checkpoints are evaluated in ``env``."""
-        return self.env is not None and self.env_eval_freq > 0
 
     @property
     def tls_files(self) -> tuple[Path, Path] | None:
@@ -219,33 +152,8 @@ class OnlineTrainConfig(Config):
         return self.tls_cert, self.tls_key
 
     def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        for name, value in flatten(self.as_dict()).items():
-            if isinstance(value, float) and not math.isfinite(value):  # no file could hold it
-                raise UsageError(
-                    f"--{name} must be a finite number, got {value:g}", code="flag.out-of-range"
-                )
-        between("seed", self.seed, 0, MOST_SEED)
-        between("batch_size", self.batch_size, 1, _MOST_BATCH)
-        at_least("log_freq", self.log_freq, 1)
-        at_least("save_freq", self.save_freq, 1)
-        at_least("env_eval_freq", self.env_eval_freq, 0)
-        if self.keep_last is not None:
-            at_least("keep_last", self.keep_last, 1)
-        if not 0 <= self.save_minutes <= _MOST_MINUTES:
-            raise UsageError(
-                f"--save_minutes must be from 0 to {_MOST_MINUTES:,}, got {self.save_minutes:g}",
-                code="flag.out-of-range",
-            )
-        if not 0 < self.online_ratio <= 1:
-            raise UsageError(
-                f"--online_ratio must be above 0 and at most 1, got {self.online_ratio:g}",
-                code="flag.out-of-range",
-            )
+        """Refuse invalid values."""
+        super().validate()
         self.algorithm.validate()
         self.rl.validate()
         self.intervention.validate()
@@ -270,10 +178,6 @@ class OnlineTrainConfig(Config):
                 "--policy.num_discrete_actions, or use --intervention.every",
                 code="flag.conflict",
             )
-        between("policy.online_steps", policy.online_steps, 1, _MOST_STEPS)
-        at_least("policy.online_step_before_learning", policy.online_step_before_learning, 1)
-        for name in ("online_buffer_capacity", "offline_buffer_capacity"):
-            at_least(f"policy.{name}", getattr(policy, name), 1)
 
     def _validate_environment(self) -> None:
         if (self.env is None) == (self.robot is None):
@@ -281,8 +185,6 @@ class OnlineTrainConfig(Config):
                 "give the environment: --env.type=NAME, or --robot.type=NAME for a robot",
                 code="flag.missing" if self.env is None else "flag.conflict",
             )
-        if self.fps is not None:
-            between("fps", self.fps, 1, 1000)
         source = self.intervention.source
         if source is InterventionSource.LEADER and self.teleop is None:
             raise UsageError(
@@ -344,11 +246,7 @@ class OnlineTrainConfig(Config):
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port of HOST:PORT.
-
-    Raises:
-        UsageError: it is none.
-    """
+    """Return host and port of HOST:PORT."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 <= int(port) <= 65535:
         raise UsageError(

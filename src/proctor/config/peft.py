@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from proctor.config.bounds import between
 from proctor.errors import UsageError
 from proctor.parsing import is_flow_list, parse_flow
 from proctor.policies.lerobot.presets import ADAPTER_INITS, ADAPTER_METHOD
+from proctor.settings import setting
 
 ALL_LINEAR = "all-linear"
 MOST_RANK = 16_384
@@ -22,41 +22,28 @@ class PeftSettings:
 
     help_group: ClassVar[str] = "LoRA adapters"
 
-    target_modules: str | list[str] | None = field(
-        default=None,
-        metadata={
-            "help": "layers that get an adapter: name suffixes, as [q_proj,v_proj], "
-            "all-linear, or a regex of full names",
-            "default_help": "the policy family's layers",
-        },
+    target_modules: str | list[str] | None = setting(
+        None,
+        "layers that get an adapter: name suffixes, as [q_proj,v_proj], all-linear, or a "
+        "regex of full names (default: the policy family's layers)",
     )
-    full_training_modules: list[str] | None = field(
-        default=None,
-        metadata={
-            "help": "layers that are trained and saved in full, as [action_head]",
-            "default_help": "no layers",
-        },
+    full_training_modules: list[str] | None = setting(
+        None, "layers that are trained and saved in full, as [action_head] (default: no layers)"
     )
-    method_type: str | None = field(
-        default=None,
-        metadata={"help": "adapter method; only LORA", "default_help": ADAPTER_METHOD},
+    method_type: str | None = setting(
+        None, f"adapter method; only LORA (default: {ADAPTER_METHOD})"
     )
-    init_type: str | None = field(
-        default=None,
-        metadata={
-            "help": f"initialisation of the adapter: {' or '.join(ADAPTER_INITS)}",
-            "default_help": "peft's",
-        },
+    init_type: str | None = setting(
+        None, f"initialisation of the adapter: {' or '.join(ADAPTER_INITS)} (default: peft's)"
     )
-    r: int | None = field(
-        default=None, metadata={"help": "rank of the LoRA matrices", "default_help": "16"}
+    r: int | None = setting(
+        None, "rank of the LoRA matrices (default: 16)", least=1, most=MOST_RANK
     )
-    lora_alpha: int | None = field(
-        default=None,
-        metadata={
-            "help": "LoRA alpha: the adapter is scaled by lora_alpha / r",
-            "default_help": "8",
-        },
+    lora_alpha: int | None = setting(
+        None,
+        "LoRA alpha: the adapter is scaled by lora_alpha / r (default: 8)",
+        least=1,
+        most=10**6,
     )
 
     @property
@@ -74,9 +61,6 @@ class PeftSettings:
         """The layers that get an adapter: a list of name suffixes, or a regex of full names.
 
         None: the layers that the policy family defines.
-
-        Raises:
-            UsageError: the brackets do not contain a list of names.
         """
         said = self.target_modules
         if isinstance(said, str) and is_flow_list(said):
@@ -95,11 +79,7 @@ class PeftSettings:
         return said
 
     def validate(self) -> None:
-        """Refuse settings that do not define an adapter.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse settings that do not define an adapter."""
         if not self.active:
             return
         if (self.method_type or ADAPTER_METHOD).upper() != ADAPTER_METHOD:
@@ -113,9 +93,6 @@ class PeftSettings:
                 "change the base policy, which an adapter's checkpoint does not hold",
                 code="flag.unsupported",
             )
-        between("peft.r", self.rank, 1, MOST_RANK)
-        if self.lora_alpha is not None:
-            between("peft.lora_alpha", self.lora_alpha, 1, 10**6)
         if isinstance(self.targets, str):
             try:
                 re.compile(self.targets)

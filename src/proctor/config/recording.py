@@ -11,21 +11,18 @@ from typing import ClassVar
 from proctor.callbacks.action_labels import ActionLabel
 from proctor.callbacks.staged_episodes import Keep
 from proctor.config.base import RECORDED_SEED, RunConfig
-from proctor.config.bounds import at_least, between
-from proctor.config.lerobot_evaluation import OF_RECORDINGS
 from proctor.datasets.frames.encoder import CODECS
 from proctor.datasets.source import lerobot_home
-from proctor.errors import UsageError, did_you_mean
-from proctor.features import ENVIRONMENT_STATE, REWARD, SUCCESS
+from proctor.errors import UsageError
+from proctor.features import REWARD, SUCCESS
 from proctor.fingerprint import PRESENTATION
-from proctor.lerobot_flags import LerobotFlag
+from proctor.settings import setting
 from proctor.system.hub import HUB_ID
 from proctor.types import MAX_EPISODES
 
 EXTRAS = ("environment_state", REWARD, SUCCESS)
 """Choices of --record.extra, in the order in which they are written."""
 _TRIES_PER_EPISODE = 4
-_MOST_NOISE = 10.0
 
 
 class RecordedStarts(Enum):
@@ -38,44 +35,21 @@ class RecordedStarts(Enum):
 
 
 @dataclass
-class RecordDatasetSettings:
-    """Where the dataset is written, and how its images are stored."""
+class RecordedDataset:
+    """Where a dataset is written, and its video codec."""
 
     help_group: ClassVar[str] = "Dataset"
 
-    repo_id: str | None = field(
-        default=None,
-        metadata={
-            "help": "Hub id of the dataset, as user/name",
-            "default_help": "required without dataset.root",
-        }
-        | PRESENTATION,
+    repo_id: str | None = setting(
+        None, "Hub id of the dataset, as user/name (required without dataset.root)", PRESENTATION
     )
-    root: Path | None = field(
-        default=None,
-        metadata={"help": "folder of the dataset", "default_help": "$HF_LEROBOT_HOME/REPO_ID"}
-        | PRESENTATION,
+    root: Path | None = setting(
+        None, "folder of the dataset (default: $HF_LEROBOT_HOME/REPO_ID)", PRESENTATION
     )
-    codec: str = field(default="av1", metadata={"help": f"video codec: {', '.join(CODECS)}"})
-    video: bool | None = field(
-        default=None,
-        metadata={
-            "help": "store images as videos; false: losslessly, as PNG in the tables",
-            "default_help": "true",
-        },
-    )
-
-    def __post_init__(self) -> None:
-        self.video = (
-            False if self.video is False else None
-        )  # the default is not part of the fingerprint
+    codec: str = setting("av1", f"video codec: {', '.join(CODECS)}", choices=CODECS)
 
     def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse a dataset without a valid name."""
         if self.repo_id is None and self.root is None:
             raise UsageError(
                 "no dataset to record to: give --dataset.repo_id=USER/NAME or --dataset.root=DIR",
@@ -90,12 +64,6 @@ class RecordDatasetSettings:
                 f"--dataset.repo_id must be USER/NAME, got {self.repo_id!r}",
                 code="flag.invalid-value",
             )
-        if self.codec not in CODECS:
-            raise UsageError(
-                f"--dataset.codec: there is no {self.codec!r}{did_you_mean(self.codec, CODECS)} "
-                f"(choose from {', '.join(CODECS)})",
-                code="flag.invalid-value",
-            )
 
     @property
     def folder(self) -> Path:
@@ -107,6 +75,18 @@ class RecordDatasetSettings:
 
 
 @dataclass
+class RecordDatasetSettings(RecordedDataset):
+    """Where the dataset is written, and how its images are stored."""
+
+    video: bool | None = setting(
+        None, "store images as videos; false: losslessly, as PNG in the tables (default: true)"
+    )
+
+    def __post_init__(self) -> None:
+        self.video = False if self.video is False else None  # the fingerprint lacks the default
+
+
+@dataclass
 class RecordSettings:
     """What is recorded, of which episodes (--record.*)."""
 
@@ -115,79 +95,57 @@ class RecordSettings:
         "Action noise": "noise noise_share noise_dims",
     }
 
-    n_episodes: int = field(
-        default=50, metadata={"help": "demonstrations to keep per task"} | PRESENTATION
+    n_episodes: int = setting(
+        50, "demonstrations to keep per task", PRESENTATION, least=1, most=MAX_EPISODES
     )
-    max_attempts: int | None = field(
-        default=None,
-        metadata={
-            "help": "maximum episodes to run per task",
-            "default_help": f"{_TRIES_PER_EPISODE} times n_episodes",
-        }
-        | PRESENTATION,
+    max_attempts: int | None = setting(
+        None,
+        f"maximum episodes to run per task (default: {_TRIES_PER_EPISODE} times n_episodes)",
+        PRESENTATION,
     )
-    keep: Keep | None = field(
-        default=None,
-        metadata={
-            "help": "episodes to keep: the successful ones, or all",
-            "default_help": "success; all with --record.label=expert",
-        },
+    keep: Keep | None = setting(
+        None,
+        "episodes to keep: the successful ones, or all (default: success; all with "
+        "--record.label=expert)",
     )
-    label: ActionLabel | None = field(
-        default=None,
-        metadata={
-            "help": "action to record: the policy's (played), or that of the benchmark's "
-            "scripted expert in the same state (expert), as in DAgger",
-            "default_help": "played",
-        },
+    label: ActionLabel | None = setting(
+        None,
+        "action to record: the policy's (played), or that of the benchmark's scripted expert "
+        "in the same state (expert), as in DAgger (default: played)",
     )
-    expert_share: float | None = field(
-        default=None,
-        metadata={
-            "help": "with --record.label=expert: fraction of ten-step segments in which the "
-            "expert acts, 0 to 1",
-            "default_help": "0",
-        },
+    expert_share: float | None = setting(
+        None,
+        "with --record.label=expert: fraction of ten-step segments in which the expert acts, "
+        "0 to 1 (default: 0)",
+        least=0,
+        most=1,
     )
-    images: bool = field(
-        default=True, metadata={"help": "record camera images; false: record other features only"}
+    images: bool = setting(True, "record camera images; false: record other features only")
+    cameras: list[str] | None = setting(
+        None, "cameras to record, as [observation.images.top] or [top] (default: all)"
     )
-    cameras: list[str] | None = field(
-        default=None,
-        metadata={
-            "help": "cameras to record, as [observation.images.top] or [top]",
-            "default_help": "all",
-        },
+    extra: list[str] = setting(
+        [],
+        f"additional features to record: {', '.join(EXTRAS)} (default: no additional features)",
+        choices=EXTRAS,
     )
-    extra: list[str] = field(
-        default_factory=list,
-        metadata={
-            "help": f"additional features to record: {', '.join(EXTRAS)}",
-            "default_help": "no additional features",
-        },
+    starts: RecordedStarts | None = setting(
+        None,
+        "with a published list of init states (LIBERO): place scenes at random, by the seed, "
+        "or start from the list (published), as evaluations do (default: random)",
     )
-    starts: RecordedStarts | None = field(
-        default=None,
-        metadata={
-            "help": "with a published list of init states (LIBERO): place scenes at random, by "
-            "the seed, or start from the list (published), as evaluations do",
-            "default_help": "random",
-        },
+    noise: float = setting(
+        0.0,
+        "standard deviation of the noise on executed actions, in half action ranges; the "
+        "clean actions are recorded (default: no noise)",
+        least=0,
+        most=10,
     )
-    noise: float = field(
-        default=0.0,
-        metadata={
-            "help": "standard deviation of the noise on executed actions, in half action "
-            "ranges; the clean actions are recorded",
-            "default_help": "no noise",
-        },
+    noise_share: float = setting(
+        1.0, "fraction of the episodes that get noise, above 0 to 1", above=0, most=1
     )
-    noise_share: float = field(
-        default=1.0, metadata={"help": "fraction of the episodes that get noise, above 0 to 1"}
-    )
-    noise_dims: list[int] | None = field(
-        default=None,
-        metadata={"help": "action dimensions that get noise, as [0,1,2]", "default_help": "all"},
+    noise_dims: list[int] | None = setting(
+        None, "action dimensions that get noise, as [0,1,2] (default: all)", least=0
     )
 
     def __post_init__(self) -> None:
@@ -217,14 +175,13 @@ class RecordSettings:
         return self.max_attempts
 
     def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        between("record.n_episodes", self.n_episodes, 1, MAX_EPISODES)
-        if self.max_attempts is not None:
-            between("record.max_attempts", self.max_attempts, self.n_episodes, MAX_EPISODES)
+        """Refuse settings that contradict each other."""
+        if self.max_attempts is not None and self.max_attempts < self.n_episodes:
+            raise UsageError(
+                f"--record.max_attempts must be at least {self.n_episodes}, got "
+                f"{self.max_attempts}",
+                code="flag.out-of-range",
+            )
         if self.cameras is not None and not self.images:
             raise UsageError(
                 "--record.images=false records no camera; leave --record.cameras out",
@@ -234,37 +191,10 @@ class RecordSettings:
             raise UsageError(
                 "--record.cameras is empty; --record.images=false records none", code="flag.empty"
             )
-        for name in self.extra:
-            if name not in EXTRAS and name != ENVIRONMENT_STATE:
-                raise UsageError(
-                    f"--record.extra: there is no {name!r}{did_you_mean(name, EXTRAS)} "
-                    f"(choose from {', '.join(EXTRAS)})",
-                    code="flag.invalid-value",
-                )
         if self.expert_share is not None and self.label is None:
             raise UsageError(
                 "--record.expert_share needs --record.label=expert", code="flag.missing"
             )
-        if self.expert_share is not None and not 0 <= self.expert_share <= 1:
-            raise UsageError(
-                f"--record.expert_share must be 0 to 1, got {self.expert_share:g}",
-                code="flag.out-of-range",
-            )
-        self._validate_noise()
-
-    def _validate_noise(self) -> None:
-        if not 0 <= self.noise <= _MOST_NOISE:
-            raise UsageError(
-                f"--record.noise must be 0 to {_MOST_NOISE:g}, got {self.noise:g}",
-                code="flag.out-of-range",
-            )
-        if not 0 < self.noise_share <= 1:
-            raise UsageError(
-                f"--record.noise_share must be above 0 and at most 1, got {self.noise_share:g}",
-                code="flag.out-of-range",
-            )
-        for number in self.noise_dims or ():
-            at_least("record.noise_dims", number, 0)
         if not self.noise and (self.noise_share != 1 or self.noise_dims is not None):
             raise UsageError(
                 "--record.noise_share and .noise_dims need --record.noise=S", code="flag.missing"
@@ -275,7 +205,7 @@ class RecordSettings:
 class RecordConfig(RunConfig):
     """Config of a recording: a run whose episodes become demonstrations in a dataset."""
 
-    foreign: ClassVar[Mapping[str, LerobotFlag]] = {**RunConfig.foreign, **OF_RECORDINGS}
+    foreign: ClassVar[tuple[str, ...]] = (*RunConfig.foreign, "recording")
     first: ClassVar[str] = (
         "policy.type policy.path policy.device env.type env.task env.task_ids env.id "
         "env.episode_length dataset.repo_id dataset.root dataset.codec dataset.video "
@@ -286,28 +216,22 @@ class RecordConfig(RunConfig):
 
     dataset: RecordDatasetSettings = field(default_factory=RecordDatasetSettings)
     record: RecordSettings = field(default_factory=RecordSettings)
-    seed: int = field(
-        default=RECORDED_SEED,
-        metadata={
-            "help": "seed of the first episode of each task; episode i uses seed + i. Evaluations "
-            "start at 1000, so their episodes are unseen ones"
-        },
+    seed: int = setting(
+        RECORDED_SEED,
+        "seed of the first episode of each task; episode i uses seed + i. Evaluations start "
+        "at 1000, so their episodes are unseen ones",
     )
-    output_dir: Path | None = field(
-        default=None,
-        metadata={
-            "help": "folder of the run: journal, log and staged episodes",
-            "default_help": "the dataset's folder with .recording appended",
-        }
-        | PRESENTATION,
+    output_dir: Path | None = setting(
+        None,
+        "folder of the run: journal, log and staged episodes (default: the dataset's folder "
+        "with .recording appended)",
+        PRESENTATION,
     )
-    resume: bool = field(
-        default=False,
-        metadata={
-            "help": "record the missing demonstrations of --dataset.root or --dataset.repo_id; "
-            "repeat flags that name code (MODULE:NAME)"
-        }
-        | PRESENTATION,
+    resume: bool = setting(
+        False,
+        "record the missing demonstrations of --dataset.root or --dataset.repo_id; repeat "
+        "flags that name code (MODULE:NAME)",
+        PRESENTATION,
     )
 
     @property
@@ -316,16 +240,12 @@ class RecordConfig(RunConfig):
         return self.output_dir or run_folder_of(self.dataset)
 
     def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse invalid values."""
         super().validate()
         self.dataset.validate()
         self.record.validate()
 
 
-def run_folder_of(dataset: RecordDatasetSettings) -> Path:
+def run_folder_of(dataset: RecordedDataset) -> Path:
     """Return the default run folder of a recording: beside the dataset."""
     return dataset.folder.with_name(f"{dataset.folder.name}.recording")

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
 from proctor.config.base import Config, plugin_section
-from proctor.config.bounds import at_least
-from proctor.config.devices import OF_ROBOTS
 from proctor.errors import UsageError
-from proctor.lerobot_flags import LerobotFlag
 from proctor.robots.base import RobotConfig
+from proctor.settings import setting
 
 
 @dataclass
@@ -21,26 +18,13 @@ class ReplayDatasetSettings:
 
     help_group: ClassVar[str] = "Dataset"
 
-    repo_id: str | None = field(
-        default=None,
-        metadata={
-            "help": "Hub id of the dataset, as user/name, or its folder",
-            "default_help": "required without dataset.root",
-        },
+    repo_id: str | None = setting(
+        None, "Hub id of the dataset, as user/name, or its folder (required without dataset.root)"
     )
-    root: Path | None = field(
-        default=None,
-        metadata={"help": "folder of the dataset", "default_help": "$HF_LEROBOT_HOME/REPO_ID"},
-    )
-    episode: int | None = field(
-        default=None, metadata={"help": "number of the episode", "default_help": "required"}
-    )
-    fps: int | None = field(
-        default=None,
-        metadata={
-            "help": "frames per second; only the dataset's own are accepted",
-            "default_help": "the dataset's",
-        },
+    root: Path | None = setting(None, "folder of the dataset (default: $HF_LEROBOT_HOME/REPO_ID)")
+    episode: int | None = setting(None, "number of the episode (required)", least=0)
+    fps: int | None = setting(
+        None, "frames per second; only the dataset's own are accepted (default: the dataset's)"
     )
 
 
@@ -48,20 +32,16 @@ class ReplayDatasetSettings:
 class ReplayConfig(Config):
     """Config of ``proctor replay``."""
 
-    foreign: ClassVar[Mapping[str, LerobotFlag]] = OF_ROBOTS
+    foreign: ClassVar[tuple[str, ...]] = ("robots",)
     first: ClassVar[str] = (
         "robot.type robot.port robot.id dataset.repo_id dataset.root dataset.episode config_path"
     )
 
-    robot: RobotConfig = field(metadata=plugin_section("robots"))
+    robot: RobotConfig = plugin_section("robots")
     dataset: ReplayDatasetSettings = field(default_factory=ReplayDatasetSettings)
 
     def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse invalid values."""
         if self.dataset.repo_id is None and self.dataset.root is None:
             raise UsageError(
                 "no dataset: give --dataset.repo_id=USER/NAME or --dataset.root=DIR",
@@ -69,4 +49,4 @@ class ReplayConfig(Config):
             )
         if self.dataset.episode is None:
             raise UsageError("no episode: give --dataset.episode=N", code="flag.missing")
-        at_least("dataset.episode", self.dataset.episode, 0)
+        super().validate()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -10,16 +9,13 @@ from pathlib import Path
 from typing import ClassVar
 
 from proctor.config.base import MOST_SEED, Config, plugin_section
-from proctor.config.bounds import between
-from proctor.config.devices import MOST_FPS, OF_ROBOTS
+from proctor.config.devices import MOST_FPS
 from proctor.config.display import DisplayFlags
 from proctor.config.flags import path_of
-from proctor.config.lerobot_evaluation import OF_POLICIES
-from proctor.errors import UsageError
 from proctor.fingerprint import PRESENTATION
-from proctor.lerobot_flags import LerobotFlag
 from proctor.policies.base import PolicyConfig
 from proctor.robots.base import RobotConfig
+from proctor.settings import setting
 from proctor.stats.best_policy import BETTER
 from proctor.stats.rates import LEAST_ALPHA
 from proctor.stats.stopping import NEVER, parse_stop_rule
@@ -33,67 +29,44 @@ class JudgeKind(Enum):
     SCENE = "scene"
 
 
-_MOST_TRIALS = 10_000
-_LONGEST_TRIAL_S = 3600.0
-
-
 @dataclass
 class TrialSettings:
     """How many trials an evaluation on a robot has, and how long each lasts."""
 
     help_group: ClassVar[str] = "Trials"
 
-    n_episodes: int = field(
-        default=50,
-        metadata={"help": "most trials of each policy; trial i of all policies has one scene"}
-        | PRESENTATION,
+    n_episodes: int = setting(
+        50,
+        "most trials of each policy; trial i of all policies has one scene",
+        PRESENTATION,
+        least=1,
+        most=10_000,
     )
-    episode_time_s: float = field(
-        default=30.0,
-        metadata={"help": "seconds after which a trial ends, however slow the policy is"},
+    episode_time_s: float = setting(
+        30.0, "seconds after which a trial ends, however slow the policy is", least=0.1, most=3600
     )
-    stop_when: str = field(
-        default=BETTER,
-        metadata={
-            "help": "stop early: better (one of several policies is significantly better than "
-            "all others), ci_width<0.2 (95% interval of every policy's rate), or never"
-        }
-        | PRESENTATION,
+    stop_when: str = setting(
+        BETTER,
+        "stop early: better (one of several policies is significantly better than all "
+        "others), ci_width<0.2 (95% interval of every policy's rate), or never",
+        PRESENTATION,
     )
-    judge: JudgeKind = field(
-        default=JudgeKind.AUTO,
-        metadata={
-            "help": "who judges: person (by keys) or scene (the simulated robot's own verdict); "
-            "auto: the scene if there is one"
-        },
+    judge: JudgeKind = setting(
+        JudgeKind.AUTO,
+        "who judges: person (by keys) or scene (the simulated robot's own verdict); auto: "
+        "the scene if there is one",
     )
-    return_time_s: float = field(
-        default=2.0,
-        metadata={
-            "help": "seconds of the way back to the first pose before each trial; 0: stay, and "
-            "do not check the pose"
-        },
+    return_time_s: float = setting(
+        2.0,
+        "seconds of the way back to the first pose before each trial; 0: stay, and do not check the pose",
+        least=0,
+        most=3600,
     )
 
     def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        between("eval.n_episodes", self.n_episodes, 1, _MOST_TRIALS)
-        _in_seconds("eval.episode_time_s", self.episode_time_s, 0.1)
-        _in_seconds("eval.return_time_s", self.return_time_s, 0)
+        """Refuse a stop rule that is none."""
         if self.stop_when.strip() != BETTER:
             parse_stop_rule(self.stop_when)
-
-
-def _in_seconds(name: str, value: float, least: float) -> None:
-    if not (math.isfinite(value) and least <= value <= _LONGEST_TRIAL_S):
-        raise UsageError(
-            f"--{name} must be from {least:g} to {_LONGEST_TRIAL_S:g}, got {value:g}",
-            code="flag.out-of-range",
-        )
 
 
 @dataclass
@@ -104,46 +77,42 @@ class RobotEvalConfig(DisplayFlags, Config):
         "Run folder": "output_dir resume job_name",
         "Trials": "task fps seed alpha",
     }
-    foreign: ClassVar[Mapping[str, LerobotFlag]] = {**OF_ROBOTS, **OF_POLICIES}
+    foreign: ClassVar[tuple[str, ...]] = ("robots", "policies", "family_fields")
     first: ClassVar[str] = (
         "policy.path policy.type policy.device policy.n_action_steps robot.type robot.port "
         "robot.id robot.cameras task fps eval.n_episodes eval.episode_time_s eval.stop_when "
         "alpha seed output_dir resume live display_data config_path"
     )
 
-    policy: PolicyConfig = field(metadata=plugin_section("policies", type_of_path="pretrained"))
-    robot: RobotConfig = field(metadata=plugin_section("robots"))
+    policy: PolicyConfig = plugin_section("policies", type_of_path="pretrained")
+    robot: RobotConfig = plugin_section("robots")
     eval: TrialSettings = field(default_factory=TrialSettings)
-    task: str = field(
-        default="", metadata={"help": "instruction of the task", "default_help": "no instruction"}
+    task: str = setting("", "instruction of the task (default: no instruction)")
+    fps: int = setting(30, "actions per second", least=1, most=MOST_FPS)
+    seed: int = setting(
+        1000,
+        "seed of the policy's noise; a simulated scene i uses seed + i",
+        least=0,
+        most=MOST_SEED,
     )
-    fps: int = field(default=30, metadata={"help": "actions per second"})
-    seed: int = field(
-        default=1000,
-        metadata={"help": "seed of the policy's noise; a simulated scene i uses seed + i"},
+    alpha: float = setting(
+        0.05,
+        "probability of a wrong decision of --eval.stop_when=better, below 0.5",
+        PRESENTATION,
+        least=LEAST_ALPHA,
+        below=0.5,
     )
-    alpha: float = field(
-        default=0.05,
-        metadata={"help": "probability of a wrong decision of --eval.stop_when=better, below 0.5"}
-        | PRESENTATION,
+    output_dir: Path | None = setting(
+        None,
+        "folder of the run; of several policies, the folder of their run folders (default: "
+        "outputs/eval/DATE/TIME_ROBOT_POLICY)",
+        PRESENTATION,
     )
-    output_dir: Path | None = field(
-        default=None,
-        metadata={
-            "help": "folder of the run; of several policies, the folder of their run folders",
-            "default_help": "outputs/eval/DATE/TIME_ROBOT_POLICY",
-        }
-        | PRESENTATION,
+    job_name: str | None = setting(
+        None, "name in the default run folder (default: ROBOT_POLICY)", PRESENTATION
     )
-    job_name: str | None = field(
-        default=None,
-        metadata={"help": "name in the default run folder", "default_help": "ROBOT_POLICY"}
-        | PRESENTATION,
-    )
-    resume: bool = field(
-        default=False,
-        metadata={"help": "run the missing trials of output_dir, in the same random order"}
-        | PRESENTATION,
+    resume: bool = setting(
+        False, "run the missing trials of output_dir, in the same random order", PRESENTATION
     )
 
     @property
@@ -152,22 +121,11 @@ class RobotEvalConfig(DisplayFlags, Config):
         return max(1, round(self.eval.episode_time_s * self.fps))
 
     def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse invalid values."""
+        super().validate()
         self.eval.validate()
-        between("fps", self.fps, 1, MOST_FPS)
-        between("seed", self.seed, 0, MOST_SEED)
-        if not LEAST_ALPHA <= self.alpha < 0.5:
-            raise UsageError(
-                f"--alpha must be from {LEAST_ALPHA:g} to below 0.5, got {self.alpha:g}",
-                code="flag.out-of-range",
-            )
         if self.job_name is not None:
             path_of(f"00-00-00_{self.job_name}", "--job_name")
-        self.notes += self.validate_display()
 
     def stop_rule(self, n_policies: int) -> str:
         """Return the stop rule in effect: one policy alone cannot be better than another."""

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
 from proctor.config.base import Config, plugin_section
-from proctor.config.bounds import between
-from proctor.config.devices import MOST_FPS, OF_ROBOTS
+from proctor.config.devices import MOST_FPS
 from proctor.errors import UsageError
-from proctor.lerobot_flags import LerobotFlag
 from proctor.robots.base import RobotConfig
+from proctor.settings import setting
 from proctor.system.loopback import LOOPBACK
-
-_MOST_PORT = 65535
 
 
 @dataclass
@@ -24,64 +20,35 @@ class HostSettings:
 
     help_group: ClassVar[str] = "Host"
 
-    address: str = field(
-        default="127.0.0.1",
-        metadata={
-            "help": "IP address to serve on; 0.0.0.0: all networks of this computer, with key_file "
-            "or open"
-        },
+    address: str = setting(
+        "127.0.0.1",
+        "IP address to serve on; 0.0.0.0: all networks of this computer, with key_file or open",
     )
-    key_file: Path | None = field(
-        default=None,
-        metadata={
-            "help": "file of the key that the client must have; it is made if it is missing",
-            "default_help": "no key",
-        },
+    key_file: Path | None = setting(
+        None,
+        "file of the key that the client must have; it is made if it is missing (default: no key)",
     )
-    open: bool = field(
-        default=False,
-        metadata={
-            "help": "let every computer that reaches the ports drive the robot without a key, as "
-            "LeRobot's clients do"
-        },
+    open: bool = setting(
+        False,
+        "let every computer that reaches the ports drive the robot without a key, as "
+        "LeRobot's clients do",
     )
-    port_zmq_cmd: int = field(
-        default=5555, metadata={"help": "TCP port for actions; 0: any free port"}
+    port_zmq_cmd: int = setting(5555, "TCP port for actions; 0: any free port", least=0, most=65535)
+    port_zmq_observations: int = setting(
+        5556, "TCP port for observations; 0: any free port", least=0, most=65535
     )
-    port_zmq_observations: int = field(
-        default=5556, metadata={"help": "TCP port for observations; 0: any free port"}
+    connection_time_s: float | None = setting(
+        None, "seconds until the host ends (default: no limit)", above=0, most=1e6
     )
-    connection_time_s: float | None = field(
-        default=None,
-        metadata={"help": "seconds until the host ends", "default_help": "no limit"},
+    watchdog_timeout_ms: int = setting(
+        500, "milliseconds without an action after which the base stops", least=1, most=60_000
     )
-    watchdog_timeout_ms: int = field(
-        default=500,
-        metadata={"help": "milliseconds without an action after which the base stops"},
-    )
-    max_loop_freq_hz: int = field(
-        default=30, metadata={"help": "cycles of the control loop per second"}
+    max_loop_freq_hz: int = setting(
+        30, "cycles of the control loop per second", least=1, most=MOST_FPS
     )
 
     def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        between("host.port_zmq_cmd", self.port_zmq_cmd, 0, _MOST_PORT)
-        between("host.port_zmq_observations", self.port_zmq_observations, 0, _MOST_PORT)
-        between("host.watchdog_timeout_ms", self.watchdog_timeout_ms, 1, 60_000)
-        between("host.max_loop_freq_hz", self.max_loop_freq_hz, 1, MOST_FPS)
-        self._check_access()
-        seconds = self.connection_time_s
-        if seconds is not None and not 0 < seconds <= 1e6:
-            raise UsageError(
-                f"--host.connection_time_s must be above 0 and at most 1e6, got {seconds:g}",
-                code="flag.out-of-range",
-            )
-
-    def _check_access(self) -> None:
+        """Refuse to serve other computers without a key, unless that is asked for."""
         if self.open and self.key_file is not None:
             raise UsageError(
                 "--host.open=true and --host.key_file exclude each other: a client needs the key "
@@ -101,19 +68,16 @@ class HostSettings:
 class RobotHostConfig(Config):
     """Config of ``proctor robot-host``."""
 
-    foreign: ClassVar[Mapping[str, LerobotFlag]] = OF_ROBOTS
+    foreign: ClassVar[tuple[str, ...]] = ("robots",)
     first: ClassVar[str] = (
         "robot.type robot.port robot.id robot.cameras host.address host.key_file host.open "
         "host.port_zmq_cmd host.port_zmq_observations host.watchdog_timeout_ms config_path"
     )
 
-    robot: RobotConfig = field(metadata=plugin_section("robots"))
+    robot: RobotConfig = plugin_section("robots")
     host: HostSettings = field(default_factory=HostSettings)
 
     def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse invalid values."""
+        super().validate()
         self.host.validate()

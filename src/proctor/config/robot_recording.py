@@ -5,141 +5,60 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from pathlib import Path
 from typing import ClassVar
 
 from proctor.callbacks.staged_episodes import Keep
 from proctor.config.base import MOST_SEED, RECORDED_SEED
-from proctor.config.bounds import at_least, between
 from proctor.config.devices import MOST_FPS, RobotCommandConfig
 from proctor.config.display import DisplayFlags
-from proctor.datasets.frames.encoder import CODECS
-from proctor.datasets.source import lerobot_home
-from proctor.errors import UsageError, did_you_mean
-from proctor.lerobot_flags import LerobotFlag
-from proctor.system.hub import HUB_ID
+from proctor.config.recording import RecordedDataset
+from proctor.errors import UsageError
+from proctor.settings import setting
 from proctor.types import MAX_EPISODES
 
-_LONGEST_S = 1e6
 _TAKES_PER_EPISODE = 4
-_WRITTEN = "frames are always encoded while they arrive, in a thread of their own"
-_ENCODER = "--dataset.codec=NAME chooses a codec with its settings"
-_DEPTH = "depth is stored as LeRobot stores it by default"
-OF_ROBOT_RECORDINGS = {
-    "dataset.tags": LerobotFlag((None,), "`proctor data push` uploads a dataset with its card"),
-    "dataset.num_image_writer_processes": LerobotFlag(None, _WRITTEN),
-    "dataset.num_image_writer_threads_per_camera": LerobotFlag(None, _WRITTEN),
-    "dataset.video_encoding_batch_size": LerobotFlag(None, _WRITTEN),
-    "dataset.streaming_encoding": LerobotFlag(None, _WRITTEN),
-    "dataset.encoder_threads": LerobotFlag(None, _WRITTEN),
-    "dataset.vcodec": LerobotFlag((), "use --dataset.codec=NAME"),
-    "dataset.rgb_encoder.vcodec": LerobotFlag(("libsvtav1",), _ENCODER),
-    "dataset.rgb_encoder.pix_fmt": LerobotFlag(("yuv420p",), _ENCODER),
-    "dataset.rgb_encoder.g": LerobotFlag((2,), _ENCODER),
-    "dataset.rgb_encoder.crf": LerobotFlag((30, 30.0), _ENCODER),
-    "dataset.rgb_encoder.preset": LerobotFlag((None, 12), _ENCODER),
-    "dataset.rgb_encoder.fast_decode": LerobotFlag((0,), _ENCODER),
-    "dataset.rgb_encoder.video_backend": LerobotFlag(("pyav",), _ENCODER),
-    "dataset.rgb_encoder.extra_options": LerobotFlag(({},), _ENCODER),
-    "dataset.depth_encoder.vcodec": LerobotFlag(("hevc",), _DEPTH),
-    "dataset.depth_encoder.pix_fmt": LerobotFlag(("gray12le",), _DEPTH),
-    "dataset.depth_encoder.g": LerobotFlag((2,), _DEPTH),
-    "dataset.depth_encoder.crf": LerobotFlag((30, 30.0), _DEPTH),
-    "dataset.depth_encoder.preset": LerobotFlag((None,), _DEPTH),
-    "dataset.depth_encoder.fast_decode": LerobotFlag((0,), _DEPTH),
-    "dataset.depth_encoder.video_backend": LerobotFlag(("pyav",), _DEPTH),
-    "dataset.depth_encoder.extra_options": LerobotFlag(({"x265-params": "lossless=1"},), _DEPTH),
-    "dataset.depth_encoder.depth_min": LerobotFlag((0.01,), _DEPTH),
-    "dataset.depth_encoder.depth_max": LerobotFlag((10.0, 10), _DEPTH),
-    "dataset.depth_encoder.shift": LerobotFlag((3.5,), _DEPTH),
-    "dataset.depth_encoder.use_log": LerobotFlag((True,), _DEPTH),
-}
-"""Flags of ``lerobot-record`` that Proctor lacks."""
 
 
 @dataclass
-class RobotDatasetSettings:
+class RobotDatasetSettings(RecordedDataset):
     """The dataset and its episodes (--dataset.*)."""
 
-    help_group: ClassVar[str] = "Dataset"
-
-    repo_id: str | None = field(
-        default=None,
-        metadata={
-            "help": "Hub id of the dataset, as user/name",
-            "default_help": "required without dataset.root",
-        },
+    single_task: str | None = setting(
+        None,
+        "instruction of all episodes, as 'put the cube into the bin' (required; with "
+        "--resume the dataset's own, if it has one)",
     )
-    root: Path | None = field(
-        default=None,
-        metadata={"help": "folder of the dataset", "default_help": "$HF_LEROBOT_HOME/REPO_ID"},
+    fps: int | None = setting(
+        None, "frames per second (default: 30; with --resume the dataset's)", least=1, most=MOST_FPS
     )
-    single_task: str | None = field(
-        default=None,
-        metadata={
-            "help": "instruction of all episodes, as 'put the cube into the bin'",
-            "default_help": "required; with --resume the dataset's own, if it has one",
-        },
+    episode_time_s: float = setting(60.0, "longest episode in seconds", above=0, most=1e6)
+    reset_time_s: float = setting(
+        60.0,
+        "seconds to reset the scene by hand; a simulated scene resets itself",
+        least=0,
+        most=1e6,
     )
-    fps: int | None = field(
-        default=None,
-        metadata={"help": "frames per second", "default_help": "30; with --resume the dataset's"},
+    num_episodes: int = setting(
+        50, "episodes to record; with --resume, in addition", least=1, most=MAX_EPISODES
     )
-    episode_time_s: float = field(default=60.0, metadata={"help": "longest episode in seconds"})
-    reset_time_s: float = field(
-        default=60.0,
-        metadata={"help": "seconds to reset the scene by hand; a simulated scene resets itself"},
+    video: bool = setting(True, "store images as videos; false: losslessly, as PNG in the tables")
+    encoder_queue_maxsize: int | None = setting(
+        None,
+        "frames that may wait for the encoder before the loop waits for it (default: as many "
+        "as fit in 256 MiB, 30 to 900)",
+        least=1,
     )
-    num_episodes: int = field(
-        default=50, metadata={"help": "episodes to record; with --resume, in addition"}
+    push_to_hub: bool = setting(False, "upload the dataset at the end of the session")
+    private: bool | None = setting(
+        None, "with push_to_hub: make a new repository private (default: as your Hub account says)"
     )
-    video: bool = field(
-        default=True,
-        metadata={"help": "store images as videos; false: losslessly, as PNG in the tables"},
-    )
-    codec: str = field(default="av1", metadata={"help": f"video codec: {', '.join(CODECS)}"})
-    encoder_queue_maxsize: int | None = field(
-        default=None,
-        metadata={
-            "help": "frames that may wait for the encoder before the loop waits for it",
-            "default_help": "as many as fit in 256 MiB, 30 to 900",
-        },
-    )
-    push_to_hub: bool = field(
-        default=False, metadata={"help": "upload the dataset at the end of the session"}
-    )
-    private: bool | None = field(
-        default=None,
-        metadata={
-            "help": "with push_to_hub: make a new repository private",
-            "default_help": "as your Hub account says",
-        },
-    )
-    no_stamp: bool = field(
-        default=True,
-        metadata={"help": "keep repo_id as it is; false: append date and time, as LeRobot does"},
+    no_stamp: bool = setting(
+        True, "keep repo_id as it is; false: append date and time, as LeRobot does"
     )
 
-    def validate(self, *, resume: bool) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        if self.repo_id is None and self.root is None:
-            raise UsageError(
-                "no dataset to record to: give --dataset.repo_id=USER/NAME or --dataset.root=DIR",
-                code="flag.missing",
-            )
-        if self.repo_id is not None and not HUB_ID.fullmatch(self.repo_id):
-            raise UsageError(
-                f"--dataset.repo_id must be USER/NAME, got {self.repo_id!r}",
-                code="flag.invalid-value",
-            )
-        if self.root is not None and not self.root.absolute().name:
-            raise UsageError(
-                f"--dataset.root: {self.root} cannot be a dataset", code="path.invalid"
-            )
+    def validate_session(self, *, resume: bool) -> None:
+        """Refuse a dataset without a valid name or an instruction."""
+        self.validate()
         if not resume and not self.single_task:
             raise UsageError(
                 "no instruction: give --dataset.single_task='put the cube into the bin'",
@@ -149,41 +68,12 @@ class RobotDatasetSettings:
             raise UsageError(
                 "--dataset.push_to_hub needs --dataset.repo_id=USER/NAME", code="flag.missing"
             )
-        if self.codec not in CODECS:
-            raise UsageError(
-                f"--dataset.codec: there is no {self.codec!r}{did_you_mean(self.codec, CODECS)} "
-                f"(choose from {', '.join(CODECS)})",
-                code="flag.invalid-value",
-            )
-        self._validate_numbers()
-
-    def _validate_numbers(self) -> None:
-        if self.fps is not None:
-            between("dataset.fps", self.fps, 1, MOST_FPS)
-        between("dataset.num_episodes", self.num_episodes, 1, MAX_EPISODES)
-        if self.encoder_queue_maxsize is not None:
-            at_least("dataset.encoder_queue_maxsize", self.encoder_queue_maxsize, 1)
-        for name, least in (("episode_time_s", 0.0), ("reset_time_s", -1e-9)):
-            seconds = getattr(self, name)
-            if not least < seconds <= _LONGEST_S:
-                raise UsageError(
-                    f"--dataset.{name} must be above 0 and at most {_LONGEST_S:g}, got {seconds:g}",
-                    code="flag.out-of-range",
-                )
 
     def stamped(self, now: datetime) -> RobotDatasetSettings:
         """Return these settings with date and time in ``repo_id``, if that is asked for."""
         if self.no_stamp or self.repo_id is None:
             return self
         return replace(self, repo_id=f"{self.repo_id}_{now:%Y%m%d_%H%M%S}")
-
-    @property
-    def folder(self) -> Path:
-        """The folder of the dataset."""
-        if self.root is not None:
-            return self.root.absolute()
-        assert self.repo_id is not None
-        return lerobot_home() / self.repo_id
 
 
 @dataclass
@@ -192,19 +82,15 @@ class TakeSettings:
 
     help_group: ClassVar[str] = "Takes"
 
-    keep: Keep | None = field(
-        default=None,
-        metadata={
-            "help": "takes to keep on a simulated robot: the successful ones, or all",
-            "default_help": "success with a scripted teleoperator, else all",
-        },
+    keep: Keep | None = setting(
+        None,
+        "takes to keep on a simulated robot: the successful ones, or all (default: success "
+        "with a scripted teleoperator, else all)",
     )
-    max_attempts: int | None = field(
-        default=None,
-        metadata={
-            "help": "takes after which a session with --record.keep=success ends",
-            "default_help": f"{_TAKES_PER_EPISODE} times num_episodes",
-        },
+    max_attempts: int | None = setting(
+        None,
+        "takes after which a session with --record.keep=success ends (default: "
+        f"{_TAKES_PER_EPISODE} times num_episodes)",
     )
 
 
@@ -212,10 +98,7 @@ class TakeSettings:
 class RobotRecordConfig(DisplayFlags, RobotCommandConfig):
     """Config of a recording with a robot and a teleoperator."""
 
-    foreign: ClassVar[Mapping[str, LerobotFlag]] = {
-        **RobotCommandConfig.foreign,
-        **OF_ROBOT_RECORDINGS,
-    }
+    foreign: ClassVar[tuple[str, ...]] = ("robots", "robot_recording")
     help_groups: ClassVar[Mapping[str, str]] = {"Session": "seed resume"}
     first: ClassVar[str] = (
         "robot.type robot.port robot.id robot.cameras teleop.type teleop.port teleop.id "
@@ -226,13 +109,13 @@ class RobotRecordConfig(DisplayFlags, RobotCommandConfig):
 
     dataset: RobotDatasetSettings = field(default_factory=RobotDatasetSettings)
     record: TakeSettings = field(default_factory=TakeSettings)
-    seed: int = field(
-        default=RECORDED_SEED,
-        metadata={"help": "seed of the first take in a simulated scene; take i uses seed + i"},
+    seed: int = setting(
+        RECORDED_SEED,
+        "seed of the first take in a simulated scene; take i uses seed + i",
+        least=0,
+        most=MOST_SEED,
     )
-    resume: bool = field(
-        default=False, metadata={"help": "record more episodes into the dataset of an earlier run"}
-    )
+    resume: bool = setting(False, "record more episodes into the dataset of an earlier run")
 
     @property
     def max_takes(self) -> int:
@@ -242,18 +125,15 @@ class RobotRecordConfig(DisplayFlags, RobotCommandConfig):
         return self.record.max_attempts
 
     def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse invalid values."""
         super().validate()
-        self.dataset.validate(resume=self.resume)
-        between("seed", self.seed, 0, MOST_SEED)
-        self.notes += self.validate_display()
-        if self.record.max_attempts is not None:
-            least = self.dataset.num_episodes
-            between("record.max_attempts", self.record.max_attempts, least, MAX_EPISODES)
+        self.dataset.validate_session(resume=self.resume)
+        least, most = self.dataset.num_episodes, self.record.max_attempts
+        if most is not None and most < least:
+            raise UsageError(
+                f"--record.max_attempts must be at least {least}, got {most}",
+                code="flag.out-of-range",
+            )
         if self.teleop is None:
             raise UsageError(
                 "no teleoperator: give --teleop.type=NAME (a policy drives the robot with "

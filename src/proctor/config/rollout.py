@@ -3,45 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, ClassVar
 
 from proctor.config.base import MOST_SEED, RECORDED_SEED, plugin_section
-from proctor.config.bounds import at_least, between
 from proctor.config.devices import MOST_FPS, RobotCommandConfig
 from proctor.config.display import DisplayFlags
-from proctor.config.lerobot_evaluation import OF_POLICIES
-from proctor.config.robot_recording import OF_ROBOT_RECORDINGS, RobotDatasetSettings
+from proctor.config.robot_recording import RobotDatasetSettings
 from proctor.errors import UsageError
-from proctor.lerobot_flags import LerobotFlag
 from proctor.policies.base import PolicyConfig
-
-_UPLOADS = LerobotFlag(None, "nothing is uploaded during a rollout; `proctor data push` does it")
-_COMPILE = LerobotFlag((False,), "--policy.compile=true compiles the network")
-_PEDALS = LerobotFlag((), "foot pedals that type keys work in the terminal: --strategy.keys")
-OF_ROLLOUTS = {
-    "strategy.upload_every_n_episodes": _UPLOADS,
-    "strategy.push_key": _UPLOADS,
-    "strategy.keyboard.upload": _UPLOADS,
-    "strategy.input_device": LerobotFlag(("keyboard",), "keys come from the terminal"),
-    "strategy.pedal.device_path": _PEDALS,
-    "strategy.pedal.pause_resume": _PEDALS,
-    "strategy.pedal.correction": _PEDALS,
-    "strategy.pedal.upload": _PEDALS,
-    "strategy.smooth_leader_to_follower_handover": LerobotFlag(
-        None, "--strategy.smooth_handover sets it"
-    ),
-    "use_torch_compile": _COMPILE,
-    "torch_compile_backend": LerobotFlag(None, "--policy.compile chooses the backend"),
-    "torch_compile_mode": LerobotFlag(None, "--policy.compile chooses the mode"),
-    "compile_warmup_inferences": LerobotFlag(None, "the policy is always tried before it moves"),
-    "inference.rtc.debug": LerobotFlag((False,), "there is no debug output"),
-    "inference.rtc.debug_maxlen": LerobotFlag(None, "there is no debug output"),
-    "inference.rtc.enabled": LerobotFlag((True,), "--inference.type=async leaves guidance out"),
-    "device": LerobotFlag((None,), "--policy.device names the device"),
-}
-"""LeRobot's rollout flags that Proctor lacks."""
+from proctor.settings import setting
 
 
 class Strategy(Enum):
@@ -68,79 +40,46 @@ class StrategySettings:
 
     help_group: ClassVar[str] = "Strategy"
 
-    type: Strategy = field(
-        default=Strategy.BASE,
-        metadata={
-            "help": "frames that are recorded: none (base), all in long episodes (sentry), those "
-            "that a key selects (highlight), episodes with resets (episodic), a person's "
-            "corrections (dagger)"
-        },
+    type: Strategy = setting(
+        Strategy.BASE,
+        "frames that are recorded: none (base), all in long episodes (sentry), those that a "
+        "key selects (highlight), episodes with resets (episodic), a person's corrections "
+        "(dagger)",
     )
-    num_episodes: int | None = field(
-        default=None,
-        metadata={
-            "help": "dagger: corrections to record",
-            "default_help": "dataset.num_episodes",
-        },
+    num_episodes: int | None = setting(
+        None, "dagger: corrections to record (default: dataset.num_episodes)", least=1
     )
-    record_autonomous: bool = field(
-        default=False,
-        metadata={"help": "dagger: record the policy's own steps too, not only corrections"},
+    record_autonomous: bool = setting(
+        False, "dagger: record the policy's own steps too, not only corrections"
     )
-    smooth_handover: bool = field(
-        default=True,
-        metadata={
-            "help": "dagger and episodic: move leader and follower to the same pose before a "
-            "person takes over"
-        },
+    smooth_handover: bool = setting(
+        True,
+        "dagger and episodic: move leader and follower to the same pose before a person takes over",
     )
-    reset_to_initial_position: bool = field(
-        default=True,
-        metadata={"help": "episodic: without a teleoperator, return to the start pose to reset"},
+    reset_to_initial_position: bool = setting(
+        True, "episodic: without a teleoperator, return to the start pose to reset"
     )
-    target_video_file_size_mb: int | None = field(
-        default=None,
-        metadata={
-            "help": "sentry: MB of video per episode, which sets the episodes' length",
-            "default_help": "200",
-        },
+    target_video_file_size_mb: int | None = setting(
+        None,
+        "sentry: MB of video per episode, which sets the episodes' length (default: 200)",
+        least=1,
     )
-    ring_buffer_seconds: float = field(
-        default=10.0, metadata={"help": "highlight: seconds before the key press that are kept"}
+    ring_buffer_seconds: float = setting(
+        10.0, "highlight: seconds before the key press that are kept", least=0, most=3600
     )
-    ring_buffer_max_memory_mb: int = field(
-        default=1024, metadata={"help": "highlight: maximum memory of the kept seconds, in MiB"}
+    ring_buffer_max_memory_mb: int = setting(
+        1024, "highlight: maximum memory of the kept seconds, in MiB", least=1
     )
-    save_key: str = field(
-        default="s", metadata={"help": "highlight: key that starts and ends a recording"}
+    save_key: str = setting("s", "highlight: key that starts and ends a recording")
+    pause_key: str = setting(
+        "space", "dagger: key that pauses and resumes the policy", flag="keyboard.pause_resume"
     )
-    pause_key: str = field(
-        default="space",
-        metadata={
-            "help": "dagger: key that pauses and resumes the policy",
-            "flag": "keyboard.pause_resume",
-        },
-    )
-    correction_key: str = field(
-        default="tab",
-        metadata={
-            "help": "dagger: key that starts and ends a correction",
-            "flag": "keyboard.correction",
-        },
+    correction_key: str = setting(
+        "tab", "dagger: key that starts and ends a correction", flag="keyboard.correction"
     )
 
     def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        if self.num_episodes is not None:
-            at_least("strategy.num_episodes", self.num_episodes, 1)
-        _seconds("strategy.ring_buffer_seconds", self.ring_buffer_seconds, 3600)
-        at_least("strategy.ring_buffer_max_memory_mb", self.ring_buffer_max_memory_mb, 1)
-        if self.target_video_file_size_mb is not None:
-            at_least("strategy.target_video_file_size_mb", self.target_video_file_size_mb, 1)
+        """Refuse keys with two meanings."""
         if self.pause_key == self.correction_key:
             raise UsageError(
                 f"--strategy.keyboard.pause_resume and --strategy.keyboard.correction are both "
@@ -155,16 +94,11 @@ class GuidanceSettings:
 
     help_group: ClassVar[str] = "Inference"
 
-    prefix_attention_schedule: str = field(
-        default="LINEAR",
-        metadata={"help": "decay of the guidance weights: ZEROS, ONES, LINEAR, EXP"},
+    prefix_attention_schedule: str = setting(
+        "LINEAR", "decay of the guidance weights: ZEROS, ONES, LINEAR, EXP"
     )
-    max_guidance_weight: float = field(
-        default=10.0, metadata={"help": "largest weight of the guidance"}
-    )
-    execution_horizon: int = field(
-        default=10, metadata={"help": "step from which the old chunk has no influence"}
-    )
+    max_guidance_weight: float = setting(10.0, "largest weight of the guidance")
+    execution_horizon: int = setting(10, "step from which the old chunk has no influence")
 
     def as_rtc_config(self) -> dict[str, Any]:
         """Return the policy's ``rtc_config``, which checks the values."""
@@ -182,57 +116,31 @@ class InferenceSettings:
 
     help_group: ClassVar[str] = "Inference"
 
-    type: InferenceKind = field(
-        default=InferenceKind.SYNC,
-        metadata={
-            "help": "the robot waits for inference (sync), or executes the old chunk meanwhile "
-            "(async), which guides the new one (rtc, for flow matching policies)"
-        },
+    type: InferenceKind = setting(
+        InferenceKind.SYNC,
+        "the robot waits for inference (sync), or executes the old chunk meanwhile (async), "
+        "which guides the new one (rtc, for flow matching policies)",
     )
-    queue_threshold: int = field(
-        default=30,
-        metadata={"help": "async and rtc: actions left in the chunk when the next is requested"},
+    queue_threshold: int = setting(
+        30, "async and rtc: actions left in the chunk when the next is requested", least=1
     )
-    latency_s: float | None = field(
-        default=None,
-        metadata={
-            "help": "async and rtc: seconds that an inference takes",
-            "default_help": "measured before the robot moves",
-        },
+    latency_s: float | None = setting(
+        None,
+        "async and rtc: seconds that an inference takes (default: measured before the robot moves)",
+        least=0,
+        most=60,
     )
     rtc: GuidanceSettings = field(default_factory=GuidanceSettings)
-
-    def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        at_least("inference.queue_threshold", self.queue_threshold, 1)
-        if self.latency_s is not None:
-            _seconds("inference.latency_s", self.latency_s, 60)
-
-
-def _seconds(name: str, value: float, most: float) -> None:
-    if not 0 <= value <= most:
-        raise UsageError(
-            f"--{name} must be 0 to {most:g} seconds, got {value:g}", code="flag.out-of-range"
-        )
-
-
-_LONGEST_S = 1e7
 
 
 @dataclass
 class RolloutConfig(DisplayFlags, RobotCommandConfig):
     """Config of a rollout: a robot, a policy, and what is recorded."""
 
-    foreign: ClassVar[Mapping[str, LerobotFlag]] = {
-        **RobotCommandConfig.foreign,
-        **OF_POLICIES,
-        **OF_ROBOT_RECORDINGS,
-        **OF_ROLLOUTS,
-    }
+    foreign: ClassVar[tuple[str, ...]] = (
+        *RobotCommandConfig.foreign,
+        *("policies", "family_fields", "robot_recording", "rollout"),
+    )
     help_group: ClassVar[str] = "Rollout"
     help_groups: ClassVar[Mapping[str, str]] = {"Session": "seed resume"}
     first: ClassVar[str] = (
@@ -242,37 +150,32 @@ class RolloutConfig(DisplayFlags, RobotCommandConfig):
         "return_to_initial_position resume live display_data config_path"
     )
 
-    policy: PolicyConfig = field(
-        kw_only=True, metadata=plugin_section("policies", type_of_path="pretrained")
-    )
+    policy: PolicyConfig = plugin_section("policies", type_of_path="pretrained", kw_only=True)
     strategy: StrategySettings = field(default_factory=StrategySettings)
     inference: InferenceSettings = field(default_factory=InferenceSettings)
     dataset: RobotDatasetSettings = field(default_factory=RobotDatasetSettings)
-    task: str = field(
-        default="",
-        metadata={"help": "instruction of the policy", "default_help": "dataset.single_task"},
+    task: str = setting("", "instruction of the policy (default: dataset.single_task)")
+    fps: int = setting(30, "actions of the policy per second", least=1, most=MOST_FPS)
+    duration: float = setting(
+        0.0, "seconds until the rollout ends (default: no limit)", least=0, most=1e7
     )
-    fps: int = field(default=30, metadata={"help": "actions of the policy per second"})
-    duration: float = field(
-        default=0.0,
-        metadata={"help": "seconds until the rollout ends", "default_help": "no limit"},
+    interpolation_multiplier: int = setting(
+        1, "targets sent per action, on a line from one action to the next", least=1, most=100
     )
-    interpolation_multiplier: int = field(
-        default=1,
-        metadata={"help": "targets sent per action, on a line from one action to the next"},
+    return_to_initial_position: bool = setting(
+        True, "move back to the start pose at the end, in 3 seconds"
     )
-    return_to_initial_position: bool = field(
-        default=True, metadata={"help": "move back to the start pose at the end, in 3 seconds"}
+    seed: int = setting(
+        RECORDED_SEED,
+        "seed of the policy's noise and of the first episode in a simulated scene",
+        least=0,
+        most=MOST_SEED,
     )
-    seed: int = field(
-        default=RECORDED_SEED,
-        metadata={
-            "help": "seed of the policy's noise and of the first episode in a simulated scene"
-        },
-    )
-    resume: bool = field(
-        default=False, metadata={"help": "record more episodes into the dataset of an earlier run"}
-    )
+    resume: bool = setting(False, "record more episodes into the dataset of an earlier run")
+
+    def __post_init__(self) -> None:
+        if self.records and not self.dataset.single_task:
+            self.dataset = replace(self.dataset, single_task=self.task or None)
 
     @property
     def records(self) -> bool:
@@ -285,19 +188,9 @@ class RolloutConfig(DisplayFlags, RobotCommandConfig):
         return self.task or self.dataset.single_task or ""
 
     def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse invalid values."""
         super().validate()
-        between("fps", self.fps, 1, MOST_FPS)
-        between("interpolation_multiplier", self.interpolation_multiplier, 1, 100)
-        between("seed", self.seed, 0, MOST_SEED)
-        _seconds("duration", self.duration, _LONGEST_S)
         self.strategy.validate()
-        self.inference.validate()
-        self.notes += self.validate_display()
         if self.strategy.type is Strategy.DAGGER and self.teleop is None:
             raise UsageError(
                 "--strategy.type=dagger needs a teleoperator for corrections: give "
@@ -314,8 +207,7 @@ class RolloutConfig(DisplayFlags, RobotCommandConfig):
                 f"--task={self.task!r} and --dataset.single_task={given!r} differ; give one",
                 code="flag.conflict",
             )
-        self.dataset.single_task = self.instruction or None
-        self.dataset.validate(resume=self.resume)
+        self.dataset.validate_session(resume=self.resume)
         if self.dataset.fps not in (None, self.fps):
             raise UsageError(
                 f"--dataset.fps={self.dataset.fps} and --fps={self.fps} differ: a frame is "

@@ -22,9 +22,6 @@ def read_secrets(config: Any, section: str = "") -> None:
     """Set every secret of a config from its sources: the flag, ``NAME_file``, its variable.
 
     The flag that names a file is cleared, so that the config holds the secret once.
-
-    Raises:
-        UsageError: a file cannot be read, or two sources give different values.
     """
     for field in dataclasses.fields(config):
         if has_mark(type(config), field.name, "secret"):

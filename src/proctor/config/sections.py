@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
-from proctor.config.bounds import at_least, between
 from proctor.errors import UsageError
 from proctor.fingerprint import LOCAL_PATH, PRESENTATION
+from proctor.settings import setting
 from proctor.stats.stopping import NEVER
 from proctor.types import DEFAULT_EPISODES, MAX_EPISODES
-
-_MOST_WORKERS = 1024
-_MOST_LATENCY = 10_000
-_MOST_REPEATS = 1000
 
 
 class SchedulerKind(Enum):
@@ -31,40 +27,34 @@ class RolloutConfig:
 
     help_group: ClassVar[str] = "Simulators"
 
-    batch_size: int = field(
-        default=0,
-        metadata={
-            "help": "simulators that run in parallel",
-            "default_help": "one per core, three for two cores with a network on a GPU; at most "
-            "64, fewer if memory or episodes are few",
-        }
-        | PRESENTATION,
+    batch_size: int = setting(
+        0,
+        "simulators that run in parallel (default: one per core, three for two cores with a "
+        "network on a GPU; at most 64, fewer if memory or episodes are few)",
+        PRESENTATION,
+        least=0,
+        most=1024,
     )
-    use_async_envs: bool = field(
-        default=True,
-        metadata={
-            "help": "run every simulator in a process of its own; false: run all in this process"
-        }
-        | PRESENTATION,
+    use_async_envs: bool = setting(
+        True,
+        "run every simulator in a process of its own; false: run all in this process",
+        PRESENTATION,
     )
-    watchdog_s: float = field(
-        default=120.0,
-        metadata={
-            "help": "seconds without a simulator step after which a worker process is replaced"
-        }
-        | PRESENTATION,
+    watchdog_s: float = setting(
+        120.0,
+        "seconds without a simulator step after which a worker process is replaced",
+        PRESENTATION,
+        above=0,
+        most=1e6,
     )
-    max_retries: int = field(
-        default=2,
-        metadata={"help": "retries of an episode whose simulator failed"} | PRESENTATION,
+    max_retries: int = setting(
+        2, "retries of an episode whose simulator failed", PRESENTATION, least=0, most=1000
     )
-    strict: bool = field(
-        default=True,
-        metadata={
-            "help": "on an accelerator, pad every batch to one size: results are bit-identical "
-            "under any load; false: up to 5% faster"
-        }
-        | PRESENTATION,
+    strict: bool = setting(
+        True,
+        "on an accelerator, pad every batch to one size: results are bit-identical under any "
+        "load; false: up to 5% faster",
+        PRESENTATION,
     )
 
     @property
@@ -88,23 +78,7 @@ class RolloutConfig:
         return False
 
     def validate(self) -> None:
-        """Refuse invalid values; subclasses extend this.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        between("eval.batch_size", self.batch_size, 0, _MOST_WORKERS)
-        between("eval.max_retries", self.max_retries, 0, 1000)
-        if not self.watchdog_s > 0:
-            raise UsageError(
-                f"--eval.watchdog_s must be above 0, got {self.watchdog_s:g}",
-                code="flag.out-of-range",
-            )
-        if self.watchdog_s > 1e6:
-            raise UsageError(
-                f"--eval.watchdog_s must be at most 1e6, got {self.watchdog_s:g}",
-                code="flag.out-of-range",
-            )
+        """Refuse settings that contradict each other."""
 
 
 @dataclass
@@ -113,78 +87,61 @@ class EvalSettings(RolloutConfig):
 
     help_group: ClassVar[str] = "Episodes"
 
-    n_episodes: int | None = field(
-        default=None,
-        metadata={
-            "help": "episodes per task",
-            "default_help": f"the benchmark's protocol: {DEFAULT_EPISODES} for most",
-        }
-        | PRESENTATION,
+    n_episodes: int | None = setting(
+        None,
+        f"episodes per task (default: the benchmark's protocol: {DEFAULT_EPISODES} for most)",
+        PRESENTATION,
+        least=1,
+        most=MAX_EPISODES,
     )
-    episodes: list[int] | None = field(
-        default=None,
-        metadata={
-            "help": "indices of the episodes to run of each task, as [0,3]",
-            "default_help": "all",
-        }
-        | PRESENTATION,
+    episodes: list[int] | None = setting(
+        None, "indices of the episodes to run of each task, as [0,3] (default: all)", PRESENTATION
     )
-    scheduler: SchedulerKind = field(
-        default=SchedulerKind.CONTINUOUS,
-        metadata={
-            "help": "continuous batching, or the lockstep loop of vector environments, as a "
-            "reference"
-        }
-        | PRESENTATION,
+    scheduler: SchedulerKind = setting(
+        SchedulerKind.CONTINUOUS,
+        "continuous batching, or the lockstep loop of vector environments, as a reference",
+        PRESENTATION,
     )
-    stop_when: str = field(
-        default=NEVER,
-        metadata={
-            "help": "stop early, at a width of the 95% interval: ci_width<0.05 (of the success "
-            "rate) or task_ci_width<0.2 (of every task)"
-        }
-        | PRESENTATION,
+    stop_when: str = setting(
+        NEVER,
+        "stop early, at a width of the 95% interval: ci_width<0.05 (of the success rate) or "
+        "task_ci_width<0.2 (of every task)",
+        PRESENTATION,
     )
 
-    repeats: int | None = field(
-        default=None,
-        metadata={
-            "help": "episodes per initial state, which differ in the policy's own noise only; "
-            "each task has n_episodes times as many, and pass^k is shown",
-            "default_help": "1",
-        },
+    repeats: int | None = setting(
+        None,
+        "episodes per initial state, which differ in the policy's own noise only; each task "
+        "has n_episodes times as many, and pass^k is shown (default: 1)",
+        least=1,
+        most=1000,
     )
-    unseen: bool | None = field(
-        default=None,
-        metadata={
-            "help": "plan only episodes whose starts were not in the policy's training data; the "
-            "simulators are reset first to measure them",
-            "default_help": "false",
-        },
+    unseen: bool | None = setting(
+        None,
+        "plan only episodes whose starts were not in the policy's training data; the simulators "
+        "are reset first to measure them (default: false)",
     )
-    latency_steps: int | None = field(
-        default=None,
-        metadata={
-            "help": "simulated inference latency in simulator steps; the previous chunk is "
-            "executed meanwhile. 0,2,4: one run each, and a comparison",
-            "default_help": "0",
-        },
+    latency_steps: int | None = setting(
+        None,
+        "simulated inference latency in simulator steps; the previous chunk is executed "
+        "meanwhile. 0,2,4: one run each, and a comparison (default: 0)",
+        least=0,
+        most=10_000,
     )
-    judge: str | None = field(
-        default=None,
-        metadata={
-            "help": "reward classifier that judges the last images of every episode too: a "
-            "checkpoint folder or Hub id",
-            "default_help": "no judge",
-            "placeholder": "CHECKPOINT",
-        }
-        | PRESENTATION
-        | LOCAL_PATH,
+    judge: str | None = setting(
+        None,
+        "reward classifier that judges the last images of every episode too: a checkpoint "
+        "folder or Hub id (default: no judge)",
+        PRESENTATION,
+        LOCAL_PATH,
+        placeholder="CHECKPOINT",
     )
-    judge_threshold: float = field(
-        default=0.5,
-        metadata={"help": "probability above which the judge calls an episode a success"}
-        | PRESENTATION,
+    judge_threshold: float = setting(
+        0.5,
+        "probability above which the judge calls an episode a success",
+        PRESENTATION,
+        least=0,
+        below=1,
     )
 
     def __post_init__(self) -> None:
@@ -227,14 +184,7 @@ class EvalSettings(RolloutConfig):
         return self.count * self.episodes_per_world
 
     def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        between("eval.n_episodes", self.count, 1, MAX_EPISODES)
-        between("eval.repeats", 1 if self.repeats is None else self.repeats, 1, _MOST_REPEATS)
-        between("eval.latency_steps", self.latency, 0, _MOST_LATENCY)
+        """Refuse settings that contradict each other."""
         for index in self.episodes or ():
             if not 0 <= index < self._planned:
                 raise UsageError(
@@ -242,11 +192,6 @@ class EvalSettings(RolloutConfig):
                     f"episodes: choose 0-{self._planned - 1})",
                     code="flag.out-of-range",
                 )
-        if not 0 <= self.judge_threshold < 1:
-            raise UsageError(
-                f"--eval.judge_threshold must be from 0 to below 1, got {self.judge_threshold:g}",
-                code="flag.out-of-range",
-            )
         if self.judge is not None and self.lockstep:
             raise UsageError(
                 "--eval.judge is not for --eval.scheduler=lockstep; leave one of them out",
@@ -256,7 +201,6 @@ class EvalSettings(RolloutConfig):
             raise UsageError(
                 "--eval.episodes is empty; leave it out to run every episode", code="flag.empty"
             )
-        super().validate()
 
 
 class VideoSelection(Enum):
@@ -273,40 +217,33 @@ class VideoSettings:
 
     help_group: ClassVar[str] = "Videos"
 
-    episodes: int | None = field(
-        default=None,
-        metadata={
-            "help": "videos per task; 0: none",
-            "default_help": "1 if the policy uses images and this machine can render",
-        },
+    episodes: int | None = setting(
+        None,
+        "videos per task; 0: none (default: 1 if the policy uses images and this machine can "
+        "render)",
+        least=0,
     )
-    which: VideoSelection = field(
-        default=VideoSelection.FAILURES,
-        metadata={
-            "help": "episodes of each task to film: the first failures, the first episodes, or all"
-        },
+    which: VideoSelection = setting(
+        VideoSelection.FAILURES,
+        "episodes of each task to film: the first failures, the first episodes, or all",
     )
-    height: int | None = field(
-        default=None,
-        metadata={
-            "help": "height of the video in pixels",
-            "default_help": "the size that the benchmark renders",
-        },
+    height: int | None = setting(
+        None,
+        "height of the video in pixels (default: the size that the benchmark renders)",
+        least=2,
+        most=4320,
     )
-    width: int | None = field(
-        default=None,
-        metadata={"help": "width of the video in pixels", "default_help": "by the aspect ratio"},
+    width: int | None = setting(
+        None, "width of the video in pixels (default: by the aspect ratio)", least=2, most=7680
     )
-    fps: float | None = field(
-        default=None,
-        metadata={"help": "frames per second of playback", "default_help": "real time"},
+    fps: float | None = setting(
+        None, "frames per second of playback (default: real time)", least=0.1, most=1000
     )
-    every: int | None = field(
-        default=None,
-        metadata={
-            "help": "film every n-th simulator step",
-            "default_help": "at least 8 frames per simulated second",
-        },
+    every: int | None = setting(
+        None,
+        "film every n-th simulator step (default: at least 8 frames per simulated second)",
+        least=1,
+        most=10**6,
     )
 
     @property
@@ -318,20 +255,3 @@ class VideoSettings:
     def per_task(self) -> int:
         """Videos per task."""
         return 1 if self.episodes is None else self.episodes
-
-    def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        at_least("video.episodes", self.per_task, 0)
-        for name, least, most in (("height", 2, 4320), ("width", 2, 7680), ("every", 1, 10**6)):
-            value = getattr(self, name)
-            if value is not None:
-                between(f"video.{name}", value, least, most)
-        if self.fps is not None and not 0.1 <= self.fps <= 1000:
-            raise UsageError(
-                f"--video.fps must be between 0.1 and 1000, got {self.fps:g}",
-                code="flag.out-of-range",
-            )

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.config.base import MOST_SEED, STRICT_BATCH, Config, plugin_section
-from proctor.config.bounds import between
-from proctor.config.lerobot_evaluation import OF_ENVIRONMENTS, OF_POLICIES
-from proctor.errors import UsageError, did_you_mean
+from proctor.errors import UsageError
 from proctor.fingerprint import API_KEY_VARIABLE, secret_metadata
-from proctor.lerobot_flags import LerobotFlag
 from proctor.policies.base import PolicyConfig
 from proctor.policies.remote.address import check_api_key
 from proctor.protocols.inference_messages import Protocol
 from proctor.serving.server import PORTS, Endpoint
+from proctor.settings import setting
 from proctor.system.limits import ServerLimits
 from proctor.system.loopback import LOOPBACK
 
@@ -35,88 +33,64 @@ class ServeConfig(Config):
         "Inference": "seed strict",
     }
 
-    foreign: ClassVar[Mapping[str, LerobotFlag]] = {**OF_ENVIRONMENTS, **OF_POLICIES}
+    foreign: ClassVar[tuple[str, ...]] = ("environments", "policies", "family_fields")
     first: ClassVar[str] = (
         "policy.path policy.type policy.device rename_map protocol port host api_key "
         "api_key_file tls_cert tls_key trust max_batch max_connections max_message_mb idle_s "
         "env.type env.task"
     )
 
-    policy: PolicyConfig = field(metadata=plugin_section("policies", type_of_path="pretrained"))
-    env: BenchmarkConfig | None = field(
-        default=None, metadata=plugin_section("benchmarks", optional=True)
+    policy: PolicyConfig = plugin_section("policies", type_of_path="pretrained")
+    env: BenchmarkConfig | None = plugin_section("benchmarks", optional=True)
+    protocol: list[str] = setting(
+        ["openpi"],
+        f"network protocols to serve, comma-separated: {', '.join(_NAMES)}",
+        choices=tuple(_NAMES),
     )
-    protocol: list[str] = field(
-        default_factory=lambda: ["openpi"],
-        metadata={"help": f"network protocols to serve, comma-separated: {', '.join(_NAMES)}"},
+    port: list[int] | None = setting(
+        None,
+        "TCP port of each protocol; 0: any free port (default: "
+        f"{', '.join((f'{name.value} {port}' for name, port in PORTS.items()))})",
+        least=0,
+        most=65535,
     )
-    port: list[int] | None = field(
-        default=None,
-        metadata={
-            "help": "TCP port of each protocol; 0: any free port",
-            "default_help": ", ".join(f"{name.value} {port}" for name, port in PORTS.items()),
-        },
+    state_parts: list[str] = setting(
+        [],
+        "groot: parts of the state vector in the policy's order, as arm:7,gripper:1 "
+        "(NAME:SIZE) (default: the whole state)",
     )
-    state_parts: list[str] = field(
-        default_factory=list,
-        metadata={
-            "help": "groot: parts of the state vector in the policy's order, as "
-            "arm:7,gripper:1 (NAME:SIZE)",
-            "default_help": "the whole state",
-        },
+    host: str = setting(
+        "127.0.0.1", "IP address to serve on; clients on other machines need the API key"
     )
-    host: str = field(
-        default="127.0.0.1",
-        metadata={"help": "IP address to serve on; clients on other machines need the API key"},
+    api_key: str | None = setting(
+        None,
+        "API key that clients must send; other users can read command lines, so prefer "
+        f"${API_KEY_VARIABLE} or api_key_file (default: none on 127.0.0.1, else a new key)",
+        secret_metadata(API_KEY_VARIABLE),
     )
-    api_key: str | None = field(
-        default=None,
-        metadata={
-            "help": "API key that clients must send; other users can read command lines, so prefer "
-            f"${API_KEY_VARIABLE} or api_key_file",
-            "default_help": "none on 127.0.0.1, else a new key",
-        }
-        | secret_metadata(API_KEY_VARIABLE),
+    api_key_file: Path | None = setting(None, "file that contains the API key (default: no file)")
+    tls_cert: Path | None = setting(None, "TLS certificate file (default: no encryption)")
+    tls_key: Path | None = setting(None, "private key file of --tls_cert (default: no encryption)")
+    trust: bool = setting(
+        False,
+        "trust the network: serve other machines without TLS, and accept pickles of LeRobot "
+        "clients",
     )
-    api_key_file: Path | None = field(
-        default=None, metadata={"help": "file that contains the API key", "default_help": "no file"}
+    max_batch: int = setting(64, "maximum requests per inference batch", least=1, most=4096)
+    max_connections: int = setting(
+        256, "maximum number of client connections", least=1, most=10_000
     )
-    tls_cert: Path | None = field(
-        default=None, metadata={"help": "TLS certificate file", "default_help": "no encryption"}
+    max_message_mb: int = setting(16, "maximum size of a message in MiB", least=1, most=1024)
+    idle_s: float = setting(600.0, "idle timeout of a client in seconds", least=0.1, most=1e6)
+    seed: int = setting(
+        1000,
+        "seed of the policy's sampling, for clients that send no episode seed",
+        least=0,
+        most=MOST_SEED,
     )
-    tls_key: Path | None = field(
-        default=None,
-        metadata={
-            "help": "private key file of --tls_cert",
-            "default_help": "no encryption",
-        },
-    )
-    trust: bool = field(
-        default=False,
-        metadata={
-            "help": "trust the network: serve other machines without TLS, and accept pickles "
-            "of LeRobot clients"
-        },
-    )
-    max_batch: int = field(default=64, metadata={"help": "maximum requests per inference batch"})
-    max_connections: int = field(
-        default=256, metadata={"help": "maximum number of client connections"}
-    )
-    max_message_mb: int = field(default=16, metadata={"help": "maximum size of a message in MiB"})
-    idle_s: float = field(
-        default=600.0,
-        metadata={"help": "idle timeout of a client in seconds"},
-    )
-    seed: int = field(
-        default=1000,
-        metadata={"help": "seed of the policy's sampling, for clients that send no episode seed"},
-    )
-    strict: bool = field(
-        default=True,
-        metadata={
-            "help": "on an accelerator, pad every batch to one size: results are bit-identical "
-            "under any load"
-        },
+    strict: bool = setting(
+        True,
+        "on an accelerator, pad every batch to one size: results are bit-identical under any load",
     )
 
     @property
@@ -153,41 +127,20 @@ class ServeConfig(Config):
         return self.host in LOOPBACK
 
     def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse invalid values."""
         super().validate()
-        for name in self.protocol:
-            if name not in _NAMES:
-                choice = did_you_mean(name, _NAMES) or f" (choose from {', '.join(_NAMES)})"
-                raise UsageError(
-                    f"--protocol: unknown protocol {name!r}{choice}", code="flag.invalid-value"
-                )
         if not self.protocol or len(set(self.protocol)) < len(self.protocol):
             raise UsageError(
                 f"--protocol={','.join(self.protocol)} is empty or names a protocol twice",
                 code="flag.invalid-value",
             )
-        if self.port is not None:
-            if len(self.port) != len(self.protocol):
-                raise UsageError(
-                    f"--port: {len(self.protocol)} protocols take as many ports, got {self.port}",
-                    code="flag.conflict",
-                )
-            for port in self.port:
-                between("port", port, 0, 65535)
+        if self.port is not None and len(self.port) != len(self.protocol):
+            raise UsageError(
+                f"--port: {len(self.protocol)} protocols take as many ports, got {self.port}",
+                code="flag.conflict",
+            )
         if self.state_parts and "groot" not in self.protocol:
             raise UsageError("--state_parts is for --protocol=groot", code="flag.not-applicable")
-        between("max_batch", self.max_batch, 1, 4096)
-        between("max_connections", self.max_connections, 1, 10_000)
-        between("max_message_mb", self.max_message_mb, 1, 1024)
-        between("seed", self.seed, 0, MOST_SEED)
-        if not 0.1 <= self.idle_s <= 1e6:
-            raise UsageError(
-                f"--idle_s must be 0.1 to 1e6, got {self.idle_s:g}", code="flag.out-of-range"
-            )
         self._validate_reach()
 
     def _validate_reach(self) -> None:

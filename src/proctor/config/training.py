@@ -10,7 +10,6 @@ from typing import ClassVar
 
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.config.base import MOST_SEED, Config, plugin_section
-from proctor.config.bounds import at_least, between
 from proctor.config.evaluation import EvalConfig
 from proctor.config.flags import Flag, flags_of
 from proctor.config.help_lines import VARIES
@@ -31,25 +30,84 @@ from proctor.policies.base import PolicyConfig
 from proctor.policies.lerobot.families import REWARD_MODELS
 from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings
 from proctor.policies.lerobot.pretrained import PretrainedConfig
-
-_MOST_STEPS, _MOST_BATCH, _MOST_LOADERS = 10**9, 10**6, 256
-_MOST_MINUTES = 10**6
+from proctor.settings import require_finite, setting
 
 
 @dataclass
-class TrainConfig(Config):
-    """Config of a training: policy, dataset, optimiser steps, evaluation and run folder."""
+class TrainingConfig(Config):
+    """Settings that every training has: on demonstrations, and by reinforcement learning."""
 
     help_group: ClassVar[str] = "Training"
     help_groups: ClassVar[Mapping[str, str]] = {
         "Run folder": "output_dir job_name resume",
+        "Checkpoints": "save_checkpoint save_freq save_minutes keep_last",
+    }
+    use: ClassVar[ConfigUse] = ConfigUse.TRAINING
+
+    policy: PolicyConfig = plugin_section("policies", type_of_path="pretrained")
+    env: BenchmarkConfig | None = plugin_section("benchmarks", optional=True)
+    output_dir: Path | None = setting(
+        None, "folder of the training (default: outputs/train/DATE/TIME_JOB)", PRESENTATION
+    )
+    job_name: str | None = setting(
+        None, "name in the default run folder (default: ENV_POLICY)", PRESENTATION
+    )
+    resume: bool = setting(
+        False,
+        "continue from the newest checkpoint in output_dir, or that of --config_path",
+        PRESENTATION,
+    )
+    seed: int = setting(
+        1000,
+        "seed of weight initialisation, data order, noise and evaluation episodes",
+        least=0,
+        most=MOST_SEED,
+    )
+    batch_size: int = setting(8, "samples per batch, in every process", least=1, most=10**6)
+    log_freq: int = setting(200, "optimiser steps between log lines", least=1)
+    save_checkpoint: bool = setting(True, "save checkpoints")
+    save_freq: int = setting(20_000, "optimiser steps between checkpoints", least=1)
+    save_minutes: float = setting(
+        10.0,
+        "minutes without a checkpoint after which an interim one is saved, until the next of "
+        "--save_freq replaces it; 0: no interim checkpoints",
+        least=0,
+        most=10**6,
+    )
+    keep_last: int | None = setting(
+        None, "number of newest checkpoints to keep (default: all)", least=1
+    )
+    env_eval_freq: int = setting(
+        20_000,
+        "optimiser steps between evaluations in --env, and one after the last step; 0: never",
+        least=0,
+    )
+    eval: EvalSettings = field(default_factory=EvalSettings)
+    video: VideoSettings = field(default_factory=VideoSettings, metadata=PRESENTATION)
+    wandb: TrainWandbConfig = field(default_factory=TrainWandbConfig, metadata=PRESENTATION)
+
+    @property
+    def evaluates_in_env(self) -> bool:
+        """Whether checkpoints are evaluated in ``env``, and ranked by success rate."""
+        return self.env is not None and self.env_eval_freq > 0
+
+    def validate(self) -> None:
+        """Refuse invalid values."""
+        super().validate()
+        require_finite(flatten(self.as_dict()))
+
+
+@dataclass
+class TrainConfig(TrainingConfig):
+    """Config of a training: policy, dataset, optimiser steps, evaluation and run folder."""
+
+    help_groups: ClassVar[Mapping[str, str]] = {
         "Data loading": "num_workers prefetch_factor dataloader_multiprocessing_context "
         "tolerance_s",
-        "Checkpoints": "save_checkpoint save_freq save_minutes keep_last keep_best",
+        "Checkpoints": "keep_best",
         "Validation and evaluation": "eval_steps max_eval_samples env_eval_freq",
     }
 
-    use: ClassVar[ConfigUse] = ConfigUse.TRAINING
     first: ClassVar[str] = (
         "dataset.repo_id dataset.root dataset.episodes dataset.image_size dataset.cache "
         "dataset.image_transforms.enable policy.type policy.path policy.device policy.chunk_size "
@@ -57,117 +115,48 @@ class TrainConfig(Config):
         "config_path save_freq env_eval_freq env.type env.task eval.n_episodes wandb.enable"
     )
 
-    policy: PolicyConfig = field(metadata=plugin_section("policies", type_of_path="pretrained"))
     dataset: TrainDatasetSettings = field(default_factory=TrainDatasetSettings)
-    env: BenchmarkConfig | None = field(
-        default=None, metadata=plugin_section("benchmarks", optional=True)
+    steps: int = setting(
+        100_000, "optimiser steps; with gradient accumulation: batches", least=1, most=10**9
     )
-    output_dir: Path | None = field(
-        default=None,
-        metadata={"help": "folder of the training", "default_help": "outputs/train/DATE/TIME_JOB"}
-        | PRESENTATION,
+    num_workers: int = setting(
+        4,
+        "data loader worker processes, which decode images; 0: decode in the training process",
+        least=0,
+        most=256,
     )
-    job_name: str | None = field(
-        default=None,
-        metadata={"help": "name in the default run folder", "default_help": "ENV_POLICY"}
-        | PRESENTATION,
+    prefetch_factor: int = setting(
+        4, "batches prefetched by each data loader worker", least=1, most=1000
     )
-    resume: bool = field(
-        default=False,
-        metadata={
-            "help": "continue from the newest checkpoint in output_dir, or that of --config_path"
-        }
-        | PRESENTATION,
+    dataloader_multiprocessing_context: StartMethod = setting(
+        StartMethod.SPAWN, "multiprocessing start method of the data loader workers"
     )
-    seed: int = field(
-        default=1000,
-        metadata={
-            "help": "seed of weight initialisation, data order, noise and evaluation episodes"
-        },
+    tolerance_s: float = setting(
+        1e-4,
+        "maximum difference in seconds between a requested timestamp and its video frame",
+        above=0,
     )
-    steps: int = field(
-        default=100_000, metadata={"help": "optimiser steps; with gradient accumulation: batches"}
+    keep_best: int | None = setting(
+        None,
+        "with --keep_last: number of best checkpoints to keep, by success rate in --env, "
+        "else by validation loss (default: 0)",
+        least=1,
     )
-    batch_size: int = field(default=8, metadata={"help": "samples per batch, in every process"})
-    num_workers: int = field(
-        default=4,
-        metadata={
-            "help": "data loader worker processes, which decode images; 0: decode in the "
-            "training process"
-        },
+    stop_on_divergence: bool = setting(
+        False,
+        "end the training if the loss rises to 1.25 times, and the gradient norm to 4 times, "
+        "their usual values; else it warns and goes on",
     )
-    prefetch_factor: int = field(
-        default=4, metadata={"help": "batches prefetched by each data loader worker"}
+    eval_steps: int = setting(
+        0, "optimiser steps between computations of the validation loss (default: never)", least=0
     )
-    dataloader_multiprocessing_context: StartMethod = field(
-        default=StartMethod.SPAWN,
-        metadata={"help": "multiprocessing start method of the data loader workers"},
+    max_eval_samples: int = setting(
+        0, "maximum samples of the validation loss, balanced over tasks (default: all)", least=0
     )
-    tolerance_s: float = field(
-        default=1e-4,
-        metadata={
-            "help": "maximum difference in seconds between a requested timestamp and its video "
-            "frame"
-        },
-    )
-    log_freq: int = field(default=200, metadata={"help": "optimiser steps between log lines"})
-    save_checkpoint: bool = field(default=True, metadata={"help": "save checkpoints"})
-    save_freq: int = field(default=20_000, metadata={"help": "optimiser steps between checkpoints"})
-    save_minutes: float = field(
-        default=10.0,
-        metadata={
-            "help": "minutes without a checkpoint after which an interim one is saved, until the "
-            "next of --save_freq replaces it; 0: no interim checkpoints"
-        },
-    )
-    keep_last: int | None = field(
-        default=None,
-        metadata={"help": "number of newest checkpoints to keep", "default_help": "all"},
-    )
-    keep_best: int | None = field(
-        default=None,
-        metadata={
-            "help": "with --keep_last: number of best checkpoints to keep, by success rate in "
-            "--env, else by validation loss",
-            "default_help": "0",
-        },
-    )
-    stop_on_divergence: bool = field(
-        default=False,
-        metadata={
-            "help": "end the training if the loss rises to 1.25 times, and the gradient norm to 4 "
-            "times, their usual values; else it warns and goes on"
-        },
-    )
-    eval_steps: int = field(
-        default=0,
-        metadata={
-            "help": "optimiser steps between computations of the validation loss",
-            "default_help": "never",
-        },
-    )
-    max_eval_samples: int = field(
-        default=0,
-        metadata={
-            "help": "maximum samples of the validation loss, balanced over tasks",
-            "default_help": "all",
-        },
-    )
-    env_eval_freq: int = field(
-        default=20_000,
-        metadata={
-            "help": "optimiser steps between evaluations in --env, and one after the last "
-            "step; 0: never"
-        },
-    )
-    eval: EvalSettings = field(default_factory=EvalSettings)
-    video: VideoSettings = field(default_factory=VideoSettings, metadata=PRESENTATION)
-    use_policy_training_preset: bool = field(
-        default=True,
-        metadata={
-            "help": "use the policy family's optimiser and schedule; false: those of "
-            "--optimizer.* and --scheduler.*"
-        },
+    use_policy_training_preset: bool = setting(
+        True,
+        "use the policy family's optimiser and schedule; false: those of --optimizer.* and "
+        "--scheduler.*",
     )
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     scheduler: ScheduleSettings = field(default_factory=ScheduleSettings)
@@ -175,10 +164,8 @@ class TrainConfig(Config):
     parallelism: ParallelismSettings = field(default_factory=ParallelismSettings)
     ema: EmaSettings = field(default_factory=EmaSettings)
     peft: PeftSettings = field(default_factory=PeftSettings)
-    wandb: TrainWandbConfig = field(default_factory=TrainWandbConfig, metadata=PRESENTATION)
-    cudnn_deterministic: bool = field(
-        default=False,
-        metadata={"help": "on CUDA, use deterministic kernels only: bit-exact repeats, slower"},
+    cudnn_deterministic: bool = setting(
+        False, "on CUDA, use deterministic kernels only: bit-exact repeats, slower"
     )
 
     @property
@@ -190,11 +177,6 @@ class TrainConfig(Config):
         """Return whether a checkpoint is written after ``step`` steps."""
         due = step % self.save_freq == 0 or step == self.steps or self.evaluates_after(step)
         return self.save_checkpoint and due
-
-    @property
-    def evaluates_in_env(self) -> bool:
-        """Whether checkpoints are evaluated in ``env``, and ranked by success rate."""
-        return self.env is not None and self.env_eval_freq > 0
 
     def evaluates_after(self, step: int) -> bool:
         """Return whether the policy is evaluated in ``env`` after ``step`` steps."""
@@ -221,39 +203,20 @@ class TrainConfig(Config):
         return [kind, path, *(replace(flag, alias=None, group=group) for flag in others)]
 
     def validate(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse invalid values."""
         if not self.dataset.repo_id and self.dataset.root is None:
             raise UsageError(
                 "--dataset.repo_id is missing (or --dataset.root=FOLDER)", code="flag.missing"
             )
-        for name, value in flatten(self.as_dict()).items():
-            if isinstance(value, float) and not math.isfinite(value):  # no file could hold it
-                raise UsageError(
-                    f"--{name} must be a finite number, got {value:g}", code="flag.out-of-range"
-                )
-        between("seed", self.seed, 0, MOST_SEED)
-        between("steps", self.steps, 1, _MOST_STEPS)
-        between("batch_size", self.batch_size, 1, _MOST_BATCH)
-        between("num_workers", self.num_workers, 0, _MOST_LOADERS)
-        between("prefetch_factor", self.prefetch_factor, 1, 1000)
-        at_least("log_freq", self.log_freq, 1)
-        at_least("save_freq", self.save_freq, 1)
-        if not 0 <= self.save_minutes <= _MOST_MINUTES:
-            raise UsageError(
-                f"--save_minutes must be from 0 to {_MOST_MINUTES:,}, got {self.save_minutes:g}",
-                code="flag.out-of-range",
-            )
-        for name in ("eval_steps", "max_eval_samples", "env_eval_freq"):
-            at_least(name, getattr(self, name), 0)
+        super().validate()
         self._validate_keeping()
         self._validate_dataset()
         self._validate_accumulation()
-        self._validate_parallelism()
-        self.ema.validate()
+        if self.accelerator.compile.enabled and self.parallelism.dp_shard > 1:
+            raise UsageError(
+                "--accelerator.compile.enabled is not for --parallelism.dp_shard",
+                code="flag.conflict",
+            )
         self._validate_adapter()
         if self.env is not None:
             if not self.save_checkpoint:
@@ -286,11 +249,8 @@ class TrainConfig(Config):
             )
 
     def _validate_keeping(self) -> None:
-        if self.keep_last is not None:
-            at_least("keep_last", self.keep_last, 1)
         if self.keep_best is None:
             return
-        at_least("keep_best", self.keep_best, 1)
         if self.keep_last is None:
             raise UsageError(
                 "--keep_best needs --keep_last=N; without it all checkpoints are kept",
@@ -311,17 +271,11 @@ class TrainConfig(Config):
 
     def _validate_dataset(self) -> None:
         given = self.dataset
-        given.check_size()
         given.image_transforms.validate()
         sides = given.image_size
         if sides is not None and not (len(sides) == 2 and all(8 <= n <= 4096 for n in sides)):
             raise UsageError(
                 f"--dataset.image_size is {sides} (give [height,width], 8 to 4096 pixels each)",
-                code="flag.out-of-range",
-            )
-        if not 0 <= given.eval_split < 1:
-            raise UsageError(
-                f"--dataset.eval_split must be from 0 to below 1, got {given.eval_split:g}",
                 code="flag.out-of-range",
             )
         if self.eval_steps and not given.eval_split:
@@ -343,14 +297,9 @@ class TrainConfig(Config):
                 "--dataset.balance_tasks needs all frames: leave out --dataset.streaming",
                 code="flag.conflict",
             )
-        if not self.tolerance_s > 0:
-            raise UsageError(
-                f"--tolerance_s must be above 0, got {self.tolerance_s:g}", code="flag.out-of-range"
-            )
 
     def _validate_accumulation(self) -> None:
         n = self.accumulation
-        between("accelerator.gradient_accumulation.steps", n, 1, 10**6)
         names = ["steps", "save_freq", *(["env_eval_freq"] if self.env is not None else [])]
         for name in names:
             if getattr(self, name) % n:  # checkpoints hold no partially accumulated gradients
@@ -359,13 +308,3 @@ class TrainConfig(Config):
                     f"(--accelerator.gradient_accumulation.steps), got {getattr(self, name)}",
                     code="flag.out-of-range",
                 )
-
-    def _validate_parallelism(self) -> None:
-        for name in ("dp_replicate", "dp_shard"):
-            at_least(f"parallelism.{name}", getattr(self.parallelism, name), 1)
-        self.accelerator.compile.validate()
-        if self.accelerator.compile.enabled and self.parallelism.dp_shard > 1:
-            raise UsageError(
-                "--accelerator.compile.enabled is not for --parallelism.dp_shard",
-                code="flag.conflict",
-            )

@@ -12,6 +12,7 @@ from proctor.config.image_transforms import ImageTransformSettings
 from proctor.datasets.cache_settings import FrameCacheSettings
 from proctor.errors import UsageError
 from proctor.fingerprint import LOCAL_PATH
+from proctor.settings import setting
 
 
 @dataclass
@@ -19,14 +20,10 @@ class DatasetLocation:
     """Where a dataset is: a Hub id, a folder, or both. Subclasses say what it is for."""
 
     repo_id: str = ""
-    root: Path | None = field(
-        default=None,
-        metadata={"help": "folder of the dataset", "default_help": "$HF_LEROBOT_HOME/REPO_ID"}
-        | LOCAL_PATH,
+    root: Path | None = setting(
+        None, "folder of the dataset (default: $HF_LEROBOT_HOME/REPO_ID)", LOCAL_PATH
     )
-    revision: str | None = field(
-        default=None, metadata={"help": "branch, tag or commit on the Hub", "default_help": "v3.0"}
-    )
+    revision: str | None = setting(None, "branch, tag or commit on the Hub (default: v3.0)")
 
     @property
     def name(self) -> str:
@@ -35,11 +32,7 @@ class DatasetLocation:
 
     @property
     def path_or_id(self) -> str | Path:
-        """The dataset's Hub id, or its folder as a path, which is never looked for on the Hub.
-
-        Raises:
-            UsageError: ``root`` does not exist.
-        """
+        """The dataset's Hub id, or its folder as a path, which is never looked for on the Hub."""
         if self.root is None:
             return self.repo_id
         root = self.root.expanduser()
@@ -59,64 +52,43 @@ class TrainDatasetSettings(DatasetLocation, FrameCacheSettings):
 
     help_group: ClassVar[str] = "Dataset"
 
-    repo_id: str = field(
-        default="",
-        metadata={
-            "help": "Hub id of the dataset, as user/name",
-            "default_help": "required without dataset.root",
-        },
+    repo_id: str = setting(
+        "", "Hub id of the dataset, as user/name (required without dataset.root)"
     )
-    episodes: list[int] | None = field(
-        default=None, metadata={"help": "episodes to train on, as [0,3]", "default_help": "all"}
+    episodes: list[int] | None = setting(None, "episodes to train on, as [0,3] (default: all)")
+    exclude_episodes: list[int] | None = setting(
+        None, "episodes to leave out, as [0,3] (default: no episodes)"
     )
-    exclude_episodes: list[int] | None = field(
-        default=None,
-        metadata={"help": "episodes to leave out, as [0,3]", "default_help": "no episodes"},
+    inputs: list[str] | None = setting(
+        None,
+        "input features of a new policy, as [observation.state] (default: all cameras and states)",
     )
-    inputs: list[str] | None = field(
-        default=None,
-        metadata={
-            "help": "input features of a new policy, as [observation.state]",
-            "default_help": "all cameras and states",
-        },
+    image_size: list[int] | None = setting(
+        None,
+        "resize decoded images to [height,width] pixels, the policy's input size (default: "
+        "as recorded)",
     )
-    image_size: list[int] | None = field(
-        default=None,
-        metadata={
-            "help": "resize decoded images to [height,width] pixels, the policy's input size",
-            "default_help": "as recorded",
-        },
-    )
-    use_imagenet_stats: bool = field(
-        default=True,
-        metadata={
-            "help": "normalise images by ImageNet's mean and standard deviation; false: by the "
-            "dataset's"
-        },
+    use_imagenet_stats: bool = setting(
+        True, "normalise images by ImageNet's mean and standard deviation; false: by the dataset's"
     )
     image_transforms: ImageTransformSettings = field(default_factory=ImageTransformSettings)
-    streaming: bool = field(
-        default=False,
-        metadata={"help": "stream files from the Hub during training, without storing them"},
+    streaming: bool = setting(
+        False, "stream files from the Hub during training, without storing them"
     )
-    balance_tasks: bool = field(
-        default=False,
-        metadata={"help": "sample all tasks equally often, whatever their number of frames"},
+    balance_tasks: bool = setting(
+        False, "sample all tasks equally often, whatever their number of frames"
     )
-    paraphrase_tasks: bool = field(
-        default=False,
-        metadata={
-            "help": "train on several wordings of each instruction: half of the samples keep the "
-            "recorded one; --perturb=language evaluates with others"
-        },
+    paraphrase_tasks: bool = setting(
+        False,
+        "train on several wordings of each instruction: half of the samples keep the "
+        "recorded one; --perturb=language evaluates with others",
     )
-    eval_split: float = field(
-        default=0.0,
-        metadata={
-            "help": "fraction of each task's episodes held out for the validation loss "
-            "(--eval_steps), 0 to 1",
-            "default_help": "no validation",
-        },
+    eval_split: float = setting(
+        0.0,
+        "fraction of each task's episodes held out for the validation loss (--eval_steps), 0 "
+        "to 1 (default: no validation)",
+        least=0,
+        below=1,
     )
 
     @property
@@ -141,8 +113,8 @@ class AccumulationSettings:
 
     help_group: ClassVar[str] = "Accelerator"
 
-    steps: int = field(
-        default=1, metadata={"help": "gradient accumulation: batches per optimiser update"}
+    steps: int = setting(
+        1, "gradient accumulation: batches per optimiser update", least=1, most=10**6
     )
 
 
@@ -152,27 +124,22 @@ class CompileSettings:
 
     help_group: ClassVar[str] = "torch.compile"
 
-    enabled: bool = field(
-        default=False, metadata={"help": "compile the network with torch.compile"}
+    enabled: bool = setting(False, "compile the network with torch.compile")
+    backend: str = setting(
+        "inductor",
+        "torch.compile backend: inductor, or for debugging aot_eager or eager",
+        choices=("inductor", "aot_eager", "eager"),
     )
-    backend: str = field(
-        default="inductor",
-        metadata={"help": "torch.compile backend: inductor, or for debugging aot_eager or eager"},
+    mode: str | None = setting(
+        None,
+        "torch.compile mode: default, reduce-overhead, max-autotune or "
+        "max-autotune-no-cudagraphs (default: torch's)",
+        choices=("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
     )
-    mode: str | None = field(
-        default=None,
-        metadata={
-            "help": "torch.compile mode: default, reduce-overhead, max-autotune or "
-            "max-autotune-no-cudagraphs",
-            "default_help": "torch's",
-        },
-    )
-    regional: bool = field(
-        default=True,
-        metadata={
-            "help": "regional compilation: compile repeated blocks once each; false: compile "
-            "the whole loss function"
-        },
+    regional: bool = setting(
+        True,
+        "regional compilation: compile repeated blocks once each; false: compile the whole "
+        "loss function",
     )
 
     @property
@@ -181,27 +148,6 @@ class CompileSettings:
         modes = ("reduce-overhead", "max-autotune")
         return self.enabled and self.backend == "inductor" and self.mode in modes
 
-    def validate(self) -> None:
-        """Refuse backends and modes that torch lacks.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        known = {
-            "backend": ("inductor", "aot_eager", "eager"),
-            "mode": (None, "default", "reduce-overhead", "max-autotune", _NO_GRAPHS),
-        }
-        for name, values in known.items():
-            if getattr(self, name) not in values:
-                choices = ", ".join(str(value) for value in values if value)
-                raise UsageError(
-                    f"--accelerator.compile.{name} is {getattr(self, name)!r} (choose {choices})",
-                    code="flag.invalid-value",
-                )
-
-
-_NO_GRAPHS = "max-autotune-no-cudagraphs"
-
 
 @dataclass
 class ParallelismSettings:
@@ -209,15 +155,11 @@ class ParallelismSettings:
 
     help_group: ClassVar[str] = "Parallelism"
 
-    dp_replicate: int = field(
-        default=1,
-        metadata={
-            "help": "data-parallel replicas of the model; 1: all processes that dp_shard leaves"
-        },
+    dp_replicate: int = setting(
+        1, "data-parallel replicas of the model; 1: all processes that dp_shard leaves", least=1
     )
-    dp_shard: int = field(
-        default=1,
-        metadata={"help": "processes that shard one copy of the weights (FSDP2); 1: no sharding"},
+    dp_shard: int = setting(
+        1, "processes that shard one copy of the weights (FSDP2); 1: no sharding", least=1
     )
 
 
@@ -227,21 +169,15 @@ class AcceleratorSettings:
 
     help_group: ClassVar[str] = "Accelerator"
 
-    mixed_precision: Precision = field(
-        default=Precision.NO,
-        metadata={
-            "help": "precision of the computation: float32, with TF32 on CUDA (no), or "
-            "autocast to bfloat16 (bf16)"
-        },
+    mixed_precision: Precision = setting(
+        Precision.NO,
+        "precision of the computation: float32, with TF32 on CUDA (no), or autocast to "
+        "bfloat16 (bf16)",
     )
     gradient_accumulation: AccumulationSettings = field(default_factory=AccumulationSettings)
     compile: CompileSettings = field(default_factory=CompileSettings)
-    cuda_graph: bool | None = field(
-        default=None,
-        metadata={
-            "help": "capture forward and backward pass in a CUDA graph",
-            "default_help": "where possible",
-        },
+    cuda_graph: bool | None = setting(
+        None, "capture forward and backward pass in a CUDA graph (default: where possible)"
     )
 
 
@@ -251,61 +187,33 @@ class EmaSettings:
 
     help_group: ClassVar[str] = "Exponential moving average (EMA)"
 
-    enable: bool = field(
-        default=False,
-        metadata={
-            "help": "keep an exponential moving average of the weights, in a folder of its own "
-            "in every checkpoint"
-        },
+    enable: bool = setting(
+        False,
+        "keep an exponential moving average of the weights, in a folder of its own in every "
+        "checkpoint",
     )
-    decay: float | None = field(
-        default=None,
-        metadata={
-            "help": "constant decay of the average, 0 to 1",
-            "default_help": "rises with the steps, by inv_gamma and power",
-        },
+    decay: float | None = setting(
+        None,
+        "constant decay of the average, 0 to 1 (default: rises with the steps, by inv_gamma "
+        "and power)",
+        least=0,
+        below=1,
     )
-    update_after_step: int = field(
-        default=0, metadata={"help": "optimiser steps before the averaging starts"}
+    update_after_step: int = setting(0, "optimiser steps before the averaging starts")
+    inv_gamma: float = setting(
+        1.0, "inverse gamma of the decay warm-up: a larger one rises later", above=0
     )
-    inv_gamma: float = field(
-        default=1.0,
-        metadata={"help": "inverse gamma of the decay warm-up: a larger one rises later"},
-    )
-    power: float = field(
-        default=0.75, metadata={"help": "power of the decay warm-up: a larger one rises faster"}
-    )
-    min_decay: float = field(default=0.0, metadata={"help": "minimum decay of the warm-up"})
-    max_decay: float = field(default=0.9999, metadata={"help": "maximum decay of the warm-up"})
-    use_for_eval: bool = field(
-        default=True,
-        metadata={
-            "help": "evaluate the averaged weights during training; false: the current weights"
-        },
+    power: float = setting(0.75, "power of the decay warm-up: a larger one rises faster", above=0)
+    min_decay: float = setting(0.0, "minimum decay of the warm-up", least=0, below=1)
+    max_decay: float = setting(0.9999, "maximum decay of the warm-up", least=0, below=1)
+    use_for_eval: bool = setting(
+        True, "evaluate the averaged weights during training; false: the current weights"
     )
 
     @property
     def is_evaluated(self) -> bool:
         """Whether evaluations use the averaged weights."""
         return self.enable and self.use_for_eval
-
-    def validate(self) -> None:
-        """Refuse numbers that do not define an average.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        shares = {"decay": self.decay, "min_decay": self.min_decay, "max_decay": self.max_decay}
-        for name, value in shares.items():
-            if value is not None and not 0 <= value < 1:
-                raise UsageError(
-                    f"--ema.{name} must be from 0 to below 1, got {value:g}",
-                    code="flag.out-of-range",
-                )
-        if self.inv_gamma <= 0 or self.power <= 0:
-            raise UsageError(
-                "--ema.inv_gamma and --ema.power must be above 0", code="flag.out-of-range"
-            )
 
 
 class StartMethod(Enum):
@@ -320,14 +228,7 @@ class StartMethod(Enum):
 class TrainWandbConfig(WandbConfig):
     """Weights & Biases settings of a training."""
 
-    project: str = field(default="lerobot", metadata={"help": "W&B project"})
-    run_id: str | None = field(
-        default=None,
-        metadata={"help": "id of the W&B run to continue", "default_help": "the run folder's"},
-    )
-    disable_artifact: bool = field(
-        default=False, metadata={"help": "do not upload checkpoints as W&B artifacts"}
-    )
-    add_tags: bool = field(
-        default=True, metadata={"help": "tag the W&B run with policy, seed, dataset and env"}
-    )
+    project: str = setting("lerobot", "W&B project")
+    run_id: str | None = setting(None, "id of the W&B run to continue (default: the run folder's)")
+    disable_artifact: bool = setting(False, "do not upload checkpoints as W&B artifacts")
+    add_tags: bool = setting(True, "tag the W&B run with policy, seed, dataset and env")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import ClassVar
 
 from proctor.errors import UsageError
 from proctor.fingerprint import PRESENTATION
+from proctor.settings import setting
 from proctor.system.caches import cache_folder
 
 GB = 10**9
@@ -32,26 +33,21 @@ class FrameCacheSettings:
 
     help_group: ClassVar[str] = "Frame cache"
 
-    cache: CacheKind = field(
-        default=CacheKind.OFF,
-        metadata={
-            "help": "cache decoded frames, at the policy's image size, in RAM, on disk "
-            "(persistent; see proctor data cache), or on the training device, without loaders"
-        }
-        | PRESENTATION,
+    cache: CacheKind = setting(
+        CacheKind.OFF,
+        "cache decoded frames, at the policy's image size, in RAM, on disk (persistent; see "
+        "proctor data cache), or on the training device, without loaders",
+        PRESENTATION,
     )
-    cache_gb: float = field(
-        default=50.0,
-        metadata={
-            "help": "size limit of the cache in GB; the disk cache drops the least recently "
-            "used frames"
-        }
-        | PRESENTATION,
+    cache_gb: float = setting(
+        50.0,
+        "size limit of the cache in GB; the disk cache drops the least recently used frames",
+        PRESENTATION,
+        above=0,
+        below=10**6,
     )
-    cache_dir: str | None = field(
-        default=None,
-        metadata={"help": "folder of the disk cache", "default_help": "~/.cache/proctor/frames"}
-        | PRESENTATION,
+    cache_dir: str | None = setting(
+        None, "folder of the disk cache (default: ~/.cache/proctor/frames)", PRESENTATION
     )
 
     @property

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from proctor.features import Array, Feature, Interface
 from proctor.fingerprint import PRESENTATION
+from proctor.settings import setting
 from proctor.types import EpisodeSpec, Task
 
 
@@ -26,9 +27,7 @@ class PolicyConfig:
 
     help_group: ClassVar[str] = "Policy"
 
-    type: str = field(
-        default="", metadata={"help": "policy type: a built-in name or package.module:NAME"}
-    )
+    type: str = setting("", "policy type: a built-in name or package.module:NAME")
     pad_to: int | None = field(default=None, metadata={"hidden": True} | PRESENTATION)
     """Fixed batch size, so that results do not depend on the load. Not a flag: a run with
     --eval.strict sets it in a copy of the config."""

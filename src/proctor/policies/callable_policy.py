@@ -26,6 +26,7 @@ from proctor.policies.base import (
     PolicySpec,
 )
 from proctor.policies.checks import check_policy
+from proctor.settings import setting
 from proctor.system.source_files import source_hashes
 from proctor.system.user_code import is_installed
 from proctor.types import EpisodeSpec
@@ -60,7 +61,7 @@ class CallableConfig(PolicyConfig):
     """The config of an object: its name, which is all that a file can hold."""
 
     type: str = "python"
-    name: str = field(default="", metadata={"help": "name of the object"})
+    name: str = setting("", "name of the object")
     handed: Any = field(
         default=None, compare=False, repr=False, metadata={"hidden": True} | PRESENTATION
     )

@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 from proctor.errors import DeviceNotConnected
 from proctor.features import Array
+from proctor.settings import setting
 
 Action: TypeAlias = dict[str, float]
 """Channel ("elbow_flex.pos", "x.vel") -> value in the channel's unit."""
@@ -125,19 +126,13 @@ class CameraConfig:
 class DeviceConfig:
     """Flags of every robot and teleoperator."""
 
-    id: str | None = field(
-        default=None,
-        metadata={
-            "help": "name of this device; names its calibration file",
-            "default_help": "no name; the file is None.json, as LeRobot's",
-        },
+    id: str | None = setting(
+        None,
+        "name of this device; names its calibration file (default: no name; the file is "
+        "None.json, as LeRobot's)",
     )
-    calibration_dir: Path | None = field(
-        default=None,
-        metadata={
-            "help": "folder of calibration files",
-            "default_help": "$HF_LEROBOT_CALIBRATION, as LeRobot",
-        },
+    calibration_dir: Path | None = setting(
+        None, "folder of calibration files (default: $HF_LEROBOT_CALIBRATION, as LeRobot)"
     )
 
 
@@ -147,9 +142,7 @@ class RobotConfig(DeviceConfig):
 
     help_group: ClassVar[str] = "Robot"
 
-    type: str = field(
-        default="", metadata={"help": "robot: a built-in name or package.module:NAME"}
-    )
+    type: str = setting("", "robot: a built-in name or package.module:NAME")
 
 
 @dataclass
@@ -158,9 +151,7 @@ class TeleoperatorConfig(DeviceConfig):
 
     help_group: ClassVar[str] = "Teleoperator"
 
-    type: str = field(
-        default="", metadata={"help": "teleoperator: a built-in name or package.module:NAME"}
-    )
+    type: str = setting("", "teleoperator: a built-in name or package.module:NAME")
 
 
 @dataclass(frozen=True)

@@ -41,9 +41,7 @@ class Optimizer:
 class MadeUpTraining(RunConfig):
     """What training may look like: the common part, a section, and now and then a world."""
 
-    env: BenchmarkConfig | None = field(  # type: ignore[assignment]
-        default=None, metadata=plugin_section("benchmarks", optional=True)
-    )
+    env: BenchmarkConfig | None = plugin_section("benchmarks", optional=True)  # type: ignore[assignment]
     optimizer: Optimizer = field(default_factory=Optimizer)
     steps: int = field(default=100, metadata={"help": "of the optimizer"})
 

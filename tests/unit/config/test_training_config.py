@@ -10,11 +10,12 @@ import pytest
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.config.help import flags_help
-from proctor.config.lerobot_training import FOREIGN, drop_lerobot_settings, lerobot_train_config
+from proctor.config.lerobot_training import drop_lerobot_settings, lerobot_train_config
 from proctor.config.training import TrainConfig
 from proctor.config.training_sections import Precision
 from proctor.errors import UsageError
 from proctor.features import Feature, FeatureKind
+from proctor.lerobot_flags import lerobot_flags
 from proctor.policies.act.config import ActConfig
 from tests.refusals import refuses
 
@@ -60,9 +61,9 @@ def test_the_defaults_are_lerobots():
     assert told["ema"] == LEROBOTS["ema"]
 
 
-@pytest.mark.parametrize("name", FOREIGN)
+@pytest.mark.parametrize("name", lerobot_flags("training"))
 def test_what_lerobot_alone_does_is_refused_with_a_reason_and_its_default_is_not(name):
-    known = FOREIGN[name]
+    known = lerobot_flags("training")[name]
     assert drop_lerobot_settings({name: known.values[0]}) == {}
     assert drop_lerobot_settings({name: str(known.values[0]).lower()}) == {}
     assert known.reason

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from proctor.benchmarks.base import SEED_RULE, BenchmarkPlugin, ListedTasks, RobotControl, Sim
@@ -15,6 +15,7 @@ from proctor.benchmarks.selection import TaskGroups, require_positive
 from proctor.errors import MissingExtra, UsageError
 from proctor.features import IMAGES, STATE, ActionSpec, Expert, Feature, FeatureKind
 from proctor.lerobot_flags import LerobotFlag
+from proctor.settings import setting
 from proctor.types import MAX_REWARD, Score, Task
 
 TOP = IMAGES + "top"
@@ -48,21 +49,13 @@ _GROUPS = TaskGroups(
 class AlohaConfig(RenderedConfig):
     """Flags of ALOHA."""
 
-    type: str = field(
-        default="aloha", metadata={"help": "benchmark: a built-in name or package.module:NAME"}
+    type: str = setting("aloha", "benchmark: a built-in name or package.module:NAME")
+    task: str = setting(
+        TASKS[0].name,
+        f"tasks, comma-separated: {', '.join(row.name for row in TASKS)}; aloha: all",
     )
-    task: str = field(
-        default=TASKS[0].name,
-        metadata={
-            "help": f"tasks, comma-separated: {', '.join(row.name for row in TASKS)}; aloha: all"
-        },
-    )
-    observation_width: int = field(
-        default=640, metadata={"help": "width of camera images in pixels"}
-    )
-    episode_length: int = field(
-        default=400, metadata={"help": "maximum simulator steps per episode"}
-    )
+    observation_width: int = setting(640, "width of camera images in pixels")
+    episode_length: int = setting(400, "maximum simulator steps per episode")
 
 
 class Aloha(ListedTasks):

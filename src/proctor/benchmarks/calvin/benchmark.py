@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.benchmarks.foreign.plugin import foreign_plugin
+from proctor.settings import setting
 
 
 class CalvinRenderer(Enum):
@@ -22,21 +23,12 @@ class CalvinRenderer(Enum):
 class CalvinConfig(BenchmarkConfig):
     """Flags of CALVIN."""
 
-    type: str = field(
-        default="calvin", metadata={"help": "benchmark: a built-in name or package.module:NAME"}
+    type: str = setting("calvin", "benchmark: a built-in name or package.module:NAME")
+    task: str = setting("calvin_d", "tasks, comma-separated, or calvin_d: all 27")
+    renderer: CalvinRenderer = setting(
+        CalvinRenderer.EGL, "renderer of images; results are published with egl"
     )
-    task: str = field(
-        default="calvin_d",
-        metadata={"help": "tasks, comma-separated, or calvin_d: all 27"},
-    )
-    renderer: CalvinRenderer = field(
-        default=CalvinRenderer.EGL,
-        metadata={"help": "renderer of images; results are published with egl"},
-    )
-    episode_length: int | None = field(
-        default=None,
-        metadata={"help": "maximum simulator steps per episode", "default_help": "360"},
-    )
+    episode_length: int | None = setting(None, "maximum simulator steps per episode (default: 360)")
 
 
 PLUGIN = foreign_plugin(

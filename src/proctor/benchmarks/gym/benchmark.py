@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from proctor.benchmarks.base import SEED_RULE, BenchmarkConfig, ListedTasks, RobotControl, Sim
@@ -19,6 +19,7 @@ from proctor.benchmarks.gym.success import (
 from proctor.benchmarks.selection import ids_in_group, require_positive, split_names
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import ActionSpec, Expert, Feature
+from proctor.settings import setting
 from proctor.system.gl import choose_backend_on_import
 from proctor.types import Task
 from proctor_worker.gym_env.carryover import Carryover
@@ -33,27 +34,15 @@ class GymAdapterConfig(BenchmarkConfig):
         "Tasks": "success instruction",
     }
 
-    success: str = field(default=DEFAULT, metadata={"help": f"success rule: {CHOICES}"})
-    instruction: str | None = field(
-        default=None,
-        metadata={
-            "help": "instruction for language-conditioned policies",
-            "default_help": "no instruction",
-        },
+    success: str = setting(DEFAULT, f"success rule: {CHOICES}")
+    instruction: str | None = setting(
+        None, "instruction for language-conditioned policies (default: no instruction)"
     )
-    kwargs: dict[str, Any] = field(
-        default_factory=dict,
-        metadata={
-            "help": "keyword arguments of gymnasium.make, as {size: 8}",
-            "default_help": "no arguments",
-        },
+    kwargs: dict[str, Any] = setting(
+        {}, "keyword arguments of gymnasium.make, as {size: 8} (default: no arguments)"
     )
-    episode_length: int | None = field(
-        default=None,
-        metadata={
-            "help": "maximum simulator steps per episode",
-            "default_help": "the environment's",
-        },
+    episode_length: int | None = setting(
+        None, "maximum simulator steps per episode (default: the environment's)"
     )
 
 

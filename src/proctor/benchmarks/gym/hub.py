@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from proctor.benchmarks.gym.benchmark import GymAdapter, GymAdapterConfig
 from proctor.benchmarks.gym.probe import EnvFacts
 from proctor.errors import MissingExtra, UsageError
 from proctor.fingerprint import LOCAL_PATH, PRESENTATION
+from proctor.settings import setting
 from proctor.system.hub import HUB_ID, download
 from proctor.system.source_files import source_hashes
 
@@ -24,39 +25,24 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 class HubConfig(GymAdapterConfig):
     """Flags of environments from the Hub."""
 
-    type: str = field(
-        default="hub", metadata={"help": "benchmark: a built-in name or package.module:NAME"}
+    type: str = setting("hub", "benchmark: a built-in name or package.module:NAME")
+    task: str = setting("", "suites that make_env returns, comma-separated (default: all)")
+    path: str = setting(
+        "",
+        "code that defines make_env: owner/repo, owner/repo:file.py, or a local file (required)",
+        PRESENTATION,
+        LOCAL_PATH,
     )
-    task: str = field(
-        default="",
-        metadata={"help": "suites that make_env returns, comma-separated", "default_help": "all"},
+    revision: str | None = setting(
+        None, "commit of the Hub repository, 40 hex digits (required for the Hub)"
     )
-    path: str = field(
-        default="",
-        metadata={
-            "help": "code that defines make_env: owner/repo, owner/repo:file.py, or a local file",
-            "default_help": "required",
-        }
-        | PRESENTATION
-        | LOCAL_PATH,
-    )
-    revision: str | None = field(
-        default=None,
-        metadata={
-            "help": "commit of the Hub repository, 40 hex digits",
-            "default_help": "required for the Hub",
-        },
-    )
-    trust_remote_code: bool = field(
-        default=False,
-        metadata={
-            "help": "run the code of this Hub repository with your user's rights (short: "
-            "--trust_remote_code)",
-            "alias": "trust_remote_code",
-            "alias_help": "run the code of an environment from the Hub (--env.type=hub) with your "
-            "user's rights",
-        }
-        | PRESENTATION,
+    trust_remote_code: bool = setting(
+        False,
+        "run the code of this Hub repository with your user's rights (short: --trust_remote_code)",
+        PRESENTATION,
+        alias="trust_remote_code",
+        alias_help="run the code of an environment from the Hub (--env.type=hub) with your "
+        "user's rights",
     )
 
 

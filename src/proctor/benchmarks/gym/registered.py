@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from proctor.benchmarks.base import BenchmarkPlugin
@@ -12,6 +12,7 @@ from proctor.benchmarks.gym.benchmark import GymAdapter, GymAdapterConfig
 from proctor.benchmarks.gym.elsewhere import ForeignEnv, ForeignGym, probe_elsewhere
 from proctor.benchmarks.gym.probe import EnvFacts
 from proctor.errors import MissingExtra, UsageError
+from proctor.settings import setting
 from proctor.system.source_files import module_hashes
 from proctor.system.user_code import add_current_folder_to_path
 from proctor_worker.gym_env.opener import GymOpener
@@ -25,23 +26,9 @@ class GymConfig(GymAdapterConfig):
         "Tasks": "id",
     }
 
-    type: str = field(
-        default="gym", metadata={"help": "benchmark: a built-in name or package.module:NAME"}
-    )
-    task: str = field(
-        default="",
-        metadata={
-            "help": "task; only the environment's id",
-            "default_help": "the environment's id",
-        },
-    )
-    id: str = field(
-        default="",
-        metadata={
-            "help": "gymnasium id, as CartPole-v1 or package:Env-v0",
-            "default_help": "required",
-        },
-    )
+    type: str = setting("gym", "benchmark: a built-in name or package.module:NAME")
+    task: str = setting("", "task; only the environment's id (default: the environment's id)")
+    id: str = setting("", "gymnasium id, as CartPole-v1 or package:Env-v0 (required)")
 
 
 class Gym(GymAdapter):

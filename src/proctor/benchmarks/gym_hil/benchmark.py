@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -41,6 +41,7 @@ from proctor.features import (
     FeatureKind,
 )
 from proctor.lerobot_flags import LerobotFlag
+from proctor.settings import setting
 from proctor.system.gl import gl_variables
 from proctor.types import CLOSEST, Score, Task
 
@@ -69,42 +70,26 @@ class GymHilConfig(BenchmarkConfig):
 
     help_groups: ClassVar[Mapping[str, str]] = {"Observations": "shadow_map"}
 
-    type: str = field(
-        default="gym_hil", metadata={"help": "benchmark: a built-in name or package.module:NAME"}
+    type: str = setting("gym_hil", "benchmark: a built-in name or package.module:NAME")
+    task: str = setting(
+        PICK.name, f"tasks, comma-separated: {', '.join(row.name for row in TASKS)}; gym_hil: all"
     )
-    task: str = field(
-        default=PICK.name,
-        metadata={
-            "help": f"tasks, comma-separated: {', '.join(row.name for row in TASKS)}; gym_hil: all"
-        },
+    obs_type: ObsType = setting(
+        ObsType.PIXELS_AGENT_POS,
+        "observations of the policy: images and the arm's state, or the arm's state and the "
+        "block's position",
     )
-    obs_type: ObsType = field(
-        default=ObsType.PIXELS_AGENT_POS,
-        metadata={
-            "help": "observations of the policy: images and the arm's state, or the arm's state "
-            "and the block's position"
-        },
+    observation_height: int = setting(128, "height of camera images in pixels")
+    observation_width: int = setting(128, "width of camera images in pixels")
+    shadow_map: int | None = setting(None, SHADOW_MAP)
+    episode_length: int = setting(100, "maximum simulator steps per episode")
+    random_block_position: bool = setting(
+        True, "place the cube at random; gym_hil's default is one fixed place"
     )
-    observation_height: int = field(
-        default=128, metadata={"help": "height of camera images in pixels"}
-    )
-    observation_width: int = field(
-        default=128, metadata={"help": "width of camera images in pixels"}
-    )
-    shadow_map: int | None = field(default=None, metadata=SHADOW_MAP)
-    episode_length: int = field(
-        default=100, metadata={"help": "maximum simulator steps per episode"}
-    )
-    random_block_position: bool = field(
-        default=True,
-        metadata={"help": "place the cube at random; gym_hil's default is one fixed place"},
-    )
-    gripper_penalty: float = field(
-        default=0.0,
-        metadata={
-            "help": "penalty of a command that flips the gripper, 0 or negative; online learning "
-            "adds it to the reward of the gripper critic"
-        },
+    gripper_penalty: float = setting(
+        0.0,
+        "penalty of a command that flips the gripper, 0 or negative; online learning adds it "
+        "to the reward of the gripper critic",
     )
 
 

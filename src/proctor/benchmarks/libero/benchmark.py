@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache, cached_property
 from pathlib import Path
@@ -47,6 +47,7 @@ from proctor.features import (
 )
 from proctor.fingerprint import NAME_LIST, PRESENTATION
 from proctor.lerobot_flags import LerobotFlag
+from proctor.settings import setting
 from proctor.types import CLOSEST, SUBGOALS, EpisodeSpec, Score, Task
 
 if TYPE_CHECKING:
@@ -120,60 +121,42 @@ class LiberoConfig(RenderedConfig):
         "Tasks": "protocol",
     }
 
-    type: str = field(
-        default="libero", metadata={"help": "benchmark: a built-in name or package.module:NAME"}
+    type: str = setting("libero", "benchmark: a built-in name or package.module:NAME")
+    task: str = setting(
+        "libero_10", f"suites, comma-separated: {', '.join(SUITES)}; {ALL}: the first 4"
     )
-    task: str = field(
-        default="libero_10",
-        metadata={"help": f"suites, comma-separated: {', '.join(SUITES)}; {ALL}: the first 4"},
+    obs_type: ObservationType | None = setting(
+        ObservationType.PIXELS_AGENT_POS,
+        "observations of the policy: images only, or images and robot state",
     )
-    obs_type: ObservationType | None = field(
-        default=ObservationType.PIXELS_AGENT_POS,
-        metadata={"help": "observations of the policy: images only, or images and robot state"},
+    camera_name: str = setting(
+        "agentview_image,robot0_eye_in_hand_image",
+        f"cameras, comma-separated: {', '.join(CAMERAS)}",
+        NAME_LIST,
     )
-    camera_name: str = field(
-        default="agentview_image,robot0_eye_in_hand_image",
-        metadata={"help": f"cameras, comma-separated: {', '.join(CAMERAS)}"} | NAME_LIST,
+    camera_name_mapping: dict[str, str] | None = setting(
+        None,
+        "feature names of cameras, as {agentview_image: image} for observation.images.image "
+        "(default: LeRobot's names)",
     )
-    camera_name_mapping: dict[str, str] | None = field(
-        default=None,
-        metadata={
-            "help": "feature names of cameras, as {agentview_image: image} for "
-            "observation.images.image",
-            "default_help": "LeRobot's names",
-        },
+    observation_height: int = setting(360, "height of camera images in pixels")
+    observation_width: int = setting(360, "width of camera images in pixels")
+    control_mode: ControlMode = setting(
+        ControlMode.RELATIVE,
+        "action space: relative or absolute end-effector poses, or X-VLA's 20-number poses (ee6d)",
     )
-    observation_height: int = field(
-        default=360, metadata={"help": "height of camera images in pixels"}
+    protocol: Horizons = setting(
+        Horizons.LEROBOT,
+        "maximum steps per episode by suite, as in LeRobot or openpi (libero_spatial: 280 or 220)",
     )
-    observation_width: int = field(
-        default=360, metadata={"help": "width of camera images in pixels"}
+    episode_length: int | None = setting(
+        None, "maximum simulator steps per episode (default: the suite's)"
     )
-    control_mode: ControlMode = field(
-        default=ControlMode.RELATIVE,
-        metadata={
-            "help": "action space: relative or absolute end-effector poses, or X-VLA's "
-            "20-number poses (ee6d)"
-        },
-    )
-    protocol: Horizons = field(
-        default=Horizons.LEROBOT,
-        metadata={
-            "help": "maximum steps per episode by suite, as in LeRobot or openpi "
-            "(libero_spatial: 280 or 220)"
-        },
-    )
-    episode_length: int | None = field(
-        default=None,
-        metadata={"help": "maximum simulator steps per episode", "default_help": "the suite's"},
-    )
-    assets: str | None = field(
-        default=None,
-        metadata={
-            "help": "folder of LIBERO's meshes, textures and scenes",
-            "default_help": "$PROCTOR_LIBERO_ASSETS, else the cache",
-        }
-        | PRESENTATION,
+    assets: str | None = setting(
+        None,
+        "folder of LIBERO's meshes, textures and scenes (default: $PROCTOR_LIBERO_ASSETS, "
+        "else the cache)",
+        PRESENTATION,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -46,6 +46,7 @@ from proctor.benchmarks.selection import ids_in_group, split_names
 from proctor.errors import UsageError, did_you_mean
 from proctor.fingerprint import NAME_LIST, PRESENTATION
 from proctor.lerobot_flags import LerobotFlag
+from proctor.settings import setting
 from proctor.types import EpisodeSpec, Perturbation, Task
 
 if TYPE_CHECKING:
@@ -61,56 +62,38 @@ class LiberoPlusConfig(LiberoConfig):
         "Tasks": "perturbation difficulty prompt paired",
     }
 
-    type: str = field(
-        default="libero_plus",
-        metadata={"help": "benchmark: a built-in name or package.module:NAME"},
+    type: str = setting("libero_plus", "benchmark: a built-in name or package.module:NAME")
+    task: str = setting(ALL, f"suites, comma-separated: {', '.join(STANDARD_SUITES)}; {ALL}: all 4")
+    perturbation: str = setting(
+        "all",
+        "kinds of tasks: camera, robot, language, light, background, noise, layout (or its "
+        "halves moved and added); base_assets: all that need no new asset",
+        PRESENTATION,
+        NAME_LIST,
     )
-    task: str = field(
-        default=ALL,
-        metadata={"help": f"suites, comma-separated: {', '.join(STANDARD_SUITES)}; {ALL}: all 4"},
+    difficulty: str | None = setting(
+        None,
+        "levels of difficulty, as 3 or 1-5 or 1,4 (default: all tasks, with the 121 that "
+        "have no level)",
+        PRESENTATION,
     )
-    perturbation: str = field(
-        default="all",
-        metadata={
-            "help": "kinds of tasks: camera, robot, language, light, background, noise, layout (or "
-            "its halves moved and added); base_assets: all that need no new asset"
-        }
-        | PRESENTATION
-        | NAME_LIST,
+    prompt: Prompt = setting(
+        Prompt.CLEAN,
+        "instruction: the LIBERO task's and the paraphrases (clean), or LIBERO-plus's own, "
+        "which has the perturbation's parameters in it (upstream)",
     )
-    difficulty: str | None = field(
-        default=None,
-        metadata={
-            "help": "levels of difficulty, as 3 or 1-5 or 1,4",
-            "default_help": "all tasks, with the 121 that have no level",
-        }
-        | PRESENTATION,
+    paired: bool = setting(
+        False,
+        "also run the LIBERO task of every perturbed one, for paired statistics",
+        PRESENTATION,
     )
-    prompt: Prompt = field(
-        default=Prompt.CLEAN,
-        metadata={
-            "help": "instruction: the LIBERO task's and the paraphrases (clean), or LIBERO-plus's "
-            "own, which has the perturbation's parameters in it (upstream)"
-        },
-    )
-    paired: bool = field(
-        default=False,
-        metadata={"help": "also run the LIBERO task of every perturbed one, for paired statistics"}
-        | PRESENTATION,
-    )
-    observation_height: int = field(
-        default=256, metadata={"help": "height of camera images in pixels"}
-    )
-    observation_width: int = field(
-        default=256, metadata={"help": "width of camera images in pixels"}
-    )
-    assets: str | None = field(
-        default=None,
-        metadata={
-            "help": "folder of LIBERO's assets, or of LIBERO-plus's unpacked assets.zip",
-            "default_help": f"${VARIABLE}, else the cache",
-        }
-        | PRESENTATION,
+    observation_height: int = setting(256, "height of camera images in pixels")
+    observation_width: int = setting(256, "width of camera images in pixels")
+    assets: str | None = setting(
+        None,
+        "folder of LIBERO's assets, or of LIBERO-plus's unpacked assets.zip (default: "
+        f"${VARIABLE}, else the cache)",
+        PRESENTATION,
     )
 
 

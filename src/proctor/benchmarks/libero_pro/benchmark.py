@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,7 @@ from proctor.benchmarks.selection import split_names, tasks_of_suite
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import Array
 from proctor.fingerprint import PRESENTATION
+from proctor.settings import setting
 from proctor.types import Perturbation, Task
 
 if TYPE_CHECKING:
@@ -49,34 +50,25 @@ if TYPE_CHECKING:
 class LiberoProConfig(LiberoConfig):
     """Flags of LIBERO-Pro."""
 
-    type: str = field(
-        default="libero_pro", metadata={"help": "benchmark: a built-in name or package.module:NAME"}
+    type: str = setting("libero_pro", "benchmark: a built-in name or package.module:NAME")
+    task: str = setting(
+        "libero_10_swap",
+        "suites, comma-separated: libero_{spatial,object,goal,10}_{swap,object,lan,task}; "
+        "libero_all_swap: four of them; libero_all: all 16",
     )
-    task: str = field(
-        default="libero_10_swap",
-        metadata={
-            "help": "suites, comma-separated: libero_{spatial,object,goal,10}_{swap,object,lan,"
-            "task}; libero_all_swap: four of them; libero_all: all 16"
-        },
+    prompt: Prompt = setting(
+        Prompt.CLEAN,
+        "instructions: those of the changed tasks (clean), or the package's, which are the "
+        "base tasks' in every suite (upstream)",
     )
-    prompt: Prompt = field(
-        default=Prompt.CLEAN,
-        metadata={
-            "help": "instructions: those of the changed tasks (clean), or the package's, which are "
-            "the base tasks' in every suite (upstream)"
-        },
+    paired: bool = setting(
+        False, "also run the clean tasks that the perturbed ones change", PRESENTATION
     )
-    paired: bool = field(
-        default=False,
-        metadata={"help": "also run the clean tasks that the perturbed ones change"} | PRESENTATION,
-    )
-    task_files: str | None = field(
-        default=None,
-        metadata={
-            "help": "folder of LIBERO-Pro's bddl_files and init_files",
-            "default_help": "$PROCTOR_LIBERO_PRO, else the cache",
-        }
-        | PRESENTATION,
+    task_files: str | None = setting(
+        None,
+        "folder of LIBERO-Pro's bddl_files and init_files (default: $PROCTOR_LIBERO_PRO, "
+        "else the cache)",
+        PRESENTATION,
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.benchmarks.foreign.plugin import foreign_plugin
+from proctor.settings import setting
 
 
 class ObservationType(Enum):
@@ -22,27 +23,18 @@ class ObservationType(Enum):
 class ManiSkillConfig(BenchmarkConfig):
     """Flags of ManiSkill3."""
 
-    type: str = field(
-        default="maniskill", metadata={"help": "benchmark: a built-in name or package.module:NAME"}
+    type: str = setting("maniskill", "benchmark: a built-in name or package.module:NAME")
+    task: str = setting(
+        "PickCube-v1", "tasks, comma-separated, or a group of one robot: tabletop, widowx"
     )
-    task: str = field(
-        default="PickCube-v1",
-        metadata={"help": "tasks, comma-separated, or a group of one robot: tabletop, widowx"},
+    obs_type: ObservationType = setting(
+        ObservationType.PIXELS, "pixels: images and states; state: nothing renders"
     )
-    obs_type: ObservationType = field(
-        default=ObservationType.PIXELS,
-        metadata={"help": "pixels: images and states; state: nothing renders"},
+    control_mode: str | None = setting(
+        None, "ManiSkill's control mode (default: the robot's first)"
     )
-    control_mode: str | None = field(
-        default=None,
-        metadata={"help": "ManiSkill's control mode", "default_help": "the robot's first"},
-    )
-    episode_length: int | None = field(
-        default=None,
-        metadata={
-            "help": "maximum simulator steps per episode",
-            "default_help": "upstream's horizon of the task",
-        },
+    episode_length: int | None = setting(
+        None, "maximum simulator steps per episode (default: upstream's horizon of the task)"
     )
 
 

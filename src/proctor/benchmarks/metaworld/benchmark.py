@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -45,6 +45,7 @@ from proctor.features import (
 )
 from proctor.fingerprint import NAME_LIST
 from proctor.lerobot_flags import LerobotFlag
+from proctor.settings import setting
 from proctor.types import CLOSEST, Score, Task
 
 FPS = 80
@@ -72,36 +73,23 @@ class ExpertScripts(Enum):
 class MetaworldConfig(RenderedConfig):
     """Flags of Meta-World."""
 
-    type: str = field(
-        default="metaworld", metadata={"help": "benchmark: a built-in name or package.module:NAME"}
+    type: str = setting("metaworld", "benchmark: a built-in name or package.module:NAME")
+    task: str = setting(
+        "mt50", "tasks, splits (easy, medium, hard, very_hard) or mt50 (all), comma-separated"
     )
-    task: str = field(
-        default="mt50",
-        metadata={
-            "help": "tasks, splits (easy, medium, hard, very_hard) or mt50 (all), comma-separated"
-        },
+    camera_name: str = setting(
+        "corner2", f"cameras, comma-separated: {', '.join(CAMERAS)}", NAME_LIST
     )
-    camera_name: str = field(
-        default="corner2",
-        metadata={"help": f"cameras, comma-separated: {', '.join(CAMERAS)}"} | NAME_LIST,
+    camera_name_mapping: dict[str, str] | None = setting(
+        None,
+        "feature names of cameras, as {corner2: top} for observation.images.top (default: "
+        "observation.image, or the cameras' names)",
     )
-    camera_name_mapping: dict[str, str] | None = field(
-        default=None,
-        metadata={
-            "help": "feature names of cameras, as {corner2: top} for observation.images.top",
-            "default_help": "observation.image, or the cameras' names",
-        },
-    )
-    episode_length: int = field(
-        default=500, metadata={"help": "maximum simulator steps per episode"}
-    )
-    expert: ExpertScripts | None = field(
-        default=None,
-        metadata={
-            "help": "scripted experts: Meta-World's own, or smooth ones to learn from, whose "
-            "actions change gradually",
-            "default_help": "metaworld",
-        },
+    episode_length: int = setting(500, "maximum simulator steps per episode")
+    expert: ExpertScripts | None = setting(
+        None,
+        "scripted experts: Meta-World's own, or smooth ones to learn from, whose actions "
+        "change gradually (default: metaworld)",
     )
 
     def __post_init__(self) -> None:

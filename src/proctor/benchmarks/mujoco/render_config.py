@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
@@ -11,16 +11,16 @@ from proctor.benchmarks.base import BenchmarkConfig
 from proctor.benchmarks.selection import LARGEST_SIDE, require_positive
 from proctor.errors import UsageError
 from proctor.fingerprint import LOCAL_PATH, PRESENTATION
+from proctor.settings import setting
 
 _LARGEST_SHADOW_MAP = 16384
 _SAMPLES = {1: 1, 4: 2, 9: 3, 16: 4}
 """Samples per pixel, and samples per axis."""
 
-SHADOW_MAP = {
-    "help": "side of MuJoCo's shadow map in texels, as 4096 or 1024; 0: no shadows",
-    "default_help": "the model's, with which published policies were trained",
-}
-"""Metadata of the flag ``shadow_map``."""
+SHADOW_MAP = (
+    "side of MuJoCo's shadow map in texels, as 4096 or 1024; 0: no shadows (default: the model's, "
+    "with which published policies were trained)"
+)
 
 
 class Renderer(Enum):
@@ -84,51 +84,32 @@ class RenderedConfig(BenchmarkConfig):
         "Renderer": "renderer renderer_device renderer_python samples_per_pixel",
     }
 
-    obs_type: ObservationType | None = field(
-        default=None,
-        metadata={
-            "help": "observations of the policy: images only, or images and robot state",
-            "default_help": "pixels_agent_pos",
-        },
+    obs_type: ObservationType | None = setting(
+        None,
+        "observations of the policy: images only, or images and robot state (default: "
+        "pixels_agent_pos)",
     )
-    observation_height: int = field(
-        default=480, metadata={"help": "height of camera images in pixels"}
-    )
-    observation_width: int = field(
-        default=480, metadata={"help": "width of camera images in pixels"}
-    )
-    shadow_map: int | None = field(default=None, metadata=SHADOW_MAP)
+    observation_height: int = setting(480, "height of camera images in pixels")
+    observation_width: int = setting(480, "width of camera images in pixels")
+    shadow_map: int | None = setting(None, SHADOW_MAP)
 
-    renderer: Renderer | None = field(
-        default=None,
-        metadata={
-            "help": "gl: MuJoCo's own; warp: all workers' images in batches on a CUDA device",
-            "default_help": "gl",
-        },
+    renderer: Renderer | None = setting(
+        None,
+        "gl: MuJoCo's own; warp: all workers' images in batches on a CUDA device (default: gl)",
     )
-    renderer_device: RendererDevice | None = field(
-        default=None,
-        metadata={
-            "help": "device of renderer warp: cuda or cpu, which is slower than gl",
-            "default_help": "cuda",
-        },
+    renderer_device: RendererDevice | None = setting(
+        None, "device of renderer warp: cuda or cpu, which is slower than gl (default: cuda)"
     )
-    renderer_python: str | None = field(
-        default=None,
-        metadata={
-            "help": "interpreter or virtual environment of renderer warp; it needs numpy, mujoco "
-            ">= 3.13, warp-lang and mujoco-warp",
-            "default_help": "installed by proctor benchmarks install warp",
-        }
-        | PRESENTATION
-        | LOCAL_PATH,
+    renderer_python: str | None = setting(
+        None,
+        "interpreter or virtual environment of renderer warp; it needs numpy, mujoco >= "
+        "3.13, warp-lang and mujoco-warp (default: installed by proctor benchmarks install "
+        "warp)",
+        PRESENTATION,
+        LOCAL_PATH,
     )
-    samples_per_pixel: int | None = field(
-        default=None,
-        metadata={
-            "help": "rays per pixel of renderer warp, averaged: 1, 4, 9 or 16",
-            "default_help": "1",
-        },
+    samples_per_pixel: int | None = setting(
+        None, "rays per pixel of renderer warp, averaged: 1, 4, 9 or 16 (default: 1)"
     )
 
     def __post_init__(self) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.benchmarks.foreign.plugin import foreign_plugin
+from proctor.settings import setting
 
 SUITES = (
     *("cube-single", "cube-double", "cube-triple", "cube-quadruple", "cube-octuple", "scene"),
@@ -36,29 +37,17 @@ class SuccessTiming(Enum):
 class OgbenchConfig(BenchmarkConfig):
     """Flags of OGBench."""
 
-    type: str = field(
-        default="ogbench", metadata={"help": "benchmark: a built-in name or package.module:NAME"}
+    type: str = setting("ogbench", "benchmark: a built-in name or package.module:NAME")
+    task: str = setting("cube-single", f"suites ({', '.join(SUITES)}) or tasks such as scene-task3")
+    obs_type: ObsType = setting(
+        ObsType.STATE, "observations of the policy: states, or images of 64x64"
     )
-    task: str = field(
-        default="cube-single",
-        metadata={"help": f"suites ({', '.join(SUITES)}) or tasks such as scene-task3"},
+    success_timing: SuccessTiming = setting(
+        SuccessTiming.POST,
+        "state that decides success: after the action, or before (OGBench < 1.2)",
     )
-    obs_type: ObsType = field(
-        default=ObsType.STATE,
-        metadata={"help": "observations of the policy: states, or images of 64x64"},
-    )
-    success_timing: SuccessTiming = field(
-        default=SuccessTiming.POST,
-        metadata={
-            "help": "state that decides success: after the action, or before (OGBench < 1.2)"
-        },
-    )
-    episode_length: int | None = field(
-        default=None,
-        metadata={
-            "help": "maximum simulator steps per episode",
-            "default_help": "OGBench's horizon of the suite",
-        },
+    episode_length: int | None = setting(
+        None, "maximum simulator steps per episode (default: OGBench's horizon of the suite)"
     )
 
 

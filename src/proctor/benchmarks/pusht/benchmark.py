@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -25,6 +25,7 @@ from proctor.features import (
 )
 from proctor.fingerprint import PRESENTATION
 from proctor.lerobot_flags import LerobotFlag
+from proctor.settings import setting
 from proctor.types import MAX_REWARD, Score, Task
 
 FPS = 10
@@ -57,32 +58,18 @@ class PushTConfig(BenchmarkConfig):
         "Videos": "visualization_height visualization_width",
     }
 
-    type: str = field(
-        default="pusht", metadata={"help": "benchmark: a built-in name or package.module:NAME"}
+    type: str = setting("pusht", "benchmark: a built-in name or package.module:NAME")
+    task: str = setting(_TASK, "task; only PushT-v0")
+    obs_type: ObsType = setting(
+        ObsType.PIXELS_AGENT_POS,
+        "observations of the policy: image and finger position, block corners and finger "
+        "position, or image only",
     )
-    task: str = field(default=_TASK, metadata={"help": "task; only PushT-v0"})
-    obs_type: ObsType = field(
-        default=ObsType.PIXELS_AGENT_POS,
-        metadata={
-            "help": "observations of the policy: image and finger position, block corners and "
-            "finger position, or image only"
-        },
-    )
-    observation_height: int = field(
-        default=96, metadata={"help": "height of camera images in pixels"}
-    )
-    observation_width: int = field(
-        default=96, metadata={"help": "width of camera images in pixels"}
-    )
-    visualization_height: int = field(
-        default=384, metadata={"help": "height of videos in pixels"} | PRESENTATION
-    )
-    visualization_width: int = field(
-        default=384, metadata={"help": "width of videos in pixels"} | PRESENTATION
-    )
-    episode_length: int = field(
-        default=300, metadata={"help": "maximum simulator steps per episode"}
-    )
+    observation_height: int = setting(96, "height of camera images in pixels")
+    observation_width: int = setting(96, "width of camera images in pixels")
+    visualization_height: int = setting(384, "height of videos in pixels", PRESENTATION)
+    visualization_width: int = setting(384, "width of videos in pixels", PRESENTATION)
+    episode_length: int = setting(300, "maximum simulator steps per episode")
 
 
 class PushT(ListedTasks):

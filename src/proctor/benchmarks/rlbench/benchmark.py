@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.benchmarks.foreign.plugin import foreign_plugin
+from proctor.settings import setting
 
 
 @dataclass
 class RLBenchConfig(BenchmarkConfig):
     """Flags of RLBench."""
 
-    type: str = field(
-        default="rlbench", metadata={"help": "benchmark: a built-in name or package.module:NAME"}
+    type: str = setting("rlbench", "benchmark: a built-in name or package.module:NAME")
+    task: str = setting("rlbench_10", "tasks, comma-separated, or rlbench_10: all ten")
+    episode_length: int | None = setting(
+        None, "maximum simulator steps per episode (default: upstream's horizon of the task)"
     )
-    task: str = field(
-        default="rlbench_10",
-        metadata={"help": "tasks, comma-separated, or rlbench_10: all ten"},
-    )
-    episode_length: int | None = field(
-        default=None,
-        metadata={
-            "help": "maximum simulator steps per episode",
-            "default_help": "upstream's horizon of the task",
-        },
-    )
-    observation_height: int = field(
-        default=128, metadata={"help": "height of the images in pixels"}
-    )
-    observation_width: int = field(default=128, metadata={"help": "width of the images in pixels"})
+    observation_height: int = setting(128, "height of the images in pixels")
+    observation_width: int = setting(128, "width of the images in pixels")
 
 
 PLUGIN = foreign_plugin(

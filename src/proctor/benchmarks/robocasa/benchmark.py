@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.benchmarks.foreign.plugin import foreign_plugin
 from proctor.lerobot_flags import LerobotFlag
+from proctor.settings import setting
 
 
 class ObjectSplit(Enum):
@@ -21,32 +22,17 @@ class ObjectSplit(Enum):
 class RoboCasaConfig(BenchmarkConfig):
     """Flags of RoboCasa."""
 
-    type: str = field(
-        default="robocasa", metadata={"help": "benchmark: a built-in name or package.module:NAME"}
+    type: str = setting("robocasa", "benchmark: a built-in name or package.module:NAME")
+    task: str = setting("atomic", "tasks, comma-separated, or atomic: all 24")
+    arm_only: bool = setting(True, "actions of 7 numbers, the base stands still; false: 12 numbers")
+    object_split: ObjectSplit = setting(
+        ObjectSplit.EVALUATION, "object instances: A as in demonstrations, B held out"
     )
-    task: str = field(
-        default="atomic",
-        metadata={"help": "tasks, comma-separated, or atomic: all 24"},
+    episode_length: int | None = setting(
+        None, "maximum simulator steps per episode (default: upstream's horizon of the task)"
     )
-    arm_only: bool = field(
-        default=True,
-        metadata={"help": "actions of 7 numbers, the base stands still; false: 12 numbers"},
-    )
-    object_split: ObjectSplit = field(
-        default=ObjectSplit.EVALUATION,
-        metadata={"help": "object instances: A as in demonstrations, B held out"},
-    )
-    episode_length: int | None = field(
-        default=None,
-        metadata={
-            "help": "maximum simulator steps per episode",
-            "default_help": "upstream's horizon of the task",
-        },
-    )
-    observation_height: int = field(
-        default=128, metadata={"help": "height of the images in pixels"}
-    )
-    observation_width: int = field(default=128, metadata={"help": "width of the images in pixels"})
+    observation_height: int = setting(128, "height of the images in pixels")
+    observation_width: int = setting(128, "width of the images in pixels")
 
 
 _CAMERAS = "robot0_agentview_left,robot0_eye_in_hand,robot0_agentview_right"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.benchmarks.foreign.plugin import foreign_plugin
+from proctor.settings import setting
 
 
 class Demonstrations(Enum):
@@ -22,46 +23,25 @@ class Demonstrations(Enum):
 class RobosuiteConfig(BenchmarkConfig):
     """Flags of robosuite."""
 
-    type: str = field(
-        default="robosuite", metadata={"help": "benchmark: a built-in name or package.module:NAME"}
+    type: str = setting("robosuite", "benchmark: a built-in name or package.module:NAME")
+    task: str = setting(
+        "Lift",
+        "tasks, comma-separated: Lift, PickPlaceCan, NutAssemblySquare, TwoArmTransport, ToolHang",
     )
-    task: str = field(
-        default="Lift",
-        metadata={
-            "help": "tasks, comma-separated: Lift, PickPlaceCan, NutAssemblySquare, "
-            "TwoArmTransport, ToolHang"
-        },
+    demonstrations: Demonstrations = setting(
+        Demonstrations.PH, "robomimic dataset whose horizons are used"
     )
-    demonstrations: Demonstrations = field(
-        default=Demonstrations.PH,
-        metadata={"help": "robomimic dataset whose horizons are used"},
+    episode_length: int | None = setting(
+        None, "maximum simulator steps per episode (default: robomimic's horizon of the task)"
     )
-    episode_length: int | None = field(
-        default=None,
-        metadata={
-            "help": "maximum simulator steps per episode",
-            "default_help": "robomimic's horizon of the task",
-        },
+    lite_physics: bool = setting(
+        True, "robosuite 1.5's shorter physics step; false: as in datasets of robosuite 1.4"
     )
-    lite_physics: bool = field(
-        default=True,
-        metadata={
-            "help": "robosuite 1.5's shorter physics step; false: as in datasets of robosuite 1.4"
-        },
+    camera_name: str | None = setting(
+        None, "cameras, comma-separated (default: robomimic's cameras of the task)"
     )
-    camera_name: str | None = field(
-        default=None,
-        metadata={
-            "help": "cameras, comma-separated",
-            "default_help": "robomimic's cameras of the task",
-        },
-    )
-    observation_height: int = field(
-        default=84, metadata={"help": "height of camera images in pixels"}
-    )
-    observation_width: int = field(
-        default=84, metadata={"help": "width of camera images in pixels"}
-    )
+    observation_height: int = setting(84, "height of camera images in pixels")
+    observation_width: int = setting(84, "width of camera images in pixels")
 
 
 PLUGIN = foreign_plugin(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.benchmarks.foreign.plugin import foreign_plugin
 from proctor.lerobot_flags import LerobotFlag
+from proctor.settings import setting
 
 
 class RoboTwinSetting(Enum):
@@ -22,17 +23,9 @@ class RoboTwinSetting(Enum):
 class RoboTwinConfig(BenchmarkConfig):
     """Flags of RoboTwin."""
 
-    type: str = field(
-        default="robotwin", metadata={"help": "benchmark: a built-in name or package.module:NAME"}
-    )
-    task: str = field(
-        default="robotwin",
-        metadata={"help": "tasks, comma-separated, or robotwin: all 50"},
-    )
-    setting: RoboTwinSetting = field(
-        default=RoboTwinSetting.CLEAN,
-        metadata={"help": "clean or randomised scenes"},
-    )
+    type: str = setting("robotwin", "benchmark: a built-in name or package.module:NAME")
+    task: str = setting("robotwin", "tasks, comma-separated, or robotwin: all 50")
+    setting: RoboTwinSetting = setting(RoboTwinSetting.CLEAN, "clean or randomised scenes")
 
 
 LEROBOT = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -32,6 +32,7 @@ from proctor.features import (
     FeatureKind,
 )
 from proctor.lerobot_flags import LerobotFlag
+from proctor.settings import setting
 from proctor.system.gl import gl_variables
 from proctor.types import CLOSEST, SUBGOALS, Score, Task
 
@@ -56,26 +57,15 @@ class ObsType(Enum):
 class So101Config(BenchmarkConfig):
     """Flags of the SO-101."""
 
-    type: str = field(
-        default="so101", metadata={"help": "benchmark: a built-in name or package.module:NAME"}
+    type: str = setting("so101", "benchmark: a built-in name or package.module:NAME")
+    task: str = setting(_TASK, f"task; only {_TASK}")
+    obs_type: ObsType = setting(
+        ObsType.PIXELS_AGENT_POS,
+        "observations of the policy: images and joints, or joints and the poses of cube and bin",
     )
-    task: str = field(default=_TASK, metadata={"help": f"task; only {_TASK}"})
-    obs_type: ObsType = field(
-        default=ObsType.PIXELS_AGENT_POS,
-        metadata={
-            "help": "observations of the policy: images and joints, or joints and the poses of "
-            "cube and bin"
-        },
-    )
-    observation_height: int = field(
-        default=96, metadata={"help": "height of camera images in pixels"}
-    )
-    observation_width: int = field(
-        default=128, metadata={"help": "width of camera images in pixels"}
-    )
-    episode_length: int = field(
-        default=300, metadata={"help": "maximum simulator steps per episode"}
-    )
+    observation_height: int = setting(96, "height of camera images in pixels")
+    observation_width: int = setting(128, "width of camera images in pixels")
+    episode_length: int = setting(300, "maximum simulator steps per episode")
 
 
 class So101(ListedTasks):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.benchmarks.foreign.plugin import foreign_plugin
+from proctor.settings import setting
 
 
 class ObsType(Enum):
@@ -33,38 +34,23 @@ class ControlMode(Enum):
 class So101NexusConfig(BenchmarkConfig):
     """Flags of so101-nexus."""
 
-    type: str = field(
-        default="so101_nexus",
-        metadata={"help": "benchmark: a built-in name or package.module:NAME"},
+    type: str = setting("so101_nexus", "benchmark: a built-in name or package.module:NAME")
+    task: str = setting(
+        "PickLift-v1",
+        "tasks, comma-separated: Touch-v1, LookAt-v1, Move-v1, PickLift-v1, PickReturn-v1, "
+        "PickAndPlace-v1, PickAndPlace-v2, StackCube-v1; so101_nexus: all",
     )
-    task: str = field(
-        default="PickLift-v1",
-        metadata={
-            "help": "tasks, comma-separated: Touch-v1, LookAt-v1, Move-v1, PickLift-v1, "
-            "PickReturn-v1, PickAndPlace-v1, PickAndPlace-v2, StackCube-v1; so101_nexus: all"
-        },
+    obs_type: ObsType = setting(
+        ObsType.PIXELS_AGENT_POS, "observations of the policy: images and joints, or the flat state"
     )
-    obs_type: ObsType = field(
-        default=ObsType.PIXELS_AGENT_POS,
-        metadata={"help": "observations of the policy: images and joints, or the flat state"},
+    control_mode: ControlMode = setting(
+        ControlMode.PD_JOINT_POS, "actions: joint positions in radians, or changes from -1 to 1"
     )
-    control_mode: ControlMode = field(
-        default=ControlMode.PD_JOINT_POS,
-        metadata={"help": "actions: joint positions in radians, or changes from -1 to 1"},
+    episode_length: int | None = setting(
+        None, "maximum simulator steps per episode (default: so101-nexus's horizon of the task)"
     )
-    episode_length: int | None = field(
-        default=None,
-        metadata={
-            "help": "maximum simulator steps per episode",
-            "default_help": "so101-nexus's horizon of the task",
-        },
-    )
-    observation_height: int = field(
-        default=480, metadata={"help": "height of camera images in pixels"}
-    )
-    observation_width: int = field(
-        default=640, metadata={"help": "width of camera images in pixels"}
-    )
+    observation_height: int = setting(480, "height of camera images in pixels")
+    observation_width: int = setting(640, "width of camera images in pixels")
 
 
 PLUGIN = foreign_plugin(

@@ -24,7 +24,8 @@ from proctor.policies.lerobot.limits import (
     check_sizes,
 )
 from proctor.policies.lerobot.presets import OptimizerSettings, TrainingPreset
-from proctor.policies.lerobot.shared_fields import setting, training_setting
+from proctor.policies.lerobot.shared_fields import training_setting
+from proctor.settings import setting
 
 _MOST = {
     "chunk_size": MOST_STEPS,
@@ -74,8 +75,8 @@ class ActConfig(ChunkMixin, CheckpointConfig):
     n_vae_encoder_layers: int = setting(4, "layers of the VAE encoder")
     temporal_ensemble_coeff: float | None = setting(
         None,
-        "temporal ensembling: decay of the weights, as 0.01; needs n_action_steps=1",
-        default_help="no ensembling",
+        "temporal ensembling: decay of the weights, as 0.01; needs n_action_steps=1 "
+        "(default: no ensembling)",
     )
     dropout: float = shared.dropout(0.1)
     kl_weight: float = training_setting(10.0, "weight of the VAE's KL divergence in the loss")

@@ -32,7 +32,8 @@ from proctor.policies.lerobot.limits import (
     check_sides,
     check_sizes,
 )
-from proctor.policies.lerobot.shared_fields import setting, unused
+from proctor.policies.lerobot.shared_fields import unused
+from proctor.settings import setting
 
 _MOST = {
     "horizon": MOST_STEPS,

@@ -15,7 +15,13 @@ import msgspec
 
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import ACTION, IMAGE, STATE, Feature, NormMode
-from proctor.fingerprint import LOCAL_PATH, PRESENTATION, ConfigUse, flag_only_for
+from proctor.fingerprint import (
+    EVALUATION_ONLY,
+    LOCAL_PATH,
+    PRESENTATION,
+    TRAINING_ONLY,
+    UNSAVED,
+)
 from proctor.policies.blocks.encoder_sizes import Width
 from proctor.policies.blocks.resnet10_sizes import ResNet10Sizes, resnet10_sizes
 from proctor.policies.lerobot import shared_fields as shared
@@ -23,13 +29,12 @@ from proctor.policies.lerobot.config import (
     NOT_A_FLAG,
     CheckpointConfig,
     CheckpointPlugin,
-    run_flag,
-    training_field,
 )
 from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.limits import MOST_LAYERS, MOST_WIDTH, check_same_shape, check_sizes
 from proctor.policies.lerobot.presets import OptimizerSettings, SampleWindows, TrainingPreset
-from proctor.policies.lerobot.shared_fields import setting, training_setting, unused
+from proctor.policies.lerobot.shared_fields import training_setting, unused
+from proctor.settings import setting
 
 SMALLEST_IMAGE = 39
 """Pixels of a side: four unpadded convolutions reduce it to one."""
@@ -105,10 +110,8 @@ _NOT_WRITTEN = {"actor_network_kwargs": ("final_activation",)}
 _NETWORK_HELP = "sizes of the {}, as {{hidden_dims: [256,256], activate_final: true}}"
 
 
-def _map(name: str, text: str, *, training: bool = False, **metadata: Any) -> Any:
-    usual = "LeRobot's"
-    declare = training_field(text, usual) if training else {"help": text, "default_help": usual}
-    return field(default_factory=lambda: _completed(name, {}), metadata=declare | metadata)
+def _map(name: str, text: str, *marks: Mapping[str, Any]) -> Any:
+    return setting(_completed(name, {}), f"{text} (default: LeRobot's)", *marks)
 
 
 def _completed(name: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -162,27 +165,24 @@ class GaussianActorConfig(CheckpointConfig):
         ENV=NormMode.MIN_MAX,
         ACTION=NormMode.MIN_MAX,
     )
-    dataset_stats: dict[str, dict[str, list[float]]] | None = field(
-        default_factory=_default_stats,
-        metadata=training_field(
-            "statistics of observations and action for online training, as "
-            "{action: {min: [-1,-1], max: [1,1]}}",
-            default_help="LeRobot's example values",
-        ),
+    dataset_stats: dict[str, dict[str, list[float]]] | None = training_setting(
+        _default_stats(),
+        "statistics of observations and action for online training, as {action: {min: "
+        "[-1,-1], max: [1,1]}} (default: LeRobot's example values)",
     )
     storage_device: str = training_setting("cpu", "device of the replay buffers")
     vision_encoder_name: str | None = setting(
         None,
-        "ResNet10 image encoder: lerobot/resnet10, or a folder with config.json",
-        "four convolutions",
+        "ResNet10 image encoder: lerobot/resnet10, or a folder with config.json (default: "
+        "four convolutions)",
     )
     freeze_vision_encoder: bool = shared.freeze_vision_encoder(True)
     image_encoder_hidden_dim: int = setting(32, "channels of the convolutional image encoder")
     shared_encoder: bool = setting(True, "use one observation encoder for actor and critics")
     num_discrete_actions: int | None = setting(
         None,
-        "gripper commands, chosen by a critic: the last number of an action",
-        "no gripper critic",
+        "gripper commands, chosen by a critic: the last number of an action (default: no "
+        "gripper critic)",
     )
     image_embedding_pooling_dim: int = setting(
         8, "features of the spatial embedding, per channel of the image encoder"
@@ -191,23 +191,28 @@ class GaussianActorConfig(CheckpointConfig):
         256, "a field of LeRobot's config.json that LeRobot does not use"
     )
     latent_dim: int = setting(256, "width of the encoding of each camera and state")
-    online_steps: int = training_setting(1_000_000, "environment steps of online training")
-    online_buffer_capacity: int = training_setting(
-        100_000, "transitions in the replay buffer of the actors"
+    online_steps: int = setting(
+        1_000_000, "environment steps of online training", TRAINING_ONLY, least=1, most=10**9
     )
-    offline_buffer_capacity: int = training_setting(
-        100_000, "transitions in the replay buffer of demonstrations and interventions"
+    online_buffer_capacity: int = setting(
+        100_000, "transitions in the replay buffer of the actors", TRAINING_ONLY, least=1
+    )
+    offline_buffer_capacity: int = setting(
+        100_000,
+        "transitions in the replay buffer of demonstrations and interventions",
+        TRAINING_ONLY,
+        least=1,
     )
     async_prefetch: bool = unused(False)
-    online_step_before_learning: int = training_setting(
-        100, "transitions collected before the first update"
+    online_step_before_learning: int = setting(
+        100, "transitions collected before the first update", TRAINING_ONLY, least=1
     )
     actor_learner_config: dict[str, Any] = _map(
         "actor_learner_config",
         "connection of actors to the learner, as {learner_host: 127.0.0.1, learner_port: 50051}",
-        training=True,
+        TRAINING_ONLY,
     )
-    concurrency: dict[str, Any] = _map("concurrency", "", **NOT_A_FLAG)
+    concurrency: dict[str, Any] = _map("concurrency", "", NOT_A_FLAG)
     actor_network_kwargs: dict[str, Any] = _map(
         "actor_network_kwargs", _NETWORK_HELP.format("actor's MLP")
     )
@@ -217,20 +222,19 @@ class GaussianActorConfig(CheckpointConfig):
     discrete_critic_network_kwargs: dict[str, Any] = _map(
         "discrete_critic_network_kwargs", _NETWORK_HELP.format("gripper critic's MLP")
     )
-    sample_actions: bool = field(
-        default=False,
-        metadata=run_flag("sample actions as LeRobot does; false: execute the Gaussian's mode")
-        | flag_only_for(ConfigUse.EVALUATION),
+    sample_actions: bool = setting(
+        False,
+        "sample actions as LeRobot does; false: execute the Gaussian's mode",
+        UNSAVED,
+        EVALUATION_ONLY,
     )
-    vision_encoder_file: str | None = field(
-        default=None,
-        metadata=run_flag(
-            "file or folder of vision_encoder_name's weights (model.safetensors)",
-            default_help="downloaded",
-        )
-        | flag_only_for(ConfigUse.TRAINING)
-        | PRESENTATION
-        | LOCAL_PATH,
+    vision_encoder_file: str | None = setting(
+        None,
+        "file or folder of vision_encoder_name's weights (model.safetensors) (default: downloaded)",
+        UNSAVED,
+        TRAINING_ONLY,
+        PRESENTATION,
+        LOCAL_PATH,
     )
 
     def __post_init__(self) -> None:

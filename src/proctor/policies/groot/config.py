@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from proctor.errors import UsageError
 from proctor.features import NormMode
-from proctor.fingerprint import LOCAL_PATH
+from proctor.fingerprint import LOCAL_PATH, UNSAVED
 from proctor.policies.groot.embodiments import EXECUTED, LIBERO, NEW
 from proctor.policies.groot.from_base import make
 from proctor.policies.groot.input_checks import check_inputs, check_poses
 from proctor.policies.groot.nvidia import NvidiaFolder, from_nvidia, read_folder
 from proctor.policies.lerobot import shared_fields as shared
-from proctor.policies.lerobot.config import CheckpointPlugin, run_flag
+from proctor.policies.lerobot.config import CheckpointPlugin
 from proctor.policies.lerobot.config_mixins import ChunkMixin, RtcMixin
 from proctor.policies.lerobot.image_size_free import ImageSizeFreeMixin
 from proctor.policies.lerobot.language_config import LanguageConfig
@@ -34,7 +34,8 @@ from proctor.policies.lerobot.presets import (
 )
 from proctor.policies.lerobot.rtc_config import HELP as RTC_HELP
 from proctor.policies.lerobot.rtc_config import read_rtc
-from proctor.policies.lerobot.shared_fields import setting, training_setting, unused
+from proctor.policies.lerobot.shared_fields import training_setting, unused
+from proctor.settings import setting
 
 if TYPE_CHECKING:
     from proctor.policies.lerobot.processors import UsualSteps
@@ -72,18 +73,15 @@ class GrootConfig(ImageSizeFreeMixin, ChunkMixin, RtcMixin, LanguageConfig):
     normalization_mapping: dict[str, NormMode] = shared.normalization(
         VISUAL=NormMode.IDENTITY, STATE=NormMode.IDENTITY, ACTION=NormMode.IDENTITY
     )
-    base_model_path: str | None = field(
-        default=None,
-        metadata={
-            "help": "base model in NVIDIA's layout: a folder or a Hub id",
-            "default_help": "nvidia/GR00T-N1.7-3B",
-        }
-        | LOCAL_PATH,
+    base_model_path: str | None = setting(
+        None,
+        "base model in NVIDIA's layout: a folder or a Hub id (default: nvidia/GR00T-N1.7-3B)",
+        LOCAL_PATH,
     )
     action_decode_transform: str | None = setting(
         "auto",
-        "change of decoded actions: libero (gripper to -1 or 1), none, or auto (libero for the "
-        "embodiment libero_sim)",
+        "change of decoded actions: libero (gripper to -1 or 1), none, or auto (libero for "
+        "the embodiment libero_sim)",
     )
     embodiment_tag: str = setting(NEW, "embodiment: the kind of robot, with weights of its own")
     tune_llm: bool = training_setting(False, "train the language model")
@@ -99,12 +97,12 @@ class GrootConfig(ImageSizeFreeMixin, ChunkMixin, RtcMixin, LanguageConfig):
         0, "train this many of the language model's last layers"
     )
     num_inference_timesteps: int | None = setting(
-        None, "denoising steps per inference", default_help="the base model's, 4"
+        None, "denoising steps per inference (default: the base model's, 4)"
     )
     rtc_ramp_rate: float | None = setting(
         None,
-        "real-time chunking: rate at which new actions become free of the old chunk",
-        default_help="the base model's, 6",
+        "real-time chunking: rate at which new actions become free of the old chunk "
+        "(default: the base model's, 6)",
     )
     use_flash_attention: bool = unused(False)
     use_relative_actions: bool = setting(
@@ -112,8 +110,8 @@ class GrootConfig(ImageSizeFreeMixin, ChunkMixin, RtcMixin, LanguageConfig):
     )
     relative_exclude_joints: list[str] = training_setting(
         [],
-        "action dimensions that stay absolute, by parts of their names, as [gripper]",
-        default_help="all are relative",
+        "action dimensions that stay absolute, by parts of their names, as [gripper] "
+        "(default: all are relative)",
     )
     optimizer_lr: float = shared.optimizer_lr(1e-4)
     optimizer_betas: list[float] = shared.optimizer_betas(0.9, 0.999)
@@ -126,7 +124,7 @@ class GrootConfig(ImageSizeFreeMixin, ChunkMixin, RtcMixin, LanguageConfig):
     model_params_fp32: bool = training_setting(True, "train float32 weights; false: as in the file")
     image_size: list[int] = unused([256, 256])
     tokenizer_assets_repo: str | None = setting(
-        None, "tokenizer of GR00T N1.5; N1.7 has none", default_help="none"
+        None, "tokenizer of GR00T N1.5; N1.7 has none (default: none)"
     )
     lora_rank: int = unused(0)
     lora_alpha: int = unused(16)
@@ -143,30 +141,22 @@ class GrootConfig(ImageSizeFreeMixin, ChunkMixin, RtcMixin, LanguageConfig):
     dataloader_num_workers: int = unused(8)
     report_to: str = unused("wandb")
     resume: bool = unused(False)
-    rtc_config: dict[str, Any] | None = field(
-        default=None, metadata=run_flag(RTC_HELP, default_help="off")
+    rtc_config: dict[str, Any] | None = setting(None, f"{RTC_HELP} (default: off)", UNSAVED)
+    tokenizer_max_length: int = setting(
+        128, "maximum tokens of a prompt, without its images", UNSAVED
     )
-    tokenizer_max_length: int = field(
-        default=128, metadata=run_flag("maximum tokens of a prompt, without its images")
+    upstream_padding: bool = setting(
+        False,
+        "attend to padding as LeRobot does; results then depend on the longest prompt of a batch",
+        UNSAVED,
     )
-    upstream_padding: bool = field(
-        default=False,
-        metadata=run_flag(
-            "attend to padding as LeRobot does; results then depend on the longest prompt of a "
-            "batch"
-        ),
+    relative_poses: list[int] = setting(
+        [],
+        "with use_relative_actions: dimensions of state and action at which an end-effector "
+        "pose starts (x, y, z, two rows of the rotation matrix), as [0] (default: no poses)",
+        UNSAVED,
     )
-    relative_poses: list[int] = field(
-        default_factory=list,
-        metadata=run_flag(
-            "with use_relative_actions: dimensions of state and action at which an end-effector "
-            "pose starts (x, y, z, two rows of the rotation matrix), as [0]",
-            default_help="no poses",
-        ),
-    )
-    action_feature_names: list[str] | None = field(
-        default=None, metadata=run_flag("") | {"hidden": True}
-    )
+    action_feature_names: list[str] | None = setting(None, "", UNSAVED, hidden=True)
 
     def __post_init__(self) -> None:
         """Replace N1.5's former defaults by N1.7's, as LeRobot does."""

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from proctor.errors import UsageError
 from proctor.features import NormMode
-from proctor.fingerprint import LOCAL_PATH
+from proctor.fingerprint import LOCAL_PATH, UNSAVED
 from proctor.policies.groot.from_base import make
 from proctor.policies.groot.input_checks import check_inputs
 from proctor.policies.groot_n15.embodiments import NEW
 from proctor.policies.groot_n15.nvidia import from_other_layouts, statistics_of
 from proctor.policies.lerobot import shared_fields as shared
-from proctor.policies.lerobot.config import CheckpointPlugin, run_flag
+from proctor.policies.lerobot.config import CheckpointPlugin
 from proctor.policies.lerobot.config_mixins import ChunkMixin
 from proctor.policies.lerobot.image_size_free import ImageSizeFreeMixin
 from proctor.policies.lerobot.language_config import LanguageConfig
@@ -31,7 +31,8 @@ from proctor.policies.lerobot.presets import (
     TrainingPreset,
     adam_settings,
 )
-from proctor.policies.lerobot.shared_fields import setting, training_setting, unused
+from proctor.policies.lerobot.shared_fields import training_setting, unused
+from proctor.settings import setting
 
 if TYPE_CHECKING:
     from proctor.policies.lerobot.processors import UsualSteps
@@ -69,13 +70,10 @@ class GrootN15Config(ImageSizeFreeMixin, ChunkMixin, LanguageConfig):
         VISUAL=NormMode.IDENTITY, STATE=NormMode.MEAN_STD, ACTION=NormMode.MEAN_STD
     )
     image_size: list[int] = unused([224, 224])
-    base_model_path: str | None = field(
-        default=None,
-        metadata={
-            "help": "base model in NVIDIA's layout: a folder or a Hub id",
-            "default_help": "nvidia/GR00T-N1.5-3B",
-        }
-        | LOCAL_PATH,
+    base_model_path: str | None = setting(
+        None,
+        "base model in NVIDIA's layout: a folder or a Hub id (default: nvidia/GR00T-N1.5-3B)",
+        LOCAL_PATH,
     )
     tokenizer_assets_repo: str = setting(
         "lerobot/eagle2hg-processor-groot-n1p5", "tokenizer of new policies: a folder or a Hub id"
@@ -112,15 +110,13 @@ class GrootN15Config(ImageSizeFreeMixin, ChunkMixin, LanguageConfig):
     dataloader_num_workers: int = unused(8)
     report_to: str = unused("wandb")
     resume: bool = unused(False)
-    tokenizer_max_length: int = field(
-        default=192, metadata=run_flag("maximum tokens of a prompt, without its images")
+    tokenizer_max_length: int = setting(
+        192, "maximum tokens of a prompt, without its images", UNSAVED
     )
-    upstream_padding: bool = field(
-        default=False,
-        metadata=run_flag(
-            "attend to padding as LeRobot does; results then depend on the longest prompt of a "
-            "batch"
-        ),
+    upstream_padding: bool = setting(
+        False,
+        "attend to padding as LeRobot does; results then depend on the longest prompt of a batch",
+        UNSAVED,
     )
 
     @property

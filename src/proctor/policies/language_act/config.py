@@ -24,7 +24,8 @@ from proctor.policies.lerobot.config import NOT_A_FLAG, CheckpointPlugin
 from proctor.policies.lerobot.feature_json import channels_first
 from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings, TrainingPreset
-from proctor.policies.lerobot.shared_fields import setting, training_setting
+from proctor.policies.lerobot.shared_fields import training_setting
+from proctor.settings import setting
 
 WORDS = "words"
 """Key of the network's input with the hashed word pieces of an instruction."""
@@ -50,8 +51,8 @@ class LanguageActConfig(ActConfig):
     )
     pretrained_backbone_weights: str | None = training_setting(
         None,
-        "pretrained weights of the image encoder; only none is supported",
-        default_help="random initialisation",
+        "pretrained weights of the image encoder; only none is supported (default: random "
+        "initialisation)",
     )
     backbone_file: str | None = field(default=None, metadata={"saved": False, "hidden": True})
     replace_final_stride_with_dilation: bool = setting(
@@ -59,13 +60,13 @@ class LanguageActConfig(ActConfig):
     )
     pre_norm: bool = setting(
         True,
-        "apply LayerNorm before each transformer block, not after it; with false, a long training "
-        "diverged",
+        "apply LayerNorm before each transformer block, not after it; with false, a long "
+        "training diverged",
     )
     feature_norm: bool | None = setting(
         True,
-        "normalise the input of each block of the image encoder, its features and the sentence "
-        "embedding",
+        "normalise the input of each block of the image encoder, its features and the "
+        "sentence embedding",
     )
     qk_norm: bool | None = setting(
         True, "normalise queries and keys of each attention head, which limits attention's logits"
@@ -82,7 +83,7 @@ class LanguageActConfig(ActConfig):
         300, "warm-up steps of the learning rate, before the cosine decay"
     )
     crop: list[int] | None = setting(
-        None, "crop images to [top,left,height,width] pixels", default_help="the whole image"
+        None, "crop images to [top,left,height,width] pixels (default: the whole image)"
     )
     random_shift: int = training_setting(
         4, "augmentation: maximum random shift of images, in pixels"

@@ -25,17 +25,20 @@ from proctor.features import (
     NormMode,
 )
 from proctor.fingerprint import (
+    EVALUATION_ONLY,
     LOCAL_PATH,
     PRESENTATION,
+    TRAINING_ONLY,
+    UNSAVED,
     ConfigUse,
     defining_fields,
-    flag_only_for,
 )
 from proctor.policies.base import PolicyConfig, PolicyPlugin
 from proctor.policies.latency import check_config_latency
 from proctor.policies.lerobot.feature_json import decode_features, encode_features, version_tuple
 from proctor.policies.lerobot.limits import check_camera, check_sizes, check_vector
 from proctor.policies.lerobot.presets import RelativeChunks, SampleWindows, TrainingPreset
+from proctor.settings import setting
 
 if TYPE_CHECKING:
     from proctor.policies.lerobot.processors import UsualSteps
@@ -48,19 +51,6 @@ NEW_IN_0_6 = {"since": "0.6"}
 """Field metadata: older LeRobot versions refuse this key."""
 NOT_A_FLAG = {"hidden": True}
 """Field metadata: in config.json, but not a command-line flag."""
-
-
-def training_field(help_text: str, default_help: str = "") -> dict[str, Any]:
-    """Return the metadata of a config.json field that only training uses."""
-    return {"help": help_text, "default_help": default_help} | flag_only_for(ConfigUse.TRAINING)
-
-
-_EVALUATION = flag_only_for(ConfigUse.EVALUATION)
-
-
-def run_flag(help_text: str, default_help: str = "") -> dict[str, Any]:
-    """Return the metadata of a flag that is not saved in config.json."""
-    return {"saved": False, "help": help_text, "default_help": default_help}
 
 
 @dataclass
@@ -85,123 +75,101 @@ class CheckpointConfig(PolicyConfig):
     file_type: ClassVar[str | None] = None
     """The type in config.json, where LeRobot has another name for the family."""
 
-    n_obs_steps: int = field(
-        default=1, metadata={"help": "observation steps given to the policy, the newest last"}
-    )
+    n_obs_steps: int = setting(1, "observation steps given to the policy, the newest last")
     input_features: dict[str, Feature] = field(default_factory=dict, metadata=NOT_A_FLAG)
     output_features: dict[str, Feature] = field(default_factory=dict, metadata=NOT_A_FLAG)
-    device: str | None = field(
-        default=None,
-        metadata={
-            "help": "device of the network: cpu, cuda, cuda:1, mps or auto (the fastest)",
-            "default_help": "auto",
-        }
-        | PRESENTATION,
+    device: str | None = setting(
+        None,
+        "device of the network: cpu, cuda, cuda:1, mps or auto (the fastest) (default: auto)",
+        PRESENTATION,
     )
-    use_amp: bool = field(
-        default=False, metadata={"help": "mixed-precision inference (torch.autocast)"} | _EVALUATION
-    )
+    use_amp: bool = setting(False, "mixed-precision inference (torch.autocast)", EVALUATION_ONLY)
     use_peft: bool = field(default=False, metadata=NOT_A_FLAG)
-    push_to_hub: bool = field(
-        default=False,
-        metadata=training_field(
-            "upload the best checkpoint, else the last one, to repo_id after the training"
-        ),
+    push_to_hub: bool = setting(
+        False,
+        "upload the best checkpoint, else the last one, to repo_id after the training",
+        TRAINING_ONLY,
     )
-    repo_id: str | None = field(
-        default=None,
-        metadata=training_field(
-            "Hub repository of the upload, as user/name", default_help="no upload"
-        ),
+    repo_id: str | None = setting(
+        None, "Hub repository of the upload, as user/name (default: no upload)", TRAINING_ONLY
     )
-    private: bool | None = field(
-        default=None,
-        metadata=training_field(
-            "make the Hub repository private", default_help="the setting of the Hub account"
-        ),
+    private: bool | None = setting(
+        None,
+        "make the Hub repository private (default: the setting of the Hub account)",
+        TRAINING_ONLY,
     )
-    tags: list[str] | None = field(
-        default=None,
-        metadata=training_field(
-            "additional tags of the model card", default_help="no additional tags"
-        ),
+    tags: list[str] | None = setting(
+        None, "additional tags of the model card (default: no additional tags)", TRAINING_ONLY
     )
-    license: str | None = field(
-        default=None,
-        metadata=training_field("licence in the model card", default_help="apache-2.0"),
+    license: str | None = setting(
+        None, "licence in the model card (default: apache-2.0)", TRAINING_ONLY
     )
-    eval_results: str | None = field(
-        default=None,
-        metadata=training_field(
-            "upload the success rate too, as a result of this task of a benchmark dataset on the "
-            "Hub: ORG/DATASET:TASK",
-            default_help="the rate is in the model card only",
-        )
-        | {"saved": False},
+    eval_results: str | None = setting(
+        None,
+        "upload the success rate too, as a result of this task of a benchmark dataset on the "
+        "Hub: ORG/DATASET:TASK (default: the rate is in the model card only)",
+        TRAINING_ONLY,
+        saved=False,
     )
     pretrained_path: str | None = field(default=None, metadata=NOT_A_FLAG)
     pretrained_revision: str | None = field(default=None, metadata=NEW_IN_0_6 | NOT_A_FLAG)
 
-    dtype: str | None = field(
-        default="float32",
-        metadata=run_flag("dtype of weights and activations: float32, bfloat16 or float16")
-        | _EVALUATION,
+    dtype: str | None = setting(
+        "float32",
+        "dtype of weights and activations: float32, bfloat16 or float16",
+        UNSAVED,
+        EVALUATION_ONLY,
     )
-    compile: bool = field(
-        default=False, metadata=run_flag("compile the network with torch.compile") | _EVALUATION
+    compile: bool = setting(
+        False, "compile the network with torch.compile", UNSAVED, EVALUATION_ONLY
     )
-    quantize: str | None = field(
-        default=None,
-        metadata=run_flag(
-            "weight quantisation: int8, for less memory", default_help="no quantisation"
-        )
-        | _EVALUATION,
+    quantize: str | None = setting(
+        None,
+        "weight quantisation: int8, for less memory (default: no quantisation)",
+        UNSAVED,
+        EVALUATION_ONLY,
     )
-    pad_to: int | None = field(
-        default=None,
-        metadata=run_flag(
-            "on an accelerator, pad every inference batch to this size",
-            default_help="8 in strict mode, else no padding",
-        )
-        | PRESENTATION
-        | _EVALUATION,
+    pad_to: int | None = setting(
+        None,
+        "on an accelerator, pad every inference batch to this size (default: 8 in strict "
+        "mode, else no padding)",
+        UNSAVED,
+        PRESENTATION,
+        EVALUATION_ONLY,
     )
-    latency_steps: int | None = field(
-        default=None,
-        metadata=run_flag(
-            "for serving: steps the robot executes during inference; an evaluation "
-            "uses --eval.latency_steps",
-            default_help="0",
-        )
-        | _EVALUATION,
+    latency_steps: int | None = setting(
+        None,
+        "for serving: steps the robot executes during inference; an evaluation uses "
+        "--eval.latency_steps (default: 0)",
+        UNSAVED,
+        EVALUATION_ONLY,
     )
-    rename_map: dict[str, str] | None = field(
-        default=None,
-        metadata=run_flag(
-            "rename observations for the policy, as {benchmark's name: policy's name}",
-            default_help="no renaming",
-        )
-        | PRESENTATION
-        | {"alias": "rename_map"},
+    rename_map: dict[str, str] | None = setting(
+        None,
+        "rename observations for the policy, as {benchmark's name: policy's name} (default: "
+        "no renaming)",
+        UNSAVED,
+        PRESENTATION,
+        alias="rename_map",
     )
-    instruction: str | None = field(
-        default=None,
-        metadata=run_flag("language instruction for every task", default_help="the benchmark's")
-        | _EVALUATION,
+    instruction: str | None = setting(
+        None,
+        "language instruction for every task (default: the benchmark's)",
+        UNSAVED,
+        EVALUATION_ONLY,
     )
-    instructions: dict[str, str] | None = field(
-        default=None,
-        metadata=run_flag(
-            "language instructions by task, as {push-v3: shove the puck}",
-            default_help="the benchmark's",
-        )
-        | _EVALUATION,
+    instructions: dict[str, str] | None = setting(
+        None,
+        "language instructions by task, as {push-v3: shove the puck} (default: the benchmark's)",
+        UNSAVED,
+        EVALUATION_ONLY,
     )
-    tokenizer: str | None = field(
-        default=None,
-        metadata=run_flag("folder or Hub id of the tokenizer", default_help="the checkpoint's")
-        | PRESENTATION
-        | LOCAL_PATH,
+    tokenizer: str | None = setting(
+        None,
+        "folder or Hub id of the tokenizer (default: the checkpoint's)",
+        UNSAVED,
+        PRESENTATION,
+        LOCAL_PATH,
     )
     unknown: dict[str, Any] = field(default_factory=dict, metadata={"saved": False, "hidden": True})
 

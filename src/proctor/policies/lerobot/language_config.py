@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from proctor.fingerprint import ConfigUse, flag_only_for
-from proctor.policies.lerobot.config import CheckpointConfig, run_flag
+from proctor.fingerprint import EVALUATION_ONLY, UNSAVED
+from proctor.policies.lerobot.config import CheckpointConfig
+from proctor.settings import setting
 
 
 @dataclass
@@ -15,12 +16,12 @@ class LanguageConfig(CheckpointConfig):
     Its ``processing`` adds a ``Tokenize`` step to the usual ones.
     """
 
-    dtype: str | None = field(
-        default=None,
-        metadata=run_flag(
-            "dtype of weights and activations: float32, bfloat16 or float16", "the checkpoint's"
-        )
-        | flag_only_for(ConfigUse.EVALUATION),
+    dtype: str | None = setting(
+        None,
+        "dtype of weights and activations: float32, bfloat16 or float16 (default: the "
+        "checkpoint's)",
+        UNSAVED,
+        EVALUATION_ONLY,
     )
 
     @property

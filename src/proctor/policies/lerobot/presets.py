@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Protocol
 
 from proctor.errors import UsageError
+from proctor.settings import setting
 
 XVLA_ADAMW = "xvla-adamw"
 OPTIMIZERS: dict[str, dict[str, Any]] = {
@@ -88,62 +89,54 @@ _DIVIDE = ("num_decay_steps", "peak_lr")
 """Divisors of the cosine decay."""
 
 
-def _preset_flag(text: str) -> dict[str, str]:
-    """Return the metadata of a flag that overrides one field of the policy's preset."""
-    return {"help": text, "default_help": "the policy's preset"}
-
-
 @dataclass(frozen=True)
 class OptimizerSettings:
     """Settings of the optimiser."""
 
     help_group: ClassVar[str] = "Optimiser"
 
-    type: str | None = field(
-        default=None, metadata=_preset_flag(f"optimiser: {', '.join(OPTIMIZERS)}")
+    type: str | None = setting(
+        None, f"optimiser: {', '.join(OPTIMIZERS)} (default: the policy's preset)"
     )
-    lr: float | None = field(default=None, metadata=_preset_flag("learning rate of the optimiser"))
-    weight_decay: float | None = field(
-        default=None, metadata=_preset_flag("weight decay of the optimiser")
+    lr: float | None = setting(
+        None, "learning rate of the optimiser (default: the policy's preset)"
     )
-    grad_clip_norm: float | None = field(
-        default=None,
-        metadata=_preset_flag("maximum gradient norm; 0: no clipping"),
+    weight_decay: float | None = setting(
+        None, "weight decay of the optimiser (default: the policy's preset)"
     )
-    grad_skip_factor: float | None = field(
-        default=None,
-        metadata={
-            "help": "skip updates whose gradient norm exceeds this multiple of its running "
-            "average over 100 updates; 0: skip only NaN and infinity",
-            "default_help": "0",
-        },
+    grad_clip_norm: float | None = setting(
+        None, "maximum gradient norm; 0: no clipping (default: the policy's preset)"
     )
-    betas: list[float] | None = field(
-        default=None, metadata=_preset_flag("betas of Adam, as [0.9,0.999]")
+    grad_skip_factor: float | None = setting(
+        None,
+        "skip updates whose gradient norm exceeds this multiple of its running average over "
+        "100 updates; 0: skip only NaN and infinity (default: 0)",
     )
-    eps: float | None = field(default=None, metadata=_preset_flag("epsilon of Adam"))
-    momentum: float | None = field(default=None, metadata=_preset_flag("momentum of SGD"))
-    dampening: float | None = field(
-        default=None, metadata=_preset_flag("dampening of SGD's momentum")
+    betas: list[float] | None = setting(
+        None, "betas of Adam, as [0.9,0.999] (default: the policy's preset)"
     )
-    nesterov: bool | None = field(
-        default=None, metadata=_preset_flag("use Nesterov momentum in SGD")
+    eps: float | None = setting(None, "epsilon of Adam (default: the policy's preset)")
+    momentum: float | None = setting(None, "momentum of SGD (default: the policy's preset)")
+    dampening: float | None = setting(
+        None, "dampening of SGD's momentum (default: the policy's preset)"
     )
-    soft_prompt_lr_scale: float | None = field(
-        default=None,
-        metadata=_preset_flag("xvla-adamw: learning rate of the soft prompts, as a multiple of lr"),
+    nesterov: bool | None = setting(
+        None, "use Nesterov momentum in SGD (default: the policy's preset)"
     )
-    soft_prompt_warmup_lr_scale: float | None = field(
-        default=None,
-        metadata={
-            "help": "xvla-adamw: learning rate of the soft prompts in the warm-up, as a "
-            "multiple of lr",
-            "default_help": "soft_prompt_lr_scale",
-        },
+    soft_prompt_lr_scale: float | None = setting(
+        None,
+        "xvla-adamw: learning rate of the soft prompts, as a multiple of lr (default: the "
+        "policy's preset)",
     )
-    optimizer_groups: dict[str, dict[str, float | list[float]]] | None = field(
-        default=None,
-        metadata=_preset_flag("multi_adam: settings by parameter group, as {backbone: {lr: 1e-5}}"),
+    soft_prompt_warmup_lr_scale: float | None = setting(
+        None,
+        "xvla-adamw: learning rate of the soft prompts in the warm-up, as a multiple of lr "
+        "(default: soft_prompt_lr_scale)",
+    )
+    optimizer_groups: dict[str, dict[str, float | list[float]]] | None = setting(
+        None,
+        "multi_adam: settings by parameter group, as {backbone: {lr: 1e-5}} (default: the "
+        "policy's preset)",
     )
 
 
@@ -153,41 +146,36 @@ class ScheduleSettings:
 
     help_group: ClassVar[str] = "Learning-rate schedule"
 
-    type: str | None = field(
-        default=None, metadata=_preset_flag(f"learning-rate schedule: {', '.join(SCHEDULES)}")
+    type: str | None = setting(
+        None, f"learning-rate schedule: {', '.join(SCHEDULES)} (default: the policy's preset)"
     )
-    num_warmup_steps: int | None = field(
-        default=None,
-        metadata=_preset_flag("warm-up steps of the learning rate"),
+    num_warmup_steps: int | None = setting(
+        None, "warm-up steps of the learning rate (default: the policy's preset)"
     )
-    name: str | None = field(
-        default=None,
-        metadata=_preset_flag(
-            "diffuser: schedule after the warm-up, cosine, linear or constant_with_warmup"
-        ),
+    name: str | None = setting(
+        None,
+        "diffuser: schedule after the warm-up, cosine, linear or constant_with_warmup "
+        "(default: the policy's preset)",
     )
-    num_vqvae_training_steps: int | None = field(
-        default=None,
-        metadata=_preset_flag("vqbet: optimiser steps of the VQ-VAE phase, before the warm-up"),
+    num_vqvae_training_steps: int | None = setting(
+        None,
+        "vqbet: optimiser steps of the VQ-VAE phase, before the warm-up (default: the "
+        "policy's preset)",
     )
-    num_cycles: float | None = field(
-        default=None,
-        metadata=_preset_flag("vqbet: number of cosine cycles"),
+    num_cycles: float | None = setting(
+        None, "vqbet: number of cosine cycles (default: the policy's preset)"
     )
-    num_decay_steps: int | None = field(
-        default=None,
-        metadata=_preset_flag(
-            "cosine_decay_with_warmup: steps until decay_lr; warmup_stable_decay: last steps, in "
-            "which the rate falls to 0"
-        ),
+    num_decay_steps: int | None = setting(
+        None,
+        "cosine_decay_with_warmup: steps until decay_lr; warmup_stable_decay: last steps, in "
+        "which the rate falls to 0 (default: the policy's preset)",
     )
-    peak_lr: float | None = field(
-        default=None,
-        metadata=_preset_flag("cosine_decay_with_warmup: learning rate after the warm-up"),
+    peak_lr: float | None = setting(
+        None,
+        "cosine_decay_with_warmup: learning rate after the warm-up (default: the policy's preset)",
     )
-    decay_lr: float | None = field(
-        default=None,
-        metadata=_preset_flag("cosine_decay_with_warmup: final learning rate"),
+    decay_lr: float | None = setting(
+        None, "cosine_decay_with_warmup: final learning rate (default: the policy's preset)"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,6 +11,7 @@ from proctor.errors import UsageError
 from proctor.features import Interface
 from proctor.fingerprint import LOCAL_PATH, PATH_KEYS, PRESENTATION
 from proctor.policies.base import Policy, PolicyConfig, PolicyPlugin
+from proctor.settings import setting
 
 
 @dataclass
@@ -23,34 +24,23 @@ class PretrainedConfig(PolicyConfig):
     }
 
     type: str = "pretrained"
-    path: str = field(
-        default="",
-        metadata={"help": "checkpoint folder, or Hub id as user/name", "default_help": "required"}
-        | PRESENTATION
-        | LOCAL_PATH,
+    path: str = setting(
+        "", "checkpoint folder, or Hub id as user/name (required)", PRESENTATION, LOCAL_PATH
     )
-    revision: str | None = field(
-        default=None,
-        metadata={"help": "branch, tag or commit on the Hub", "default_help": "main"}
-        | PRESENTATION,
+    revision: str | None = setting(
+        None, "branch, tag or commit on the Hub (default: main)", PRESENTATION
     )
-    overrides: dict[str, Any] = field(
-        default_factory=dict,
-        metadata={
-            "help": "fields of the checkpoint's config.json to change, as {n_action_steps: 8}; "
-            "also as single flags, --policy.n_action_steps=8",
-            "default_help": "no changes",
-            PATH_KEYS: ("tokenizer",),
-        }
-        | PRESENTATION,
+    overrides: dict[str, Any] = setting(
+        {},
+        "fields of the checkpoint's config.json to change, as {n_action_steps: 8}; also as "
+        "single flags, --policy.n_action_steps=8 (default: no changes)",
+        {PATH_KEYS: ("tokenizer",)},
+        PRESENTATION,
     )
-    latency_steps: int | None = field(
-        default=None,
-        metadata={
-            "help": "for serving: steps the robot executes during inference; an evaluation "
-            "uses --eval.latency_steps",
-            "default_help": "0",
-        },
+    latency_steps: int | None = setting(
+        None,
+        "for serving: steps the robot executes during inference; an evaluation uses "
+        "--eval.latency_steps (default: 0)",
     )
 
 

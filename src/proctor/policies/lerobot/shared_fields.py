@@ -3,83 +3,66 @@
 A dataclass mixin cannot hold them: LeRobot's config.json has them at another place in each family,
 and inherited fields come first. So each family declares the field at its place, with its default:
 
-    chunk_size: int = chunk_size(50)
+    chunk_size: int = shared.chunk_size(50)
 
 No torch here: `--help` reads configs.
 """
 
 from __future__ import annotations
 
-from copy import copy
-from dataclasses import field
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from proctor.features import NormMode
-from proctor.fingerprint import LOCAL_PATH, PRESENTATION
-from proctor.policies.lerobot.config import NOT_A_FLAG, run_flag, training_field
+from proctor.fingerprint import LOCAL_PATH, PRESENTATION, TRAINING_ONLY, UNSAVED
+from proctor.policies.lerobot.config import NOT_A_FLAG
 from proctor.policies.lerobot.rtc_config import HELP as RTC_HELP
+from proctor.settings import setting
+
+_REQUIRED = object()
 
 
-def setting(default: Any, help_text: str, default_help: str = "") -> Any:
-    """Declare a field of config.json that is a flag of evaluation and training."""
-    return _declared(default, {"help": help_text, "default_help": default_help})
-
-
-def training_setting(default: Any, help_text: str, default_help: str = "") -> Any:
+def training_setting(default: Any, text: str) -> Any:
     """Declare a field of config.json that is a flag of training only."""
-    return _declared(default, training_field(help_text, default_help))
+    return setting(default, text, TRAINING_ONLY)
 
 
 def unused(default: Any) -> Any:
     """Declare a field that LeRobot's config.json has and no run uses."""
-    return _declared(default, NOT_A_FLAG)
+    return setting(default, "", NOT_A_FLAG)
 
 
-def _declared(default: Any, metadata: dict[str, Any]) -> Any:
-    if isinstance(default, list | dict):
-        return field(default_factory=lambda: copy(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
+def _shared(
+    text: str, *marks: Mapping[str, Any], usual: Any = _REQUIRED, absent: str = ""
+) -> Callable[..., Any]:
+    """Return a function from a field's default to the field; ``absent`` is the meaning of None."""
+
+    def declare(default: Any = usual) -> Any:
+        meaning = f" (default: {absent})" if absent and default is None else ""
+        return setting(default, text + meaning, *marks)
+
+    return declare
+
+
+def _trained(text: str, usual: Any = _REQUIRED, absent: str = "") -> Callable[..., Any]:
+    return _shared(text, TRAINING_ONLY, usual=usual, absent=absent)
 
 
 # Observations and action chunks
 
-
-def n_obs_steps(default: int) -> Any:
-    """Declare ``n_obs_steps``."""
-    return setting(default, "observation steps given to the policy, the newest last")
-
-
-def chunk_size(default: int) -> Any:
-    """Declare ``chunk_size``."""
-    return setting(default, "actions predicted per inference call")
-
-
-def horizon(default: int) -> Any:
-    """Declare ``horizon`` of a diffusion policy."""
-    return setting(
-        default, "steps of the denoised action sequence, starting at the oldest observation"
-    )
-
-
-def n_action_steps(default: int) -> Any:
-    """Declare ``n_action_steps``."""
-    return setting(default, "actions executed before the next inference")
-
-
-def drop_n_last_frames(default: int | None) -> Any:
-    """Declare ``drop_n_last_frames``."""
-    return training_setting(
-        default,
-        "last frames of every episode at which no training sample starts",
-        "" if default is not None else "horizon - n_action_steps - n_obs_steps + 1",
-    )
-
-
-def do_mask_loss_for_padding() -> Any:
-    """Declare ``do_mask_loss_for_padding``."""
-    return training_setting(
-        False, "exclude padded actions (after the end of an episode) from the loss"
-    )
+n_obs_steps = _shared("observation steps given to the policy, the newest last")
+chunk_size = _shared("actions predicted per inference call")
+horizon = _shared("steps of the denoised action sequence, starting at the oldest observation")
+n_action_steps = _shared("actions executed before the next inference")
+drop_n_last_frames = _trained(
+    "last frames of every episode at which no training sample starts",
+    absent="horizon - n_action_steps - n_obs_steps + 1",
+)
+do_mask_loss_for_padding = _trained(
+    "exclude padded actions (after the end of an episode) from the loss", False
+)
+max_state_dim = _shared("length that states are zero-padded to")
+max_action_dim = _shared("length that actions are zero-padded to")
 
 
 def normalization(**modes: NormMode) -> Any:
@@ -90,212 +73,73 @@ def normalization(**modes: NormMode) -> Any:
     )
 
 
-def max_state_dim(default: int) -> Any:
-    """Declare ``max_state_dim``."""
-    return setting(default, "length that states are zero-padded to")
-
-
-def max_action_dim(default: int) -> Any:
-    """Declare ``max_action_dim``."""
-    return setting(default, "length that actions are zero-padded to")
-
-
 # Image encoders
 
-
-def vision_backbone() -> Any:
-    """Declare ``vision_backbone``."""
-    return setting("resnet18", "image encoder: resnet18 or resnet34")
-
-
-def pretrained_backbone_weights() -> Any:
-    """Declare ``pretrained_backbone_weights``."""
-    return training_setting(
-        "ResNet18_Weights.IMAGENET1K_V1",
-        "ImageNet weights of the image encoder, downloaded once; none: random initialisation",
-    )
-
-
-def backbone_file() -> Any:
-    """Declare ``backbone_file``, which config.json does not have."""
-    text, usual = "local file of the ImageNet weights (.pth, .safetensors)", "downloaded"
-    flag = training_field(text, default_help=usual) | run_flag(text, default_help=usual)
-    return _declared(None, flag | PRESENTATION | LOCAL_PATH)
-
-
-def crop_shape(default: list[int] | None) -> Any:
-    """Declare the size that images are cropped to."""
-    return setting(
-        default,
-        "crop images to [height,width] pixels, at the centre in evaluation; none: no crop",
-        "no crop" if default is None else "",
-    )
-
-
-def crop_is_random() -> Any:
-    """Declare whether training crops at random places."""
-    return training_setting(True, "crop at random positions in training; false: at the centre")
-
-
-def resize_shape() -> Any:
-    """Declare the size that images are resized to before the crop."""
-    return setting(
-        None, "resize images to [height,width] pixels before the crop", default_help="no resizing"
-    )
-
-
-def use_group_norm() -> Any:
-    """Declare ``use_group_norm``."""
-    return setting(False, "replace BatchNorm by GroupNorm in the image encoder")
-
-
-def spatial_softmax_num_keypoints() -> Any:
-    """Declare ``spatial_softmax_num_keypoints``."""
-    return setting(32, "keypoints of the spatial softmax, per camera")
-
-
-def separate_encoders(default: bool) -> Any:
-    """Declare ``use_separate_rgb_encoder_per_camera``."""
-    return setting(default, "use a separate image encoder for each camera")
-
-
-def freeze_vision_encoder(default: bool) -> Any:
-    """Declare ``freeze_vision_encoder``."""
-    return training_setting(
-        default,
-        "freeze the vision encoder",
-        "horizon - n_action_steps - n_obs_steps + 1" if default is None else "",
-    )
-
+vision_backbone = _shared("image encoder: resnet18 or resnet34", usual="resnet18")
+pretrained_backbone_weights = _trained(
+    "ImageNet weights of the image encoder, downloaded once; none: random initialisation",
+    "ResNet18_Weights.IMAGENET1K_V1",
+)
+backbone_file = _shared(
+    "local file of the ImageNet weights (.pth, .safetensors)",
+    *(TRAINING_ONLY, UNSAVED, PRESENTATION, LOCAL_PATH),
+    usual=None,
+    absent="downloaded",
+)
+crop_shape = _shared(
+    "crop images to [height,width] pixels, at the centre in evaluation; none: no crop",
+    absent="no crop",
+)
+crop_is_random = _trained("crop at random positions in training; false: at the centre", True)
+resize_shape = _shared(
+    "resize images to [height,width] pixels before the crop", usual=None, absent="no resizing"
+)
+use_group_norm = _shared("replace BatchNorm by GroupNorm in the image encoder", usual=False)
+spatial_softmax_num_keypoints = _shared("keypoints of the spatial softmax, per camera", usual=32)
+separate_encoders = _shared("use a separate image encoder for each camera")
+freeze_vision_encoder = _trained("freeze the vision encoder")
 
 # Language
 
-
-def tokenizer_max_length(default: int) -> Any:
-    """Declare ``tokenizer_max_length``."""
-    return setting(default, "maximum tokens of a prompt; longer prompts are truncated")
-
+tokenizer_max_length = _shared("maximum tokens of a prompt; longer prompts are truncated")
 
 # Diffusion and flow matching
 
-
-def noise_scheduler_type() -> Any:
-    """Declare ``noise_scheduler_type``."""
-    return setting("DDPM", "noise scheduler: DDPM or DDIM")
-
-
-def num_train_timesteps() -> Any:
-    """Declare ``num_train_timesteps``."""
-    return setting(100, "diffusion steps in training")
-
-
-def beta_schedule() -> Any:
-    """Declare ``beta_schedule``."""
-    return setting(
-        "squaredcos_cap_v2", "noise schedule: squaredcos_cap_v2, linear, scaled_linear or sigmoid"
-    )
-
-
-def beta_start() -> Any:
-    """Declare ``beta_start``."""
-    return setting(0.0001, "first beta of the noise schedule (squaredcos_cap_v2 ignores it)")
-
-
-def beta_end() -> Any:
-    """Declare ``beta_end``."""
-    return setting(0.02, "last beta of the noise schedule (squaredcos_cap_v2 ignores it)")
-
-
-def prediction_type() -> Any:
-    """Declare ``prediction_type``."""
-    return setting("epsilon", "prediction target of the network: epsilon or sample")
-
-
-def clip_sample() -> Any:
-    """Declare ``clip_sample``."""
-    return setting(True, "clip the denoised sample at every denoising step")
-
-
-def clip_sample_range() -> Any:
-    """Declare ``clip_sample_range``."""
-    return setting(1.0, "with clip_sample: largest absolute value of the sample")
-
-
-def num_inference_steps() -> Any:
-    """Declare ``num_inference_steps`` of a diffusion policy."""
-    return setting(None, "denoising steps per inference", default_help="num_train_timesteps")
-
-
-def min_period() -> Any:
-    """Declare ``min_period``."""
-    return setting(4e-3, "minimum period of the sinusoidal time embedding")
-
-
-def max_period() -> Any:
-    """Declare ``max_period``."""
-    return setting(4.0, "maximum period of the sinusoidal time embedding")
-
-
-def rtc_config() -> Any:
-    """Declare ``rtc_config``."""
-    return setting(None, RTC_HELP, "off")
-
+noise_scheduler_type = _shared("noise scheduler: DDPM or DDIM", usual="DDPM")
+num_train_timesteps = _shared("diffusion steps in training", usual=100)
+beta_schedule = _shared(
+    "noise schedule: squaredcos_cap_v2, linear, scaled_linear or sigmoid", usual="squaredcos_cap_v2"
+)
+beta_start = _shared(
+    "first beta of the noise schedule (squaredcos_cap_v2 ignores it)", usual=0.0001
+)
+beta_end = _shared("last beta of the noise schedule (squaredcos_cap_v2 ignores it)", usual=0.02)
+prediction_type = _shared("prediction target of the network: epsilon or sample", usual="epsilon")
+clip_sample = _shared("clip the denoised sample at every denoising step", usual=True)
+clip_sample_range = _shared("with clip_sample: largest absolute value of the sample", usual=1.0)
+num_inference_steps = _shared(
+    "denoising steps per inference", usual=None, absent="num_train_timesteps"
+)
+min_period = _shared("minimum period of the sinusoidal time embedding", usual=4e-3)
+max_period = _shared("maximum period of the sinusoidal time embedding", usual=4.0)
+rtc_config = _shared(RTC_HELP, usual=None, absent="off")
 
 # Optimiser and learning-rate schedule
 
-
-def dropout(default: float) -> Any:
-    """Declare ``dropout``."""
-    return training_setting(default, "dropout probability")
-
-
-def optimizer_lr(default: float) -> Any:
-    """Declare ``optimizer_lr``."""
-    return training_setting(default, "learning rate of the optimiser")
-
-
-def optimizer_lr_backbone(default: float) -> Any:
-    """Declare ``optimizer_lr_backbone``."""
-    return training_setting(default, "learning rate of the image encoder")
+dropout = _trained("dropout probability")
+optimizer_lr = _trained("learning rate of the optimiser")
+optimizer_lr_backbone = _trained("learning rate of the image encoder")
+optimizer_eps = _trained("epsilon of the Adam optimiser", 1e-8)
+optimizer_weight_decay = _trained("weight decay of the optimiser")
+optimizer_grad_clip_norm = _trained("maximum gradient norm (gradient clipping)")
+scheduler_name = _trained(
+    "learning-rate schedule after the warm-up: cosine, linear or constant_with_warmup", "cosine"
+)
+scheduler_warmup_steps = _trained("warm-up steps of the learning rate")
+scheduler_decay_steps = _trained("steps until the learning rate reaches scheduler_decay_lr", 30_000)
+scheduler_decay_lr = _trained("final learning rate", 2.5e-6)
 
 
 def optimizer_betas(first: float, second: float) -> Any:
     """Declare ``optimizer_betas``."""
     return training_setting([first, second], "betas of the Adam optimiser")
-
-
-def optimizer_eps() -> Any:
-    """Declare ``optimizer_eps``."""
-    return training_setting(1e-8, "epsilon of the Adam optimiser")
-
-
-def optimizer_weight_decay(default: float) -> Any:
-    """Declare ``optimizer_weight_decay``."""
-    return training_setting(default, "weight decay of the optimiser")
-
-
-def optimizer_grad_clip_norm(default: float) -> Any:
-    """Declare ``optimizer_grad_clip_norm``."""
-    return training_setting(default, "maximum gradient norm (gradient clipping)")
-
-
-def scheduler_name() -> Any:
-    """Declare ``scheduler_name``."""
-    return training_setting(
-        "cosine", "learning-rate schedule after the warm-up: cosine, linear or constant_with_warmup"
-    )
-
-
-def scheduler_warmup_steps(default: int) -> Any:
-    """Declare ``scheduler_warmup_steps``."""
-    return training_setting(default, "warm-up steps of the learning rate")
-
-
-def scheduler_decay_steps() -> Any:
-    """Declare ``scheduler_decay_steps``."""
-    return training_setting(30_000, "steps until the learning rate reaches scheduler_decay_lr")
-
-
-def scheduler_decay_lr() -> Any:
-    """Declare ``scheduler_decay_lr``."""
-    return training_setting(2.5e-6, "final learning rate")

@@ -6,13 +6,14 @@ The network is in network.py, its denoiser in transformer.py. No torch here: `--
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from proctor.errors import UsageError
 from proctor.features import NormMode
+from proctor.fingerprint import TRAINING_ONLY, UNSAVED
 from proctor.policies.lerobot import shared_fields as shared
-from proctor.policies.lerobot.config import CheckpointPlugin, run_flag, training_field
+from proctor.policies.lerobot.config import CheckpointPlugin
 from proctor.policies.lerobot.config_mixins import NOISE_SCHEDULE_CHOICES, DenoisingMixin
 from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.language_config import LanguageConfig
@@ -27,7 +28,8 @@ from proctor.policies.lerobot.limits import (
     check_sizes,
 )
 from proctor.policies.lerobot.presets import TrainingPreset
-from proctor.policies.lerobot.shared_fields import setting, training_setting
+from proctor.policies.lerobot.shared_fields import training_setting
+from proctor.settings import setting
 
 if TYPE_CHECKING:
     from proctor.policies.lerobot.processors import UsualSteps
@@ -114,8 +116,8 @@ class DitConfig(DenoisingMixin, LanguageConfig):
     tokenizer_max_length: int = shared.tokenizer_max_length(77)
     tokenizer_padding: str = setting(
         "max_length",
-        "padding of prompts, max_length or longest, saved for LeRobot; here "
-        "prompts are always padded to tokenizer_max_length",
+        "padding of prompts, max_length or longest, saved for LeRobot; here prompts are "
+        "always padded to tokenizer_max_length",
     )
     tokenizer_padding_side: str = setting("right", "padding side of prompts: right or left")
     tokenizer_truncation: bool = setting(
@@ -132,10 +134,11 @@ class DitConfig(DenoisingMixin, LanguageConfig):
     scheduler_warmup_steps: int = shared.scheduler_warmup_steps(0)
     do_mask_loss_for_padding: bool = shared.do_mask_loss_for_padding()
     drop_n_last_frames: int | None = shared.drop_n_last_frames(None)
-    load_clip_weights: bool = field(
-        default=True,
-        metadata=run_flag("start from CLIP's pretrained weights; false: random initialisation")
-        | training_field("start from CLIP's pretrained weights; false: random initialisation"),
+    load_clip_weights: bool = setting(
+        True,
+        "start from CLIP's pretrained weights; false: random initialisation",
+        UNSAVED,
+        TRAINING_ONLY,
     )
 
     def __post_init__(self) -> None:

@@ -12,9 +12,10 @@ from proctor.policies.lerobot.config import CheckpointPlugin
 from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.limits import MOST_STEPS, check_sizes
 from proctor.policies.lerobot.rtc_config import read_rtc
-from proctor.policies.lerobot.shared_fields import setting, training_setting, unused
+from proctor.policies.lerobot.shared_fields import training_setting, unused
 from proctor.policies.pi0 import sizes
 from proctor.policies.pi0.config import PALIGEMMA, PiConfig
+from proctor.settings import setting
 
 if TYPE_CHECKING:
     from proctor.policies.lerobot.processors import UsualSteps

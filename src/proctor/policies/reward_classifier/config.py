@@ -12,18 +12,23 @@ from typing import TYPE_CHECKING, ClassVar, NoReturn, Self
 
 from proctor.errors import UsageError
 from proctor.features import REWARD, Feature, FeatureKind, Interface, NormMode
-from proctor.fingerprint import LOCAL_PATH, PRESENTATION, ConfigUse, flag_only_for
+from proctor.fingerprint import (
+    LOCAL_PATH,
+    PRESENTATION,
+    TRAINING_ONLY,
+    UNSAVED,
+)
 from proctor.policies.blocks.resnet10_sizes import ResNet10Sizes, resnet10_sizes
 from proctor.policies.lerobot import shared_fields as shared
 from proctor.policies.lerobot.config import (
     NOT_A_FLAG,
     CheckpointConfig,
     CheckpointPlugin,
-    run_flag,
 )
 from proctor.policies.lerobot.limits import MOST_WIDTH, check_camera, check_choices, check_sizes
 from proctor.policies.lerobot.presets import OptimizerSettings, SampleWindows, TrainingPreset
-from proctor.policies.lerobot.shared_fields import setting, training_setting, unused
+from proctor.policies.lerobot.shared_fields import training_setting, unused
+from proctor.settings import setting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,8 +72,7 @@ class RewardClassifierConfig(CheckpointConfig):
     )
     dropout_rate: float = shared.dropout(0.1)
     model_name: str = setting(
-        "lerobot/resnet10",
-        "ResNet10 image encoder: lerobot/resnet10, or a folder with config.json",
+        "lerobot/resnet10", "ResNet10 image encoder: lerobot/resnet10, or a folder with config.json"
     )
     model_type: str = setting("cnn", "kind of the image encoder: cnn")
     num_cameras: int = setting(2, "number of cameras")
@@ -76,22 +80,19 @@ class RewardClassifierConfig(CheckpointConfig):
     weight_decay: float = training_setting(0.01, "weight decay of AdamW")
     grad_clip_norm: float = training_setting(1.0, "maximum gradient norm (gradient clipping)")
     normalization_mapping: dict[str, NormMode] = shared.normalization(VISUAL=NormMode.MEAN_STD)
-    train_projections: bool = field(
-        default=False,
-        metadata=run_flag(
-            "train the cameras' spatial embeddings and projections too; LeRobot leaves them random"
-        )
-        | flag_only_for(ConfigUse.TRAINING),
+    train_projections: bool = setting(
+        False,
+        "train the cameras' spatial embeddings and projections too; LeRobot leaves them random",
+        UNSAVED,
+        TRAINING_ONLY,
     )
-    model_file: str | None = field(
-        default=None,
-        metadata=run_flag(
-            "file or folder of model_name's weights (model.safetensors)",
-            default_help="downloaded",
-        )
-        | flag_only_for(ConfigUse.TRAINING)
-        | PRESENTATION
-        | LOCAL_PATH,
+    model_file: str | None = setting(
+        None,
+        "file or folder of model_name's weights (model.safetensors) (default: downloaded)",
+        UNSAVED,
+        TRAINING_ONLY,
+        PRESENTATION,
+        LOCAL_PATH,
     )
     kept_by_resume: ClassVar[tuple[str, ...]] = ("train_projections",)
 

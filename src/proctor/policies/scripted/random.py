@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 from zlib import crc32
 
@@ -12,6 +12,7 @@ from proctor.errors import UsageError
 from proctor.features import ActionSpec, Array, Interface
 from proctor.policies.base import Batch, Policy, PolicyConfig, PolicyPlugin, PolicySpec
 from proctor.policies.compatibility import check_offered
+from proctor.settings import setting
 from proctor.types import EpisodeSpec
 
 
@@ -22,16 +23,10 @@ class RandomConfig(PolicyConfig):
     help_group: ClassVar[str] = "Observations and actions"
 
     type: str = "random"
-    n_action_steps: int = field(default=1, metadata={"help": "actions per inference call"})
-    n_obs_steps: int = field(
-        default=1, metadata={"help": "observation steps requested per inference call (and ignored)"}
-    )
-    inputs: list[str] = field(
-        default_factory=list,
-        metadata={
-            "help": "observation keys requested from the benchmark (and ignored)",
-            "default_help": "no observations",
-        },
+    n_action_steps: int = setting(1, "actions per inference call")
+    n_obs_steps: int = setting(1, "observation steps requested per inference call (and ignored)")
+    inputs: list[str] = setting(
+        [], "observation keys requested from the benchmark (and ignored) (default: no observations)"
     )
 
 

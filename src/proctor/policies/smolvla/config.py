@@ -15,8 +15,9 @@ from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.image_size_free import ImageSizeFreeMixin
 from proctor.policies.lerobot.limits import MOST_PIXELS, MOST_STEPS, check_sizes
 from proctor.policies.lerobot.rtc_config import read_rtc
-from proctor.policies.lerobot.shared_fields import setting, training_setting, unused
+from proctor.policies.lerobot.shared_fields import training_setting, unused
 from proctor.policies.smolvla.vlm import SMOLVLM2
+from proctor.settings import setting
 
 if TYPE_CHECKING:
     from proctor.policies.lerobot.processors import UsualSteps
@@ -79,8 +80,8 @@ class SmolVlaConfig(ImageSizeFreeMixin, ChunkMixin, CosineMixin, RtcMixin, Check
     vlm_model_name: str = setting(SMOLVLM2, "vision-language model: a folder or a Hub id")
     load_vlm_weights: bool = training_setting(
         False,
-        "start from the pretrained weights of the vision-language model; false: "
-        "random initialisation",
+        "start from the pretrained weights of the vision-language model; false: random "
+        "initialisation",
     )
     add_image_special_tokens: bool = unused(False)
     attention_mode: str = setting(
@@ -89,11 +90,11 @@ class SmolVlaConfig(ImageSizeFreeMixin, ChunkMixin, CosineMixin, RtcMixin, Check
     prefix_length: int = unused(-1)
     pad_language_to: str = setting(
         "longest",
-        "padding of prompts, max_length or longest, saved for LeRobot; here "
-        "prompts are always padded to tokenizer_max_length",
+        "padding of prompts, max_length or longest, saved for LeRobot; here prompts are "
+        "always padded to tokenizer_max_length",
     )
     num_expert_layers: int = setting(
-        -1, "layers of the action expert", default_help="as many as num_vlm_layers"
+        -1, "layers of the action expert (default: as many as num_vlm_layers)"
     )
     num_vlm_layers: int = setting(16, "layers of the language model to use; -1: all")
     self_attn_every_n_layers: int = setting(

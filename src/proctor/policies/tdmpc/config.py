@@ -18,7 +18,8 @@ from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
 from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.limits import MOST_WIDTH, check_sizes
 from proctor.policies.lerobot.presets import OptimizerSettings, SampleWindows, TrainingPreset
-from proctor.policies.lerobot.shared_fields import setting, training_setting
+from proctor.policies.lerobot.shared_fields import training_setting
+from proctor.settings import setting
 
 _MOST = {
     "n_action_repeats": 1000,

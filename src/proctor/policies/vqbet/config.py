@@ -31,7 +31,8 @@ from proctor.policies.lerobot.presets import (
     TrainingPreset,
     adam_settings,
 )
-from proctor.policies.lerobot.shared_fields import setting, training_setting
+from proctor.policies.lerobot.shared_fields import training_setting
+from proctor.settings import setting
 
 _MOST = {
     "n_action_pred_token": 1000,

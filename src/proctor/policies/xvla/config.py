@@ -7,12 +7,12 @@ spaces in actions.py. No torch here: `--help` reads configs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from proctor.errors import UsageError
 from proctor.features import IMAGES, FeatureKind, Interface, NormMode
-from proctor.fingerprint import ConfigUse, flag_only_for
+from proctor.fingerprint import EVALUATION_ONLY, ConfigUse
 from proctor.policies.lerobot import shared_fields as shared
 from proctor.policies.lerobot.config import CheckpointPlugin
 from proctor.policies.lerobot.config_mixins import ChunkMixin
@@ -21,8 +21,9 @@ from proctor.policies.lerobot.image_size_free import with_interface_sizes
 from proctor.policies.lerobot.language_config import LanguageConfig
 from proctor.policies.lerobot.limits import MOST_PIXELS, MOST_STEPS, MOST_WIDTH, check_sizes
 from proctor.policies.lerobot.presets import XVLA_ADAMW, TrainingPreset, cosine_preset
-from proctor.policies.lerobot.shared_fields import setting, training_setting
+from proctor.policies.lerobot.shared_fields import training_setting
 from proctor.policies.xvla.florence_config import FlorenceSizes, read_florence
+from proctor.settings import setting
 
 if TYPE_CHECKING:
     from proctor.policies.lerobot.processors import UsualSteps
@@ -70,16 +71,14 @@ class XVlaConfig(ChunkMixin, LanguageConfig):
     type: str = "xvla"
     chunk_size: int = shared.chunk_size(32)
     n_action_steps: int = shared.n_action_steps(32)
-    dtype: str | None = field(
-        default="float32",
-        metadata={"help": "dtype of weights and activations: float32, bfloat16 or float16"}
-        | flag_only_for(ConfigUse.EVALUATION),
+    dtype: str | None = setting(
+        "float32", "dtype of weights and activations: float32, bfloat16 or float16", EVALUATION_ONLY
     )
     normalization_mapping: dict[str, NormMode] = shared.normalization(
         VISUAL=NormMode.IDENTITY, STATE=NormMode.IDENTITY, ACTION=NormMode.IDENTITY
     )
     florence_config: dict[str, Any] = training_setting(
-        {}, "config of the Florence-2 encoder, as in transformers", default_help="Florence-2 large"
+        {}, "config of the Florence-2 encoder, as in transformers (default: Florence-2 large)"
     )
     tokenizer_name: str = training_setting(
         "facebook/bart-large", "tokenizer of the prompts: a folder or a Hub id"
@@ -92,8 +91,8 @@ class XVlaConfig(ChunkMixin, LanguageConfig):
     )
     pad_language_to: str = training_setting(
         "max_length",
-        "padding of prompts, max_length or longest, saved for LeRobot; here "
-        "prompts are always padded to tokenizer_max_length",
+        "padding of prompts, max_length or longest, saved for LeRobot; here prompts are "
+        "always padded to tokenizer_max_length",
     )
     hidden_size: int = setting(1024, "width of the transformer")
     depth: int = setting(24, "layers of the transformer")
@@ -116,15 +115,15 @@ class XVlaConfig(ChunkMixin, LanguageConfig):
         20, "with action_mode=auto: length that actions are zero-padded to"
     )
     domain_feature_key: str | None = training_setting(
-        None, "dataset column with the domain id; only none is supported", default_help="domain 0"
+        None, "dataset column with the domain id; only none is supported (default: domain 0)"
     )
     resize_imgs_with_padding: list[int] | None = setting(
         None,
-        "resize images to [height,width] pixels, padded at the left and the top",
-        default_help="no resizing",
+        "resize images to [height,width] pixels, padded at the left and the top (default: no "
+        "resizing)",
     )
     num_image_views: int | None = setting(
-        None, "camera views of the network; missing ones stay empty", default_help="one per camera"
+        None, "camera views of the network; missing ones stay empty (default: one per camera)"
     )
     empty_cameras: int = setting(0, "additional camera views that stay empty")
     freeze_vision_encoder: bool = shared.freeze_vision_encoder(False)
@@ -143,8 +142,8 @@ class XVlaConfig(ChunkMixin, LanguageConfig):
     )
     optimizer_soft_prompt_warmup_lr_scale: float | None = training_setting(
         None,
-        "learning rate of the soft prompts in the warm-up, as a multiple of optimizer_lr",
-        default_help="optimizer_soft_prompt_lr_scale",
+        "learning rate of the soft prompts in the warm-up, as a multiple of optimizer_lr "
+        "(default: optimizer_soft_prompt_lr_scale)",
     )
     scheduler_warmup_steps: int = shared.scheduler_warmup_steps(1_000)
     scheduler_decay_steps: int = shared.scheduler_decay_steps()

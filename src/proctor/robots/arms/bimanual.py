@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar
 
 from proctor.errors import UsageError
@@ -37,6 +37,7 @@ from proctor.robots.base import (
     Unit,
 )
 from proctor.robots.cameras.configs import camera_configs, make_cameras
+from proctor.settings import setting
 
 ArmT = TypeVar("ArmT", bound=SerialArm)
 ValueT = TypeVar("ValueT")
@@ -156,12 +157,8 @@ class BiSoFollowerConfig(RobotConfig):
 
     left_arm_config: SoFollowerFields
     right_arm_config: SoFollowerFields
-    cameras: dict[str, Any] = field(
-        default_factory=dict,
-        metadata={
-            "help": "cameras that belong to neither arm, by name",
-            "default_help": "no cameras",
-        },
+    cameras: dict[str, Any] = setting(
+        {}, "cameras that belong to neither arm, by name (default: no cameras)"
     )
 
 

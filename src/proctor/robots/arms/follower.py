@@ -24,6 +24,7 @@ from proctor.robots.base import (
 from proctor.robots.buses.normalisation import PositionScale
 from proctor.robots.buses.registers import Motor
 from proctor.robots.cameras.configs import camera_configs, make_cameras
+from proctor.settings import setting
 
 _TORQUE_CHECK_S = 1.0
 
@@ -40,46 +41,29 @@ class FollowerFields:
             "placeholder": "/dev/ttyACM0",
         }
     )
-    disable_torque_on_disconnect: bool = field(
-        default=True, metadata={"help": "switch the motors off at a clean end"}
+    disable_torque_on_disconnect: bool = setting(True, "switch the motors off at a clean end")
+    max_relative_target: float | dict[str, float] | None = setting(
+        None,
+        "largest distance of a target from the measured position, in the joint's unit: a "
+        "number or {motor: number} (default: no limit)",
     )
-    max_relative_target: float | dict[str, float] | None = field(
-        default=None,
-        metadata={
-            "help": "largest distance of a target from the measured position, in the joint's "
-            "unit: a number or {motor: number}",
-            "default_help": "no limit",
-        },
+    cameras: dict[str, Any] = setting(
+        {}, "cameras by name: {front: {type: opencv, width: 640, ...}} (default: no cameras)"
     )
-    cameras: dict[str, Any] = field(
-        default_factory=dict,
-        metadata={
-            "help": "cameras by name: {front: {type: opencv, width: 640, ...}}",
-            "default_help": "no cameras",
-        },
+    max_speed: float | dict[str, float] | None = setting(
+        None,
+        "largest speed of targets, in the joint's unit per second: a number or {motor: "
+        "number} (default: no limit)",
     )
-    max_speed: float | dict[str, float] | None = field(
-        default=None,
-        metadata={
-            "help": "largest speed of targets, in the joint's unit per second: a number or "
-            "{motor: number}",
-            "default_help": "no limit",
-        },
+    start_speed: float | None = setting(
+        60.0,
+        "speed of the way to the first target, in the joint's unit per second; null: go "
+        "there at once",
     )
-    start_speed: float | None = field(
-        default=60.0,
-        metadata={
-            "help": "speed of the way to the first target, in the joint's unit per second; null: "
-            "go there at once"
-        },
-    )
-    start_max_distance: float | None = field(
-        default=None,
-        metadata={
-            "help": "largest distance of the first target from the robot's pose; a farther one "
-            "ends the command",
-            "default_help": "any distance",
-        },
+    start_max_distance: float | None = setting(
+        None,
+        "largest distance of the first target from the robot's pose; a farther one ends the "
+        "command (default: any distance)",
     )
 
 

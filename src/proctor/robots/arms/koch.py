@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from proctor.robots.arms.follower import FollowerConfig, SerialFollower
@@ -12,6 +12,7 @@ from proctor.robots.arms.serial_arm import RETRIES, SerialArm
 from proctor.robots.arms.so import GRIPPER, JOINTS
 from proctor.robots.base import RobotPlugin, TeleoperatorPlugin, Unit
 from proctor.robots.buses.registers import Motor
+from proctor.settings import setting
 
 _EXTENDED_POSITION_MODE = 4
 """Positions may leave 0 to 4095: a joint may have been mounted across the encoder's end."""
@@ -51,9 +52,7 @@ class _KochArm(SerialArm):
 class KochFollowerConfig(FollowerConfig):
     """Flags of a Koch follower, with LeRobot's names and defaults."""
 
-    use_degrees: bool = field(
-        default=False, metadata={"help": "joints in degrees; else -100 to 100 of their range"}
-    )
+    use_degrees: bool = setting(False, "joints in degrees; else -100 to 100 of their range")
 
 
 class KochFollower(_KochArm, SerialFollower):
@@ -76,9 +75,7 @@ class KochFollower(_KochArm, SerialFollower):
 class KochLeaderConfig(LeaderConfig):
     """Flags of a Koch leader, with LeRobot's names and defaults."""
 
-    gripper_open_pos: float = field(
-        default=50.0, metadata={"help": "position to which the gripper springs open, 0 to 100"}
-    )
+    gripper_open_pos: float = setting(50.0, "position to which the gripper springs open, 0 to 100")
 
 
 class KochLeader(_KochArm, SerialLeader):

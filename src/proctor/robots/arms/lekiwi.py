@@ -14,6 +14,7 @@ from proctor.robots.arms.serial_arm import RETRIES
 from proctor.robots.arms.so import GAINS, POSITION_MODE, so_motors
 from proctor.robots.base import Action, RobotObservation, RobotPlugin, Unit
 from proctor.robots.buses.registers import Motor
+from proctor.settings import setting
 
 WHEELS = ("base_left_wheel", "base_back_wheel", "base_right_wheel")
 PREFIX = "arm_"
@@ -72,19 +73,13 @@ def usual_cameras() -> dict[str, Any]:
 class LekiwiConfig(FollowerConfig):
     """Flags of a LeKiwi, on its own computer, with LeRobot's names and defaults."""
 
-    port: str = field(
-        default="/dev/ttyACM0", metadata={"help": "serial port of the motors of arm and base"}
-    )
+    port: str = setting("/dev/ttyACM0", "serial port of the motors of arm and base")
     cameras: dict[str, Any] = field(
         default_factory=usual_cameras,
         metadata={"help": "cameras by name: {front: {type: opencv, width: 640, ...}}"},
     )
-    use_degrees: bool = field(
-        default=True, metadata={"help": "joints in degrees; else -100 to 100 of their range"}
-    )
-    num_read_retries: int = field(
-        default=2, metadata={"help": "times a lost reply is asked for again"}
-    )
+    use_degrees: bool = setting(True, "joints in degrees; else -100 to 100 of their range")
+    num_read_retries: int = setting(2, "times a lost reply is asked for again")
 
 
 class Lekiwi(SerialFollower):

@@ -47,6 +47,7 @@ from proctor.robots.cameras.configs import MOST_SIDE
 from proctor.robots.cameras.opencv import import_cv2
 from proctor.robots.cameras.peer_images import decode_peer_image, most_image_bytes
 from proctor.robots.host_key import read_host_key
+from proctor.settings import setting
 from proctor.system.limits import decode_json
 
 _STALE_S = 1.0
@@ -62,34 +63,23 @@ class LekiwiClientConfig(RobotConfig):
     """Flags of the computer that drives a LeKiwi, with LeRobot's names and defaults."""
 
     remote_ip: str = field(metadata={"help": "address of the robot", "placeholder": "192.168.1.2"})
-    port_zmq_cmd: int = field(default=5555, metadata={"help": "the host's port for actions"})
-    port_zmq_observations: int = field(
-        default=5556, metadata={"help": "the host's port for observations"}
-    )
+    port_zmq_cmd: int = setting(5555, "the host's port for actions")
+    port_zmq_observations: int = setting(5556, "the host's port for observations")
     cameras: dict[str, Any] = field(
         default_factory=usual_cameras,
         metadata={"help": "cameras of the host by name; only width and height are used"},
     )
-    key_file: Path | None = field(
-        default=None,
-        metadata={
-            "help": "file of the host's key, copied from the robot's computer "
-            "(proctor robot-host --host.key_file)",
-            "default_help": "a host without a key",
-        },
+    key_file: Path | None = setting(
+        None,
+        "file of the host's key, copied from the robot's computer (proctor robot-host "
+        "--host.key_file) (default: a host without a key)",
     )
-    polling_timeout_ms: int = field(
-        default=15, metadata={"help": "longest wait for a newer observation, in milliseconds"}
-    )
-    connect_timeout_s: float = field(
-        default=5, metadata={"help": "longest wait for the first observation, in seconds"}
-    )
-    start_speed: float | None = field(
-        default=60.0,
-        metadata={
-            "help": "speed of the way to the first target, in the joint's unit per second; null: "
-            "go there at once"
-        },
+    polling_timeout_ms: int = setting(15, "longest wait for a newer observation, in milliseconds")
+    connect_timeout_s: float = setting(5, "longest wait for the first observation, in seconds")
+    start_speed: float | None = setting(
+        60.0,
+        "speed of the way to the first target, in the joint's unit per second; null: go "
+        "there at once",
     )
 
 

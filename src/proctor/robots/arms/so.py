@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from proctor.robots.arms.follower import FollowerConfig, FollowerFields, SerialFollower
 from proctor.robots.arms.leader import LeaderConfig, LeaderFields, SerialLeader
 from proctor.robots.arms.serial_arm import RETRIES
 from proctor.robots.base import Action, RobotPlugin, TeleoperatorPlugin, Unit
 from proctor.robots.buses.registers import Motor
+from proctor.settings import setting
 
 JOINTS = ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll")
 GRIPPER = "gripper"
@@ -35,24 +36,17 @@ def so_motors(*, use_degrees: bool, prefix: str = "") -> dict[str, Motor]:
 class SoFollowerFields(FollowerFields):
     """Flags of an SO follower, alone or one of two, with LeRobot's names and defaults."""
 
-    use_degrees: bool = field(
-        default=True, metadata={"help": "joints in degrees; else -100 to 100 of their range"}
+    use_degrees: bool = setting(True, "joints in degrees; else -100 to 100 of their range")
+    position_p_coefficient: int = setting(
+        GAINS["P_Coefficient"], "proportional gain of the motors' position control"
     )
-    position_p_coefficient: int = field(
-        default=GAINS["P_Coefficient"],
-        metadata={"help": "proportional gain of the motors' position control"},
+    position_i_coefficient: int = setting(
+        GAINS["I_Coefficient"], "integral gain of the motors' position control"
     )
-    position_i_coefficient: int = field(
-        default=GAINS["I_Coefficient"],
-        metadata={"help": "integral gain of the motors' position control"},
+    position_d_coefficient: int = setting(
+        GAINS["D_Coefficient"], "derivative gain of the motors' position control"
     )
-    position_d_coefficient: int = field(
-        default=GAINS["D_Coefficient"],
-        metadata={"help": "derivative gain of the motors' position control"},
-    )
-    num_read_retries: int = field(
-        default=2, metadata={"help": "times a lost reply is asked for again"}
-    )
+    num_read_retries: int = setting(2, "times a lost reply is asked for again")
 
 
 @dataclass(kw_only=True)
@@ -93,12 +87,8 @@ class SoFollower(SerialFollower):
 class SoLeaderFields(LeaderFields):
     """Flags of an SO leader, alone or one of two, with LeRobot's names and defaults."""
 
-    use_degrees: bool = field(
-        default=True, metadata={"help": "joints in degrees; else -100 to 100 of their range"}
-    )
-    num_read_retries: int = field(
-        default=2, metadata={"help": "times a lost reply is asked for again"}
-    )
+    use_degrees: bool = setting(True, "joints in degrees; else -100 to 100 of their range")
+    num_read_retries: int = setting(2, "times a lost reply is asked for again")
 
 
 @dataclass(kw_only=True)

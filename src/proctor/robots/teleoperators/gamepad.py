@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from proctor.errors import DeviceNotConnected, MissingExtra
@@ -22,6 +22,7 @@ from proctor.robots.teleoperators.end_effector import (
     EndEffectorTeleoperator,
     HandMotion,
 )
+from proctor.settings import setting
 
 DEAD_ZONE = 0.1
 _FORWARD_AXIS, _LEFT_AXIS, _UP_AXIS = 1, 0, 3
@@ -35,10 +36,8 @@ class GamepadConfig(TeleoperatorConfig):
     """Flags of a gamepad."""
 
     type: str = "gamepad"
-    use_gripper: bool = field(
-        default=True, metadata={"help": "whether buttons move the gripper too"}
-    )
-    speed: float = field(default=0.1, metadata={"help": "speed of the hand in metres per second"})
+    use_gripper: bool = setting(True, "whether buttons move the gripper too")
+    speed: float = setting(0.1, "speed of the hand in metres per second")
 
     def __post_init__(self) -> None:
         if not 0 < self.speed < math.inf:

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from proctor.errors import DeviceNotConnected
 from proctor.robots.base import (
@@ -39,11 +38,9 @@ from proctor.robots.teleoperators.end_effector import (
 )
 from proctor.robots.teleoperators.joint_jog import JointJog, key_help
 from proctor.robots.teleoperators.key_input import KeyInput, key_input
+from proctor.settings import setting
 
-_DEVICE: dict[str, Any] = {
-    "help": "keyboard as an input device of Linux, as /dev/input/event3",
-    "default_help": "the terminal",
-}
+_DEVICE = "keyboard as an input device of Linux, as /dev/input/event3 (default: the terminal)"
 
 
 @dataclass
@@ -51,10 +48,8 @@ class KeyboardConfig(TeleoperatorConfig):
     """Flags of the keyboard that moves joints."""
 
     type: str = "keyboard"
-    step: float = field(
-        default=2.0, metadata={"help": "change of a joint for each press, in degrees or percent"}
-    )
-    device: str | None = field(default=None, metadata=_DEVICE)
+    step: float = setting(2.0, "change of a joint for each press, in degrees or percent")
+    device: str | None = setting(None, _DEVICE)
 
     def __post_init__(self) -> None:
         _check_positive("step", self.step)
@@ -65,9 +60,9 @@ class KeyboardEndEffectorConfig(TeleoperatorConfig):
     """Flags of the keyboard that moves the hand."""
 
     type: str = "keyboard_ee"
-    use_gripper: bool = field(default=True, metadata={"help": "whether keys move the gripper too"})
-    speed: float = field(default=0.1, metadata={"help": "speed of the hand in metres per second"})
-    device: str | None = field(default=None, metadata=_DEVICE)
+    use_gripper: bool = setting(True, "whether keys move the gripper too")
+    speed: float = setting(0.1, "speed of the hand in metres per second")
+    device: str | None = setting(None, _DEVICE)
 
     def __post_init__(self) -> None:
         _check_positive("speed", self.speed)

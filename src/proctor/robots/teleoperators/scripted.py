@@ -8,7 +8,7 @@ targets are the robot's own readings plus the expert's step, so any calibration 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from proctor.robots.base import (
     Unit,
 )
 from proctor.robots.teleoperators.end_effector import SO101_UNITS
+from proctor.settings import setting
 
 
 @dataclass
@@ -36,14 +37,10 @@ class ScriptedConfig(TeleoperatorConfig):
     """Flags of the script."""
 
     type: str = "scripted"
-    noise: float = field(
-        default=0.0,
-        metadata={
-            "help": "standard deviation of noise on every target, in degrees and percent",
-            "default_help": "exact",
-        },
+    noise: float = setting(
+        0.0, "standard deviation of noise on every target, in degrees and percent (default: exact)"
     )
-    seed: int = field(default=0, metadata={"help": "seed of the noise; episode i uses seed + i"})
+    seed: int = setting(0, "seed of the noise; episode i uses seed + i")
 
     def __post_init__(self) -> None:
         if not 0 <= self.noise < np.inf:
