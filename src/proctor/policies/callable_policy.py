@@ -68,11 +68,7 @@ class CallableConfig(PolicyConfig):
 
 
 def policy_name(handed: Any) -> str:
-    """Return the object's name, for folders and tables.
-
-    Raises:
-        UsageError: the object is no policy and no function.
-    """
+    """Return the object's name, for folders and tables."""
     if isinstance(handed, Policy):
         return str(getattr(getattr(handed, "spec", None), "name", type(handed).__name__))
     if isinstance(handed, type):
@@ -99,11 +95,7 @@ def policy_name(handed: Any) -> str:
 
 
 def make(config: CallableConfig, interface: Interface) -> Policy:
-    """Return the object as a ``Policy``.
-
-    Raises:
-        UsageError: there is no object, since the config comes from a run folder or a flag.
-    """
+    """Return the object as a ``Policy``."""
     handed = config.handed
     if handed is None:
         named = f"the policy {config.name!r}" if config.name else f"--policy.type={config.type}"

@@ -35,11 +35,7 @@ class ChunkAssembler:
         """``size`` counts the bytes of the unfinished payload."""
 
     def add(self, frame: bytes) -> bytes | None:
-        """Add a chunk; return the payload if the chunk completes it, else None.
-
-        Raises:
-            ProtocolError: the message is not a chunk, or the payload is too large.
-        """
+        """Add a chunk; return the payload if the chunk completes it, else None."""
         fields = decode_fields(frame)
         state, data = fields.get(1, 0), fields.get(2, b"")
         if state not in (_BEGIN, _MIDDLE, _END) or not isinstance(data, bytes):

@@ -41,11 +41,7 @@ def uses_msgpack_numpy(tree: Any) -> bool:
 
 
 def decode_arrays(tree: Any) -> Any:
-    """Replace encoded arrays in a tree, of either encoding, by numpy arrays.
-
-    Raises:
-        ProtocolError: an array is invalid.
-    """
+    """Replace encoded arrays in a tree, of either encoding, by numpy arrays."""
     if isinstance(tree, list):
         return [decode_arrays(item) for item in tree]
     if not isinstance(tree, dict):

@@ -46,11 +46,7 @@ def pack(tree: Any) -> bytes:
 
 
 def unpack(frame: bytes | memoryview) -> Any:
-    """Decode ``frame``, after a scan has found its size and nesting within bounds.
-
-    Raises:
-        ProtocolError: the frame is not MessagePack, or exceeds the bounds.
-    """
+    """Decode ``frame``, after a scan has found its size and nesting within bounds."""
     try:
         check_bounds(frame)
         return msgspec.msgpack.decode(frame)
@@ -63,11 +59,7 @@ def unpack(frame: bytes | memoryview) -> Any:
 
 
 def unpack_map(frame: bytes) -> dict[Any, Any]:
-    """Decode ``frame``, which must be a map.
-
-    Raises:
-        ProtocolError: the frame holds something else.
-    """
+    """Decode ``frame``, which must be a map."""
     tree = unpack(frame)
     if not isinstance(tree, dict):
         raise bad_frame(
@@ -82,11 +74,7 @@ def raw_bytes(values: Array) -> memoryview:
 
 
 def parse_dtype(named: Any) -> np.dtype[Any]:
-    """Return the numpy dtype called ``named``, such as "<f4".
-
-    Raises:
-        ProtocolError: the name is not a plain numeric dtype.
-    """
+    """Return the numpy dtype called ``named``, such as "<f4"."""
     if not isinstance(named, str | bytes) or len(named) > _MAX_DTYPE:
         raise ProtocolError(
             f"{short_repr(named)} is not a numeric dtype", code="protocol.invalid-array"
@@ -105,11 +93,7 @@ def parse_dtype(named: Any) -> np.dtype[Any]:
 
 
 def decode_array(data: Any, named: Any, shape: Any) -> Array:
-    """Return ``data`` as an array of dtype ``named`` and of ``shape``, without a copy.
-
-    Raises:
-        ProtocolError: data, dtype and shape do not match.
-    """
+    """Return ``data`` as an array of dtype ``named`` and of ``shape``, without a copy."""
     dtype = parse_dtype(named)
     if not isinstance(data, bytes | bytearray | memoryview):
         raise ProtocolError(
@@ -137,11 +121,7 @@ def decode_array(data: Any, named: Any, shape: Any) -> Array:
 
 
 def decode_scalar(value: Any, named: Any) -> Array:
-    """Return one number as a 0-dimensional array.
-
-    Raises:
-        ProtocolError: the value is not a number, or does not fit the dtype.
-    """
+    """Return one number as a 0-dimensional array."""
     if not isinstance(value, bool | int | float):
         raise ProtocolError(f"{short_repr(value)} is not a number", code="protocol.wrong-type")
     try:
@@ -153,11 +133,7 @@ def decode_scalar(value: Any, named: Any) -> Array:
 
 
 def require_text(value: Any, what: str) -> str:
-    """Return ``value``, which must be a text; ``what`` names it in the error.
-
-    Raises:
-        ProtocolError: the value is not a text.
-    """
+    """Return ``value``, which must be a text; ``what`` names it in the error."""
     if not isinstance(value, str):
         raise ProtocolError(
             f"{what} is {short_repr(value)}, not a text", code="protocol.wrong-type"
@@ -184,9 +160,6 @@ def flatten_keys(tree: Mapping[Any, Any]) -> dict[str, Any]:
     """Flatten nested maps, with slashes in the names: {"images": {"top": ...}} has images/top.
 
     The map under ``PROCTOR_KEY`` stays as it is. Limits are checked before a name is built.
-
-    Raises:
-        ProtocolError: a key is not a text, a name is too long, or there are too many entries.
     """
     found: dict[str, Any] = {}
     _flatten(tree, "", found)

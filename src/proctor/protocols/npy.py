@@ -26,11 +26,7 @@ def write_npy(values: Array) -> bytes:
 
 
 def read_npy(data: Any) -> Array:
-    """Decode the bytes of a .npy file, as a view of them.
-
-    Raises:
-        ProtocolError: the header is invalid, or does not match the number of bytes.
-    """
+    """Decode the bytes of a .npy file, as a view of them."""
     if not isinstance(data, bytes) or not data.startswith(_MAGIC) or len(data) < 12:
         raise ProtocolError("an array's .npy data has no header", code="protocol.invalid-array")
     length = _LENGTHS.get(data[6])

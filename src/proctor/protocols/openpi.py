@@ -52,11 +52,7 @@ def encode_request(request: InferenceRequest) -> bytes:
 
 
 def decode_request(frame: bytes) -> InferenceRequest:
-    """Decode the request in a frame.
-
-    Raises:
-        ProtocolError: the frame is not a request.
-    """
+    """Decode the request in a frame."""
     fields = flatten_keys(_map_of(frame))
     prompt = fields.pop(PROMPT, "")
     episode = fields.pop(PROCTOR_KEY, None)
@@ -71,11 +67,7 @@ def encode_reply(actions: Array, timing: Mapping[str, float]) -> bytes:
 
 
 def decode_reply(frame: bytes | str) -> InferenceReply:
-    """Decode the actions in a frame; a text frame is the server's traceback.
-
-    Raises:
-        ProtocolError: the frame holds neither.
-    """
+    """Decode the actions in a frame; a text frame is the server's traceback."""
     if isinstance(frame, str):
         return InferenceReply(error=frame)
     actions = _map_of(frame).get(_ACTIONS)
@@ -93,11 +85,7 @@ def encode_metadata(about: ServerInfo) -> bytes:
 
 
 def decode_metadata(frame: bytes | str) -> ServerInfo | None:
-    """Decode the first frame; return a Proctor server's description, None for other servers.
-
-    Raises:
-        ProtocolError: the frame is not a map.
-    """
+    """Decode the first frame; return a Proctor server's description, None for other servers."""
     if isinstance(frame, str):
         raise bad_frame(
             "the server's first frame is a text, not a map",

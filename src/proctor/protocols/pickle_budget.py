@@ -19,31 +19,19 @@ class Budget:
     """Objects of the result; a shared object counts at each occurrence."""
 
     def step(self) -> None:
-        """Count one opcode.
-
-        Raises:
-            ProtocolError: the pickle has too many opcodes.
-        """
+        """Count one opcode."""
         self.steps -= 1
         if self.steps < 0:
             raise ProtocolError("a pickle has too many opcodes", code="protocol.too-large")
 
     def charge_text(self, size: int) -> None:
-        """Count the bytes of a text before it is decoded.
-
-        Raises:
-            ProtocolError: the pickle has too much text.
-        """
+        """Count the bytes of a text before it is decoded."""
         self.text -= size
         if self.text < 0:
             raise ProtocolError("a pickle has too much text", code="protocol.too-large")
 
     def node(self) -> None:
-        """Count one object of the result.
-
-        Raises:
-            ProtocolError: the pickle holds too many objects.
-        """
+        """Count one object of the result."""
         self.nodes -= 1
         if self.nodes < 0:
             raise ProtocolError("a pickle holds too many objects", code="protocol.too-large")

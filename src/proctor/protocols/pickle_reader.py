@@ -31,9 +31,6 @@ def load(
         frame: the pickle.
         budget: limits of the work; the default suits one observation.
         storage_of: returns the storage for a persistent id, for pickles of torch's archives.
-
-    Raises:
-        ProtocolError: the pickle is invalid, exceeds a limit, or holds anything else.
     """
     budget = budget or Budget()
     try:

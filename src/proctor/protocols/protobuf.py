@@ -29,11 +29,7 @@ def _varint(value: int) -> bytes:
 
 
 def decode_fields(frame: bytes) -> dict[int, int | bytes]:
-    """Decode the integers and bytes of a message by field number; a repeated field keeps the last.
-
-    Raises:
-        ProtocolError: the message is invalid, or has too many fields.
-    """
+    """Decode a message's integers and bytes by field number; a repeated field keeps the last."""
     found: dict[int, int | bytes] = {}
     place = 0
     for _ in range(_MAX_FIELDS):

@@ -70,12 +70,7 @@ def _described(value: Any, storages: dict[int, tuple[str, Array]]) -> Any:
 
 
 def load_archive(data: bytes) -> Any:
-    """Decode an archive as a tree with arrays, which are views of ``data``.
-
-    Raises:
-        ProtocolError: the archive is invalid, exceeds a limit, or holds anything but plain values
-            and tensors.
-    """
+    """Decode an archive as a tree with arrays, which are views of ``data``."""
     try:
         entries = _entries(data)
     except struct.error:

@@ -80,11 +80,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(frame: bytes | str, max_bytes: int = MAX_MESSAGE_BYTES) -> Message:
-    """Decode the message in a frame; ``max_bytes`` bounds the decoded size of its images.
-
-    Raises:
-        ProtocolError: the frame is not a message, or its images are too large.
-    """
+    """Decode the message in a frame; ``max_bytes`` bounds the decoded size of its images."""
     if isinstance(frame, str):
         raise _bad("the frame is a text, not binary", frame, code="protocol.unexpected-message")
     tree = unpack_map(frame)
@@ -124,9 +120,6 @@ def decode_hello(message: Message, frame: bytes | str) -> ServerInfo | None:
     """Return a Proctor server's description from its hello; None for other servers.
 
     ``frame`` is the encoded message, for the error.
-
-    Raises:
-        ProtocolError: the message is not a hello.
     """
     if message.kind is not MessageType.HELLO:
         raise _bad(
@@ -157,11 +150,7 @@ def observation_payload(request: InferenceRequest) -> dict[str, Any]:
 
 
 def decode_request(message: Message) -> InferenceRequest:
-    """Return the request in an observation message.
-
-    Raises:
-        ProtocolError: the payload is not a request.
-    """
+    """Return the request in an observation message."""
     fields = flatten_keys(message.payload)
     episode = fields.pop(PROCTOR_KEY, None)
     prompt = require_text(fields.pop(_TASK, ""), _TASK)
@@ -179,9 +168,6 @@ def decode_reply(message: Message, frame: bytes | str) -> InferenceReply:
     """Return the actions [T, A] in a message, or the server's error.
 
     ``frame`` is the encoded message, for the error.
-
-    Raises:
-        ProtocolError: the message holds neither.
     """
     if message.kind is MessageType.ERROR:
         return InferenceReply(error=short_text(message.payload.get("error", message.payload), 8000))
@@ -248,11 +234,7 @@ def _compressed(tree: Mapping[Any, Any]) -> tuple[Any, str | None]:
 
 
 def _check_image_sizes(tree: Any, max_bytes: int) -> None:
-    """Check the decoded size of all images; only their headers are read.
-
-    Raises:
-        ProtocolError: the images decode to more than ``max_bytes``, or a header is wrong.
-    """
+    """Check the decoded size of all images; only their headers are read."""
     total, waiting = 0, [tree]
     while waiting:
         node = waiting.pop()

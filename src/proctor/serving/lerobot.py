@@ -55,11 +55,7 @@ class _Robot(RegisteredClient):
 async def listen(
     service: PolicyService, port: int, limits: ServerLimits, senders: Senders
 ) -> OpenEndpoint:
-    """Listen on ``port`` (0: any free one).
-
-    Raises:
-        UsageError: the port is in use, or the address does not belong to this machine.
-    """
+    """Listen on ``port`` (0: any free one)."""
     server = GrpcServer(
         lerobot.SERVICE,
         _Service(service, limits, senders).handlers(),

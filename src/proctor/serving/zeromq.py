@@ -229,11 +229,7 @@ def _invalid_request(parts: str) -> ProtocolError:
 async def listen(
     handler: ZmqHandler, port: int, limits: ServerLimits, senders: Senders
 ) -> OpenEndpoint:
-    """Listen on ``port`` (0: any free port) and serve all admitted clients.
-
-    Raises:
-        UsageError: the port is in use, or the address does not belong to this machine.
-    """
+    """Listen on ``port`` (0: any free port) and serve all admitted clients."""
     connected: set[asyncio.StreamWriter] = set()
     sessions: set[asyncio.StreamWriter] = set()
     """Those that have finished the handshake."""

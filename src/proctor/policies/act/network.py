@@ -80,11 +80,7 @@ class Act(Network):
         return ResNet(self.config.vision_backbone, FrozenBatchNorm2d, dilate_last=dilate)
 
     def load_pretrained(self) -> None:
-        """Load the ImageNet weights of the image encoder, if the config asks for them.
-
-        Raises:
-            UsageError: they are missing, damaged, or belong to another network.
-        """
+        """Load the ImageNet weights of the image encoder, if the config asks for them."""
         load_backbones(self.config, [self.backbone] if self.config.cameras else [])
 
     def _build_vae(self) -> None:

@@ -72,11 +72,7 @@ _KNOWN = {
 
 
 def clip_sizes(name: str) -> ClipSizes:
-    """Return the sizes of a CLIP model: a local folder or a Hub id.
-
-    Raises:
-        UsageError: there is no such model, or its config.json describes no CLIP.
-    """
+    """Return the sizes of a CLIP model: a local folder or a Hub id."""
     if name in _KNOWN:
         return _KNOWN[name]
     stated, where = read_config_json(name), f"config.json of {name}"

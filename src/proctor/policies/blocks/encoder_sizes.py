@@ -30,11 +30,7 @@ class EncoderSizes:
     layer_norm_eps: float = 1e-5
 
     def check(self, where: str) -> None:
-        """Refuse invalid sizes; ``where`` names the file.
-
-        Raises:
-            UsageError: naming the field.
-        """
+        """Refuse invalid sizes; ``where`` names the file."""
         if self.hidden_size % self.num_attention_heads:
             raise UsageError(
                 f"{where}: hidden_size is not a multiple of num_attention_heads",

@@ -134,9 +134,6 @@ def load_resnet10(encoder: ResNet10, name: str, file: str | None, flag: str) -> 
         name: Hub id or local folder of the weights.
         file: a safetensors file, or a folder with model.safetensors, that replaces ``name``.
         flag: the flag of ``file``, for errors.
-
-    Raises:
-        UsageError: the weights are missing or do not fit; the line says which file goes where.
     """
     found = _find(name, file, flag)
     load_submodule(encoder, read_tensors(found), str(found))

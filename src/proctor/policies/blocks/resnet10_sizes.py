@@ -43,11 +43,7 @@ class ResNet10Sizes:
 
 
 def resnet10_sizes(name: str) -> ResNet10Sizes:
-    """Return the sizes of the encoder called ``name``: a published one, or a local folder's.
-
-    Raises:
-        UsageError: it is neither, or the folder's config.json describes no ResNet10.
-    """
+    """Return the sizes of the encoder called ``name``: a published one, or a local folder's."""
     if name in PUBLISHED:
         return ResNet10Sizes()
     raw = read_config_json(name)

@@ -54,11 +54,7 @@ class Diffusion(Network):
             self.loss_draws[CROP] = (NoiseSpec.UNIFORM, (n_cameras, 2))
 
     def load_pretrained(self) -> None:
-        """Load the ImageNet weights of the image encoder, if the config asks for them.
-
-        Raises:
-            UsageError: they are missing, damaged, or belong to another network.
-        """
+        """Load the ImageNet weights of the image encoder, if the config asks for them."""
         load_backbones(
             self.config,
             [part.backbone for part in self.modules() if isinstance(part, RgbEncoder)],

@@ -112,11 +112,7 @@ def _map(name: str, text: str, *, training: bool = False, **metadata: Any) -> An
 
 
 def _completed(name: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Return a map of config.json with the defaults of missing entries.
-
-    Raises:
-        UsageError: an entry is unknown or has the wrong type.
-    """
+    """Return a map of config.json with the defaults of missing entries."""
     whole: dict[str, Any] = msgspec.to_builtins(_read(name, given))
     return {key: value for key, value in whole.items() if key not in _NOT_WRITTEN.get(name, ())}
 
@@ -234,11 +230,7 @@ class GaussianActorConfig(CheckpointConfig):
     )
 
     def __post_init__(self) -> None:
-        """Complete the maps with their defaults, as LeRobot writes them.
-
-        Raises:
-            UsageError: an entry is unknown or has the wrong type.
-        """
+        """Complete the maps with their defaults, as LeRobot writes them."""
         for name in _MAPS:
             setattr(self, name, _completed(name, getattr(self, name)))
 

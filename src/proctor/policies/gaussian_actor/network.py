@@ -292,11 +292,7 @@ class GaussianActorNetwork(Network):
         self.tied = shared_names(self)
 
     def load_pretrained(self) -> None:
-        """Load the published weights of a ResNet10 image encoder.
-
-        Raises:
-            UsageError: they are missing, damaged, or belong to another network.
-        """
+        """Load the published weights of a ResNet10 image encoder."""
         name = self.config.vision_encoder_name
         encoders = {id(encoder): encoder for encoder in (self.encoder_critic, self.encoder_actor)}
         for encoder in encoders.values():

@@ -9,11 +9,7 @@ from proctor.policies.runtime.network import Network
 
 
 def load_base(network: Network, base: str | None) -> None:
-    """Load the weights of the base model ``base``, a folder or a Hub id; None: BASE_MODEL.
-
-    Raises:
-        UsageError: there is no such model, or its weights do not fit.
-    """
+    """Load the weights of the base model ``base``, a folder or a Hub id; None: BASE_MODEL."""
     folder = locate(base or BASE_MODEL).folder
     tensors, _ = read_weight_files(folder)
     load_weights(network, tensors, "_groot_model.", str(folder))

@@ -45,11 +45,7 @@ class ChatPrompt:
 
 
 def read_prompt(tokenizer: TextTokenizer) -> ChatPrompt:
-    """Return the chat format of a tokenizer.
-
-    Raises:
-        UsageError: it is not a tokenizer of Qwen3-VL.
-    """
+    """Return the chat format of a tokenizer."""
     start, pad, end = (tokenizer.number(f"<|{name}|>") for name in _NAMES)
     template = _template(tokenizer)
     for part in (_START, "<|image_pad|>") if template else ():
@@ -95,11 +91,7 @@ def _json(files: Mapping[str, bytes], name: str) -> dict[str, Any]:
 
 
 def patch_geometry(tokenizer: TextTokenizer) -> PatchGeometry:
-    """Return the image sizes in the preprocessor_config.json beside a tokenizer, else Qwen3-VL's.
-
-    Raises:
-        UsageError: they are invalid.
-    """
+    """Return the image sizes in preprocessor_config.json beside a tokenizer, else Qwen3-VL's."""
     stated = _json(tokenizer.files, IMAGES)
     usual = PatchGeometry()
     given = stated.get("size")

@@ -103,11 +103,7 @@ class ActionDecode(ProcessorStep):
         return (STATE,) if any(group.relative for group in self.groups("")) else ()
 
     def groups(self, where: str) -> list[ActionGroup]:
-        """Return the action groups.
-
-        Raises:
-            UsageError: statistics are missing or invalid.
-        """
+        """Return the action groups."""
         return action_groups(
             self.raw_stats or {},
             self.modality_config or {},

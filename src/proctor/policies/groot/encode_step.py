@@ -83,11 +83,7 @@ class VlmEncode(ProcessorStep):
         )
 
     def encode_prompt(self, told: PromptInputs) -> PromptInputs:
-        """Add tokens and mask.
-
-        Raises:
-            UsageError: a prompt has too many tokens.
-        """
+        """Add tokens and mask."""
         prompt = self.prompt
         assert prompt is not None, "with_tokenizers is called before use"
         return encode_padded(told, prompt, self.max_length)
@@ -111,11 +107,7 @@ class VlmEncode(ProcessorStep):
         return {f"{FOLDER}/{name}": content for name, content in held.items()}
 
     def with_tokenizers(self, tokenizers: Tokenizers) -> VlmEncode:
-        """Return the step with its tokenizer, chat format and image sizes.
-
-        Raises:
-            UsageError: the tokenizer is not available.
-        """
+        """Return the step with its tokenizer, chat format and image sizes."""
         tokenizer = tokenizers.find(self.model_name, also=ASSETS)
         step = replace(self, prompt=read_prompt(tokenizer), patches=patch_geometry(tokenizer))
         check_range("tokenizer_max_length", self.max_length, MOST_TOKENS)

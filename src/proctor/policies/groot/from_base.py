@@ -11,11 +11,7 @@ from proctor.policies.lerobot.fresh import make_fresh
 
 
 def make(config: CheckpointConfig, interface: Interface) -> Policy:
-    """Make a policy from the base model that a flag names, else with random weights.
-
-    Raises:
-        UsageError: the base model is missing or incomplete, or does not fit the interface.
-    """
+    """Make a policy from the base model that a flag names, else with random weights."""
     usual = type(config)()
     given = {
         f.name: getattr(config, f.name)

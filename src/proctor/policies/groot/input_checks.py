@@ -36,11 +36,7 @@ class PoseFields(InputFields, Protocol):
 
 
 def check_poses(config: PoseFields) -> None:
-    """Refuse poses that overlap or do not fit into state and action.
-
-    Raises:
-        UsageError: naming the flag.
-    """
+    """Refuse poses that overlap or do not fit into state and action."""
     starts = sorted(config.relative_poses)
     if starts and not config.use_relative_actions:
         raise UsageError("relative_poses needs use_relative_actions=true", code="flag.conflict")
@@ -55,11 +51,7 @@ def check_poses(config: PoseFields) -> None:
 
 
 def check_inputs(config: InputFields) -> None:
-    """Refuse a history, missing inputs, and states or actions that are too long.
-
-    Raises:
-        UsageError: naming the field.
-    """
+    """Refuse a history, missing inputs, and states or actions that are too long."""
     if config.n_obs_steps != 1:
         raise UsageError(
             f"n_obs_steps is {config.n_obs_steps}: GR00T takes one observation",

@@ -129,11 +129,7 @@ class Groot(Network):
         return self.backbone.language.embed_tokens.num_embeddings
 
     def check_preprocessor(self, steps: Sequence[ProcessorStep]) -> None:
-        """Take the prompt's layout from the steps, and check the embodiment and the horizon.
-
-        Raises:
-            UsageError: a step is missing or does not fit the network.
-        """
+        """Take the prompt's layout from the steps, and check the embodiment and the horizon."""
         pack, encode = only_step(steps, PackInputs), only_step(steps, VlmEncode)
         pack.check_embodiment(self.sizes.max_num_embodiments)
         valid = min(pack.valid_action_horizon, pack.action_horizon)
@@ -157,11 +153,7 @@ class Groot(Network):
         self.state_dropout = pack.state_dropout_prob
 
     def load_pretrained(self) -> None:
-        """Load the weights of the base model, as LeRobot does for every new policy.
-
-        Raises:
-            UsageError: they are missing, or belong to another model.
-        """
+        """Load the weights of the base model, as LeRobot does for every new policy."""
         load_base(self, self.config.base_model_path)
 
     def begin_training(self) -> None:

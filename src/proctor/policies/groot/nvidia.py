@@ -89,11 +89,7 @@ class NvidiaFolder:
         return found if isinstance(found, dict) else {}
 
     def settings(self, embodiment: str) -> ProcessorSettings:
-        """Return the settings of ``embodiment``; without statistics if there are none.
-
-        Raises:
-            UsageError: a value is invalid.
-        """
+        """Return the settings of ``embodiment``; without statistics if there are none."""
         from proctor.policies.groot.statistics import horizon_of, modality_keys
 
         where, modality = str(self.path / _PROCESSOR), self._modality(embodiment)
@@ -116,11 +112,7 @@ class NvidiaFolder:
 
 
 def read_folder(path: str | None) -> NvidiaFolder | None:
-    """Return the processor files of a local folder in NVIDIA's layout; None: it is none.
-
-    Raises:
-        UsageError: a file is unreadable.
-    """
+    """Return the processor files of a local folder in NVIDIA's layout; None: it is none."""
     if path is None:
         return None
     folder = Path(path).expanduser()
@@ -153,11 +145,7 @@ def _read(path: str, times: tuple[int, ...]) -> NvidiaFolder | None:
 def from_nvidia(
     folder: Path, stated: Mapping[str, Any], overrides: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Return LeRobot's config for a folder in NVIDIA's layout; None: it has another layout.
-
-    Raises:
-        UsageError: the embodiment is missing or has no statistics; the text lists the choices.
-    """
+    """Return LeRobot's config for a folder in NVIDIA's layout; None: it has another layout."""
     if stated.get("model_type") != MODEL_TYPE:
         return None
     from proctor.policies.groot.sizes import decode_sizes

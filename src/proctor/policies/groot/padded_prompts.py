@@ -25,11 +25,7 @@ class PromptEncoder(Protocol):
 
 
 def encode_padded(told: PromptInputs, prompt: PromptEncoder, length: int) -> PromptInputs:
-    """Add tokens and mask of all prompts, padded to ``length``.
-
-    Raises:
-        UsageError: a prompt has too many tokens.
-    """
+    """Add tokens and mask of all prompts, padded to ``length``."""
     tokens = np.full((len(told.words), length), prompt.pad, np.int64)
     mask = np.zeros(tokens.shape, np.bool_)
     for row, text in enumerate(told.words):
@@ -48,11 +44,7 @@ StepT = TypeVar("StepT", bound=ProcessorStep)
 
 
 def only_step(steps: Sequence[ProcessorStep], kind: type[StepT]) -> StepT:
-    """Return the step of ``kind``, which a preprocessor of GR00T has once.
-
-    Raises:
-        UsageError: it has none, or several.
-    """
+    """Return the step of ``kind``, which a preprocessor of GR00T has once."""
     found = [step for step in steps if isinstance(step, kind)]
     if len(found) != 1:
         raise UsageError(

@@ -28,9 +28,6 @@ def make_steps(
     """Return the steps that pack, encode and decode.
 
     The base model's statistics of the embodiment take precedence over the dataset's.
-
-    Raises:
-        UsageError: statistics are missing or invalid.
     """
     assert isinstance(usual.normalize, Normalize)
     folder = config.folder

@@ -82,11 +82,7 @@ class QwenSizes:
     vision_config: VisionSizes = field(default_factory=VisionSizes)
 
     def check(self, where: str) -> None:
-        """Refuse sizes that do not make a network.
-
-        Raises:
-            UsageError: naming the fault.
-        """
+        """Refuse sizes that do not make a network."""
         text, vision = self.text_config, self.vision_config
         faults = {
             "its attention heads do not divide up": text.num_attention_heads
@@ -116,9 +112,6 @@ def read_qwen_sizes(name: str) -> QwenSizes:
     """Return the sizes of the backbone ``name``: a local folder or a Hub id.
 
     COSMOS needs no download.
-
-    Raises:
-        UsageError: there is no such model, or it is not a Qwen3-VL.
     """
     if name.rstrip("/") == COSMOS:
         return QwenSizes()

@@ -39,9 +39,6 @@ def relative_settings(
     """Return the settings of a policy that learns relative actions.
 
     ``stats`` holds the statistics of states, of actions, and of relative actions for each step.
-
-    Raises:
-        UsageError: the dataset names no action dimensions, or all of them are excluded.
     """
     names = config.action_feature_names
     if names is None:

@@ -77,11 +77,7 @@ class GrootSizes:
     rtc_ramp_rate: float = 6.0
 
     def check(self, where: str) -> None:
-        """Refuse sizes that do not fit together.
-
-        Raises:
-            UsageError: naming the sizes.
-        """
+        """Refuse sizes that do not fit together."""
         faults = {
             "input_embedding_dim is not the width of diffusion_model_cfg": self.input_embedding_dim
             != self.diffusion_model_cfg.width,
@@ -106,9 +102,6 @@ def read_sizes(base: str | None) -> tuple[GrootSizes, QwenSizes]:
     """Return the sizes of the base model ``base`` (a folder or a Hub id) and of its backbone.
 
     BASE_MODEL, which None means, needs no download.
-
-    Raises:
-        UsageError: there is no such model, or it is not a GR00T N1.7.
     """
     if base is None or base.rstrip("/") == BASE_MODEL:
         return GrootSizes(), QwenSizes()
@@ -125,11 +118,7 @@ def read_sizes(base: str | None) -> tuple[GrootSizes, QwenSizes]:
 
 
 def decode_sizes(stated: dict[str, Any], where: str) -> GrootSizes:
-    """Decode the config.json of a base model.
-
-    Raises:
-        UsageError: it is another model's, or a value is invalid.
-    """
+    """Decode the config.json of a base model."""
     if stated.get("model_type") != MODEL_TYPE:
         raise UsageError(
             f"{where}: model_type is {stated.get('model_type')!r}, expected {MODEL_TYPE!r}",

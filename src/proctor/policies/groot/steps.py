@@ -65,11 +65,7 @@ class PackInputs(ProcessorStep):
         return self.embodiment_mapping.get(self.embodiment_tag, 0)
 
     def check_embodiment(self, slots: int) -> None:
-        """Refuse an embodiment whose number is beyond the network's ``slots``.
-
-        Raises:
-            UsageError: naming the embodiment.
-        """
+        """Refuse an embodiment whose number is beyond the network's ``slots``."""
         if not 0 <= self.embodiment < slots:
             raise UsageError(
                 f"{self.registry_name}: the embodiment {self.embodiment_tag} has number "
@@ -261,11 +257,7 @@ def _aligned(values: Tensor | None, size: int, filling: float, like: Tensor) -> 
 
 
 def checked_stats(state: Tensors, where: str) -> Stats:
-    """Return the statistics of a state file.
-
-    Raises:
-        UsageError: a statistic is not a finite number.
-    """
+    """Return the statistics of a state file."""
     stats = group_stats(state)
     for key, each in stats.items():
         for name, value in each.items():
@@ -278,11 +270,7 @@ def checked_stats(state: Tensors, where: str) -> Stats:
 
 
 def check_range(name: str, value: int, most: int) -> None:
-    """Refuse a number that is not from 1 to ``most``.
-
-    Raises:
-        UsageError: naming the setting.
-    """
+    """Refuse a number that is not from 1 to ``most``."""
     if not 1 <= value <= most:
         raise UsageError(f"{name} is {value} (choose 1-{most})", code="policy.out-of-range")
 
@@ -293,11 +281,7 @@ def check_relative_groups(
     modality: dict[str, Any] | None,
     where: str,
 ) -> None:
-    """Refuse relative action groups without a state of the same size.
-
-    Raises:
-        UsageError: naming the group.
-    """
+    """Refuse relative action groups without a state of the same size."""
     states = state_parts(raw or {}, modality or {})
     for group in groups:
         part = states.get(group.state)

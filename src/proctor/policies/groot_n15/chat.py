@@ -51,11 +51,7 @@ class EaglePrompt:
 
 
 def read_prompt(tokenizer: TextTokenizer) -> EaglePrompt:
-    """Return the chat format for a tokenizer.
-
-    Raises:
-        UsageError: it is not a tokenizer of Eagle 2.5.
-    """
+    """Return the chat format for a tokenizer."""
     start, close = tokenizer.number(_OPEN), tokenizer.number(_CLOSE)
     prefix = tokenizer.encode(f"{_BEFORE}<image 1>{_OPEN}")
     between = [

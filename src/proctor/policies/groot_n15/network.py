@@ -106,11 +106,7 @@ class GrootN15(Network):
         return self.backbone.language.embed_tokens.num_embeddings
 
     def check_preprocessor(self, steps: Sequence[ProcessorStep]) -> None:
-        """Take the prompt's layout from the steps, and check the embodiment and the cameras.
-
-        Raises:
-            UsageError: a step is missing or does not fit the network.
-        """
+        """Take the prompt's layout from the steps, and check the embodiment and the cameras."""
         pack, encode = only_step(steps, PackInputsV3), only_step(steps, EagleEncode)
         pack.check_embodiment(self.sizes.max_num_embodiments)
         if len(self.config.cameras) > MOST_VIEWS:
@@ -123,11 +119,7 @@ class GrootN15(Network):
         self.prompt = encode.prompt
 
     def load_pretrained(self) -> None:
-        """Load the weights of the base model, as LeRobot does for every new policy.
-
-        Raises:
-            UsageError: they are missing, or belong to another model.
-        """
+        """Load the weights of the base model, as LeRobot does for every new policy."""
         load_base(self, self.config.base_model_path or BASE_MODEL)
 
     def begin_training(self) -> None:

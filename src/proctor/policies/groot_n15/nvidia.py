@@ -36,11 +36,7 @@ class EmbodimentStatistics:
 
 
 def statistics_of(base: str | None, embodiment: str) -> EmbodimentStatistics | None:
-    """Return the statistics of ``embodiment`` in a local folder of NVIDIA's layout; None: none.
-
-    Raises:
-        UsageError: they are invalid.
-    """
+    """Return the statistics of ``embodiment`` in a local folder of NVIDIA's layout; None: none."""
     if base is None or not (Path(base).expanduser() / METADATA).is_file():
         return None
     where = Path(base).expanduser() / METADATA
@@ -94,9 +90,6 @@ def from_other_layouts(
     """Return the config of a folder of N1.5; None: it is another model's.
 
     LeRobot 0.5.1 writes the type ``groot``, as N1.7 has, and always names the tokenizer's files.
-
-    Raises:
-        UsageError: the embodiment is missing or has no statistics; the text lists the choices.
     """
     if stated.get("model_type") == MODEL_TYPE and "type" not in stated:
         return _from_nvidia(folder, stated, overrides)

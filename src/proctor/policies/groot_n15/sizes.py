@@ -63,11 +63,7 @@ class EagleSizes:
         return self.project_to_dim or self.text_config.hidden_size
 
     def check(self, where: str) -> None:
-        """Refuse sizes that do not make a network.
-
-        Raises:
-            UsageError: naming the fault.
-        """
+        """Refuse sizes that do not make a network."""
         self.vision_config.check(where)
         text = self.text_config
         faults = {
@@ -98,9 +94,6 @@ def read_sizes(base: str | None) -> tuple[GrootSizes, EagleSizes]:
     """Return the sizes of the base model ``base`` (a folder or a Hub id) and of its backbone.
 
     BASE_MODEL, which None means, needs no download.
-
-    Raises:
-        UsageError: there is no such model, or it is not a GR00T N1.5.
     """
     if base is None or base.rstrip("/") == BASE_MODEL:
         return head_sizes(), EagleSizes()
@@ -108,11 +101,7 @@ def read_sizes(base: str | None) -> tuple[GrootSizes, EagleSizes]:
 
 
 def decode_sizes(stated: dict[str, Any], where: str) -> tuple[GrootSizes, EagleSizes]:
-    """Decode the config.json of a base model.
-
-    Raises:
-        UsageError: it is another model's, or a value is invalid.
-    """
+    """Decode the config.json of a base model."""
     if stated.get("model_type") != MODEL_TYPE:
         raise UsageError(
             f"{where}: model_type is {stated.get('model_type')!r}, expected {MODEL_TYPE!r}",
@@ -130,11 +119,7 @@ def decode_sizes(stated: dict[str, Any], where: str) -> tuple[GrootSizes, EagleS
 
 
 def decode_head(stated: Any, where: str) -> GrootSizes:
-    """Decode ``action_head_cfg``.
-
-    Raises:
-        UsageError: a value is invalid.
-    """
+    """Decode ``action_head_cfg``."""
     given = dict(stated) if isinstance(stated, dict) else {}
     if "action_dim" in given:
         given["max_action_dim"] = given["action_dim"]
@@ -159,11 +144,7 @@ def _decode_eagle(stated: Any, where: str) -> EagleSizes:
 
 
 def decode_eagle(stated: dict[str, Any], where: str) -> EagleSizes:
-    """Decode the sizes of the backbone.
-
-    Raises:
-        UsageError: a value is invalid.
-    """
+    """Decode the sizes of the backbone."""
     text = stated.get("text_config")
     if isinstance(text, dict) and "rope_theta" in text:
         text = {**text, "rope_parameters": {"rope_theta": text["rope_theta"]}}

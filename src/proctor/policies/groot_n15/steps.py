@@ -86,11 +86,7 @@ class EagleEncode(ProcessorStep):
     prompt: EaglePrompt | None = field(default=None, metadata=OURS)
 
     def encode_prompt(self, told: PromptInputs) -> PromptInputs:
-        """Add tokens and mask.
-
-        Raises:
-            UsageError: a prompt has too many tokens.
-        """
+        """Add tokens and mask."""
         prompt = self.prompt
         assert prompt is not None, "with_tokenizers is called before use"
         return encode_padded(told, prompt, self.max_length)
@@ -101,11 +97,7 @@ class EagleEncode(ProcessorStep):
         return {f"{FOLDER}/{name}": content for name, content in held.items()}
 
     def with_tokenizers(self, tokenizers: Tokenizers) -> EagleEncode:
-        """Return the step with its tokenizer and chat format.
-
-        Raises:
-            UsageError: the tokenizer is not available.
-        """
+        """Return the step with its tokenizer and chat format."""
         check_range("tokenizer_max_length", self.max_length, MOST_TOKENS)
         return replace(self, prompt=read_prompt(tokenizers.find(self.tokenizer_assets_repo)))
 

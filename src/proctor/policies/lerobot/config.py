@@ -382,11 +382,7 @@ def is_saved(name: str, config_class: type[CheckpointConfig]) -> bool:
 
 
 def decode_config(raw: Mapping[str, Any], config_class: type[ConfigT], where: str) -> ConfigT:
-    """Decode a config.json; unknown keys go to ``unknown``. ``where`` names the file in errors.
-
-    Raises:
-        UsageError: a value has the wrong type, or values contradict each other.
-    """
+    """Decode a config.json; unknown keys go to ``unknown``. ``where`` names the file in errors."""
     kinds = get_type_hints(config_class)
     known = {k: _as_bool(kinds[k], v) for k, v in raw.items() if is_saved(k, config_class)}
     unknown = {k: v for k, v in raw.items() if k not in known}

@@ -36,11 +36,7 @@ class ChunkMixin:
         return SampleWindows(action_steps=range(self.chunk_size))
 
     def check_chunk(self) -> None:
-        """Refuse to execute more actions than a chunk has.
-
-        Raises:
-            UsageError: naming ``n_action_steps``.
-        """
+        """Refuse to execute more actions than a chunk has."""
         if not 1 <= self.n_action_steps <= self.chunk_size:
             raise UsageError(
                 f"n_action_steps is {self.n_action_steps} (choose 1-{self.chunk_size}, the chunk)",
@@ -83,11 +79,7 @@ class DenoisingMixin:
         return TrainingPreset(adam_settings(self), schedule)
 
     def check_lengths(self) -> None:
-        """Refuse more actions than the horizon holds, or more denoising steps than were trained.
-
-        Raises:
-            UsageError: naming the field.
-        """
+        """Refuse more actions than the horizon holds, or more denoising steps than were trained."""
         longest = self.horizon - self.n_obs_steps + 1
         if not 1 <= self.n_action_steps <= longest:
             raise UsageError(

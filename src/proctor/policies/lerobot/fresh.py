@@ -8,11 +8,7 @@ from proctor.policies.lerobot.config import CheckpointConfig
 
 
 def make_fresh(config: CheckpointConfig, interface: Interface) -> Policy:
-    """Make a policy of the config's family with random weights, for the interface's inputs.
-
-    Raises:
-        UsageError: the config does not fit the interface.
-    """
+    """Make a policy of the config's family with random weights, for the interface's inputs."""
     from proctor.policies.lerobot.checkpoint import fresh_policy
     from proctor.policies.lerobot.families import family
 

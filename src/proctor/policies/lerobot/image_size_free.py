@@ -15,11 +15,7 @@ from proctor.policies.lerobot.config import ConfigT
 def with_interface_sizes(
     interface: Interface, config: ConfigT, renames: Mapping[str, str], use: ConfigUse
 ) -> ConfigT:
-    """Return ``config`` with the interface's image sizes; for training also state and action.
-
-    Raises:
-        UsageError: the sizes are invalid for the policy.
-    """
+    """Return ``config`` with the interface's image sizes; for training also state and action."""
     fitted = adopt_feature_sizes(config.features, interface, renames, use)
     outputs = {ACTION: fitted.pop(ACTION)}
     made = replace(config, input_features=fitted, output_features=outputs)

@@ -56,11 +56,7 @@ class Tokenize(ProcessorStep):
     """Folder of the tokenizer inside the checkpoint."""
 
     def encode_prompt(self, told: PromptInputs) -> PromptInputs:
-        """Add tokens and mask.
-
-        Raises:
-            UsageError: the prompt is too long, and the checkpoint forbids truncation.
-        """
+        """Add tokens and mask."""
         tokenizer = self.tokenizer
         assert tokenizer is not None, "with_tokenizers is called before use"
         most, pad = self.max_length, tokenizer.pad
@@ -112,11 +108,7 @@ class Tokenize(ProcessorStep):
                 )
 
     def with_tokenizers(self, tokenizers: Tokenizers) -> Tokenize:
-        """Return the step with its tokenizer.
-
-        Raises:
-            UsageError: the tokenizer is not available.
-        """
+        """Return the step with its tokenizer."""
         tokenizer = tokenizers.find(self.tokenizer_name, self.inside)
         tokenizer.encode(_TRIED)
         _ = tokenizer.pad
@@ -124,11 +116,7 @@ class Tokenize(ProcessorStep):
 
 
 def check_prompt_length(steps: Sequence[ProcessorStep], most: int) -> None:
-    """Refuse prompts with more tokens than the network has position embeddings.
-
-    Raises:
-        UsageError: a tokenizer step makes longer prompts.
-    """
+    """Refuse prompts with more tokens than the network has position embeddings."""
     for step in steps:
         if isinstance(step, Tokenize) and step.max_length > most:
             raise UsageError(
@@ -139,11 +127,7 @@ def check_prompt_length(steps: Sequence[ProcessorStep], most: int) -> None:
 
 
 def check_task_key(key: str, where: str) -> None:
-    """Refuse a ``task_key`` other than the task.
-
-    Raises:
-        UsageError: naming the step.
-    """
+    """Refuse a ``task_key`` other than the task."""
     if key != TASK:
         raise UsageError(
             f"{where}: task_key is {key!r} (supported: {TASK!r})",

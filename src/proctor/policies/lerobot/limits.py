@@ -16,11 +16,7 @@ MOST_WIDTH, MOST_LAYERS, MOST_STEPS = 16_384, 200, 10_000
 
 
 def check_sizes(config: Any, most: Mapping[str, int]) -> None:
-    """Refuse sizes below 1 or above the limits in ``most``.
-
-    Raises:
-        UsageError: naming the field.
-    """
+    """Refuse sizes below 1 or above the limits in ``most``."""
     for name, limit in most.items():
         value = getattr(config, name)
         for size in value if isinstance(value, list) else [value]:
@@ -31,11 +27,7 @@ def check_sizes(config: Any, most: Mapping[str, int]) -> None:
 
 
 def check_choices(config: Any, choices: Mapping[str, Sequence[str]]) -> None:
-    """Refuse values that are not among a field's choices.
-
-    Raises:
-        UsageError: naming the field.
-    """
+    """Refuse values that are not among a field's choices."""
     for name, known in choices.items():
         if getattr(config, name) not in known:
             raise UsageError(
@@ -45,11 +37,7 @@ def check_choices(config: Any, choices: Mapping[str, Sequence[str]]) -> None:
 
 
 def check_sides(config: Any, *names: str) -> None:
-    """Refuse values that are not [height, width]; None is allowed.
-
-    Raises:
-        UsageError: naming the field.
-    """
+    """Refuse values that are not [height, width]; None is allowed."""
     for name in names:
         sides = getattr(config, name)
         if sides is not None and (len(sides) != 2 or min(sides) < 1 or max(sides) > MOST_PIXELS):
@@ -59,11 +47,7 @@ def check_sides(config: Any, *names: str) -> None:
 
 
 def check_crop(name: str, crop: Sequence[int] | None, image: Sequence[int]) -> None:
-    """Refuse a crop that is larger than the image; both are (height, width).
-
-    Raises:
-        UsageError: naming the field.
-    """
+    """Refuse a crop that is larger than the image; both are (height, width)."""
     height, width = image
     if crop is not None and (crop[0] > height or crop[1] > width):
         raise UsageError(
@@ -73,11 +57,7 @@ def check_crop(name: str, crop: Sequence[int] | None, image: Sequence[int]) -> N
 
 
 def check_same_shape(policy: str, features: Mapping[str, Feature], cameras: Sequence[str]) -> None:
-    """Refuse cameras of different shapes, for a policy whose image encoder takes one shape.
-
-    Raises:
-        UsageError: naming the shapes.
-    """
+    """Refuse cameras of different shapes, for a policy whose image encoder takes one shape."""
     shapes = {features[key].shape for key in cameras}
     if len(shapes) > 1:
         raise UsageError(
@@ -87,11 +67,7 @@ def check_same_shape(policy: str, features: Mapping[str, Feature], cameras: Sequ
 
 
 def check_embedding_width(config: Any, name: str) -> None:
-    """Refuse a width that a sinusoidal embedding, half sines and half cosines, cannot have.
-
-    Raises:
-        UsageError: naming the field.
-    """
+    """Refuse a width that a sinusoidal embedding, half sines and half cosines, cannot have."""
     width = getattr(config, name)
     if width < 4 or width % 2:
         raise UsageError(

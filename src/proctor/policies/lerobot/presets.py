@@ -288,11 +288,7 @@ def shared_schedule(schedule: dict[str, Any], kind: str | None) -> dict[str, Any
 
 
 def check_non_negative(section: str, settings: dict[str, Any]) -> None:
-    """Refuse negative or infinite values, and 0 where it is a divisor.
-
-    Raises:
-        UsageError: naming the flag.
-    """
+    """Refuse negative or infinite values, and 0 where it is a divisor."""
     for name, value in settings.items():
         for number in value if isinstance(value, list) else [value]:
             if isinstance(number, int | float) and not 0 <= number < math.inf:

@@ -55,11 +55,7 @@ class PretrainedConfig(PolicyConfig):
 
 
 def pin(config: PretrainedConfig) -> PretrainedConfig:
-    """Return the config with links, such as checkpoints/last, resolved.
-
-    Raises:
-        UsageError: the config has no path, or there is no such checkpoint.
-    """
+    """Return the config with links, such as checkpoints/last, resolved."""
     from proctor.policies.lerobot.location import pinned_path
 
     _require_path(config)
@@ -117,11 +113,7 @@ def _overrides(config: PretrainedConfig) -> dict[str, Any]:
 
 
 def trained_interface(config: PretrainedConfig) -> Interface:
-    """Return the interface that the checkpoint was trained for.
-
-    Raises:
-        UsageError: its files cannot be read.
-    """
+    """Return the interface that the checkpoint was trained for."""
     check_checkpoint(config)
     from proctor.policies.lerobot.checkpoint import checkpoint_interface
 

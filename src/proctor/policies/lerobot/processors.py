@@ -274,19 +274,11 @@ class Pipeline:
         return {name: held for step in self.steps for name, held in step.files().items()}
 
     def with_tokenizers(self, tokenizers: Tokenizers) -> Pipeline:
-        """Return the pipeline with the tokenizers of its steps loaded.
-
-        Raises:
-            UsageError: a tokenizer is not available.
-        """
+        """Return the pipeline with the tokenizers of its steps loaded."""
         return replace(self, steps=tuple(step.with_tokenizers(tokenizers) for step in self.steps))
 
     def inverse_of(self, earlier: Pipeline) -> Pipeline:
-        """Return a postprocessor whose steps are bound to the ``earlier`` steps they invert.
-
-        Raises:
-            UsageError: a step has nothing to invert.
-        """
+        """Return a postprocessor whose steps are bound to the ``earlier`` steps they invert."""
         return replace(self, steps=tuple(step.inverse_of(earlier.steps) for step in self.steps))
 
     def with_rename_map(self, rename_map: dict[str, str] | None) -> Pipeline:

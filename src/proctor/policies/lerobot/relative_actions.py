@@ -89,11 +89,7 @@ class AbsoluteActions(ProcessorStep):
         return {"enabled": self.enabled}
 
     def inverse_of(self, earlier: Sequence[ProcessorStep]) -> ProcessorStep:
-        """Return the step bound to the relative-actions step that it inverts.
-
-        Raises:
-            UsageError: the preprocessor has none that is enabled.
-        """
+        """Return the step bound to the relative-actions step that it inverts."""
         found = [step for step in earlier if isinstance(step, RelativeActions) and step.enabled]
         if self.enabled and not found:
             raise UsageError(

@@ -32,11 +32,7 @@ class RtcConfig:
 
 
 def read_rtc(raw: Mapping[str, Any] | None) -> RtcConfig | None:
-    """Decode ``rtc_config``; None if real-time chunking is off.
-
-    Raises:
-        UsageError: an unknown field or an invalid value.
-    """
+    """Decode ``rtc_config``; None if real-time chunking is off."""
     if raw is None:
         return None
     known = RtcConfig.__dataclass_fields__

@@ -53,9 +53,6 @@ def write_parts(
     """Write the files of a checkpoint into a folder that is not in use yet.
 
     ``weights`` replaces the network's state dict.
-
-    Raises:
-        OSError, SafetensorError: the files cannot be written.
     """
     (folder / "config.json").write_text(encode_config(parts.config, for_lerobot))
     state = parts.network.state_dict() if weights is None else weights

@@ -102,11 +102,7 @@ class FileStates:
         self._found = {name: file_stamp(folder / name) for name in names}
 
     def check(self, names: Iterable[str]) -> None:
-        """Check that the named files have not changed since the start.
-
-        Raises:
-            UsageError: a file changed, so the parts may belong to two checkpoints.
-        """
+        """Check that the named files have not changed since the start."""
         for name in names:
             file = self._folder / name
             if file_stamp(file) != self._found.get(name):
@@ -114,11 +110,7 @@ class FileStates:
 
 
 def hash_file(path: Path) -> FileHash:
-    """Return the hash of a small file.
-
-    Raises:
-        UsageError: it cannot be read.
-    """
+    """Return the hash of a small file."""
     found = FileHash()
     try:
         found.add(read_regular_file(path))
@@ -130,21 +122,12 @@ def hash_file(path: Path) -> FileHash:
 
 
 def read_tensors(path: Path) -> Tensors:
-    """Return all tensors of a safetensors file, on the CPU, in private memory.
-
-    Raises:
-        UsageError: the file is missing, a pickle, truncated, damaged, or changed while it was
-            read.
-    """
+    """Return all tensors of a safetensors file, on the CPU, in private memory."""
     return _read_file(path, lambda piece: None)
 
 
 def read_tensor_file(path: Path) -> TensorFile:
-    """Return all tensors of a safetensors file and the hash of the bytes that were read.
-
-    Raises:
-        UsageError: as ``read_tensors``.
-    """
+    """Return all tensors of a safetensors file and the hash of the bytes that were read."""
     found = FileHash()
     return TensorFile(_read_file(path, found.add), found)
 

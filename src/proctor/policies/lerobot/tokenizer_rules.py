@@ -17,11 +17,7 @@ _MOST_RULES, _MOST_GROWTH = 2**20, 64
 
 
 def check_rules(rules: Mapping[str, Any], where: str) -> None:
-    """Refuse rules that make a long text of a short one, and regular expressions we do not know.
-
-    Raises:
-        UsageError: naming ``where``, and the part or the pattern.
-    """
+    """Refuse rules that make a long text of a short one, and regular expressions we do not know."""
     for part in _PARTS:
         said = rules.get(part)
         if len(json.dumps(said)) > _MOST_RULES:

@@ -176,11 +176,7 @@ class DitConfig(DenoisingMixin, LanguageConfig):
         return before, (usual.unnormalize, usual.to_cpu)
 
     def training_preset(self) -> TrainingPreset:
-        """Return Adam, with the named schedule after a warm-up.
-
-        Raises:
-            UsageError: timesteps are to be sampled from a distribution that is not supported.
-        """
+        """Return Adam, with the named schedule after a warm-up."""
         if self.timestep_sampling_strategy == "beta" and 1.0 not in (
             self.timestep_sampling_alpha,
             self.timestep_sampling_beta,

@@ -69,11 +69,7 @@ class Dit(Network):
         check_prompt_length(steps, sizes.max_position_embeddings)
 
     def load_pretrained(self) -> None:
-        """Load the pretrained weights of both CLIP encoders, as LeRobot does.
-
-        Raises:
-            UsageError: they are not available.
-        """
+        """Load the pretrained weights of both CLIP encoders, as LeRobot does."""
         if not self.config.load_clip_weights:
             return
         for part in self.observation_encoder.modules():

@@ -146,11 +146,7 @@ class TokenizeActions(ProcessorStep):
             )
 
     def with_tokenizers(self, tokenizers: Tokenizers) -> TokenizeActions:
-        """Return the step with its text tokenizer and its FAST tokenizer loaded.
-
-        Raises:
-            UsageError: one is missing or invalid.
-        """
+        """Return the step with its text tokenizer and its FAST tokenizer loaded."""
         words = tokenizers.find(self.paligemma_tokenizer_name, self.words_inside)
         # --policy.tokenizer names a text tokenizer, never FAST's.
         codes = replace(tokenizers, given=None).find(self.action_tokenizer_name, self.inside)
@@ -183,11 +179,7 @@ def _scale(codes: TextTokenizer) -> _Scale:
 
 
 def find_action_tokenizer(steps: Sequence[ProcessorStep]) -> ActionTokenizer:
-    """Return the action tokenizer of the preprocessor steps.
-
-    Raises:
-        UsageError: no step has one.
-    """
+    """Return the action tokenizer of the preprocessor steps."""
     for step in steps:
         if isinstance(step, TokenizeActions) and step.action_tokenizer is not None:
             return step.action_tokenizer

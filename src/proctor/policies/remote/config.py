@@ -170,11 +170,7 @@ class RemoteConfig(PolicyConfig):
 
 
 def check_flags(config: RemoteConfig) -> None:
-    """Refuse invalid flags, without connecting to a server.
-
-    Raises:
-        UsageError: a flag is invalid; the text names it.
-    """
+    """Refuse invalid flags, without connecting to a server."""
     for address in config.addresses:
         if address.protocol is Protocol.LEROBOT and not (address.is_local or config.trust):
             raise UsageError(

@@ -17,9 +17,6 @@ def find_rotated_key(config: RemoteConfig, sizes: Mapping[str, int]) -> str | No
     """Return the key of the state whose rotation is converted; None: no conversion.
 
     It is ``--policy.rotation_key``, else ``observation.state``, else the only state.
-
-    Raises:
-        SpecMismatch: the key is not sent, or its state is too short for a rotation.
     """
     if config.rotation is Rotation.AXIS_ANGLE:
         return None

@@ -34,11 +34,7 @@ class GrootConnection:
     """
 
     def __init__(self, address: Address, settings: ConnectionSettings) -> None:
-        """Connect and do the handshake.
-
-        Raises:
-            ProtocolError: there is no server, or one of another protocol.
-        """
+        """Connect and do the handshake."""
         self._address, self._settings = address, settings
         self._closing = threading.Event()
         self._using = threading.Lock()

@@ -27,11 +27,7 @@ class ProtocolNames:
 def names_for_proctor_servers(
     server_info: ServerInfo, interface: Interface, rename_map: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the benchmark's keys that a Proctor server requires -> the server's names.
-
-    Raises:
-        SpecMismatch: an input is missing or has another shape.
-    """
+    """Return the benchmark's keys that a Proctor server requires -> the server's names."""
     wanted = {key: field.feature for key, field in server_info.inputs.items()}
     action = Feature(FeatureKind.ACTION, (server_info.action_size,), "float32")
     check_compatible({**wanted, ACTION: action}, interface, rename_map)
@@ -47,9 +43,6 @@ def names_for_other_servers(
     """Return the benchmark's keys to send -> the server's names.
 
     If the protocol has no names (None), the server's names are the benchmark's.
-
-    Raises:
-        UsageError: a camera has no name, or two have the same.
     """
     check_offered([*inputs, *rename_map], interface, "--policy.inputs and --rename_map")
     keys = list(inputs) or list(observed_keys(interface.features))
@@ -73,9 +66,6 @@ def split_state(name: str, size: int) -> list[tuple[str, slice]]:
     """Return the server's names of a state of ``size`` numbers, each with its slice.
 
     Usually that is one name; ``state/arm:7,state/gripper:1`` splits the state.
-
-    Raises:
-        UsageError: the parts do not add up to ``size``.
     """
     if ":" not in name:
         return [(name, slice(None))]

@@ -16,11 +16,7 @@ class OpenpiConnection:
     """Connection over one WebSocket; the protocol has no episodes."""
 
     def __init__(self, address: Address, settings: ConnectionSettings) -> None:
-        """Connect and read the server's metadata.
-
-        Raises:
-            ProtocolError: there is no server, or one of another protocol.
-        """
+        """Connect and read the server's metadata."""
         self._settings = settings
         self._socket = WebSocket(address, settings)
         try:

@@ -8,11 +8,7 @@ from proctor.policies.remote.config import RemoteConfig, check_flags
 
 
 def make(config: RemoteConfig, interface: Interface) -> Policy:
-    """Connect to the servers and check that their policy fits ``interface``.
-
-    Raises:
-        UsageError: no server answers, or the policy does not fit.
-    """
+    """Connect to the servers and check that their policy fits ``interface``."""
     check_flags(config)
     from proctor.policies.remote.policy import RemotePolicy
 

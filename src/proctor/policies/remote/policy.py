@@ -185,11 +185,7 @@ def _check_rhythm(config: RemoteConfig, server_info: ServerInfo) -> None:
 
 
 def _common_info(infos: list[ServerInfo | None], addresses: list[Address]) -> ServerInfo | None:
-    """Return the policy info that all servers share; None for servers other than Proctor's.
-
-    Raises:
-        UsageError: the servers have different policies.
-    """
+    """Return the policy info that all servers share; None for servers other than Proctor's."""
     if any(server_info != infos[0] for server_info in infos):
         names = ", ".join(map(served_policy_name, infos))
         raise UsageError(
@@ -201,11 +197,7 @@ def _common_info(infos: list[ServerInfo | None], addresses: list[Address]) -> Se
 
 
 def _protocol_client(config: RemoteConfig, interface: Interface) -> _ProtocolClient:
-    """Return the client of the servers' protocol; this imports the protocol's libraries.
-
-    Raises:
-        MissingExtra: a library is not installed.
-    """
+    """Return the client of the servers' protocol; this imports the protocol's libraries."""
     match config.addresses[0].protocol:
         case Protocol.OPENPI:
             from proctor.policies.remote.openpi import OpenpiConnection

@@ -22,11 +22,7 @@ class VlaEvalConnection:
     """Connection over one WebSocket."""
 
     def __init__(self, address: Address, settings: ConnectionSettings) -> None:
-        """Connect and exchange hello messages.
-
-        Raises:
-            ProtocolError: there is no server, or one of another protocol.
-        """
+        """Connect and exchange hello messages."""
         self._settings = settings
         self._seq = 0
         self._socket = WebSocket(address, settings)

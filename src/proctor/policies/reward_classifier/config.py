@@ -138,11 +138,7 @@ class RewardClassifierConfig(CheckpointConfig):
         return TrainingPreset(optimizer)
 
     def validate(self) -> None:
-        """Check cameras, sizes and the number of classes.
-
-        Raises:
-            UsageError: naming the invalid field.
-        """
+        """Check cameras, sizes and the number of classes."""
         check_sizes(self, _MOST)
         check_choices(self, {"model_type": ("cnn",)})
         if not 2 <= self.num_classes <= 1000:

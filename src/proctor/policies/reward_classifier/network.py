@@ -62,11 +62,7 @@ class RewardClassifier(Network):
         return self.config.num_classes == 2
 
     def load_pretrained(self) -> None:
-        """Load the published weights of the image encoder.
-
-        Raises:
-            UsageError: they are missing, damaged, or belong to another network.
-        """
+        """Load the published weights of the image encoder."""
         flag = "--reward_model.model_file"
         load_resnet10(self.encoder, self.config.model_name, self.config.model_file, flag)
 

@@ -22,11 +22,7 @@ def dry_run_steps(
     postprocessor: Pipeline,
     instruction_encoder: InstructionEncoder,
 ) -> None:
-    """Run the pre- and postprocessor on observations, an instruction and an action of zeros.
-
-    Raises:
-        UsageError: a step cannot process them.
-    """
+    """Run the pre- and postprocessor on observations, an instruction and an action of zeros."""
     inputs, size = config.input_features, config.action_dim
     shapes = {key: (1, *channels_first(feature)) for key, feature in inputs.items()}
     with _saying("the preprocessor cannot process the policy's inputs"):

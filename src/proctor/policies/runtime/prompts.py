@@ -50,11 +50,7 @@ def group_by_prompt_length(
 
 
 def check_token_ids(told: Mapping[str, Array], vocabulary: int | None) -> None:
-    """Refuse token ids outside the network's vocabulary.
-
-    Raises:
-        UsageError: the tokenizer belongs to another model.
-    """
+    """Refuse token ids outside the network's vocabulary."""
     tokens = told.get(LANGUAGE_TOKENS)
     if tokens is not None and vocabulary is not None and tokens.max() >= vocabulary:
         raise UsageError(

@@ -109,11 +109,7 @@ class SmolVla(Network):
         super().cast(dtype or torch.float32)
 
     def load_pretrained(self) -> None:
-        """Load the vision-language model's pretrained weights if the config asks for them.
-
-        Raises:
-            UsageError: the weights are missing or belong to another model.
-        """
+        """Load the vision-language model's pretrained weights if the config asks for them."""
         if self.config.load_vlm_weights:
             load_vlm(self.vlm_with_expert.vlm, self.config.vlm_model_name)
 

@@ -50,11 +50,7 @@ class VlmSizes:
         return self.vision_config.patch_size * self.scale_factor
 
     def check(self, where: str) -> None:
-        """Refuse sizes that do not make a network.
-
-        Raises:
-            UsageError: naming the field.
-        """
+        """Refuse sizes that do not make a network."""
         text = self.text_config
         if text.num_attention_heads % text.num_key_value_heads or text.head % 2:
             raise UsageError(
@@ -71,9 +67,6 @@ def read_vlm_sizes(name: str) -> VlmSizes:
     """Return the sizes of the model ``name``: a local folder or a Hub id.
 
     SMOLVLM2's sizes need no download.
-
-    Raises:
-        UsageError: there is no such model, or its config.json is not that of a SmolVLM.
     """
     if name == SMOLVLM2:
         return VlmSizes()

@@ -14,9 +14,6 @@ def load_vlm(vlm: nn.Module, name: str) -> None:
     """Load the weights of the model ``name``, a local folder or a Hub id, into ``vlm``.
 
     Layers that ``vlm`` does not have are skipped.
-
-    Raises:
-        UsageError: there is no such model, or its weights do not fit.
     """
     folder = local_folder(name) or download(name, None, ["config.json", WEIGHTS_FILE])
     file = folder / WEIGHTS_FILE

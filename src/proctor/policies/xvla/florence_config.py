@@ -76,11 +76,7 @@ class FlorenceSizes:
     text: BartSizes
 
     def tokens(self, size: tuple[int, int], words: int) -> tuple[int, int]:
-        """Return the number of tokens of an image (height, width), and of image and prompt.
-
-        Raises:
-            UsageError: there are more tokens than position embeddings.
-        """
+        """Return the number of tokens of an image (height, width), and of image and prompt."""
         rows, columns = self.vision.grid(*size)
         most = self.vision.max_position_embeddings
         if min(rows, columns) < 1 or max(rows, columns) > most:
@@ -108,11 +104,7 @@ _SOURCE = ["spatial_avg_pool", "temporal_avg_pool"]
 
 
 def read_florence(raw: Mapping[str, Any]) -> FlorenceSizes:
-    """Return the sizes in ``florence_config``; omitted fields are those of Florence-2-large.
-
-    Raises:
-        UsageError: another backbone, or invalid sizes.
-    """
+    """Return the sizes in ``florence_config``; omitted fields are those of Florence-2-large."""
     vision = dict(_section(raw, "vision_config"))
     if "dim_embed" in vision:
         vision["embed_dim"] = vision.pop("dim_embed")

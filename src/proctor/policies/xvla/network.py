@@ -144,9 +144,6 @@ class XVla(Network):
 
         Prompts must be padded to a fixed length: X-VLA attends to padding, so padding to the
         longest prompt would make actions depend on the rest of the batch.
-
-        Raises:
-            UsageError: a step does not fit the network.
         """
         most = self.config.num_domains
         check_prompt_length(steps, self.config.tokenizer_max_length)
