@@ -80,7 +80,7 @@ BUILT_IN = {
         "pretrained": "proctor.policies.lerobot.pretrained:PLUGIN",
         HANDED_OVER: "proctor.policies.callable_policy:PLUGIN",
         "random": "proctor.policies.scripted.random:PLUGIN",
-        "remote": "proctor.policies.remote.plugin:PLUGIN",
+        "remote": "proctor.policies.remote.config:PLUGIN",
         "zero": "proctor.policies.scripted.zero:PLUGIN",
     },
     "robots": {

@@ -18,7 +18,6 @@ import numpy as np
 
 from proctor.errors import ProtocolError
 from proctor.features import IMAGES, Array
-from proctor.protocols.chunks import ChunkAssembler, encode_chunks
 from proctor.protocols.inference_messages import (
     InferenceRequest,
     check_action_count,
@@ -35,7 +34,7 @@ from proctor.protocols.msgpack_arrays import (
 from proctor.protocols.pickle_names import Record
 from proctor.protocols.pickle_reader import load
 from proctor.protocols.pickle_writer import Tensor, dump
-from proctor.protocols.protobuf import decode_fields, encode_fields
+from proctor.protocols.protobuf import ChunkAssembler, decode_fields, encode_chunks, encode_fields
 from proctor.system.limits import MAX_MESSAGE_BYTES
 
 SERVICE = "transport.AsyncInference"

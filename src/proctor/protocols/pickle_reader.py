@@ -15,8 +15,7 @@ import numpy as np
 
 from proctor.errors import ProtocolError
 from proctor.protocols.msgpack_arrays import bad_frame
-from proctor.protocols.pickle_budget import Budget
-from proctor.protocols.pickle_machine import PickleMachine
+from proctor.protocols.pickle_machine import Budget, PickleMachine
 from proctor.protocols.pickle_names import PendingObject, Record
 
 _MAX_DEPTH = 32

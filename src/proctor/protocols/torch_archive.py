@@ -18,8 +18,7 @@ import numpy as np
 from proctor.errors import ProtocolError
 from proctor.features import Array
 from proctor.protocols.msgpack_arrays import bad_frame, decode_array, raw_bytes
-from proctor.protocols.pickle_budget import Budget
-from proctor.protocols.pickle_machine import storage_type
+from proctor.protocols.pickle_machine import Budget, storage_type
 from proctor.protocols.pickle_reader import load
 from proctor.protocols.pickle_writer import ArchiveTensor, dump
 

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from proctor.errors import ProctorError, ProtocolError, strip_control_codes
 from proctor.protocols import lerobot
 from proctor.protocols.inference_messages import Protocol
 from proctor.protocols.msgpack_arrays import pack
 from proctor.protocols.preauth import PRE_AUTH
+from proctor.serving.batcher import ClientSession, RequestBatcher
 from proctor.serving.calls import ClientSilent, OpenCall
-from proctor.serving.client_registry import ClientRegistry, RegisteredClient
 from proctor.serving.grpc_bridge import (
     GrpcCall,
     GrpcServer,
@@ -40,6 +42,47 @@ _WAIT_S = 2.0
 _FPS = 30.0
 """LeRobot's defaults: how long GetActions waits for an observation, and the action rate."""
 _ROOM = 2**16
+
+
+@dataclass
+class RegisteredClient:
+    """A client: its sessions, and the time of its last request."""
+
+    sessions: list[ClientSession] = field(default_factory=list)
+    last_request_at: float = 0.0
+
+
+ClientT = TypeVar("ClientT", bound=RegisteredClient)
+
+
+class ClientRegistry(Generic[ClientT]):
+    """The active clients. The client that was silent for longest makes room for a new one."""
+
+    def __init__(
+        self, batcher: RequestBatcher, limits: ServerLimits, make: Callable[[], ClientT]
+    ) -> None:
+        self._batcher, self._limits, self._make = batcher, limits, make
+        self._known: OrderedDict[str, ClientT] = OrderedDict()
+
+    def client(self, name: str) -> ClientT:
+        """Return the client called ``name``, and drop clients that were silent for too long."""
+        now = time.monotonic()
+        if name not in self._known:
+            self._known[name] = self._make()
+        client = self._known[name]
+        client.last_request_at = now
+        self._known.move_to_end(name)
+        while len(self._known) > self._limits.max_clients or self._first_is_silent(now):
+            self._forget(self._known.popitem(last=False)[1])
+        return client
+
+    def _first_is_silent(self, now: float) -> bool:
+        return now - next(iter(self._known.values())).last_request_at > self._limits.idle_s
+
+    def _forget(self, client: ClientT) -> None:
+        for session in client.sessions:
+            self._batcher.close_session(session)
+        client.sessions.clear()
 
 
 @dataclass

@@ -46,8 +46,8 @@ from proctor.policies.pi0.steps import Pi0NewLine
 from proctor.policies.pi0_fast.steps import Pi0FastStatePrompt
 from proctor.policies.pi05.steps import Pi05StatePrompt
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint
-from proctor.policies.runtime.instruction_encoder import InstructionEncoder
 from proctor.policies.runtime.network import Network
+from proctor.policies.runtime.prompts import InstructionEncoder
 from proctor.policies.smolvla.steps import SmolVlaNewLine
 
 STATS: Stats = {

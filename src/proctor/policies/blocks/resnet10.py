@@ -15,7 +15,7 @@ import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 from proctor.errors import UsageError
-from proctor.policies.blocks.resnet10_sizes import GROUPS, PUBLISHED, ResNet10Sizes
+from proctor.policies.blocks.encoder_sizes import GROUPS, PUBLISHED, ResNet10Sizes
 from proctor.policies.lerobot.location import local_folder
 from proctor.policies.lerobot.tensor_file import read_tensors
 from proctor.policies.lerobot.weights import WEIGHTS_FILE, load_submodule

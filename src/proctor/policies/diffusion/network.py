@@ -17,7 +17,7 @@ import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 from proctor.features import ACTION, ENVIRONMENT_STATE, STATE
-from proctor.policies.blocks.losses import masked_mean
+from proctor.policies.blocks.layers import masked_mean
 from proctor.policies.blocks.pretrained_resnet import load_backbones
 from proctor.policies.blocks.rgb_encoder import RgbEncoder, encode_history
 from proctor.policies.blocks.schedule import NoiseSchedule

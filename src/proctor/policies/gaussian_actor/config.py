@@ -16,8 +16,7 @@ import msgspec
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import ACTION, IMAGE, STATE, Feature, NormMode
 from proctor.fingerprint import LOCAL_PATH, PRESENTATION, ConfigUse, flag_only_for
-from proctor.policies.blocks.encoder_sizes import Width
-from proctor.policies.blocks.resnet10_sizes import ResNet10Sizes, resnet10_sizes
+from proctor.policies.blocks.encoder_sizes import ResNet10Sizes, Width, resnet10_sizes
 from proctor.policies.lerobot import shared_fields as shared
 from proctor.policies.lerobot.config import (
     NOT_A_FLAG,

@@ -22,8 +22,8 @@ import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 from proctor.features import ACTION, ENVIRONMENT_STATE, STATE
+from proctor.policies.blocks.layers import SpatialEmbedding
 from proctor.policies.blocks.resnet10 import ResNet10, load_resnet10
-from proctor.policies.blocks.spatial_embedding import SpatialEmbedding
 from proctor.policies.gaussian_actor.config import GaussianActorConfig, MlpSizes
 from proctor.policies.runtime.network import Network, NoiseSpec, shared_names
 

@@ -64,7 +64,7 @@ from proctor.policies.lerobot.pipelines import (
     restrict_features,
 )
 from proctor.policies.lerobot.tensor_file import FileStates, hash_file
-from proctor.policies.lerobot.trained_fps import trained_fps
+from proctor.policies.lerobot.trained_channels import trained_fps
 from proctor.policies.lerobot.weights import SkipWeightInit, load_weights, split_legacy
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint
 from proctor.policies.runtime.network import Network

@@ -26,8 +26,12 @@ from proctor.policies.lerobot.rtc_config import read_rtc
 from proctor.policies.pi0 import sizes
 from proctor.policies.pi0.config import FlowConfig
 from proctor.policies.pi0.gemma import Gemma, KVCache, TokenPositions, token_positions
-from proctor.policies.pi0.paligemma import PaliGemma, bidirectional_positions, pad_last_dim
-from proctor.policies.pi0.vision_language import PrefixEncoder
+from proctor.policies.pi0.paligemma import (
+    PaliGemma,
+    PrefixEncoder,
+    bidirectional_positions,
+    pad_last_dim,
+)
 from proctor.policies.runtime.network import NoiseSpec
 
 NOISE, TIME = "noise", "time"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, NoReturn, Self
 from proctor.errors import UsageError
 from proctor.features import REWARD, Feature, FeatureKind, Interface, NormMode
 from proctor.fingerprint import LOCAL_PATH, PRESENTATION, ConfigUse, flag_only_for
-from proctor.policies.blocks.resnet10_sizes import ResNet10Sizes, resnet10_sizes
+from proctor.policies.blocks.encoder_sizes import ResNet10Sizes, resnet10_sizes
 from proctor.policies.lerobot import shared_fields as shared
 from proctor.policies.lerobot.config import (
     NOT_A_FLAG,

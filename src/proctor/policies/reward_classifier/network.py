@@ -17,8 +17,8 @@ import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 from proctor.features import REWARD
+from proctor.policies.blocks.layers import SpatialEmbedding
 from proctor.policies.blocks.resnet10 import ResNet10, load_resnet10
-from proctor.policies.blocks.spatial_embedding import SpatialEmbedding
 from proctor.policies.reward_classifier.config import GRID, RewardClassifierConfig
 from proctor.policies.runtime.network import Network, shared_names
 

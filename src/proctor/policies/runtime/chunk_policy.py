@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from proctor.errors import PolicyError
+from proctor.errors import PolicyError, ProctorError, UsageError, strip_control_codes
 from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, Array, Feature
 from proctor.fingerprint import ConfigUse
 from proctor.policies.base import Batch, Policy, PolicySpec, Query
@@ -20,16 +20,16 @@ from proctor.policies.compatibility import source_key
 from proctor.policies.latency import check_latency
 from proctor.policies.lerobot.adapter import Adapter
 from proctor.policies.lerobot.config import CheckpointConfig, defining_config
+from proctor.policies.lerobot.feature_json import channels_first
 from proctor.policies.lerobot.processors import Pipeline
 from proctor.policies.runtime.compiled import (
     compile_parts,
     require_compiler,
     summarize_compiler_errors,
 )
-from proctor.policies.runtime.dry_run import dry_run_steps
-from proctor.policies.runtime.instruction_encoder import InstructionEncoder
 from proctor.policies.runtime.network import Network, draw_noise
 from proctor.policies.runtime.prompts import (
+    InstructionEncoder,
     PromptGroup,
     check_token_ids,
     group_by_prompt_length,
@@ -278,3 +278,40 @@ def to_float_image(value: Tensor) -> Tensor:
     if value.dtype != torch.uint8:
         return value
     return value.movedim(-1, -3).to(torch.float32, memory_format=torch.contiguous_format) / 255
+
+
+def dry_run_steps(
+    config: CheckpointConfig,
+    preprocessor: Pipeline,
+    postprocessor: Pipeline,
+    instruction_encoder: InstructionEncoder,
+) -> None:
+    """Run the pre- and postprocessor on observations, an instruction and an action of zeros."""
+    inputs, size = config.input_features, config.action_dim
+    shapes = {key: (1, *channels_first(feature)) for key, feature in inputs.items()}
+    with _saying("the preprocessor cannot process the policy's inputs"):
+        # Not on torch's meta device: its arithmetic loads torch's compiler, which takes seconds.
+        renames, cpu = preprocessor.rename_map, torch.device("cpu")
+        seen = {source_key(key, renames): torch.zeros(shape) for key, shape in shapes.items()}
+        preprocessor.on(cpu)(seen)
+    with _saying("the preprocessor cannot encode an instruction"):
+        if config.language_conditioned and not instruction_encoder.blank_inputs(1):
+            raise UsageError(
+                f"{config.type} needs an instruction, but no preprocessor step makes tokens",
+                code="checkpoint.missing-tokenizer",
+            )
+    with _saying(f"the postprocessor cannot process actions of size {size}"):
+        beside = {key: torch.zeros(shapes[key]) for key in postprocessor.needs}
+        postprocessor.on(cpu)({ACTION: torch.zeros(1, 1, size), **beside})
+
+
+@contextmanager
+def _saying(what: str) -> Iterator[None]:
+    try:
+        yield
+    except ProctorError:
+        raise
+    except (RuntimeError, ValueError, IndexError, KeyError) as error:
+        raise UsageError(
+            f"{what}: {strip_control_codes(str(error), 200)}", code="checkpoint.pipeline-mismatch"
+        ) from None

@@ -21,18 +21,27 @@ import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, STATE
-from proctor.policies.blocks.losses import masked_mean
+from proctor.policies.blocks.layers import masked_mean
 from proctor.policies.blocks.rtc import make_guidance, rtc_notes
 from proctor.policies.blocks.siglip import ScaledPatchEmbeddings, SiglipEncoder
+from proctor.policies.lerobot.location import local_folder
 from proctor.policies.lerobot.rtc_config import read_rtc
+from proctor.policies.lerobot.tensor_file import read_tensors
+from proctor.policies.lerobot.weights import WEIGHTS_FILE, check_tensor
 from proctor.policies.runtime.network import Network, NoiseSpec
 from proctor.policies.smolvla import aloha
 from proctor.policies.smolvla.config import SmolVlaConfig
-from proctor.policies.smolvla.connector import Connector
-from proctor.policies.smolvla.expert import ActionExpert, ExpertCache, joint_layers
-from proctor.policies.smolvla.layers import LlamaModel, additive_mask, rotary_embedding
+from proctor.policies.smolvla.layers import (
+    ActionExpert,
+    Connector,
+    ExpertCache,
+    LlamaModel,
+    additive_mask,
+    joint_layers,
+    rotary_embedding,
+)
 from proctor.policies.smolvla.vlm import VlmSizes, read_vlm_sizes
-from proctor.policies.smolvla.vlm_weights import load_vlm
+from proctor.system.hub import download
 
 NOISE, TIME = "noise", "time"
 EMBEDDINGS = "model.text_model.embed_tokens"
@@ -291,3 +300,16 @@ def resize_with_padding(images: Tensor, height: int, width: int) -> Tensor:
 def _fine(device: torch.device) -> torch.dtype:
     """Return float64, or float32 on Apple's GPUs, which have no float64."""
     return torch.float32 if device.type == "mps" else torch.float64
+
+
+def load_vlm(vlm: nn.Module, name: str) -> None:
+    """Load the weights of the model ``name``, a local folder or a Hub id, into ``vlm``.
+
+    Layers that ``vlm`` does not have are skipped.
+    """
+    folder = local_folder(name) or download(name, None, ["config.json", WEIGHTS_FILE])
+    file = folder / WEIGHTS_FILE
+    found, wanted = read_tensors(file), vlm.state_dict()
+    for key, expected in wanted.items():
+        check_tensor(key, expected, found.get(key), str(file))
+    vlm.load_state_dict({key: found[key] for key in wanted})

@@ -323,6 +323,6 @@ PLUGIN = CheckpointPlugin(
         "xvla_add_domain_id": f"{_STEPS}:AddDomain",
         "xvla_rotation_6d_to_axis_angle": f"{_STEPS}:AxisAngle",
     },
-    optimizers={XVLA_ADAMW: "proctor.policies.xvla.optimizer:parameter_groups"},
+    optimizers={XVLA_ADAMW: "proctor.policies.xvla.network:parameter_groups"},
     signature_fields=frozenset({"florence_config", "len_soft_prompts"}),
 )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own convention)
@@ -284,3 +285,34 @@ def _state_notes(config: XVlaConfig) -> tuple[str, ...]:
     if not size or given <= size:
         return ()
     return (f"only the first {size} of {given} state dimensions are used (--policy.max_state_dim)",)
+
+
+_OTHER = "other"
+_NAMED = {"vlm": "vlm", "soft_prompt": "soft_prompts"}
+"""Substring of a parameter's name -> its parameter group."""
+
+
+def parameter_groups(settings: dict[str, Any], network: nn.Module) -> list[dict[str, Any]]:
+    """Return parameter groups with their own learning rates, as torch's optimisers take them.
+
+    The vision-language model has a tenth of the learning rate; soft prompts have their own.
+    """
+    groups: dict[str, list[nn.Parameter]] = {"vlm": [], "soft_prompts": [], _OTHER: []}
+    for name, parameter in network.named_parameters():
+        if parameter.requires_grad:
+            found = (group for part, group in _NAMED.items() if part in name.lower())
+            groups[next(found, _OTHER)].append(parameter)
+    warm_up = settings["soft_prompt_warmup_lr_scale"]
+    soft_prompts = settings["soft_prompt_lr_scale"] if warm_up is None else warm_up
+    rates = {"vlm": 0.1, "soft_prompts": soft_prompts, _OTHER: 1.0}
+    decays = {"vlm": 0.1, "soft_prompts": 1.0, _OTHER: 1.0}
+    return [
+        {
+            "params": parameters,
+            "lr": settings["lr"] * rates[name],
+            "weight_decay": settings["weight_decay"] * decays[name],
+            "name": name,
+        }
+        for name, parameters in groups.items()
+        if parameters
+    ]
