@@ -35,6 +35,7 @@ from proctor.protocols.msgpack_arrays import (
     bad_frame,
     flatten_keys,
     pack,
+    quoting,
     require_text,
     short_repr,
     short_text,
@@ -104,7 +105,7 @@ def read_envelope(frame: bytes) -> Envelope:
     found: dict[str, str | None] = {}
     data: memoryview | None = None
     scan = Scan(memoryview(frame), _ENVELOPE)
-    try:
+    with quoting(frame):
         kind, entries = scan.head()
         if kind is not ValueKind.MAP or entries > _MAX_ENTRIES:
             raise ProtocolError(
@@ -124,8 +125,6 @@ def read_envelope(frame: bytes) -> Envelope:
             if key == "data":
                 data = memoryview(frame)[begins : scan.place]
         scan.end()
-    except ProtocolError as error:
-        raise bad_frame(str(error), frame, code=error.code) from None
     if "endpoint" in found and found["endpoint"] is None:
         raise bad_frame("endpoint is nil, not a text", frame, code="protocol.wrong-type")
     return Envelope(found.get("endpoint") or ACT, found.get("api_token"), data)
@@ -134,10 +133,8 @@ def read_envelope(frame: bytes) -> Envelope:
 def decode_request(envelope: Envelope) -> GrootRequest:
     """Decode the data of a request. The caller must have checked the token."""
     tree = None if envelope.data is None else unpack(envelope.data)
-    try:
+    with quoting(envelope.data or b""):
         data = decode_arrays(tree)
-    except ProtocolError as error:
-        raise bad_frame(str(error), envelope.data or b"", code=error.code) from None
     return GrootRequest(envelope.endpoint, data, envelope.api_token, uses_msgpack_numpy(tree))
 
 
@@ -233,10 +230,8 @@ def decode_actions(frame: bytes) -> InferenceReply:
     if frame == OLD_ERROR:
         return InferenceReply(error="the server failed; see its log")
     tree = unpack(frame)
-    try:
+    with quoting(frame):
         tree = decode_arrays(tree)
-    except ProtocolError as error:
-        raise bad_frame(str(error), frame, code=error.code) from None
     if isinstance(tree, list):
         tree = tree[0] if tree else None
     if isinstance(tree, dict) and "error" in tree:

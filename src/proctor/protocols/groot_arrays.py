@@ -10,27 +10,32 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from proctor.errors import ProtocolError
 from proctor.features import Array
-from proctor.protocols.msgpack_arrays import decode_array, decode_scalar, raw_bytes, short_repr
+from proctor.protocols.msgpack_arrays import (
+    decode_array,
+    decode_scalar,
+    raw_bytes,
+    read_tree,
+    short_repr,
+    write_tree,
+)
 
 _ND = (b"nd", "nd")
 
 
 def encode_arrays(value: Any, *, msgpack_numpy: bool = False) -> Any:
     """Replace arrays in a tree by maps, in the older encoding or as ``msgpack_numpy``."""
-    if isinstance(value, dict):
-        return {
-            key: encode_arrays(item, msgpack_numpy=msgpack_numpy) for key, item in value.items()
-        }
-    if not isinstance(value, np.ndarray):
-        return value
-    if not msgpack_numpy:
-        return {"__ndarray_class__": True, "as_npy": write_npy(value)}
-    header = {b"nd": True, b"type": value.dtype.str, b"kind": b"", b"shape": value.shape}
-    return {**header, b"data": raw_bytes(value)}
+    return write_tree(value, _as_msgpack_numpy if msgpack_numpy else _as_npy)
+
+
+def _as_npy(values: Array) -> dict[str, Any]:
+    return {"__ndarray_class__": True, "as_npy": write_npy(values)}
+
+
+def _as_msgpack_numpy(values: Array) -> dict[bytes, Any]:
+    header = {b"nd": True, b"type": values.dtype.str, b"kind": b"", b"shape": values.shape}
+    return {**header, b"data": raw_bytes(values)}
 
 
 def uses_msgpack_numpy(tree: Any) -> bool:
@@ -42,16 +47,14 @@ def uses_msgpack_numpy(tree: Any) -> bool:
 
 def decode_arrays(tree: Any) -> Any:
     """Replace encoded arrays in a tree, of either encoding, by numpy arrays."""
-    if isinstance(tree, list):
-        return [decode_arrays(item) for item in tree]
-    if not isinstance(tree, dict):
-        return tree
+    return read_tree(tree, _decode_array)
+
+
+def _decode_array(tree: Mapping[Any, Any]) -> Array | None:
     if "__ndarray_class__" in tree:
         return read_npy(tree.get("as_npy"))
-    for nd in _ND:
-        if nd in tree:
-            return _from_msgpack_numpy(tree, as_bytes=isinstance(nd, bytes))
-    return {key: decode_arrays(value) for key, value in tree.items()}
+    nd = next((nd for nd in _ND if nd in tree), None)
+    return None if nd is None else _from_msgpack_numpy(tree, as_bytes=isinstance(nd, bytes))
 
 
 def _from_msgpack_numpy(tree: Mapping[Any, Any], *, as_bytes: bool) -> Array:

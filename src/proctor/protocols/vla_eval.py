@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-import numpy as np
-
 from proctor.errors import ProtocolError
 from proctor.features import Array
 from proctor.protocols.images import FORMATS, decode_image, image_size
@@ -33,11 +31,14 @@ from proctor.protocols.msgpack_arrays import (
     decode_array,
     flatten_keys,
     pack,
+    quoting,
     raw_bytes,
+    read_tree,
     require_text,
     short_repr,
     short_text,
     unpack_map,
+    write_tree,
 )
 from proctor.system.limits import MAX_MESSAGE_BYTES
 from proctor.types import EpisodeSpec
@@ -74,7 +75,7 @@ class Message:
 
 def encode(message: Message) -> bytes:
     """Encode a message as a frame."""
-    payload = {key: _tree_of(value) for key, value in message.payload.items()}
+    payload = write_tree(dict(message.payload), _encode_array)
     header = {"type": message.kind.value, "payload": payload, "seq": message.seq}
     return pack({**header, "timestamp": time.time()})
 
@@ -84,12 +85,10 @@ def decode(frame: bytes | str, max_bytes: int = MAX_MESSAGE_BYTES) -> Message:
     if isinstance(frame, str):
         raise _bad("the frame is a text, not binary", frame, code="protocol.unexpected-message")
     tree = unpack_map(frame)
-    try:
+    with quoting(frame):
         kind, seq = _kind_of(tree.get("type")), tree.get("seq")
         _check_image_sizes(tree.get("payload"), max_bytes)
-        payload = _read(tree.get("payload"))
-    except ProtocolError as error:
-        raise bad_frame(str(error), frame, code=error.code) from None
+        payload = read_tree(tree.get("payload"), _decode_array)
     if type(seq) is not int or not 0 <= seq < 2**63:
         raise bad_frame(
             "the message has no sequence number (seq)", frame, code="protocol.missing-field"
@@ -194,26 +193,17 @@ def _bad(what: str, frame: bytes | str, *, code: str) -> ProtocolError:
     )
 
 
-def _tree_of(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _tree_of(item) for key, item in value.items()}
-    if not isinstance(value, np.ndarray):
-        return value
-    header = {_ARRAY: True, "data": raw_bytes(value), "dtype": value.dtype.str}
-    return {**header, "shape": value.shape}
+def _encode_array(values: Array) -> dict[str, Any]:
+    header = {_ARRAY: True, "data": raw_bytes(values), "dtype": values.dtype.str}
+    return {**header, "shape": values.shape}
 
 
-def _read(tree: Any) -> Any:
-    """Replace encoded arrays and images in a tree by numpy arrays."""
-    if isinstance(tree, list):
-        return [_read(item) for item in tree]
-    if not isinstance(tree, dict):
-        return tree
+def _decode_array(tree: Mapping[Any, Any]) -> Array | None:
     if _IMAGE in tree:
         return _read_image(tree)
     if _ARRAY in tree:
         return decode_array(tree.get("data"), tree.get("dtype"), tree.get("shape"))
-    return {key: _read(value) for key, value in tree.items()}
+    return None
 
 
 def _read_image(tree: Mapping[Any, Any]) -> Array:
