@@ -103,7 +103,7 @@ class PolicySpec:
     remembers: bool = True
     """Whether its actions depend on the state of ``new_episode``: such an episode cannot move to
     another server of the same policy. Ignored if ``new_episode`` returns None."""
-    asked_every: int | None = None
+    steps_per_query: int | None = None
     """Steps between two queries of an episode that its states assume; None: any number."""
     in_flight: int = 1
     """Concurrent calls of ``act``, each from its own thread. More than one suits policies that wait

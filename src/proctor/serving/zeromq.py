@@ -120,11 +120,11 @@ class _ZmqConnection:
             _Disconnected: the client is gone.
         """
         self._sender.wait()
-        heard = await self._requests.get()
-        if heard is None:
+        request = await self._requests.get()
+        if request is None:
             raise _Disconnected
         self._sender.work(proven=True)
-        return heard
+        return request
 
     async def send(self, reply: bytes) -> None:
         """Send a reply.

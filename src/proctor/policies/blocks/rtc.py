@@ -25,7 +25,7 @@ from torch import Tensor
 
 from proctor.features import Array
 from proctor.policies.lerobot.config import CheckpointConfig
-from proctor.policies.lerobot.rtc_config import RtcConfig
+from proctor.policies.lerobot.config_mixins import RtcConfig
 
 LEFT_OVER, HAS_LEFT = "rtc: left over", "rtc: has left"
 """Keys of an episode's state: the rest of its last chunk, and whether there is one."""

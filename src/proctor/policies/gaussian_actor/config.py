@@ -17,7 +17,6 @@ from proctor.errors import UsageError, did_you_mean
 from proctor.features import ACTION, IMAGE, STATE, Feature, NormMode
 from proctor.fingerprint import LOCAL_PATH, PRESENTATION, ConfigUse, flag_only_for
 from proctor.policies.blocks.encoder_sizes import ResNet10Sizes, Width, resnet10_sizes
-from proctor.policies.lerobot import shared_fields as shared
 from proctor.policies.lerobot.config import (
     NOT_A_FLAG,
     CheckpointConfig,
@@ -25,18 +24,25 @@ from proctor.policies.lerobot.config import (
     run_flag,
     training_field,
 )
-from proctor.policies.lerobot.fresh import make_fresh
-from proctor.policies.lerobot.limits import MOST_LAYERS, MOST_WIDTH, check_same_shape, check_sizes
-from proctor.policies.lerobot.presets import OptimizerSettings, SampleWindows, TrainingPreset
-from proctor.policies.lerobot.shared_fields import setting, training_setting, unused
+from proctor.policies.lerobot.limits import (
+    MOST_LAYERS,
+    WIDTH,
+    Choices,
+    check_one_observation,
+    check_same_shape,
+    up_to,
+)
+from proctor.policies.lerobot.presets import SampleWindows, TrainingPreset, constant_preset
+from proctor.policies.lerobot.shared_fields import (
+    normalization,
+    setting,
+    shared,
+    training_setting,
+    unused,
+)
 
 SMALLEST_IMAGE = 39
 """Pixels of a side: four unpadded convolutions reduce it to one."""
-_MOST = {
-    "image_encoder_hidden_dim": MOST_WIDTH,
-    "image_embedding_pooling_dim": MOST_WIDTH,
-    "latent_dim": MOST_WIDTH,
-}
 _MOST_DISCRETE = 10_000
 ACTIVATIONS = (
     "CELU", "ELU", "GELU", "Hardswish", "Hardtanh", "Identity", "LeakyReLU", "Mish", "ReLU",
@@ -151,7 +157,7 @@ class GaussianActorConfig(CheckpointConfig):
 
     type: str = "gaussian_actor"
     device: str | None = field(default="cpu", metadata=PRESENTATION)
-    normalization_mapping: dict[str, NormMode] = shared.normalization(
+    normalization_mapping: dict[str, NormMode] = normalization(
         VISUAL=NormMode.MEAN_STD,
         STATE=NormMode.MIN_MAX,
         ENV=NormMode.MIN_MAX,
@@ -169,23 +175,26 @@ class GaussianActorConfig(CheckpointConfig):
     vision_encoder_name: str | None = setting(
         None,
         "ResNet10 image encoder: lerobot/resnet10, or a folder with config.json",
-        "four convolutions",
+        default_help="four convolutions",
     )
-    freeze_vision_encoder: bool = shared.freeze_vision_encoder(True)
-    image_encoder_hidden_dim: int = setting(32, "channels of the convolutional image encoder")
+    freeze_vision_encoder: bool = shared("freeze_vision_encoder", True)
+    image_encoder_hidden_dim: int = setting(
+        32, "channels of the convolutional image encoder", WIDTH
+    )
     shared_encoder: bool = setting(True, "use one observation encoder for actor and critics")
     num_discrete_actions: int | None = setting(
         None,
         "gripper commands, chosen by a critic: the last number of an action",
-        "no gripper critic",
+        up_to(_MOST_DISCRETE),
+        default_help="no gripper critic",
     )
     image_embedding_pooling_dim: int = setting(
-        8, "features of the spatial embedding, per channel of the image encoder"
+        8, "features of the spatial embedding, per channel of the image encoder", WIDTH
     )
     state_encoder_hidden_dim: int = training_setting(
         256, "a field of LeRobot's config.json that LeRobot does not use"
     )
-    latent_dim: int = setting(256, "width of the encoding of each camera and state")
+    latent_dim: int = setting(256, "width of the encoding of each camera and state", WIDTH)
     online_steps: int = training_setting(1_000_000, "environment steps of online training")
     online_buffer_capacity: int = training_setting(
         100_000, "transitions in the replay buffer of the actors"
@@ -297,24 +306,13 @@ class GaussianActorConfig(CheckpointConfig):
 
     def training_preset(self) -> TrainingPreset:
         """Return Adam with the learning rate that SAC uses for the actor."""
-        optimizer = OptimizerSettings(
-            type="adam",
-            lr=3e-4,
-            weight_decay=0.0,
-            grad_clip_norm=40.0,
-            betas=[0.9, 0.999],
-            eps=1e-8,
-        )
-        return TrainingPreset(optimizer)
+        return constant_preset("adam", 3e-4, grad_clip_norm=40.0)
 
     def validate(self) -> None:
         """Check the inputs, the sizes and the bounds of the variance too."""
         super().validate()
-        check_sizes(self, _MOST)
         for network in (self.actor_network, self.discrete_critic_network):
             _check_network(network)
-        if self.num_discrete_actions is not None:
-            check_sizes(self, {"num_discrete_actions": _MOST_DISCRETE})
         self._validate_inputs()
         least, most = self.gaussian.std_min, self.gaussian.std_max
         if not 0 < least <= most:
@@ -325,11 +323,7 @@ class GaussianActorConfig(CheckpointConfig):
             )
 
     def _validate_inputs(self) -> None:
-        if self.n_obs_steps != 1:
-            raise UsageError(
-                f"gaussian_actor uses one observation, but n_obs_steps is {self.n_obs_steps}",
-                code="policy.one-observation",
-            )
+        check_one_observation(self)
         if self.state_dim is None and not self.cameras:
             raise UsageError(
                 f"gaussian_actor needs {STATE} or a camera as input", code="policy.missing-input"
@@ -347,22 +341,13 @@ class GaussianActorConfig(CheckpointConfig):
 
 def _check_network(network: MlpSizes) -> None:
     """Refuse an MLP without layers or with too many, or an unknown activation."""
-    if not 1 <= len(network.hidden_dims) <= MOST_LAYERS:
-        raise UsageError(
-            f"hidden_dims is {network.hidden_dims} (choose 1-{MOST_LAYERS} widths)",
-            code="policy.out-of-range",
-        )
-    final = network.final_activation
-    if final is not None and final not in ACTIVATIONS:
-        raise UsageError(
-            f"final_activation is {final!r} (choose {', '.join(ACTIVATIONS)})",
-            code="policy.unknown-choice",
-        )
+    up_to(MOST_LAYERS).check("the number of hidden_dims", len(network.hidden_dims))
+    if network.final_activation is not None:
+        Choices(ACTIVATIONS).check("final_activation", network.final_activation)
 
 
 PLUGIN = CheckpointPlugin(
     config=GaussianActorConfig,
-    make=make_fresh,
     summary="Gaussian actor of SAC and HIL-SERL, untrained (trained: --policy.path)",
     network="proctor.policies.gaussian_actor.network:GaussianActorNetwork",
     prefix="",

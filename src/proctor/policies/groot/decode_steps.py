@@ -74,6 +74,20 @@ class ActionUnpack(ProcessorStep):
         return replace(self, stats=checked_stats(state, where))
 
 
+@dataclass(frozen=True)
+class ActionUnpackV1(ActionUnpack):
+    """Invert the normalisation by a dataset's statistics, for every step of a chunk."""
+
+    registry_name: ClassVar[str] = "groot_action_unpack_unnormalize_v1"
+
+    def config(self) -> dict[str, Any]:
+        """Return the step's settings, in LeRobot's order."""
+        return {
+            "env_action_dim": self.env_action_dim,
+            "normalize_min_max": self.normalize_min_max,
+        }
+
+
 def _fitted(values: Tensor | None, size: int, like: Tensor, *, at: bool) -> Tensor:
     """Return flat statistics of ``size``, padded with 0; without statistics 0, or 1 at ``at``."""
     if values is None:

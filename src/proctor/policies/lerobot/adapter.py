@@ -204,10 +204,10 @@ def read_weights(folder: Path, *, adapted: bool) -> Weights:
     if not adapted:
         tensors, files = read_weight_files(folder)
         return Weights(tensors, folder / next(iter(files)), files)
-    config, told = read_adapter_config(folder / ADAPTER_CONFIG)
+    config, stated = read_adapter_config(folder / ADAPTER_CONFIG)
     file = folder / ADAPTER_WEIGHTS
     read = read_tensor_file(file)
-    adapter = Adapter(config, told, read.tensors, str(file))
+    adapter = Adapter(config, stated, read.tensors, str(file))
     base = _base_of(config, folder / ADAPTER_CONFIG)
     tensors, held = read_weight_files(base)
     files = {
@@ -220,9 +220,9 @@ def read_weights(folder: Path, *, adapted: bool) -> Weights:
 
 def read_adapter_config(file: Path) -> tuple[AdapterConfig, dict[str, Any]]:
     """Return the parsed adapter_config.json, and its raw content."""
-    told = read_json(file)
+    stated = read_json(file)
     try:
-        config = msgspec.convert(told, AdapterConfig)
+        config = msgspec.convert(stated, AdapterConfig)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
         raise UsageError(f"{file}: {error}", code="adapter.invalid-config") from None
     if config.peft_type.upper() != ADAPTER_METHOD:
@@ -241,12 +241,12 @@ def read_adapter_config(file: Path) -> tuple[AdapterConfig, dict[str, Any]]:
             f"base policy (supported: {', '.join(ADAPTER_INITS)})",
             code="adapter.unsupported",
         )
-    for name, value in told.items():
+    for name, value in stated.items():
         if name not in _IDLE and value not in (None, False, {}, [], ""):
             raise UsageError(
                 f"{file}: {name} is set, which is not supported", code="adapter.unsupported"
             )
-    return config, told
+    return config, stated
 
 
 def _base_of(config: AdapterConfig, file: Path) -> Path:

@@ -31,10 +31,17 @@ from proctor.fingerprint import (
     defining_fields,
     flag_only_for,
 )
-from proctor.policies.base import PolicyConfig, PolicyPlugin
+from proctor.policies.base import Policy, PolicyConfig, PolicyPlugin
 from proctor.policies.latency import check_config_latency
 from proctor.policies.lerobot.feature_json import decode_features, encode_features, version_tuple
-from proctor.policies.lerobot.limits import check_camera, check_sizes, check_vector
+from proctor.policies.lerobot.limits import (
+    ALLOWED,
+    Choices,
+    check_camera,
+    check_fields,
+    check_vector,
+    up_to,
+)
 from proctor.policies.lerobot.presets import RelativeChunks, SampleWindows, TrainingPreset
 
 if TYPE_CHECKING:
@@ -43,7 +50,6 @@ if TYPE_CHECKING:
 
 FEATURES = ("input_features", "output_features")
 """Config fields that hold features."""
-QUANTIZED = ("int8",)
 NEW_IN_0_6 = {"since": "0.6"}
 """Field metadata: older LeRobot versions refuse this key."""
 NOT_A_FLAG = {"hidden": True}
@@ -86,7 +92,11 @@ class CheckpointConfig(PolicyConfig):
     """The type in config.json, where LeRobot has another name for the family."""
 
     n_obs_steps: int = field(
-        default=1, metadata={"help": "observation steps given to the policy, the newest last"}
+        default=1,
+        metadata={
+            "help": "observation steps given to the policy, the newest last",
+            ALLOWED: up_to(64),
+        },
     )
     input_features: dict[str, Feature] = field(default_factory=dict, metadata=NOT_A_FLAG)
     output_features: dict[str, Feature] = field(default_factory=dict, metadata=NOT_A_FLAG)
@@ -155,7 +165,8 @@ class CheckpointConfig(PolicyConfig):
         metadata=run_flag(
             "weight quantisation: int8, for less memory", default_help="no quantisation"
         )
-        | _EVALUATION,
+        | _EVALUATION
+        | {ALLOWED: Choices(("int8",))},
     )
     pad_to: int | None = field(
         default=None,
@@ -327,12 +338,7 @@ class CheckpointConfig(PolicyConfig):
             )
         if not self.input_features:
             raise UsageError("the policy's input_features are empty", code="policy.missing-input")
-        check_sizes(self, {"n_obs_steps": 64})
-        if self.quantize not in (None, *QUANTIZED):
-            raise UsageError(
-                f"quantize is {self.quantize!r} (choose {', '.join(QUANTIZED)})",
-                code="policy.unknown-choice",
-            )
+        check_fields(self)
         if not self.language_conditioned and (self.instructions or self.instruction is not None):
             raise UsageError(
                 f"{self.type} takes no instruction: remove --policy.instruction(s)",
@@ -349,6 +355,16 @@ class CheckpointConfig(PolicyConfig):
 ConfigT = TypeVar("ConfigT", bound=CheckpointConfig)
 
 
+def make_fresh(config: CheckpointConfig, interface: Interface) -> Policy:
+    """Make a policy of the config's family with random weights, for the interface's inputs."""
+    from proctor.policies.lerobot.checkpoint import fresh_policy
+    from proctor.policies.lerobot.families import family
+
+    plugin = family(config.type)
+    assert plugin is not None, f"{config.type} is registered"
+    return fresh_policy(plugin, config, interface)
+
+
 ForeignReader: TypeAlias = Callable[
     [Path, Mapping[str, Any], Mapping[str, Any]], dict[str, Any] | None
 ]
@@ -358,6 +374,7 @@ ForeignReader: TypeAlias = Callable[
 class CheckpointPlugin(PolicyPlugin):
     """A policy family of LeRobot checkpoints, with the import path of its network."""
 
+    make: Callable[[Any, Interface], Policy] = field(kw_only=True, default=make_fresh)
     network: str = field(kw_only=True)
     """Class of its network, as package.module:ATTRIBUTE, imported on use."""
     prefix: str = field(kw_only=True)

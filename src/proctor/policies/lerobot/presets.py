@@ -257,6 +257,11 @@ def adam_settings(
     )
 
 
+def constant_preset(kind: str, lr: float, **changed: Any) -> TrainingPreset:
+    """Return an optimiser with LeRobot's defaults but for ``changed``, at a constant rate."""
+    return TrainingPreset(OptimizerSettings(type=kind, **OPTIMIZERS[kind] | {"lr": lr} | changed))
+
+
 def cosine_preset(fields: CosineFields, kind: str = "adamw") -> TrainingPreset:
     """Return AdamW with a warm-up and a cosine decay, from a config's fields."""
     schedule = ScheduleSettings(

@@ -243,10 +243,10 @@ class Pipeline:
         ``seen`` holds the observations of ``needs`` and, in training, of ``training_keys``:
         [B, ...] on the CPU, by the benchmark's names.
         """
-        told = PromptInputs(tuple(words), seen)
+        prompt_inputs = PromptInputs(tuple(words), seen)
         for step in self.steps if self.adds_prompt_inputs else ():
-            told = step.encode_prompt(told)
-        return told.arrays
+            prompt_inputs = step.encode_prompt(prompt_inputs)
+        return prompt_inputs.arrays
 
     @property
     def adds_prompt_inputs(self) -> bool:

@@ -3,7 +3,7 @@
 A dataclass mixin cannot hold them: LeRobot's config.json has them at another place in each family,
 and inherited fields come first. So each family declares the field at its place, with its default:
 
-    chunk_size: int = chunk_size(50)
+    chunk_size: int = shared("chunk_size", 50)
 
 No torch here: `--help` reads configs.
 """
@@ -17,17 +17,148 @@ from typing import Any
 from proctor.features import NormMode
 from proctor.fingerprint import LOCAL_PATH, PRESENTATION
 from proctor.policies.lerobot.config import NOT_A_FLAG, run_flag, training_field
-from proctor.policies.lerobot.rtc_config import HELP as RTC_HELP
+from proctor.policies.lerobot.config_mixins import RTC_HELP
+from proctor.policies.lerobot.limits import (
+    ALLOWED,
+    MOST_PROMPT,
+    STEPS,
+    WIDTH,
+    Allowed,
+    Choices,
+    Sides,
+    up_to,
+)
+
+_SETTINGS = {
+    "chunk_size": "actions predicted per inference call",
+    "horizon": "steps of the denoised action sequence, starting at the oldest observation",
+    "n_action_steps": "actions executed before the next inference",
+    "n_obs_steps": "observation steps given to the policy, the newest last",
+    "max_state_dim": "length that states are zero-padded to",
+    "max_action_dim": "length that actions are zero-padded to",
+    "vision_backbone": "image encoder: resnet18 or resnet34",
+    "crop_shape": (
+        "crop images to [height,width] pixels, at the centre in evaluation; none: no crop"
+    ),
+    "resize_shape": "resize images to [height,width] pixels before the crop",
+    "use_group_norm": "replace BatchNorm by GroupNorm in the image encoder",
+    "spatial_softmax_num_keypoints": "keypoints of the spatial softmax, per camera",
+    "separate_encoders": "use a separate image encoder for each camera",
+    "tokenizer_max_length": "maximum tokens of a prompt; longer prompts are truncated",
+    "embodiment_tag": "embodiment: the kind of robot, with weights of its own",
+    "use_bf16": "compute in bfloat16 (torch.autocast) with float32 weights",
+    "noise_scheduler_type": "noise scheduler: DDPM or DDIM",
+    "num_train_timesteps": "diffusion steps in training",
+    "beta_schedule": ("noise schedule: squaredcos_cap_v2, linear, scaled_linear or sigmoid"),
+    "beta_start": "first beta of the noise schedule (squaredcos_cap_v2 ignores it)",
+    "beta_end": "last beta of the noise schedule (squaredcos_cap_v2 ignores it)",
+    "prediction_type": "prediction target of the network: epsilon or sample",
+    "clip_sample": "clip the denoised sample at every denoising step",
+    "clip_sample_range": "with clip_sample: largest absolute value of the sample",
+    "num_inference_steps": "denoising steps per inference",
+    "min_period": "minimum period of the sinusoidal time embedding",
+    "max_period": "maximum period of the sinusoidal time embedding",
+    "rtc_config": RTC_HELP,
+}
+_TRAINING = {
+    "drop_n_last_frames": "last frames of every episode at which no training sample starts",
+    "do_mask_loss_for_padding": (
+        "exclude padded actions (after the end of an episode) from the loss"
+    ),
+    "pretrained_backbone_weights": (
+        "ImageNet weights of the image encoder, downloaded once; none: random initialisation"
+    ),
+    "crop_is_random": "crop at random positions in training; false: at the centre",
+    "freeze_vision_encoder": "freeze the vision encoder",
+    "train_expert_only": "freeze the vision-language model; train the action expert only",
+    "tune_llm": "train the language model",
+    "tune_visual": "train the vision encoder",
+    "tune_projector": "train the encoders of states and actions and the decoder of actions",
+    "tune_diffusion_model": "train the diffusion transformer",
+    "dropout": "dropout probability",
+    "optimizer_lr": "learning rate of the optimiser",
+    "optimizer_lr_backbone": "learning rate of the image encoder",
+    "optimizer_eps": "epsilon of the Adam optimiser",
+    "optimizer_weight_decay": "weight decay of the optimiser",
+    "optimizer_grad_clip_norm": "maximum gradient norm (gradient clipping)",
+    "warmup_ratio": "warm-up of the learning rate as a share of max_steps",
+    "scheduler_name": (
+        "learning-rate schedule after the warm-up: cosine, linear or constant_with_warmup"
+    ),
+    "scheduler_warmup_steps": "warm-up steps of the learning rate",
+    "scheduler_decay_steps": "steps until the learning rate reaches scheduler_decay_lr",
+    "scheduler_decay_lr": "final learning rate",
+}
+_DEFAULTS: dict[str, Any] = {
+    "vision_backbone": "resnet18",
+    "pretrained_backbone_weights": "ResNet18_Weights.IMAGENET1K_V1",
+    "crop_is_random": True,
+    "resize_shape": None,
+    "use_group_norm": False,
+    "spatial_softmax_num_keypoints": 32,
+    "use_bf16": True,
+    "noise_scheduler_type": "DDPM",
+    "num_train_timesteps": 100,
+    "beta_schedule": "squaredcos_cap_v2",
+    "beta_start": 0.0001,
+    "beta_end": 0.02,
+    "prediction_type": "epsilon",
+    "clip_sample": True,
+    "clip_sample_range": 1.0,
+    "num_inference_steps": None,
+    "min_period": 4e-3,
+    "max_period": 4.0,
+    "rtc_config": None,
+    "do_mask_loss_for_padding": False,
+    "tune_llm": False,
+    "tune_visual": False,
+    "tune_projector": True,
+    "tune_diffusion_model": True,
+    "optimizer_eps": 1e-8,
+    "warmup_ratio": 0.05,
+    "scheduler_name": "cosine",
+    "scheduler_decay_steps": 30_000,
+    "scheduler_decay_lr": 2.5e-6,
+}
+"""Defaults that are the same in all families."""
+_NONE = {
+    "crop_shape": "no crop",
+    "resize_shape": "no resizing",
+    "num_inference_steps": "num_train_timesteps",
+    "rtc_config": "off",
+    "drop_n_last_frames": "horizon - n_action_steps - n_obs_steps + 1",
+}
+"""What None means as a default."""
+_ALLOWED: dict[str, Allowed] = {
+    "chunk_size": STEPS,
+    "horizon": STEPS,
+    "n_obs_steps": up_to(64),
+    "max_state_dim": WIDTH,
+    "max_action_dim": WIDTH,
+    "vision_backbone": Choices(("resnet18", "resnet34")),
+    "crop_shape": Sides(),
+    "resize_shape": Sides(),
+    "spatial_softmax_num_keypoints": WIDTH,
+    "tokenizer_max_length": up_to(MOST_PROMPT),
+    "noise_scheduler_type": Choices(("DDPM", "DDIM")),
+    "num_train_timesteps": STEPS,
+    "beta_schedule": Choices(("squaredcos_cap_v2", "linear", "scaled_linear", "sigmoid")),
+    "prediction_type": Choices(("epsilon", "sample")),
+}
 
 
-def setting(default: Any, help_text: str, default_help: str = "") -> Any:
+def setting(
+    default: Any, help_text: str, allowed: Allowed | None = None, *, default_help: str = ""
+) -> Any:
     """Declare a field of config.json that is a flag of evaluation and training."""
-    return _declared(default, {"help": help_text, "default_help": default_help})
+    return _declared(default, {"help": help_text, "default_help": default_help}, allowed)
 
 
-def training_setting(default: Any, help_text: str, default_help: str = "") -> Any:
+def training_setting(
+    default: Any, help_text: str, allowed: Allowed | None = None, *, default_help: str = ""
+) -> Any:
     """Declare a field of config.json that is a flag of training only."""
-    return _declared(default, training_field(help_text, default_help))
+    return _declared(default, training_field(help_text, default_help), allowed)
 
 
 def unused(default: Any) -> Any:
@@ -35,51 +166,13 @@ def unused(default: Any) -> Any:
     return _declared(default, NOT_A_FLAG)
 
 
-def _declared(default: Any, metadata: dict[str, Any]) -> Any:
-    if isinstance(default, list | dict):
-        return field(default_factory=lambda: copy(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
-
-
-# Observations and action chunks
-
-
-def n_obs_steps(default: int) -> Any:
-    """Declare ``n_obs_steps``."""
-    return setting(default, "observation steps given to the policy, the newest last")
-
-
-def chunk_size(default: int) -> Any:
-    """Declare ``chunk_size``."""
-    return setting(default, "actions predicted per inference call")
-
-
-def horizon(default: int) -> Any:
-    """Declare ``horizon`` of a diffusion policy."""
-    return setting(
-        default, "steps of the denoised action sequence, starting at the oldest observation"
-    )
-
-
-def n_action_steps(default: int) -> Any:
-    """Declare ``n_action_steps``."""
-    return setting(default, "actions executed before the next inference")
-
-
-def drop_n_last_frames(default: int | None) -> Any:
-    """Declare ``drop_n_last_frames``."""
-    return training_setting(
-        default,
-        "last frames of every episode at which no training sample starts",
-        "" if default is not None else "horizon - n_action_steps - n_obs_steps + 1",
-    )
-
-
-def do_mask_loss_for_padding() -> Any:
-    """Declare ``do_mask_loss_for_padding``."""
-    return training_setting(
-        False, "exclude padded actions (after the end of an episode) from the loss"
-    )
+def shared(name: str, default: Any = ..., allowed: Allowed | None = None) -> Any:
+    """Declare a field of several families; without ``default`` it is the same in all of them."""
+    default = _DEFAULTS[name] if default is ... else default
+    allowed, usual = allowed or _ALLOWED.get(name), _NONE.get(name, "") if default is None else ""
+    if name in _SETTINGS:
+        return setting(default, _SETTINGS[name], allowed, default_help=usual)
+    return training_setting(default, _TRAINING[name], allowed, default_help=usual)
 
 
 def normalization(**modes: NormMode) -> Any:
@@ -90,30 +183,9 @@ def normalization(**modes: NormMode) -> Any:
     )
 
 
-def max_state_dim(default: int) -> Any:
-    """Declare ``max_state_dim``."""
-    return setting(default, "length that states are zero-padded to")
-
-
-def max_action_dim(default: int) -> Any:
-    """Declare ``max_action_dim``."""
-    return setting(default, "length that actions are zero-padded to")
-
-
-# Image encoders
-
-
-def vision_backbone() -> Any:
-    """Declare ``vision_backbone``."""
-    return setting("resnet18", "image encoder: resnet18 or resnet34")
-
-
-def pretrained_backbone_weights() -> Any:
-    """Declare ``pretrained_backbone_weights``."""
-    return training_setting(
-        "ResNet18_Weights.IMAGENET1K_V1",
-        "ImageNet weights of the image encoder, downloaded once; none: random initialisation",
-    )
+def optimizer_betas(first: float, second: float) -> Any:
+    """Declare ``optimizer_betas``."""
+    return training_setting([first, second], "betas of the Adam optimiser")
 
 
 def backbone_file() -> Any:
@@ -123,179 +195,8 @@ def backbone_file() -> Any:
     return _declared(None, flag | PRESENTATION | LOCAL_PATH)
 
 
-def crop_shape(default: list[int] | None) -> Any:
-    """Declare the size that images are cropped to."""
-    return setting(
-        default,
-        "crop images to [height,width] pixels, at the centre in evaluation; none: no crop",
-        "no crop" if default is None else "",
-    )
-
-
-def crop_is_random() -> Any:
-    """Declare whether training crops at random places."""
-    return training_setting(True, "crop at random positions in training; false: at the centre")
-
-
-def resize_shape() -> Any:
-    """Declare the size that images are resized to before the crop."""
-    return setting(
-        None, "resize images to [height,width] pixels before the crop", default_help="no resizing"
-    )
-
-
-def use_group_norm() -> Any:
-    """Declare ``use_group_norm``."""
-    return setting(False, "replace BatchNorm by GroupNorm in the image encoder")
-
-
-def spatial_softmax_num_keypoints() -> Any:
-    """Declare ``spatial_softmax_num_keypoints``."""
-    return setting(32, "keypoints of the spatial softmax, per camera")
-
-
-def separate_encoders(default: bool) -> Any:
-    """Declare ``use_separate_rgb_encoder_per_camera``."""
-    return setting(default, "use a separate image encoder for each camera")
-
-
-def freeze_vision_encoder(default: bool) -> Any:
-    """Declare ``freeze_vision_encoder``."""
-    return training_setting(
-        default,
-        "freeze the vision encoder",
-        "horizon - n_action_steps - n_obs_steps + 1" if default is None else "",
-    )
-
-
-# Language
-
-
-def tokenizer_max_length(default: int) -> Any:
-    """Declare ``tokenizer_max_length``."""
-    return setting(default, "maximum tokens of a prompt; longer prompts are truncated")
-
-
-# Diffusion and flow matching
-
-
-def noise_scheduler_type() -> Any:
-    """Declare ``noise_scheduler_type``."""
-    return setting("DDPM", "noise scheduler: DDPM or DDIM")
-
-
-def num_train_timesteps() -> Any:
-    """Declare ``num_train_timesteps``."""
-    return setting(100, "diffusion steps in training")
-
-
-def beta_schedule() -> Any:
-    """Declare ``beta_schedule``."""
-    return setting(
-        "squaredcos_cap_v2", "noise schedule: squaredcos_cap_v2, linear, scaled_linear or sigmoid"
-    )
-
-
-def beta_start() -> Any:
-    """Declare ``beta_start``."""
-    return setting(0.0001, "first beta of the noise schedule (squaredcos_cap_v2 ignores it)")
-
-
-def beta_end() -> Any:
-    """Declare ``beta_end``."""
-    return setting(0.02, "last beta of the noise schedule (squaredcos_cap_v2 ignores it)")
-
-
-def prediction_type() -> Any:
-    """Declare ``prediction_type``."""
-    return setting("epsilon", "prediction target of the network: epsilon or sample")
-
-
-def clip_sample() -> Any:
-    """Declare ``clip_sample``."""
-    return setting(True, "clip the denoised sample at every denoising step")
-
-
-def clip_sample_range() -> Any:
-    """Declare ``clip_sample_range``."""
-    return setting(1.0, "with clip_sample: largest absolute value of the sample")
-
-
-def num_inference_steps() -> Any:
-    """Declare ``num_inference_steps`` of a diffusion policy."""
-    return setting(None, "denoising steps per inference", default_help="num_train_timesteps")
-
-
-def min_period() -> Any:
-    """Declare ``min_period``."""
-    return setting(4e-3, "minimum period of the sinusoidal time embedding")
-
-
-def max_period() -> Any:
-    """Declare ``max_period``."""
-    return setting(4.0, "maximum period of the sinusoidal time embedding")
-
-
-def rtc_config() -> Any:
-    """Declare ``rtc_config``."""
-    return setting(None, RTC_HELP, "off")
-
-
-# Optimiser and learning-rate schedule
-
-
-def dropout(default: float) -> Any:
-    """Declare ``dropout``."""
-    return training_setting(default, "dropout probability")
-
-
-def optimizer_lr(default: float) -> Any:
-    """Declare ``optimizer_lr``."""
-    return training_setting(default, "learning rate of the optimiser")
-
-
-def optimizer_lr_backbone(default: float) -> Any:
-    """Declare ``optimizer_lr_backbone``."""
-    return training_setting(default, "learning rate of the image encoder")
-
-
-def optimizer_betas(first: float, second: float) -> Any:
-    """Declare ``optimizer_betas``."""
-    return training_setting([first, second], "betas of the Adam optimiser")
-
-
-def optimizer_eps() -> Any:
-    """Declare ``optimizer_eps``."""
-    return training_setting(1e-8, "epsilon of the Adam optimiser")
-
-
-def optimizer_weight_decay(default: float) -> Any:
-    """Declare ``optimizer_weight_decay``."""
-    return training_setting(default, "weight decay of the optimiser")
-
-
-def optimizer_grad_clip_norm(default: float) -> Any:
-    """Declare ``optimizer_grad_clip_norm``."""
-    return training_setting(default, "maximum gradient norm (gradient clipping)")
-
-
-def scheduler_name() -> Any:
-    """Declare ``scheduler_name``."""
-    return training_setting(
-        "cosine", "learning-rate schedule after the warm-up: cosine, linear or constant_with_warmup"
-    )
-
-
-def scheduler_warmup_steps(default: int) -> Any:
-    """Declare ``scheduler_warmup_steps``."""
-    return training_setting(default, "warm-up steps of the learning rate")
-
-
-def scheduler_decay_steps() -> Any:
-    """Declare ``scheduler_decay_steps``."""
-    return training_setting(30_000, "steps until the learning rate reaches scheduler_decay_lr")
-
-
-def scheduler_decay_lr() -> Any:
-    """Declare ``scheduler_decay_lr``."""
-    return training_setting(2.5e-6, "final learning rate")
+def _declared(default: Any, metadata: dict[str, Any], allowed: Allowed | None = None) -> Any:
+    metadata = metadata if allowed is None else {**metadata, ALLOWED: allowed}
+    if isinstance(default, list | dict):
+        return field(default_factory=lambda: copy(default), metadata=metadata)
+    return field(default=default, metadata=metadata)

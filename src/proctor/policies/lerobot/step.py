@@ -2,8 +2,8 @@
 
 A step has two methods, and may implement either:
 
-    step(tensors)     with observations and actions, on the device, a batch at a time
-    step.hear(told)   with a task's words, on the CPU, before the batch goes to the device
+    step(tensors)                 observations and actions, on the device, a batch at a time
+    step.encode_prompt(inputs)    a task's words, on the CPU, before the batch goes to the device
 
 Text is not a tensor, so prompts are encoded apart: once per instruction, or once per row if the
 prompt holds the robot's state.
@@ -77,9 +77,13 @@ class ProcessorStep:
         """Return the tensors after this step; the argument is not changed."""
         return tensors
 
-    def encode_prompt(self, told: PromptInputs) -> PromptInputs:
-        """Return what is told after this step; what was seen is processed as all tensors are."""
-        return replace(told, seen=self(told.seen)) if told.seen else told
+    def encode_prompt(self, prompt_inputs: PromptInputs) -> PromptInputs:
+        """Return the prompt inputs after this step; observations go through the step too."""
+        return (
+            replace(prompt_inputs, seen=self(prompt_inputs.seen))
+            if prompt_inputs.seen
+            else prompt_inputs
+        )
 
     def config(self) -> dict[str, Any]:
         """Return the step's config for the JSON file."""

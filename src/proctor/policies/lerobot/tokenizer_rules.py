@@ -64,8 +64,8 @@ def _growth(rule: Any) -> float:
         return 1.0
     growth = math.prod(_growth(value) for value in rule.values())
     if "single" in rule:
-        told = str(rule["single"])
-        growth *= max(1, told.count("'Sequence'") + told.count("$"))
+        text = str(rule["single"])
+        growth *= max(1, text.count("'Sequence'") + text.count("$"))
     if isinstance(rule.get("prepend"), str):
         growth *= len(rule["prepend"]) + 1.0
     if isinstance(rule.get("content"), str):
@@ -75,9 +75,9 @@ def _growth(rule: Any) -> float:
 
 def _replaced(content: str, pattern: Any) -> float:
     # A regular expression may match the empty string, everywhere.
-    told = pattern.get("String") if isinstance(pattern, dict) else None
-    if isinstance(told, str) and told:
-        return max(1.0, len(content) / len(told))
+    text = pattern.get("String") if isinstance(pattern, dict) else None
+    if isinstance(text, str) and text:
+        return max(1.0, len(content) / len(text))
     return len(content) + 1.0
 
 

@@ -11,15 +11,33 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from proctor.errors import UsageError
 from proctor.features import IMAGES, NormMode
-from proctor.policies.lerobot import shared_fields as shared
 from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
-from proctor.policies.lerobot.config_mixins import ChunkMixin, CosineMixin, RtcMixin
-from proctor.policies.lerobot.fresh import make_fresh
-from proctor.policies.lerobot.image_size_free import ImageSizeFreeMixin
-from proctor.policies.lerobot.limits import MOST_PIXELS, MOST_STEPS, MOST_WIDTH, check_sizes
+from proctor.policies.lerobot.config_mixins import (
+    ChunkMixin,
+    CosineMixin,
+    ImageSizeFreeMixin,
+    RtcMixin,
+    read_rtc,
+)
+from proctor.policies.lerobot.limits import (
+    MOST_PIXELS,
+    POSITIVE,
+    STEPS,
+    Choices,
+    check_one_observation,
+    check_padded_sizes,
+    check_periods,
+    require_inputs,
+)
 from proctor.policies.lerobot.presets import SampleWindows
-from proctor.policies.lerobot.rtc_config import read_rtc
-from proctor.policies.lerobot.shared_fields import setting, training_setting, unused
+from proctor.policies.lerobot.shared_fields import (
+    normalization,
+    optimizer_betas,
+    setting,
+    shared,
+    training_setting,
+    unused,
+)
 from proctor.policies.pi0.sizes import GEMMAS, VISION
 
 if TYPE_CHECKING:
@@ -30,7 +48,6 @@ PALIGEMMA = "google/paligemma-3b-pt-224"
 """Hub id of the family's tokenizer."""
 _EMPTY = f"{IMAGES}empty_camera_"
 """Prefix of the placeholder cameras that LeRobot adds to a config."""
-_MOST_TOKENS = 4096
 _PRECISIONS = ("float32", "bfloat16")
 
 
@@ -43,18 +60,18 @@ class PiConfig(ImageSizeFreeMixin, ChunkMixin, CosineMixin, RtcMixin, Checkpoint
     }
 
     paligemma_variant: str = setting(
-        "gemma_2b", "size of the language model: gemma_2b or gemma_300m"
+        "gemma_2b", "size of the language model: gemma_2b or gemma_300m", Choices(tuple(GEMMAS))
     )
     action_expert_variant: str = setting(
-        "gemma_300m", "size of the action expert: gemma_300m or gemma_2b"
+        "gemma_300m", "size of the action expert: gemma_300m or gemma_2b", Choices(tuple(GEMMAS))
     )
     dtype: str = setting(
         "float32", "dtype of the large weight matrices: float32 or bfloat16; the rest is float32"
     )
-    chunk_size: int = shared.chunk_size(50)
-    n_action_steps: int = shared.n_action_steps(50)
-    max_state_dim: int = shared.max_state_dim(32)
-    max_action_dim: int = shared.max_action_dim(32)
+    chunk_size: int = shared("chunk_size", 50)
+    n_action_steps: int = shared("n_action_steps", 50)
+    max_state_dim: int = shared("max_state_dim", 32)
+    max_action_dim: int = shared("max_action_dim", 32)
     use_relative_actions: bool = training_setting(
         False, "train on actions relative to the current state"
     )
@@ -62,13 +79,13 @@ class PiConfig(ImageSizeFreeMixin, ChunkMixin, CosineMixin, RtcMixin, Checkpoint
         ["gripper"], "with use_relative_actions: joints that stay absolute, by part of their name"
     )
     action_feature_names: list[str] | None = unused(None)
-    rtc_config: dict[str, Any] | None = shared.rtc_config()
+    rtc_config: dict[str, Any] | None = shared("rtc_config")
     image_resolution: list[int] = setting(
         [224, 224], "resize images to [height,width] pixels, with padding"
     )
     empty_cameras: int = unused(0)
-    tokenizer_max_length: int = shared.tokenizer_max_length(48)
-    normalization_mapping: dict[str, NormMode] = shared.normalization(
+    tokenizer_max_length: int = shared("tokenizer_max_length", 48)
+    normalization_mapping: dict[str, NormMode] = normalization(
         VISUAL=NormMode.IDENTITY, STATE=NormMode.MEAN_STD, ACTION=NormMode.MEAN_STD
     )
     gradient_checkpointing: bool = training_setting(
@@ -76,14 +93,14 @@ class PiConfig(ImageSizeFreeMixin, ChunkMixin, CosineMixin, RtcMixin, Checkpoint
     )
     compile_model: bool = unused(False)
     compile_mode: str = unused("max-autotune")
-    optimizer_lr: float = shared.optimizer_lr(2.5e-5)
-    optimizer_betas: list[float] = shared.optimizer_betas(0.9, 0.95)
-    optimizer_eps: float = shared.optimizer_eps()
-    optimizer_weight_decay: float = shared.optimizer_weight_decay(0.01)
-    optimizer_grad_clip_norm: float = shared.optimizer_grad_clip_norm(1.0)
-    scheduler_warmup_steps: int = shared.scheduler_warmup_steps(1000)
-    scheduler_decay_steps: int = shared.scheduler_decay_steps()
-    scheduler_decay_lr: float = shared.scheduler_decay_lr()
+    optimizer_lr: float = shared("optimizer_lr", 2.5e-5)
+    optimizer_betas: list[float] = optimizer_betas(0.9, 0.95)
+    optimizer_eps: float = shared("optimizer_eps")
+    optimizer_weight_decay: float = shared("optimizer_weight_decay", 0.01)
+    optimizer_grad_clip_norm: float = shared("optimizer_grad_clip_norm", 1.0)
+    scheduler_warmup_steps: int = shared("scheduler_warmup_steps", 1000)
+    scheduler_decay_steps: int = shared("scheduler_decay_steps")
+    scheduler_decay_lr: float = shared("scheduler_decay_lr")
 
     def __post_init__(self) -> None:
         """Drop the empty cameras that LeRobot adds; the network ignores them."""
@@ -141,29 +158,14 @@ class PiConfig(ImageSizeFreeMixin, ChunkMixin, CosineMixin, RtcMixin, Checkpoint
     def validate(self) -> None:
         """Also check what the family requires: model names, chunk length, inputs."""
         super().validate()
-        check_sizes(
-            self,
-            {
-                "chunk_size": MOST_STEPS,
-                "max_state_dim": MOST_WIDTH,
-                "max_action_dim": MOST_WIDTH,
-                "tokenizer_max_length": _MOST_TOKENS,
-            },
-        )
-        for name in ("paligemma_variant", "action_expert_variant"):
-            _choose(name, getattr(self, name), tuple(GEMMAS))
         if self.dtype == "float16":
             raise UsageError(
                 "dtype is 'float16', whose range is too small for the pretrained weights; choose "
                 "float32 or bfloat16, as in LeRobot",
                 code="policy.unsupported-dtype",
             )
-        _choose("dtype", self.dtype, _PRECISIONS)
-        if self.n_obs_steps != 1:
-            raise UsageError(
-                f"n_obs_steps is {self.n_obs_steps}: {self.type} takes one observation",
-                code="policy.one-observation",
-            )
+        Choices(_PRECISIONS).check("dtype", self.dtype)
+        check_one_observation(self)
         self.check_chunk()
         self._validate_inputs()
 
@@ -174,47 +176,26 @@ class PiConfig(ImageSizeFreeMixin, ChunkMixin, CosineMixin, RtcMixin, Checkpoint
                 f"image_resolution is {sides}, expected a square of at least {patch}",
                 code="policy.invalid-shape",
             )
-        if not self.cameras:
-            raise UsageError(f"{self.type} needs a camera as input", code="policy.missing-input")
-        if self.state_dim is None:
-            raise UsageError(
-                f"{self.type} needs observation.state as input", code="policy.missing-input"
-            )
-        if self.state_dim > self.max_state_dim:
-            raise UsageError(
-                f"max_state_dim is {self.max_state_dim}, states have {self.state_dim}",
-                code="policy.state-size-mismatch",
-            )
-        if self.action_dim > self.max_action_dim:
-            raise UsageError(
-                f"max_action_dim is {self.max_action_dim}, actions have {self.action_dim}",
-                code="policy.action-size-mismatch",
-            )
-
-
-def _choose(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise UsageError(
-            f"{name} is {value!r} (choose {', '.join(known)})", code="policy.unknown-choice"
-        )
+        require_inputs(self, state=True, camera=True)
+        check_padded_sizes(self)
 
 
 @dataclass
 class FlowConfig(PiConfig):
     """Fields that flow matching adds: pi0 and pi0.5."""
 
-    num_inference_steps: int = setting(10, "denoising steps per inference")
+    num_inference_steps: int = setting(10, "denoising steps per inference", STEPS)
     time_sampling_beta_alpha: float = training_setting(
-        1.5, "alpha of the Beta distribution of training timesteps"
+        1.5, "alpha of the Beta distribution of training timesteps", POSITIVE
     )
     time_sampling_beta_beta: float = training_setting(
         1.0, "beta of the Beta distribution of training timesteps; only 1 is supported"
     )
     time_sampling_scale: float = training_setting(0.999, "scale of the sampled timesteps")
     time_sampling_offset: float = training_setting(0.001, "offset of the sampled timesteps")
-    min_period: float = shared.min_period()
-    max_period: float = shared.max_period()
-    freeze_vision_encoder: bool = shared.freeze_vision_encoder(False)
+    min_period: float = shared("min_period")
+    max_period: float = shared("max_period")
+    freeze_vision_encoder: bool = shared("freeze_vision_encoder", False)
     train_expert_only: bool = training_setting(
         False, "freeze the vision-language model; train the action expert only"
     )
@@ -232,23 +213,13 @@ class FlowConfig(PiConfig):
     def validate(self) -> None:
         """Also check the fields of flow matching."""
         super().validate()
-        check_sizes(self, {"num_inference_steps": MOST_STEPS})
         if read_rtc(self.rtc_config) is not None and self.use_relative_actions:
             raise UsageError(
                 "rtc_config and use_relative_actions exclude each other: the rest of a chunk is "
                 "relative to an earlier state",
                 code="policy.conflict",
             )
-        if not 0 < self.min_period < self.max_period:
-            raise UsageError(
-                f"min_period is {self.min_period:g}, max_period {self.max_period:g}",
-                code="policy.out-of-range",
-            )
-        if self.time_sampling_beta_alpha <= 0:
-            raise UsageError(
-                f"time_sampling_beta_alpha is {self.time_sampling_beta_alpha:g}",
-                code="policy.out-of-range",
-            )
+        check_periods(self)
         models = [GEMMAS[self.paligemma_variant], GEMMAS[self.action_expert_variant]]
         if len({(m.depth, m.n_heads, m.n_kv_heads, m.head_dim) for m in models}) > 1:
             raise UsageError(
@@ -267,7 +238,6 @@ class Pi0Config(FlowConfig):
 
 PLUGIN = CheckpointPlugin(
     config=Pi0Config,
-    make=make_fresh,
     summary="pi0, a vision-language-action model, untrained (trained: --policy.path)",
     network="proctor.policies.pi0.network:Pi0",
     prefix="model.",

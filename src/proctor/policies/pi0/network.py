@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, STATE
 from proctor.policies.blocks.rtc import make_guidance, rtc_notes
-from proctor.policies.lerobot.rtc_config import read_rtc
+from proctor.policies.lerobot.config_mixins import read_rtc
 from proctor.policies.pi0 import sizes
 from proctor.policies.pi0.config import FlowConfig
 from proctor.policies.pi0.gemma import Gemma, KVCache, TokenPositions, token_positions
@@ -75,7 +75,7 @@ class FlowMatchingNetwork(PrefixEncoder):
         self.guide = make_guidance(rtc, config, config.chunk_size)
         self.notes = rtc_notes(rtc, self.guide)
         if self.guide is not None:
-            self.episode_inputs, self.asked_every = self.guide.episode_inputs, self.guide.every
+            self.episode_inputs, self.steps_per_query = self.guide.episode_inputs, self.guide.every
         self.draws = {NOISE: noise}
         self.loss_draws = {NOISE: noise, TIME: (NoiseSpec.UNIFORM, ())}
         for part in (model.language, gemma):

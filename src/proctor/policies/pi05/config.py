@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from proctor.errors import UsageError
 from proctor.features import NormMode
-from proctor.policies.lerobot import shared_fields as shared
 from proctor.policies.lerobot.config import CheckpointPlugin
-from proctor.policies.lerobot.fresh import make_fresh
+from proctor.policies.lerobot.shared_fields import normalization, shared
 from proctor.policies.pi0.config import FlowConfig
 
 if TYPE_CHECKING:
@@ -26,8 +25,8 @@ class Pi05Config(FlowConfig):
     """pi0's fields with pi0.5's defaults."""
 
     type: str = "pi05"
-    tokenizer_max_length: int = shared.tokenizer_max_length(200)
-    normalization_mapping: dict[str, NormMode] = shared.normalization(
+    tokenizer_max_length: int = shared("tokenizer_max_length", 200)
+    normalization_mapping: dict[str, NormMode] = normalization(
         VISUAL=NormMode.IDENTITY, STATE=NormMode.QUANTILES, ACTION=NormMode.QUANTILES
     )
 
@@ -53,7 +52,6 @@ class Pi05Config(FlowConfig):
 
 PLUGIN = CheckpointPlugin(
     config=Pi05Config,
-    make=make_fresh,
     summary="pi0.5, a vision-language-action model, untrained (trained: --policy.path)",
     network="proctor.policies.pi05.network:Pi05",
     prefix="model.",

@@ -46,7 +46,7 @@ from proctor.policies.runtime.runner import (
 )
 from proctor.types import EpisodeSpec, Task
 
-NOISE_KEY, PROMPT_KEY, EPISODE_KEY = "drawn: ", "told: ", "recalled: "
+NOISE_KEY, PROMPT_KEY, EPISODE_KEY = "drawn: ", "prompt: ", "recalled: "
 """Prefixes of the keys of noise, prompt inputs and episode state among the rows of a batch."""
 _COMPILE = "--policy.compile"
 
@@ -110,7 +110,7 @@ class ChunkPolicy(Policy):
             max_rows=None if self.device.type == "cpu" else config.pad_to,
             bit_exact=self.device.type == "cpu" or config.pad_to is not None,
             remembers=parts.network.new_episode() is not None,
-            asked_every=parts.network.asked_every,
+            steps_per_query=parts.network.steps_per_query,
             notes=(*parts.notes, *parts.network.notes, *([about_device] if about_device else ())),
             warnings=parts.warnings,
         )
@@ -154,9 +154,9 @@ class ChunkPolicy(Policy):
             rows[NOISE_KEY + name] = np.stack([one[name] for one in drawn])
         newest = {key: torch.tensor(rows[key][:, -1]) for key in self._kept}
         words = [self._instruction(query.spec.task) for query in batch.queries]
-        told = self._instruction_encoder(words, newest)
-        check_token_ids(told, self.network.vocabulary)
-        rows |= {PROMPT_KEY + name: array for name, array in told.items()}
+        prompt_inputs = self._instruction_encoder(words, newest)
+        check_token_ids(prompt_inputs, self.network.vocabulary)
+        rows |= {PROMPT_KEY + name: array for name, array in prompt_inputs.items()}
         for name in self.network.episode_inputs:
             rows[EPISODE_KEY + name] = np.stack([query.state[name] for query in batch.queries])
         parts = self._parts(rows)
@@ -186,8 +186,8 @@ class ChunkPolicy(Policy):
             for name, shape in self.network.episode_inputs.items():
                 rows[EPISODE_KEY + name] = np.zeros((size, *shape), np.float32)
             rows |= {
-                PROMPT_KEY + k: told
-                for k, told in self._instruction_encoder.blank_inputs(size).items()
+                PROMPT_KEY + k: prompt_inputs
+                for k, prompt_inputs in self._instruction_encoder.blank_inputs(size).items()
             }
             return self._parts(rows)[0].rows
 
@@ -239,7 +239,7 @@ class ChunkPolicy(Policy):
     def protocol(self) -> dict[str, Any]:
         """Return all that affects the actions: files, resolved config, pipelines, numerics."""
         parts = self.parts
-        told = {"prompts": prompt_padding_rule(self.device)} if self._skips_padding else {}
+        padding = {"prompts": prompt_padding_rule(self.device)} if self._skips_padding else {}
         return {
             "type": parts.config.type,
             "weights": "from the files" if parts.files else "untrained, drawn by torch from seed 0",
@@ -251,7 +251,7 @@ class ChunkPolicy(Policy):
             "postprocessor": parts.postprocessor.protocol(),
             "noise": "torch's generator, keyed by (seed, task name, episode index, query)",
             "numerics": numerics_record(self.device, parts.config.pad_to, amp=parts.config.use_amp)
-            | told,
+            | padding,
         }
 
 

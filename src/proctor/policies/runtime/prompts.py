@@ -42,27 +42,27 @@ class PromptGroup(NamedTuple):
 
 
 def group_by_prompt_length(
-    rows: dict[str, Array], heard: str, others: Sequence[str], device: torch.device
+    rows: dict[str, Array], padding_mask: str, others: Sequence[str], device: torch.device
 ) -> list[PromptGroup]:
     """Group rows by the length of their prompts, the shortest first.
 
-    ``heard`` is the key of the padding mask [B, max length], True at tokens; ``others`` are the
-    keys of the arrays that are cut like it.
+    ``padding_mask`` is the key of the mask [B, max length], True at tokens; ``others`` are the keys
+    of the arrays that are cut like it.
     """
-    lengths = _lengths(rows[heard], one_by_one=device.type == "cpu")
+    lengths = _lengths(rows[padding_mask], one_by_one=device.type == "cpu")
     found, parts = np.unique(lengths), []
     for length in found:
         places = np.flatnonzero(lengths == length)
         # Usually there is one length; images are then not copied.
         some = {name: v[places] if len(found) > 1 else v for name, v in rows.items()}
-        some |= {name: some[name][:, :length] for name in (heard, *others)}
+        some |= {name: some[name][:, :length] for name in (padding_mask, *others)}
         parts.append(PromptGroup(places, some))
     return parts
 
 
-def check_token_ids(told: Mapping[str, Array], vocabulary: int | None) -> None:
+def check_token_ids(prompt_inputs: Mapping[str, Array], vocabulary: int | None) -> None:
     """Refuse token ids outside the network's vocabulary."""
-    tokens = told.get(LANGUAGE_TOKENS)
+    tokens = prompt_inputs.get(LANGUAGE_TOKENS)
     if tokens is not None and vocabulary is not None and tokens.max() >= vocabulary:
         raise UsageError(
             f"the prompt has token id {tokens.max()}, but the policy's vocabulary has {vocabulary} "
@@ -79,10 +79,10 @@ def restore_order(parts: Sequence[PromptGroup], made: Sequence[Tensor]) -> Tenso
     return torch.cat(list(made))[places.argsort()]
 
 
-def _lengths(heard: Array, *, one_by_one: bool) -> Array:
+def _lengths(padding_mask: Array, *, one_by_one: bool) -> Array:
     """Return the kept length of each row: up to its last token, at least 1."""
-    most = heard.shape[1]
-    lengths: Array = np.where(heard.any(1), most - heard[:, ::-1].argmax(1), 1)
+    most = padding_mask.shape[1]
+    lengths: Array = np.where(padding_mask.any(1), most - padding_mask[:, ::-1].argmax(1), 1)
     if not one_by_one:
         half = min(most, -(-most // 16) * 8)
         lengths = np.where(lengths <= half, half, most)

@@ -114,22 +114,22 @@ def numerics_record(
     """
     with inference_numerics(device):
         float32 = _float32_precision(device)
-    told: dict[str, Any] = {
+    record: dict[str, Any] = {
         "torch": str(torch.__version__),
         "device": device.type,
         "float32": float32,
     }
     if amp and device.type != "mps":
-        told["autocast"] = str(torch.get_autocast_dtype(device.type))
+        record["autocast"] = str(torch.get_autocast_dtype(device.type))
     if device.type != "cpu":  # a CPU runs row by row, whatever the size
-        told["pad_to"] = pad_to
+        record["pad_to"] = pad_to
     if device.type == "cuda":
-        told |= {
+        record |= {
             "NVIDIA_TF32_OVERRIDE": os.environ.get("NVIDIA_TF32_OVERRIDE"),
             "cuda": torch.version.cuda,
             "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
         }
-    return told
+    return record
 
 
 def _float32_precision(device: torch.device) -> dict[str, Any]:

@@ -8,14 +8,32 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from proctor.errors import UsageError
 from proctor.features import NormMode
-from proctor.policies.lerobot import shared_fields as shared
 from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
-from proctor.policies.lerobot.config_mixins import ChunkMixin, CosineMixin, RtcMixin
-from proctor.policies.lerobot.fresh import make_fresh
-from proctor.policies.lerobot.image_size_free import ImageSizeFreeMixin
-from proctor.policies.lerobot.limits import MOST_PIXELS, MOST_STEPS, check_sizes
-from proctor.policies.lerobot.rtc_config import read_rtc
-from proctor.policies.lerobot.shared_fields import setting, training_setting, unused
+from proctor.policies.lerobot.config_mixins import (
+    ChunkMixin,
+    CosineMixin,
+    ImageSizeFreeMixin,
+    RtcMixin,
+    read_rtc,
+)
+from proctor.policies.lerobot.limits import (
+    Choices,
+    Limits,
+    Sides,
+    check_one_observation,
+    check_padded_sizes,
+    check_periods,
+    require_inputs,
+    up_to,
+)
+from proctor.policies.lerobot.shared_fields import (
+    normalization,
+    optimizer_betas,
+    setting,
+    shared,
+    training_setting,
+    unused,
+)
 from proctor.policies.smolvla.vlm import SMOLVLM2
 
 if TYPE_CHECKING:
@@ -23,14 +41,7 @@ if TYPE_CHECKING:
     from proctor.policies.lerobot.step import ProcessorStep
 
 ALOHA_JOINTS = 14
-_MOST = {
-    "chunk_size": MOST_STEPS,
-    "max_state_dim": 1024,
-    "max_action_dim": 1024,
-    "tokenizer_max_length": 4096,
-    "num_steps": 1000,
-}
-_MODES = ("cross_attn", "self_attn")
+_MOST_DIM = 1024
 
 
 @dataclass
@@ -44,38 +55,39 @@ class SmolVlaConfig(ImageSizeFreeMixin, ChunkMixin, CosineMixin, RtcMixin, Check
     }
 
     type: str = "smolvla"
-    chunk_size: int = shared.chunk_size(50)
-    n_action_steps: int = shared.n_action_steps(50)
-    normalization_mapping: dict[str, NormMode] = shared.normalization(
+    chunk_size: int = shared("chunk_size", 50)
+    n_action_steps: int = shared("n_action_steps", 50)
+    normalization_mapping: dict[str, NormMode] = normalization(
         VISUAL=NormMode.IDENTITY, STATE=NormMode.MEAN_STD, ACTION=NormMode.MEAN_STD
     )
-    max_state_dim: int = shared.max_state_dim(32)
-    max_action_dim: int = shared.max_action_dim(32)
+    max_state_dim: int = shared("max_state_dim", 32, up_to(_MOST_DIM))
+    max_action_dim: int = shared("max_action_dim", 32, up_to(_MOST_DIM))
     resize_imgs_with_padding: list[int] | None = setting(
         [512, 512],
         "resize images to [width,height] pixels, padded at the left and the top; none: no resizing",
+        Sides(("width", "height")),
     )
     empty_cameras: int = unused(0)
     adapt_to_pi_aloha: bool = setting(
         False, "convert ALOHA's joint angles to the units of the base model"
     )
     use_delta_joint_actions_aloha: bool = unused(False)
-    tokenizer_max_length: int = shared.tokenizer_max_length(48)
-    num_steps: int = setting(10, "denoising steps per inference")
+    tokenizer_max_length: int = shared("tokenizer_max_length", 48)
+    num_steps: int = setting(10, "denoising steps per inference", up_to(1000))
     use_cache: bool = unused(True)
-    freeze_vision_encoder: bool = shared.freeze_vision_encoder(True)
+    freeze_vision_encoder: bool = shared("freeze_vision_encoder", True)
     train_expert_only: bool = training_setting(
         True, "freeze the vision-language model; train the action expert only"
     )
     train_state_proj: bool = training_setting(True, "train the projection of the state")
-    optimizer_lr: float = shared.optimizer_lr(1e-4)
-    optimizer_betas: list[float] = shared.optimizer_betas(0.9, 0.95)
-    optimizer_eps: float = shared.optimizer_eps()
-    optimizer_weight_decay: float = shared.optimizer_weight_decay(1e-10)
-    optimizer_grad_clip_norm: float = shared.optimizer_grad_clip_norm(10.0)
-    scheduler_warmup_steps: int = shared.scheduler_warmup_steps(1000)
-    scheduler_decay_steps: int = shared.scheduler_decay_steps()
-    scheduler_decay_lr: float = shared.scheduler_decay_lr()
+    optimizer_lr: float = shared("optimizer_lr", 1e-4)
+    optimizer_betas: list[float] = optimizer_betas(0.9, 0.95)
+    optimizer_eps: float = shared("optimizer_eps")
+    optimizer_weight_decay: float = shared("optimizer_weight_decay", 1e-10)
+    optimizer_grad_clip_norm: float = shared("optimizer_grad_clip_norm", 10.0)
+    scheduler_warmup_steps: int = shared("scheduler_warmup_steps", 1000)
+    scheduler_decay_steps: int = shared("scheduler_decay_steps")
+    scheduler_decay_lr: float = shared("scheduler_decay_lr")
     vlm_model_name: str = setting(SMOLVLM2, "vision-language model: a folder or a Hub id")
     load_vlm_weights: bool = training_setting(
         False,
@@ -84,7 +96,9 @@ class SmolVlaConfig(ImageSizeFreeMixin, ChunkMixin, CosineMixin, RtcMixin, Check
     )
     add_image_special_tokens: bool = unused(False)
     attention_mode: str = setting(
-        "cross_attn", "attention of the action expert: cross_attn or self_attn"
+        "cross_attn",
+        "attention of the action expert: cross_attn or self_attn",
+        Choices(("cross_attn", "self_attn")),
     )
     prefix_length: int = unused(-1)
     pad_language_to: str = setting(
@@ -100,11 +114,11 @@ class SmolVlaConfig(ImageSizeFreeMixin, ChunkMixin, CosineMixin, RtcMixin, Check
         2, "with cross_attn: every n-th layer of the expert uses self-attention"
     )
     expert_width_multiplier: float = setting(
-        0.75, "ratio of the action expert's width to the language model's"
+        0.75, "ratio of the action expert's width to the language model's", Limits(0, 4, above=True)
     )
-    min_period: float = shared.min_period()
-    max_period: float = shared.max_period()
-    rtc_config: dict[str, Any] | None = shared.rtc_config()
+    min_period: float = shared("min_period")
+    max_period: float = shared("max_period")
+    rtc_config: dict[str, Any] | None = shared("rtc_config")
     compile_model: bool = unused(False)
     compile_mode: str = unused("max-autotune")
 
@@ -138,26 +152,12 @@ class SmolVlaConfig(ImageSizeFreeMixin, ChunkMixin, CosineMixin, RtcMixin, Check
     def validate(self) -> None:
         """Also check SmolVLA's inputs and sizes, and refuse settings that are not supported."""
         super().validate()
-        check_sizes(self, _MOST)
         read_rtc(self.rtc_config)
-        if self.n_obs_steps != 1:
-            raise UsageError(
-                f"n_obs_steps is {self.n_obs_steps}: SmolVLA takes one observation",
-                code="policy.one-observation",
-            )
+        check_one_observation(self)
         self.check_chunk()
-        if self.state_dim is None or not self.cameras:
-            raise UsageError(
-                "SmolVLA needs a camera and observation.state as input", code="policy.missing-input"
-            )
-        if self.state_dim > self.max_state_dim or self.action_dim > self.max_action_dim:
-            raise UsageError(
-                f"state {self.state_dim} and action {self.action_dim} must fit into max_state_dim "
-                f"{self.max_state_dim} and max_action_dim {self.max_action_dim}",
-                code="policy.state-size-mismatch",
-            )
-        self._validate_images()
-        self._validate_layers()
+        require_inputs(self, state=True, camera=True)
+        check_padded_sizes(self)
+        check_periods(self)
         if self.adapt_to_pi_aloha and (self.state_dim, self.action_dim) != (ALOHA_JOINTS,) * 2:
             raise UsageError(
                 f"adapt_to_pi_aloha is for ALOHA's {ALOHA_JOINTS} joints; state and action have "
@@ -170,36 +170,9 @@ class SmolVlaConfig(ImageSizeFreeMixin, ChunkMixin, CosineMixin, RtcMixin, Check
                     f"{name} is set, which is not supported", code="policy.unsupported-field"
                 )
 
-    def _validate_images(self) -> None:
-        sides = self.resize_imgs_with_padding
-        if sides is not None and (len(sides) != 2 or not all(0 < n <= MOST_PIXELS for n in sides)):
-            raise UsageError(
-                f"resize_imgs_with_padding is {sides}, expected [width, height]",
-                code="policy.invalid-shape",
-            )
-
-    def _validate_layers(self) -> None:
-        if self.attention_mode not in _MODES:
-            raise UsageError(
-                f"attention_mode is {self.attention_mode!r} (choose {', '.join(_MODES)})",
-                code="policy.unknown-choice",
-            )
-        if not 0 < self.expert_width_multiplier <= 4:
-            raise UsageError(
-                f"expert_width_multiplier is {self.expert_width_multiplier:g} (above 0, up to 4)",
-                code="policy.out-of-range",
-            )
-        if not 0 < self.min_period < self.max_period:
-            raise UsageError(
-                f"min_period is {self.min_period:g}, max_period {self.max_period:g}; expected "
-                "0 < min_period < max_period",
-                code="policy.out-of-range",
-            )
-
 
 PLUGIN = CheckpointPlugin(
     config=SmolVlaConfig,
-    make=make_fresh,
     summary="SmolVLA, untrained (trained: --policy.path)",
     network="proctor.policies.smolvla.network:SmolVla",
     prefix="model.",

@@ -24,8 +24,8 @@ from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, STATE
 from proctor.policies.blocks.layers import masked_mean
 from proctor.policies.blocks.rtc import make_guidance, rtc_notes
 from proctor.policies.blocks.siglip import ScaledPatchEmbeddings, SiglipEncoder
+from proctor.policies.lerobot.config_mixins import read_rtc
 from proctor.policies.lerobot.location import local_folder
-from proctor.policies.lerobot.rtc_config import read_rtc
 from proctor.policies.lerobot.tensor_file import read_tensors
 from proctor.policies.lerobot.weights import WEIGHTS_FILE, check_tensor
 from proctor.policies.runtime.network import Network, NoiseSpec
@@ -75,7 +75,7 @@ class SmolVla(Network):
         self.guide = make_guidance(rtc, config, config.chunk_size)
         self.notes = rtc_notes(rtc, self.guide)
         if self.guide is not None:
-            self.episode_inputs, self.asked_every = self.guide.episode_inputs, self.guide.every
+            self.episode_inputs, self.steps_per_query = self.guide.episode_inputs, self.guide.every
         self.draws = {NOISE: (NoiseSpec.NORMAL, chunk)}
         self.loss_draws = {NOISE: (NoiseSpec.NORMAL, chunk), TIME: (NoiseSpec.UNIFORM, ())}
         self._freeze()
