@@ -12,7 +12,12 @@ from typing import ClassVar
 
 from proctor.errors import UsageError
 from proctor.features import NormMode
-from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
+from proctor.policies.lerobot.config import (
+    CheckpointConfig,
+    CheckpointPlugin,
+    setting,
+    training_setting,
+)
 from proctor.policies.lerobot.config_mixins import ChunkMixin
 from proctor.policies.lerobot.limits import (
     LAYERS,
@@ -24,13 +29,7 @@ from proctor.policies.lerobot.limits import (
     up_to,
 )
 from proctor.policies.lerobot.presets import TrainingPreset, constant_preset
-from proctor.policies.lerobot.shared_fields import (
-    backbone_file,
-    normalization,
-    setting,
-    shared,
-    training_setting,
-)
+from proctor.policies.lerobot.shared_fields import backbone_file, normalization, shared
 
 
 @dataclass

@@ -17,6 +17,8 @@ from proctor.policies.lerobot.config import (
     NOT_A_FLAG,
     CheckpointConfig,
     CheckpointPlugin,
+    setting,
+    unused,
 )
 from proctor.policies.lerobot.config_mixins import DenoisingMixin
 from proctor.policies.lerobot.limits import (
@@ -32,9 +34,7 @@ from proctor.policies.lerobot.shared_fields import (
     backbone_file,
     normalization,
     optimizer_betas,
-    setting,
     shared,
-    unused,
 )
 
 

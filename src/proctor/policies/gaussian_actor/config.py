@@ -22,7 +22,10 @@ from proctor.policies.lerobot.config import (
     CheckpointConfig,
     CheckpointPlugin,
     run_flag,
+    setting,
     training_field,
+    training_setting,
+    unused,
 )
 from proctor.policies.lerobot.limits import (
     MOST_LAYERS,
@@ -33,13 +36,7 @@ from proctor.policies.lerobot.limits import (
     up_to,
 )
 from proctor.policies.lerobot.presets import SampleWindows, TrainingPreset, constant_preset
-from proctor.policies.lerobot.shared_fields import (
-    normalization,
-    setting,
-    shared,
-    training_setting,
-    unused,
-)
+from proctor.policies.lerobot.shared_fields import normalization, shared
 
 SMALLEST_IMAGE = 39
 """Pixels of a side: four unpadded convolutions reduce it to one."""

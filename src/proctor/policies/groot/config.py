@@ -7,7 +7,7 @@ folders are read by nvidia.py. No torch here: `--help` reads configs.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,7 +25,15 @@ from proctor.policies.groot.nvidia import (
     statistics_of,
 )
 from proctor.policies.groot.sizes import BASE_MODEL, HORIZON, N15_BASE_MODEL, N15_HORIZON
-from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin, make_fresh, run_flag
+from proctor.policies.lerobot.config import (
+    CheckpointConfig,
+    CheckpointPlugin,
+    make_fresh,
+    run_flag,
+    setting,
+    training_setting,
+    unused,
+)
 from proctor.policies.lerobot.config_mixins import (
     RTC_HELP,
     ChunkMixin,
@@ -54,18 +62,10 @@ from proctor.policies.lerobot.presets import (
     TrainingPreset,
     adam_settings,
 )
-from proctor.policies.lerobot.shared_fields import (
-    normalization,
-    optimizer_betas,
-    setting,
-    shared,
-    training_setting,
-    unused,
-)
+from proctor.policies.lerobot.shared_fields import normalization, optimizer_betas, shared
 
 if TYPE_CHECKING:
-    from proctor.policies.lerobot.processors import UsualSteps
-    from proctor.policies.lerobot.step import ProcessorStep
+    from proctor.policies.lerobot.processors import StepLists, UsualSteps
 
 TRANSFORMS = ("auto", "none", "libero")
 _STEPS, _ENCODE, _DECODE = (
@@ -270,9 +270,7 @@ class GrootN17Config(RtcMixin, GrootConfig):
             return "libero" if self.embodiment_tag == LIBERO else None
         return stated if stated == "libero" else None
 
-    def processing(
-        self, usual: UsualSteps
-    ) -> tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]:
+    def processing(self, usual: UsualSteps) -> StepLists:
         """Return GR00T's own steps, with the base model's statistics or the dataset's."""
         from proctor.policies.groot.pipelines import make_steps
 
@@ -393,9 +391,7 @@ class GrootN15Config(GrootConfig):
         """Actions executed before the next inference."""
         return min(self.n_action_steps, self.action_horizon)
 
-    def processing(
-        self, usual: UsualSteps
-    ) -> tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]:
+    def processing(self, usual: UsualSteps) -> StepLists:
         """Return N1.5's own steps, with the base model's statistics or the dataset's."""
         from proctor.policies.groot.pipelines import make_n15_steps
 

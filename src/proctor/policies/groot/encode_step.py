@@ -20,7 +20,7 @@ from proctor.policies.groot.images import ImageGeometry, PatchGeometry
 from proctor.policies.groot.qwen_sizes import COSMOS
 from proctor.policies.groot.steps import VIEW, check_range
 from proctor.policies.lerobot.limits import MOST_PIXELS
-from proctor.policies.lerobot.step import OURS, ProcessorStep, PromptInputs, Tensors
+from proctor.policies.lerobot.step import OURS, ProcessorStep, PromptInputs, Tensors, saved_fields
 from proctor.policies.lerobot.tokenizer import FOLDER, MOST_TOKENS, Tokenizers
 
 N15_ASSETS = "lerobot/eagle2hg-processor-groot-n1p5"
@@ -99,16 +99,7 @@ class VlmEncode(ProcessorStep):
 
     def config(self) -> dict[str, Any]:
         """Return the step's settings, in LeRobot's order."""
-        return {
-            "model_name": self.model_name,
-            "image_crop_size": self.image_crop_size,
-            "image_target_size": self.image_target_size,
-            "shortest_image_edge": self.shortest_image_edge,
-            "crop_fraction": self.crop_fraction,
-            "use_albumentations": self.use_albumentations,
-            "letter_box_transform": self.letter_box_transform,
-            "device": self.device,
-        }
+        return saved_fields(self)
 
     def files(self) -> dict[str, bytes]:
         """Return the files of the tokenizer and the image processor."""

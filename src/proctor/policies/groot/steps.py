@@ -24,6 +24,7 @@ from proctor.policies.lerobot.step import (
     ProcessorStep,
     PromptInputs,
     Tensors,
+    saved_fields,
 )
 from proctor.policies.lerobot.step_reader import group_stats
 
@@ -185,25 +186,7 @@ class PackInputs(ProcessorStep):
 
     def config(self) -> dict[str, Any]:
         """Return the step's settings, in LeRobot's order."""
-        return {
-            "state_horizon": self.state_horizon,
-            "action_horizon": self.action_horizon,
-            "valid_action_horizon": self.valid_action_horizon,
-            "video_horizon": self.video_horizon,
-            "max_state_dim": self.max_state_dim,
-            "max_action_dim": self.max_action_dim,
-            "language_key": self.language_key,
-            "formalize_language": self.formalize_language,
-            "embodiment_tag": self.embodiment_tag,
-            "embodiment_mapping": self.embodiment_mapping,
-            "normalize_min_max": self.normalize_min_max,
-            "state_dropout_prob": self.state_dropout_prob,
-            "clip_outliers": self.clip_outliers,
-            "use_percentiles": self.use_percentiles,
-            "video_modality_keys": self.video_modality_keys,
-            "raw_stats": self.raw_stats,
-            "modality_config": self.modality_config,
-        }
+        return saved_fields(self)
 
     def state(self) -> Tensors:
         """Return the flat statistics as ``<feature>.<statistic>``."""

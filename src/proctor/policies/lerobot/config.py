@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar, get_type_hints
@@ -36,6 +37,7 @@ from proctor.policies.latency import check_config_latency
 from proctor.policies.lerobot.feature_json import decode_features, encode_features, version_tuple
 from proctor.policies.lerobot.limits import (
     ALLOWED,
+    Allowed,
     Choices,
     check_camera,
     check_fields,
@@ -61,12 +63,45 @@ def training_field(help_text: str, default_help: str = "") -> dict[str, Any]:
     return {"help": help_text, "default_help": default_help} | flag_only_for(ConfigUse.TRAINING)
 
 
-_EVALUATION = flag_only_for(ConfigUse.EVALUATION)
+def setting(
+    default: Any, help_text: str, allowed: Allowed | None = None, *, default_help: str = ""
+) -> Any:
+    """Declare a field of config.json that is a flag of evaluation and training."""
+    return _declared(default, {"help": help_text, "default_help": default_help}, allowed)
+
+
+def training_setting(
+    default: Any, help_text: str, allowed: Allowed | None = None, *, default_help: str = ""
+) -> Any:
+    """Declare a field of config.json that is a flag of training only."""
+    return _declared(default, training_field(help_text, default_help), allowed)
+
+
+def unused(default: Any) -> Any:
+    """Declare a field that LeRobot's config.json has and no run uses."""
+    return _declared(default, NOT_A_FLAG)
+
+
+def _declared(default: Any, metadata: dict[str, Any], allowed: Allowed | None = None) -> Any:
+    metadata = metadata if allowed is None else {**metadata, ALLOWED: allowed}
+    if isinstance(default, list | dict):
+        return field(default_factory=lambda: copy(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+_EVALUATION, _INT8 = flag_only_for(ConfigUse.EVALUATION), {ALLOWED: Choices(("int8",))}
 
 
 def run_flag(help_text: str, default_help: str = "") -> dict[str, Any]:
     """Return the metadata of a flag that is not saved in config.json."""
     return {"saved": False, "help": help_text, "default_help": default_help}
+
+
+def _run_setting(
+    default: Any, help_text: str, default_help: str = "", marks: Mapping[str, Any] = _EVALUATION
+) -> Any:
+    """Declare a flag of an evaluation that is not saved in config.json."""
+    return field(default=default, metadata=run_flag(help_text, default_help) | _EVALUATION | marks)
 
 
 @dataclass
@@ -91,15 +126,11 @@ class CheckpointConfig(PolicyConfig):
     file_type: ClassVar[str | None] = None
     """The type in config.json, where LeRobot has another name for the family."""
 
-    n_obs_steps: int = field(
-        default=1,
-        metadata={
-            "help": "observation steps given to the policy, the newest last",
-            ALLOWED: up_to(64),
-        },
+    n_obs_steps: int = setting(
+        1, "observation steps given to the policy, the newest last", up_to(64)
     )
-    input_features: dict[str, Feature] = field(default_factory=dict, metadata=NOT_A_FLAG)
-    output_features: dict[str, Feature] = field(default_factory=dict, metadata=NOT_A_FLAG)
+    input_features: dict[str, Feature] = unused({})
+    output_features: dict[str, Feature] = unused({})
     device: str | None = field(
         default=None,
         metadata={
@@ -111,34 +142,21 @@ class CheckpointConfig(PolicyConfig):
     use_amp: bool = field(
         default=False, metadata={"help": "mixed-precision inference (torch.autocast)"} | _EVALUATION
     )
-    use_peft: bool = field(default=False, metadata=NOT_A_FLAG)
-    push_to_hub: bool = field(
-        default=False,
-        metadata=training_field(
-            "upload the best checkpoint, else the last one, to repo_id after the training"
-        ),
+    use_peft: bool = unused(False)
+    push_to_hub: bool = training_setting(
+        False, "upload the best checkpoint, else the last one, to repo_id after the training"
     )
-    repo_id: str | None = field(
-        default=None,
-        metadata=training_field(
-            "Hub repository of the upload, as user/name", default_help="no upload"
-        ),
+    repo_id: str | None = training_setting(
+        None, "Hub repository of the upload, as user/name", default_help="no upload"
     )
-    private: bool | None = field(
-        default=None,
-        metadata=training_field(
-            "make the Hub repository private", default_help="the setting of the Hub account"
-        ),
+    private: bool | None = training_setting(
+        None, "make the Hub repository private", default_help="the setting of the Hub account"
     )
-    tags: list[str] | None = field(
-        default=None,
-        metadata=training_field(
-            "additional tags of the model card", default_help="no additional tags"
-        ),
+    tags: list[str] | None = training_setting(
+        None, "additional tags of the model card", default_help="no additional tags"
     )
-    license: str | None = field(
-        default=None,
-        metadata=training_field("licence in the model card", default_help="apache-2.0"),
+    license: str | None = training_setting(
+        None, "licence in the model card", default_help="apache-2.0"
     )
     eval_results: str | None = field(
         default=None,
@@ -149,42 +167,27 @@ class CheckpointConfig(PolicyConfig):
         )
         | {"saved": False},
     )
-    pretrained_path: str | None = field(default=None, metadata=NOT_A_FLAG)
+    pretrained_path: str | None = unused(None)
     pretrained_revision: str | None = field(default=None, metadata=NEW_IN_0_6 | NOT_A_FLAG)
 
-    dtype: str | None = field(
-        default="float32",
-        metadata=run_flag("dtype of weights and activations: float32, bfloat16 or float16")
-        | _EVALUATION,
+    dtype: str | None = _run_setting(
+        "float32", "dtype of weights and activations: float32, bfloat16 or float16"
     )
-    compile: bool = field(
-        default=False, metadata=run_flag("compile the network with torch.compile") | _EVALUATION
+    compile: bool = _run_setting(False, "compile the network with torch.compile")
+    quantize: str | None = _run_setting(
+        None, "weight quantisation: int8, for less memory", "no quantisation", _INT8
     )
-    quantize: str | None = field(
-        default=None,
-        metadata=run_flag(
-            "weight quantisation: int8, for less memory", default_help="no quantisation"
-        )
-        | _EVALUATION
-        | {ALLOWED: Choices(("int8",))},
+    pad_to: int | None = _run_setting(
+        None,
+        "on an accelerator, pad every inference batch to this size",
+        "8 in strict mode, else no padding",
+        PRESENTATION,
     )
-    pad_to: int | None = field(
-        default=None,
-        metadata=run_flag(
-            "on an accelerator, pad every inference batch to this size",
-            default_help="8 in strict mode, else no padding",
-        )
-        | PRESENTATION
-        | _EVALUATION,
-    )
-    latency_steps: int | None = field(
-        default=None,
-        metadata=run_flag(
-            "for serving: steps the robot executes during inference; an evaluation "
-            "uses --eval.latency_steps",
-            default_help="0",
-        )
-        | _EVALUATION,
+    latency_steps: int | None = _run_setting(
+        None,
+        "for serving: steps the robot executes during inference; an evaluation "
+        "uses --eval.latency_steps",
+        "0",
     )
     rename_map: dict[str, str] | None = field(
         default=None,
@@ -195,18 +198,13 @@ class CheckpointConfig(PolicyConfig):
         | PRESENTATION
         | {"alias": "rename_map"},
     )
-    instruction: str | None = field(
-        default=None,
-        metadata=run_flag("language instruction for every task", default_help="the benchmark's")
-        | _EVALUATION,
+    instruction: str | None = _run_setting(
+        None, "language instruction for every task", "the benchmark's"
     )
-    instructions: dict[str, str] | None = field(
-        default=None,
-        metadata=run_flag(
-            "language instructions by task, as {push-v3: shove the puck}",
-            default_help="the benchmark's",
-        )
-        | _EVALUATION,
+    instructions: dict[str, str] | None = _run_setting(
+        None,
+        "language instructions by task, as {push-v3: shove the puck}",
+        "the benchmark's",
     )
     tokenizer: str | None = field(
         default=None,

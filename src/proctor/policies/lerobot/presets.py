@@ -88,9 +88,9 @@ _DIVIDE = ("num_decay_steps", "peak_lr")
 """Divisors of the cosine decay."""
 
 
-def _preset_flag(text: str) -> dict[str, str]:
-    """Return the metadata of a flag that overrides one field of the policy's preset."""
-    return {"help": text, "default_help": "the policy's preset"}
+def _flag(text: str, default_help: str = "the policy's preset") -> Any:
+    """Declare a flag that overrides one field of the policy's preset."""
+    return field(default=None, metadata={"help": text, "default_help": default_help})
 
 
 @dataclass(frozen=True)
@@ -99,51 +99,29 @@ class OptimizerSettings:
 
     help_group: ClassVar[str] = "Optimiser"
 
-    type: str | None = field(
-        default=None, metadata=_preset_flag(f"optimiser: {', '.join(OPTIMIZERS)}")
+    type: str | None = _flag(f"optimiser: {', '.join(OPTIMIZERS)}")
+    lr: float | None = _flag("learning rate of the optimiser")
+    weight_decay: float | None = _flag("weight decay of the optimiser")
+    grad_clip_norm: float | None = _flag("maximum gradient norm; 0: no clipping")
+    grad_skip_factor: float | None = _flag(
+        "skip updates whose gradient norm exceeds this multiple of its running "
+        "average over 100 updates; 0: skip only NaN and infinity",
+        "0",
     )
-    lr: float | None = field(default=None, metadata=_preset_flag("learning rate of the optimiser"))
-    weight_decay: float | None = field(
-        default=None, metadata=_preset_flag("weight decay of the optimiser")
+    betas: list[float] | None = _flag("betas of Adam, as [0.9,0.999]")
+    eps: float | None = _flag("epsilon of Adam")
+    momentum: float | None = _flag("momentum of SGD")
+    dampening: float | None = _flag("dampening of SGD's momentum")
+    nesterov: bool | None = _flag("use Nesterov momentum in SGD")
+    soft_prompt_lr_scale: float | None = _flag(
+        "xvla-adamw: learning rate of the soft prompts, as a multiple of lr"
     )
-    grad_clip_norm: float | None = field(
-        default=None,
-        metadata=_preset_flag("maximum gradient norm; 0: no clipping"),
+    soft_prompt_warmup_lr_scale: float | None = _flag(
+        "xvla-adamw: learning rate of the soft prompts in the warm-up, as a multiple of lr",
+        "soft_prompt_lr_scale",
     )
-    grad_skip_factor: float | None = field(
-        default=None,
-        metadata={
-            "help": "skip updates whose gradient norm exceeds this multiple of its running "
-            "average over 100 updates; 0: skip only NaN and infinity",
-            "default_help": "0",
-        },
-    )
-    betas: list[float] | None = field(
-        default=None, metadata=_preset_flag("betas of Adam, as [0.9,0.999]")
-    )
-    eps: float | None = field(default=None, metadata=_preset_flag("epsilon of Adam"))
-    momentum: float | None = field(default=None, metadata=_preset_flag("momentum of SGD"))
-    dampening: float | None = field(
-        default=None, metadata=_preset_flag("dampening of SGD's momentum")
-    )
-    nesterov: bool | None = field(
-        default=None, metadata=_preset_flag("use Nesterov momentum in SGD")
-    )
-    soft_prompt_lr_scale: float | None = field(
-        default=None,
-        metadata=_preset_flag("xvla-adamw: learning rate of the soft prompts, as a multiple of lr"),
-    )
-    soft_prompt_warmup_lr_scale: float | None = field(
-        default=None,
-        metadata={
-            "help": "xvla-adamw: learning rate of the soft prompts in the warm-up, as a "
-            "multiple of lr",
-            "default_help": "soft_prompt_lr_scale",
-        },
-    )
-    optimizer_groups: dict[str, dict[str, float | list[float]]] | None = field(
-        default=None,
-        metadata=_preset_flag("multi_adam: settings by parameter group, as {backbone: {lr: 1e-5}}"),
+    optimizer_groups: dict[str, dict[str, float | list[float]]] | None = _flag(
+        "multi_adam: settings by parameter group, as {backbone: {lr: 1e-5}}"
     )
 
 
@@ -153,42 +131,21 @@ class ScheduleSettings:
 
     help_group: ClassVar[str] = "Learning-rate schedule"
 
-    type: str | None = field(
-        default=None, metadata=_preset_flag(f"learning-rate schedule: {', '.join(SCHEDULES)}")
+    type: str | None = _flag(f"learning-rate schedule: {', '.join(SCHEDULES)}")
+    num_warmup_steps: int | None = _flag("warm-up steps of the learning rate")
+    name: str | None = _flag(
+        "diffuser: schedule after the warm-up, cosine, linear or constant_with_warmup"
     )
-    num_warmup_steps: int | None = field(
-        default=None,
-        metadata=_preset_flag("warm-up steps of the learning rate"),
+    num_vqvae_training_steps: int | None = _flag(
+        "vqbet: optimiser steps of the VQ-VAE phase, before the warm-up"
     )
-    name: str | None = field(
-        default=None,
-        metadata=_preset_flag(
-            "diffuser: schedule after the warm-up, cosine, linear or constant_with_warmup"
-        ),
+    num_cycles: float | None = _flag("vqbet: number of cosine cycles")
+    num_decay_steps: int | None = _flag(
+        "cosine_decay_with_warmup: steps until decay_lr; warmup_stable_decay: last steps, in "
+        "which the rate falls to 0"
     )
-    num_vqvae_training_steps: int | None = field(
-        default=None,
-        metadata=_preset_flag("vqbet: optimiser steps of the VQ-VAE phase, before the warm-up"),
-    )
-    num_cycles: float | None = field(
-        default=None,
-        metadata=_preset_flag("vqbet: number of cosine cycles"),
-    )
-    num_decay_steps: int | None = field(
-        default=None,
-        metadata=_preset_flag(
-            "cosine_decay_with_warmup: steps until decay_lr; warmup_stable_decay: last steps, in "
-            "which the rate falls to 0"
-        ),
-    )
-    peak_lr: float | None = field(
-        default=None,
-        metadata=_preset_flag("cosine_decay_with_warmup: learning rate after the warm-up"),
-    )
-    decay_lr: float | None = field(
-        default=None,
-        metadata=_preset_flag("cosine_decay_with_warmup: final learning rate"),
-    )
+    peak_lr: float | None = _flag("cosine_decay_with_warmup: learning rate after the warm-up")
+    decay_lr: float | None = _flag("cosine_decay_with_warmup: final learning rate")
 
 
 @dataclass(frozen=True)

@@ -220,6 +220,10 @@ class UsualSteps:
     to_cpu: ProcessorStep
 
 
+StepLists: TypeAlias = tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]
+"""The steps of a preprocessor and of a postprocessor."""
+
+
 @dataclass(frozen=True)
 class Pipeline:
     """A named sequence of steps."""

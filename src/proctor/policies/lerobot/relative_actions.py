@@ -13,7 +13,7 @@ from proctor.errors import UsageError
 from proctor.features import ACTION, STATE
 from proctor.policies.lerobot.config import ConfigT
 from proctor.policies.lerobot.processors import Pipeline
-from proctor.policies.lerobot.step import OURS, ProcessorStep, Tensors
+from proctor.policies.lerobot.step import OURS, ProcessorStep, Tensors, saved_fields
 
 RELATIVE_STATS = "relative_action"
 """Key of the statistics of relative actions: a row for each step of a chunk."""
@@ -54,11 +54,7 @@ class RelativeActions(ProcessorStep):
 
     def config(self) -> dict[str, Any]:
         """Return which action dimensions are relative."""
-        return {
-            "enabled": self.enabled,
-            "exclude_joints": self.exclude_joints,
-            "action_names": self.action_names,
-        }
+        return saved_fields(self)
 
 
 @dataclass(frozen=True)

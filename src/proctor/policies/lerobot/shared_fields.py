@@ -10,16 +10,14 @@ No torch here: `--help` reads configs.
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import field
 from typing import Any
 
 from proctor.features import NormMode
 from proctor.fingerprint import LOCAL_PATH, PRESENTATION
-from proctor.policies.lerobot.config import NOT_A_FLAG, run_flag, training_field
+from proctor.policies.lerobot.config import run_flag, setting, training_field, training_setting
 from proctor.policies.lerobot.config_mixins import RTC_HELP
 from proctor.policies.lerobot.limits import (
-    ALLOWED,
     MOST_PROMPT,
     STEPS,
     WIDTH,
@@ -147,25 +145,6 @@ _ALLOWED: dict[str, Allowed] = {
 }
 
 
-def setting(
-    default: Any, help_text: str, allowed: Allowed | None = None, *, default_help: str = ""
-) -> Any:
-    """Declare a field of config.json that is a flag of evaluation and training."""
-    return _declared(default, {"help": help_text, "default_help": default_help}, allowed)
-
-
-def training_setting(
-    default: Any, help_text: str, allowed: Allowed | None = None, *, default_help: str = ""
-) -> Any:
-    """Declare a field of config.json that is a flag of training only."""
-    return _declared(default, training_field(help_text, default_help), allowed)
-
-
-def unused(default: Any) -> Any:
-    """Declare a field that LeRobot's config.json has and no run uses."""
-    return _declared(default, NOT_A_FLAG)
-
-
 def shared(name: str, default: Any = ..., allowed: Allowed | None = None) -> Any:
     """Declare a field of several families; without ``default`` it is the same in all of them."""
     default = _DEFAULTS[name] if default is ... else default
@@ -192,11 +171,4 @@ def backbone_file() -> Any:
     """Declare ``backbone_file``, which config.json does not have."""
     text, usual = "local file of the ImageNet weights (.pth, .safetensors)", "downloaded"
     flag = training_field(text, default_help=usual) | run_flag(text, default_help=usual)
-    return _declared(None, flag | PRESENTATION | LOCAL_PATH)
-
-
-def _declared(default: Any, metadata: dict[str, Any], allowed: Allowed | None = None) -> Any:
-    metadata = metadata if allowed is None else {**metadata, ALLOWED: allowed}
-    if isinstance(default, list | dict):
-        return field(default_factory=lambda: copy(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
+    return field(default=None, metadata=flag | PRESENTATION | LOCAL_PATH)

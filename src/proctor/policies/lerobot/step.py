@@ -12,7 +12,7 @@ prompt holds the robot's state.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import torch
@@ -41,6 +41,12 @@ class PromptInputs:
     the steps before; in training also the actions [B, T, A]."""
     arrays: dict[str, Array] = field(default_factory=dict)
     """The network's prompt inputs by name, [B, ...] each."""
+
+
+def saved_fields(step: ProcessorStep) -> dict[str, Any]:
+    """Return the fields of a step that its config holds, in order."""
+    saved = [f.name for f in fields(step) if f.metadata.get("saved", True)]
+    return {name: getattr(step, name) for name in saved}
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,19 @@ The network is in network.py, its denoiser in transformer.py. No torch here: `--
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from proctor.errors import UsageError
 from proctor.features import NormMode
-from proctor.policies.lerobot.config import CheckpointPlugin, run_flag, training_field
+from proctor.policies.lerobot.config import (
+    CheckpointPlugin,
+    run_flag,
+    setting,
+    training_field,
+    training_setting,
+)
 from proctor.policies.lerobot.config_mixins import DenoisingMixin, LanguageConfig
 from proctor.policies.lerobot.limits import (
     LAYERS,
@@ -28,17 +34,10 @@ from proctor.policies.lerobot.limits import (
     up_to,
 )
 from proctor.policies.lerobot.presets import TrainingPreset
-from proctor.policies.lerobot.shared_fields import (
-    normalization,
-    optimizer_betas,
-    setting,
-    shared,
-    training_setting,
-)
+from proctor.policies.lerobot.shared_fields import normalization, optimizer_betas, shared
 
 if TYPE_CHECKING:
-    from proctor.policies.lerobot.processors import UsualSteps
-    from proctor.policies.lerobot.step import ProcessorStep
+    from proctor.policies.lerobot.processors import StepLists, UsualSteps
 
 CLIP = "openai/clip-vit-base-patch16"
 
@@ -161,9 +160,7 @@ class DitConfig(DenoisingMixin, LanguageConfig):
         height, width = self.crop or self.image_resize_shape or shape[:2]
         return height, width
 
-    def processing(
-        self, usual: UsualSteps
-    ) -> tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]:
+    def processing(self, usual: UsualSteps) -> StepLists:
         """Return the usual steps with a tokenizer among them."""
         from proctor.policies.lerobot.language import Tokenize
 

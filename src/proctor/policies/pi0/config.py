@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from proctor.errors import UsageError
 from proctor.features import IMAGES, NormMode
-from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
+from proctor.policies.lerobot.config import (
+    CheckpointConfig,
+    CheckpointPlugin,
+    setting,
+    training_setting,
+    unused,
+)
 from proctor.policies.lerobot.config_mixins import (
     ChunkMixin,
     CosineMixin,
@@ -30,18 +36,11 @@ from proctor.policies.lerobot.limits import (
     require_inputs,
 )
 from proctor.policies.lerobot.presets import SampleWindows
-from proctor.policies.lerobot.shared_fields import (
-    normalization,
-    optimizer_betas,
-    setting,
-    shared,
-    training_setting,
-    unused,
-)
+from proctor.policies.lerobot.shared_fields import normalization, optimizer_betas, shared
 from proctor.policies.pi0.sizes import GEMMAS, VISION
 
 if TYPE_CHECKING:
-    from proctor.policies.lerobot.processors import UsualSteps
+    from proctor.policies.lerobot.processors import StepLists, UsualSteps
     from proctor.policies.lerobot.step import ProcessorStep
 
 PALIGEMMA = "google/paligemma-3b-pt-224"
@@ -121,9 +120,7 @@ class PiConfig(ImageSizeFreeMixin, ChunkMixin, CosineMixin, RtcMixin, Checkpoint
         """Always True: the prompt contains the instruction."""
         return True
 
-    def processing(
-        self, usual: UsualSteps
-    ) -> tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]:
+    def processing(self, usual: UsualSteps) -> StepLists:
         """Return LeRobot's pre- and postprocessing steps of pi0; the prompt holds no state."""
         from proctor.policies.pi0.steps import Pi0NewLine
 

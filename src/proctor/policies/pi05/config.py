@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,8 +12,7 @@ from proctor.policies.lerobot.shared_fields import normalization, shared
 from proctor.policies.pi0.config import FlowConfig
 
 if TYPE_CHECKING:
-    from proctor.policies.lerobot.processors import UsualSteps
-    from proctor.policies.lerobot.step import ProcessorStep
+    from proctor.policies.lerobot.processors import StepLists, UsualSteps
 
 _HISTORY_FIELDS = ("use_visual_memory", "use_proprioceptive_memory")
 """Fields of LeRobot after 0.6.1 that give the policy a history of observations."""
@@ -30,9 +28,7 @@ class Pi05Config(FlowConfig):
         VISUAL=NormMode.IDENTITY, STATE=NormMode.QUANTILES, ACTION=NormMode.QUANTILES
     )
 
-    def processing(
-        self, usual: UsualSteps
-    ) -> tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]:
+    def processing(self, usual: UsualSteps) -> StepLists:
         """Return LeRobot's steps of pi0.5; the prompt holds the normalised state."""
         from proctor.policies.pi05.steps import Pi05StatePrompt
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from proctor.errors import UsageError
-from proctor.policies.lerobot.config import CheckpointPlugin
+from proctor.policies.lerobot.config import CheckpointPlugin, setting, training_setting, unused
 from proctor.policies.lerobot.config_mixins import read_rtc
 from proctor.policies.lerobot.limits import MOST_PROMPT, STEPS, Limits
-from proctor.policies.lerobot.shared_fields import setting, shared, training_setting, unused
+from proctor.policies.lerobot.shared_fields import shared
 from proctor.policies.pi0 import sizes
 from proctor.policies.pi0.config import PALIGEMMA, PiConfig
 
 if TYPE_CHECKING:
-    from proctor.policies.lerobot.processors import UsualSteps
-    from proctor.policies.lerobot.step import ProcessorStep
+    from proctor.policies.lerobot.processors import StepLists, UsualSteps
 
 _STEPS = "proctor.policies.pi0_fast.steps"
 
@@ -64,9 +63,7 @@ class Pi0FastConfig(PiConfig):
         """Folder or Hub id of a new policy's text tokenizer."""
         return self.text_tokenizer_name
 
-    def processing(
-        self, usual: UsualSteps
-    ) -> tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]:
+    def processing(self, usual: UsualSteps) -> StepLists:
         """Return LeRobot's steps of pi0-FAST: the state in the prompt, actions as tokens."""
         from proctor.policies.pi0_fast.steps import Pi0FastStatePrompt, TokenizeActions
 

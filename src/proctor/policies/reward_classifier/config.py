@@ -19,6 +19,9 @@ from proctor.policies.lerobot.config import (
     CheckpointConfig,
     CheckpointPlugin,
     run_flag,
+    setting,
+    training_setting,
+    unused,
 )
 from proctor.policies.lerobot.limits import (
     SHARE,
@@ -30,19 +33,10 @@ from proctor.policies.lerobot.limits import (
     up_to,
 )
 from proctor.policies.lerobot.presets import SampleWindows, TrainingPreset, constant_preset
-from proctor.policies.lerobot.shared_fields import (
-    normalization,
-    setting,
-    shared,
-    training_setting,
-    unused,
-)
+from proctor.policies.lerobot.shared_fields import normalization, shared
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from proctor.policies.lerobot.processors import UsualSteps
-    from proctor.policies.lerobot.step import ProcessorStep
+    from proctor.policies.lerobot.processors import StepLists, UsualSteps
 
 GRID = (4, 4)
 """Size of the feature map that LeRobot's spatial embedding assumes."""
@@ -118,9 +112,7 @@ class RewardClassifierConfig(CheckpointConfig):
         reward = Feature(FeatureKind.REWARD, (1,), "float32")
         return replace(self, input_features=cameras, output_features={REWARD: reward})
 
-    def processing(
-        self, usual: UsualSteps
-    ) -> tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]:
+    def processing(self, usual: UsualSteps) -> StepLists:
         """Return LeRobot's steps: one normaliser for the images, one for the reward."""
         from proctor.policies.lerobot.processors import Identity
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from proctor.errors import UsageError
 from proctor.features import NormMode
-from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
+from proctor.policies.lerobot.config import (
+    CheckpointConfig,
+    CheckpointPlugin,
+    setting,
+    training_setting,
+    unused,
+)
 from proctor.policies.lerobot.config_mixins import (
     ChunkMixin,
     CosineMixin,
@@ -26,19 +32,11 @@ from proctor.policies.lerobot.limits import (
     require_inputs,
     up_to,
 )
-from proctor.policies.lerobot.shared_fields import (
-    normalization,
-    optimizer_betas,
-    setting,
-    shared,
-    training_setting,
-    unused,
-)
+from proctor.policies.lerobot.shared_fields import normalization, optimizer_betas, shared
 from proctor.policies.smolvla.vlm import SMOLVLM2
 
 if TYPE_CHECKING:
-    from proctor.policies.lerobot.processors import UsualSteps
-    from proctor.policies.lerobot.step import ProcessorStep
+    from proctor.policies.lerobot.processors import StepLists, UsualSteps
 
 ALOHA_JOINTS = 14
 _MOST_DIM = 1024
@@ -127,12 +125,9 @@ class SmolVlaConfig(ImageSizeFreeMixin, ChunkMixin, CosineMixin, RtcMixin, Check
         """Always True: the prompt contains the instruction."""
         return True
 
-    def processing(
-        self, usual: UsualSteps
-    ) -> tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]:
+    def processing(self, usual: UsualSteps) -> StepLists:
         """Return the usual processor steps and a tokenizer step."""
-        from proctor.policies.lerobot.language import Tokenize
-        from proctor.policies.smolvla.steps import SmolVlaNewLine
+        from proctor.policies.lerobot.language import SmolVlaNewLine, Tokenize
 
         tokens = Tokenize(
             max_length=self.tokenizer_max_length,
@@ -176,6 +171,6 @@ PLUGIN = CheckpointPlugin(
     summary="SmolVLA, untrained (trained: --policy.path)",
     network="proctor.policies.smolvla.network:SmolVla",
     prefix="model.",
-    steps={"smolvla_new_line_processor": "proctor.policies.smolvla.steps:SmolVlaNewLine"},
+    steps={"smolvla_new_line_processor": "proctor.policies.lerobot.language:SmolVlaNewLine"},
     signature_fields=frozenset({"vlm_model_name", "expert_width_multiplier"}),
 )

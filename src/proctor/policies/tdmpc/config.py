@@ -13,7 +13,12 @@ from typing import ClassVar
 
 from proctor.errors import UsageError
 from proctor.features import NormMode
-from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
+from proctor.policies.lerobot.config import (
+    CheckpointConfig,
+    CheckpointPlugin,
+    setting,
+    training_setting,
+)
 from proctor.policies.lerobot.limits import (
     WIDTH,
     Limits,
@@ -22,7 +27,7 @@ from proctor.policies.lerobot.limits import (
     up_to,
 )
 from proctor.policies.lerobot.presets import SampleWindows, TrainingPreset, constant_preset
-from proctor.policies.lerobot.shared_fields import normalization, setting, shared, training_setting
+from proctor.policies.lerobot.shared_fields import normalization, shared
 
 _MOST_DRAWN = 10**8
 """Random numbers that one inference may draw: 0.4 GB."""

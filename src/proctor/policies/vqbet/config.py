@@ -13,7 +13,12 @@ from typing import ClassVar
 
 from proctor.errors import UsageError
 from proctor.features import STATE, NormMode
-from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
+from proctor.policies.lerobot.config import (
+    CheckpointConfig,
+    CheckpointPlugin,
+    setting,
+    training_setting,
+)
 from proctor.policies.lerobot.limits import (
     LAYERS,
     POSITIVE,
@@ -33,9 +38,7 @@ from proctor.policies.lerobot.shared_fields import (
     backbone_file,
     normalization,
     optimizer_betas,
-    setting,
     shared,
-    training_setting,
 )
 
 

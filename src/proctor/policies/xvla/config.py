@@ -6,14 +6,14 @@ spaces in actions.py. No torch here: `--help` reads configs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from proctor.errors import UsageError
 from proctor.features import IMAGES, FeatureKind, Interface, NormMode
 from proctor.fingerprint import ConfigUse, flag_only_for
-from proctor.policies.lerobot.config import CheckpointPlugin
+from proctor.policies.lerobot.config import CheckpointPlugin, setting, training_setting
 from proctor.policies.lerobot.config_mixins import ChunkMixin, LanguageConfig, with_interface_sizes
 from proctor.policies.lerobot.limits import (
     MOST_STEPS,
@@ -27,18 +27,11 @@ from proctor.policies.lerobot.limits import (
     up_to,
 )
 from proctor.policies.lerobot.presets import XVLA_ADAMW, TrainingPreset, cosine_preset
-from proctor.policies.lerobot.shared_fields import (
-    normalization,
-    optimizer_betas,
-    setting,
-    shared,
-    training_setting,
-)
+from proctor.policies.lerobot.shared_fields import normalization, optimizer_betas, shared
 from proctor.policies.xvla.florence_config import FlorenceSizes, read_florence
 
 if TYPE_CHECKING:
-    from proctor.policies.lerobot.processors import UsualSteps
-    from proctor.policies.lerobot.step import ProcessorStep
+    from proctor.policies.lerobot.processors import StepLists, UsualSteps
 
 SIZES = {
     "ee6d": (20, 20),
@@ -205,9 +198,7 @@ class XVlaConfig(ChunkMixin, LanguageConfig):
             return self
         return with_interface_sizes(interface, self, renames, use)
 
-    def processing(
-        self, usual: UsualSteps
-    ) -> tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]:
+    def processing(self, usual: UsualSteps) -> StepLists:
         """Return the usual processor steps, a tokenizer step and X-VLA's image steps."""
         from proctor.policies.lerobot.language import Tokenize
         from proctor.policies.xvla.steps import AddDomain, ImageNetNormalize, ImageToFloat
