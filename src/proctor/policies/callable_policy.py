@@ -24,6 +24,7 @@ from proctor.policies.base import (
     PolicyConfig,
     PolicyPlugin,
     PolicySpec,
+    flag,
 )
 from proctor.policies.checks import check_policy
 from proctor.system.source_files import source_hashes
@@ -60,7 +61,7 @@ class CallableConfig(PolicyConfig):
     """The config of an object: its name, which is all that a file can hold."""
 
     type: str = "python"
-    name: str = field(default="", metadata={"help": "name of the object"})
+    name: str = flag("", "name of the object")
     handed: Any = field(
         default=None, compare=False, repr=False, metadata={"hidden": True} | PRESENTATION
     )

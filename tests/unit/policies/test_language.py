@@ -42,9 +42,8 @@ from proctor.policies.lerobot.relative_actions import AbsoluteActions, RelativeA
 from proctor.policies.lerobot.saving import write_pipeline
 from proctor.policies.lerobot.step import ProcessorStep, PromptInputs
 from proctor.policies.lerobot.tokenizer import TextTokenizer, Tokenizers
-from proctor.policies.pi0.steps import Pi0NewLine
+from proctor.policies.pi0.steps import Pi0NewLine, Pi05StatePrompt
 from proctor.policies.pi0_fast.steps import Pi0FastStatePrompt
-from proctor.policies.pi05.steps import Pi05StatePrompt
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint
 from proctor.policies.runtime.network import Network
 from proctor.policies.runtime.prompts import InstructionEncoder

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar, get_type_hints
@@ -32,7 +31,7 @@ from proctor.fingerprint import (
     defining_fields,
     flag_only_for,
 )
-from proctor.policies.base import Policy, PolicyConfig, PolicyPlugin
+from proctor.policies.base import Policy, PolicyConfig, PolicyPlugin, declared, flag
 from proctor.policies.latency import check_config_latency
 from proctor.policies.lerobot.feature_json import decode_features, encode_features, version_tuple
 from proctor.policies.lerobot.limits import (
@@ -83,10 +82,7 @@ def unused(default: Any) -> Any:
 
 
 def _declared(default: Any, metadata: dict[str, Any], allowed: Allowed | None = None) -> Any:
-    metadata = metadata if allowed is None else {**metadata, ALLOWED: allowed}
-    if isinstance(default, list | dict):
-        return field(default_factory=lambda: copy(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
+    return declared(default, metadata if allowed is None else {**metadata, ALLOWED: allowed})
 
 
 _EVALUATION, _INT8 = flag_only_for(ConfigUse.EVALUATION), {ALLOWED: Choices(("int8",))}
@@ -131,17 +127,13 @@ class CheckpointConfig(PolicyConfig):
     )
     input_features: dict[str, Feature] = unused({})
     output_features: dict[str, Feature] = unused({})
-    device: str | None = field(
-        default=None,
-        metadata={
-            "help": "device of the network: cpu, cuda, cuda:1, mps or auto (the fastest)",
-            "default_help": "auto",
-        }
-        | PRESENTATION,
+    device: str | None = flag(
+        None,
+        "device of the network: cpu, cuda, cuda:1, mps or auto (the fastest)",
+        "auto",
+        PRESENTATION,
     )
-    use_amp: bool = field(
-        default=False, metadata={"help": "mixed-precision inference (torch.autocast)"} | _EVALUATION
-    )
+    use_amp: bool = flag(False, "mixed-precision inference (torch.autocast)", marks=_EVALUATION)
     use_peft: bool = unused(False)
     push_to_hub: bool = training_setting(
         False, "upload the best checkpoint, else the last one, to repo_id after the training"

@@ -23,7 +23,7 @@ FAMILIES = {
     "vqbet": "proctor.policies.vqbet.config:PLUGIN",
     "xvla": "proctor.policies.xvla.config:PLUGIN",
     "pi0": "proctor.policies.pi0.config:PLUGIN",
-    "pi05": "proctor.policies.pi05.config:PLUGIN",
+    "pi05": "proctor.policies.pi0.config:PI05_PLUGIN",
     "pi0_fast": "proctor.policies.pi0_fast.config:PLUGIN",
     "groot": "proctor.policies.groot.config:PLUGIN",
     "groot_n15": "proctor.policies.groot.config:N15_PLUGIN",

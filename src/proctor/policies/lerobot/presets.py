@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Protocol
 
 from proctor.errors import UsageError
+from proctor.policies.base import flag
 
 XVLA_ADAMW = "xvla-adamw"
 OPTIMIZERS: dict[str, dict[str, Any]] = {
@@ -90,7 +91,7 @@ _DIVIDE = ("num_decay_steps", "peak_lr")
 
 def _flag(text: str, default_help: str = "the policy's preset") -> Any:
     """Declare a flag that overrides one field of the policy's preset."""
-    return field(default=None, metadata={"help": text, "default_help": default_help})
+    return flag(None, text, default_help)
 
 
 @dataclass(frozen=True)

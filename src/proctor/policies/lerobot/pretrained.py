@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from proctor.errors import UsageError
 from proctor.features import Interface
 from proctor.fingerprint import LOCAL_PATH, PATH_KEYS, PRESENTATION
-from proctor.policies.base import Policy, PolicyConfig, PolicyPlugin
+from proctor.policies.base import Policy, PolicyConfig, PolicyPlugin, flag
 
 
 @dataclass
@@ -23,34 +23,22 @@ class PretrainedConfig(PolicyConfig):
     }
 
     type: str = "pretrained"
-    path: str = field(
-        default="",
-        metadata={"help": "checkpoint folder, or Hub id as user/name", "default_help": "required"}
-        | PRESENTATION
-        | LOCAL_PATH,
+    path: str = flag(
+        "", "checkpoint folder, or Hub id as user/name", "required", PRESENTATION | LOCAL_PATH
     )
-    revision: str | None = field(
-        default=None,
-        metadata={"help": "branch, tag or commit on the Hub", "default_help": "main"}
-        | PRESENTATION,
+    revision: str | None = flag(None, "branch, tag or commit on the Hub", "main", PRESENTATION)
+    overrides: dict[str, Any] = flag(
+        {},
+        "fields of the checkpoint's config.json to change, as {n_action_steps: 8}; "
+        "also as single flags, --policy.n_action_steps=8",
+        "no changes",
+        {PATH_KEYS: ("tokenizer",)} | PRESENTATION,
     )
-    overrides: dict[str, Any] = field(
-        default_factory=dict,
-        metadata={
-            "help": "fields of the checkpoint's config.json to change, as {n_action_steps: 8}; "
-            "also as single flags, --policy.n_action_steps=8",
-            "default_help": "no changes",
-            PATH_KEYS: ("tokenizer",),
-        }
-        | PRESENTATION,
-    )
-    latency_steps: int | None = field(
-        default=None,
-        metadata={
-            "help": "for serving: steps the robot executes during inference; an evaluation "
-            "uses --eval.latency_steps",
-            "default_help": "0",
-        },
+    latency_steps: int | None = flag(
+        None,
+        "for serving: steps the robot executes during inference; an evaluation "
+        "uses --eval.latency_steps",
+        "0",
     )
 
 

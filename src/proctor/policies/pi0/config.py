@@ -1,4 +1,4 @@
-"""Config and plug-in of pi0, and the config fields that pi0.5 and pi0-FAST share with it.
+"""Configs and plug-ins of pi0 and pi0.5, and the config fields that pi0-FAST shares with them.
 
 No torch here: `--help` reads configs.
 """
@@ -239,5 +239,49 @@ PLUGIN = CheckpointPlugin(
     network="proctor.policies.pi0.network:Pi0",
     prefix="model.",
     steps={"pi0_new_line_processor": "proctor.policies.pi0.steps:Pi0NewLine"},
+    signature_fields=frozenset({"paligemma_variant", "num_inference_steps"}),
+)
+
+
+_HISTORY_FIELDS = ("use_visual_memory", "use_proprioceptive_memory")
+"""Fields of LeRobot after 0.6.1 that give the policy a history of observations."""
+
+
+@dataclass
+class Pi05Config(FlowConfig):
+    """pi0's fields with pi0.5's defaults."""
+
+    type: str = "pi05"
+    tokenizer_max_length: int = shared("tokenizer_max_length", 200)
+    normalization_mapping: dict[str, NormMode] = normalization(
+        VISUAL=NormMode.IDENTITY, STATE=NormMode.QUANTILES, ACTION=NormMode.QUANTILES
+    )
+
+    def processing(self, usual: UsualSteps) -> StepLists:
+        """Return LeRobot's steps of pi0.5; the prompt holds the normalised state."""
+        from proctor.policies.pi0.steps import Pi05StatePrompt
+
+        prompt = Pi05StatePrompt(max_state_dim=self.max_state_dim)
+        before = usual.rename, usual.to_batch, self.relative_step(), usual.normalize
+        return (*before, prompt, self.tokenizer_step(), usual.to_device), self.postprocessing(usual)
+
+    def validate(self) -> None:
+        """Also refuse a history of observations, which is not supported."""
+        super().validate()
+        for name in _HISTORY_FIELDS:
+            if self.unknown.get(name):
+                raise UsageError(
+                    f"{name} is set, which is not supported", code="policy.unsupported-field"
+                )
+
+
+PI05_PLUGIN = CheckpointPlugin(
+    config=Pi05Config,
+    summary="pi0.5, a vision-language-action model, untrained (trained: --policy.path)",
+    network="proctor.policies.pi0.network:Pi05",
+    prefix="model.",
+    steps={
+        "pi05_prepare_state_tokenizer_processor_step": "proctor.policies.pi0.steps:Pi05StatePrompt"
+    },
     signature_fields=frozenset({"paligemma_variant", "num_inference_steps"}),
 )

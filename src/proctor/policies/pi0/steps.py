@@ -53,3 +53,11 @@ class StatePrompt(ProcessorStep):
     def check(self, where: str) -> None:
         """Refuse any ``task_key`` but the task."""
         check_task_key(self.task_key, where)
+
+
+@dataclass(frozen=True)
+class Pi05StatePrompt(StatePrompt):
+    """Write the state into the prompt, which ends with "Action: "."""
+
+    registry_name: ClassVar[str] = "pi05_prepare_state_tokenizer_processor_step"
+    ending: ClassVar[str] = "Action: "

@@ -6,7 +6,7 @@ No network library is imported before a policy is made.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import ClassVar
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from proctor.errors import UsageError
 from proctor.features import STATE, Interface
 from proctor.fingerprint import API_KEY_VARIABLE, PRESENTATION, secret_metadata
-from proctor.policies.base import Policy, PolicyConfig, PolicyPlugin
+from proctor.policies.base import Policy, PolicyConfig, PolicyPlugin, flag
 from proctor.policies.remote.address import Address, check_api_key, parse_addresses
 from proctor.protocols.inference_messages import Protocol
 
@@ -50,120 +50,70 @@ class RemoteConfig(PolicyConfig):
     }
 
     type: str = "remote"
-    url: str = field(
-        default="",
-        metadata={
-            "help": "policy server: ws://HOST:PORT (openpi), tcp:// (GR00T), vla:// (vla-eval) "
-            "or grpc:// (LeRobot); several servers: comma-separated",
-            "default_help": "required",
-        }
-        | PRESENTATION,
+    url: str = flag(
+        "",
+        "policy server: ws://HOST:PORT (openpi), tcp:// (GR00T), vla:// (vla-eval) "
+        "or grpc:// (LeRobot); several servers: comma-separated",
+        "required",
+        PRESENTATION,
     )
-    protocol: Protocol | None = field(
-        default=None,
-        metadata={"help": "protocol of the server", "default_help": "that of the URL's scheme"},
+    protocol: Protocol | None = flag(None, "protocol of the server", "that of the URL's scheme")
+    rename_map: dict[str, str] | None = flag(
+        None,
+        "rename observations for the server, as {benchmark's name: server's name}",
+        "no renaming",
     )
-    rename_map: dict[str, str] | None = field(
-        default=None,
-        metadata={
-            "help": "rename observations for the server, as {benchmark's name: server's name}",
-            "default_help": "no renaming",
-        },
+    inputs: list[str] = flag([], "observation keys to send", "all cameras and the state")
+    rotation: Rotation = flag(
+        Rotation.AXIS_ANGLE,
+        "rotation format of the state that the server expects; the benchmark's is axis_angle",
     )
-    inputs: list[str] = field(
-        default_factory=list,
-        metadata={"help": "observation keys to send", "default_help": "all cameras and the state"},
+    rotation_key: str | None = flag(
+        None, "observation key of the state that contains the rotation", STATE
     )
-    rotation: Rotation = field(
-        default=Rotation.AXIS_ANGLE,
-        metadata={
-            "help": "rotation format of the state that the server expects; the benchmark's is "
-            "axis_angle"
-        },
+    rotation_at: int = flag(3, "index of the rotation's first number in the state")
+    gripper: Gripper = flag(
+        Gripper.AS_IS,
+        "gripper convention of the server's actions: the benchmark's -1 to 1 "
+        "(as_is), its negative, 0 to 1 (unit), or 1 to 0",
     )
-    rotation_key: str | None = field(
-        default=None,
-        metadata={
-            "help": "observation key of the state that contains the rotation",
-            "default_help": STATE,
-        },
+    n_action_steps: int | None = flag(None, "actions executed per inference", "the whole chunk")
+    version: str | None = flag(
+        None,
+        "version of the served weights; a run resumes from another URL only with the same version",
+        "not stated",
     )
-    rotation_at: int = field(
-        default=3, metadata={"help": "index of the rotation's first number in the state"}
+    served: str | None = flag(
+        None,
+        "for LeRobot's server: checkpoint to load, a folder or a Hub id",
+        "required for LeRobot's server",
     )
-    gripper: Gripper = field(
-        default=Gripper.AS_IS,
-        metadata={
-            "help": "gripper convention of the server's actions: the benchmark's -1 to 1 "
-            "(as_is), its negative, 0 to 1 (unit), or 1 to 0"
-        },
+    served_type: str | None = flag(
+        None,
+        "for LeRobot's server: policy type of the checkpoint, such as act",
+        "required for LeRobot's server",
     )
-    n_action_steps: int | None = field(
-        default=None,
-        metadata={"help": "actions executed per inference", "default_help": "the whole chunk"},
+    served_device: str = flag(
+        "cpu", "for LeRobot's server: inference device, cpu, cuda or mps", marks=PRESENTATION
     )
-    version: str | None = field(
-        default=None,
-        metadata={
-            "help": "version of the served weights; a run resumes from another URL only with "
-            "the same version",
-            "default_help": "not stated",
-        },
+    actions_per_chunk: int = flag(50, "for LeRobot's server: maximum actions per chunk")
+    trust: bool = flag(
+        False,
+        "accept pickles from a LeRobot server on another machine (read as data only)",
+        marks=PRESENTATION,
     )
-    served: str | None = field(
-        default=None,
-        metadata={
-            "help": "for LeRobot's server: checkpoint to load, a folder or a Hub id",
-            "default_help": "required for LeRobot's server",
-        },
+    timeout_s: float = flag(120.0, "timeout of an inference request in seconds", marks=PRESENTATION)
+    retry_s: float = flag(30.0, "seconds to retry after a lost connection", marks=PRESENTATION)
+    in_flight: int = flag(64, "maximum concurrent requests", marks=PRESENTATION)
+    api_key: str | None = flag(
+        None,
+        "API key of the server; other users can read command lines, so prefer "
+        f"${API_KEY_VARIABLE} or api_key_file",
+        f"${API_KEY_VARIABLE}",
+        PRESENTATION | secret_metadata(API_KEY_VARIABLE),
     )
-    served_type: str | None = field(
-        default=None,
-        metadata={
-            "help": "for LeRobot's server: policy type of the checkpoint, such as act",
-            "default_help": "required for LeRobot's server",
-        },
-    )
-    served_device: str = field(
-        default="cpu",
-        metadata={"help": "for LeRobot's server: inference device, cpu, cuda or mps"}
-        | PRESENTATION,
-    )
-    actions_per_chunk: int = field(
-        default=50, metadata={"help": "for LeRobot's server: maximum actions per chunk"}
-    )
-    trust: bool = field(
-        default=False,
-        metadata={
-            "help": "accept pickles from a LeRobot server on another machine (read as data only)"
-        }
-        | PRESENTATION,
-    )
-    timeout_s: float = field(
-        default=120.0,
-        metadata={"help": "timeout of an inference request in seconds"} | PRESENTATION,
-    )
-    retry_s: float = field(
-        default=30.0,
-        metadata={"help": "seconds to retry after a lost connection"} | PRESENTATION,
-    )
-    in_flight: int = field(
-        default=64, metadata={"help": "maximum concurrent requests"} | PRESENTATION
-    )
-    api_key: str | None = field(
-        default=None,
-        metadata={
-            "help": "API key of the server; other users can read command lines, so prefer "
-            f"${API_KEY_VARIABLE} or api_key_file",
-            "default_help": f"${API_KEY_VARIABLE}",
-        }
-        | PRESENTATION
-        | secret_metadata(API_KEY_VARIABLE),
-    )
-    api_key_file: Path | None = field(
-        default=None,
-        metadata={"help": "file with the server's API key", "default_help": "no file"}
-        | PRESENTATION,
+    api_key_file: Path | None = flag(
+        None, "file with the server's API key", "no file", PRESENTATION
     )
 
     @property

@@ -7,12 +7,13 @@ spaces in actions.py. No torch here: `--help` reads configs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from proctor.errors import UsageError
 from proctor.features import IMAGES, FeatureKind, Interface, NormMode
 from proctor.fingerprint import ConfigUse, flag_only_for
+from proctor.policies.base import flag
 from proctor.policies.lerobot.config import CheckpointPlugin, setting, training_setting
 from proctor.policies.lerobot.config_mixins import ChunkMixin, LanguageConfig, with_interface_sizes
 from proctor.policies.lerobot.limits import (
@@ -61,10 +62,10 @@ class XVlaConfig(ChunkMixin, LanguageConfig):
     type: str = "xvla"
     chunk_size: int = shared("chunk_size", 32)
     n_action_steps: int = shared("n_action_steps", 32, STEPS)
-    dtype: str | None = field(
-        default="float32",
-        metadata={"help": "dtype of weights and activations: float32, bfloat16 or float16"}
-        | flag_only_for(ConfigUse.EVALUATION),
+    dtype: str | None = flag(
+        "float32",
+        "dtype of weights and activations: float32, bfloat16 or float16",
+        marks=flag_only_for(ConfigUse.EVALUATION),
     )
     normalization_mapping: dict[str, NormMode] = normalization(
         VISUAL=NormMode.IDENTITY, STATE=NormMode.IDENTITY, ACTION=NormMode.IDENTITY
