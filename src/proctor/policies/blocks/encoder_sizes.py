@@ -6,9 +6,10 @@ here: configs are checked before anything is built.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -19,6 +20,38 @@ from proctor.policies.lerobot.location import read_config_json
 Width: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MOST_WIDTH)]
 Layers: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MOST_LAYERS)]
 Pixels: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MOST_PIXELS)]
+
+
+class CheckedSizes(Protocol):
+    """Sizes that are checked together."""
+
+    def check(self, where: str) -> None:
+        """Refuse sizes that do not make a network; ``where`` names the file."""
+
+
+SizesT = TypeVar("SizesT", bound=CheckedSizes)
+
+
+def decode_checked(
+    stated: Mapping[str, Any],
+    kind: type[SizesT],
+    where: str,
+    code: str = "policy.wrong-backbone",
+) -> SizesT:
+    """Decode and check sizes from a config.json; ``where`` names it in errors."""
+    try:
+        sizes = msgspec.convert(stated, kind)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{where}: {error}", code=code) from None
+    sizes.check(where)
+    return sizes
+
+
+def refuse_faults(where: str, faults: Mapping[str, object]) -> None:
+    """Refuse sizes with one of the ``faults`` that are true."""
+    for fault, found in faults.items():
+        if found:
+            raise UsageError(f"{where}: {fault}", code="policy.wrong-backbone")
 
 
 @dataclass(frozen=True)
@@ -111,6 +144,11 @@ class ClipSizes:
     vision_config: ClipVisionSizes = ClipVisionSizes()
     text_config: ClipTextSizes = ClipTextSizes()
 
+    def check(self, where: str) -> None:
+        """Refuse invalid sizes; ``where`` names the file."""
+        self.vision_config.check(where)
+        self.text_config.check(where)
+
 
 def _large(image_size: int) -> ClipSizes:
     vision = ClipVisionSizes(1024, 4096, 24, 16, image_size=image_size, patch_size=14)
@@ -136,13 +174,7 @@ def clip_sizes(name: str) -> ClipSizes:
             f"{where}: model_type is {stated.get('model_type')!r}, expected 'clip'",
             code="checkpoint.wrong-model",
         )
-    try:
-        sizes = msgspec.convert(stated, ClipSizes)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{where}: {error}", code="checkpoint.invalid-config") from None
-    sizes.vision_config.check(where)
-    sizes.text_config.check(where)
-    return sizes
+    return decode_checked(stated, ClipSizes, where, "checkpoint.invalid-config")
 
 
 PUBLISHED = ("lerobot/resnet10", "helper2424/resnet10")

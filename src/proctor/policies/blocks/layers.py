@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 
@@ -61,3 +62,14 @@ class SpatialEmbedding(nn.Module):
     def forward(self, feature_map: Tensor) -> Tensor:
         """Return [B, channels * features] of ``feature_map`` [B, channels, height, width]."""
         return torch.einsum("bchw,chwf->bcf", feature_map, self.kernel).flatten(1)
+
+
+def resize_with_padding(images: Tensor, height: int, width: int) -> Tensor:
+    """Resize images [B, 3, H, W] with their aspect ratio; zeros at the left and the top."""
+    h, w = images.shape[-2:]
+    if (h, w) == (height, width):
+        return images
+    ratio = max(w / width, h / height)
+    fitted = (int(h / ratio), int(w / ratio))
+    smaller = F.interpolate(images, fitted, mode="bilinear", align_corners=False)
+    return F.pad(smaller, (max(0, width - fitted[1]), 0, max(0, height - fitted[0]), 0))

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import MappingProxyType
@@ -34,7 +34,7 @@ from torch import Tensor, nn
 
 from proctor.errors import UsageError
 from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, STATE
-from proctor.policies.blocks.rtc import HAS_LEFT, LEFT_OVER, ChunkGuidance, make_guidance, rtc_notes
+from proctor.policies.blocks.rtc import HAS_LEFT, LEFT_OVER, ChunkGuidance, GuidedNetwork
 from proctor.policies.groot.backbone import BackboneTokens, QwenBackbone
 from proctor.policies.groot.chat import MOST_VIEWS, EaglePrompt, only_step
 from proctor.policies.groot.config import GrootConfig, GrootN15Config, GrootN17Config
@@ -62,7 +62,7 @@ from proctor.policies.lerobot.config_mixins import read_rtc
 from proctor.policies.lerobot.location import locate
 from proctor.policies.lerobot.step import ProcessorStep
 from proctor.policies.lerobot.weights import load_weights, read_weight_files
-from proctor.policies.runtime.network import Network, NoiseSpec
+from proctor.policies.runtime.network import NoiseSpec
 
 NOISE, TIME, DROP = "noise", "time", "drop"
 _N15_LANGUAGE = "backbone.eagle_model.language_model"
@@ -70,7 +70,7 @@ _EMBEDDINGS = "backbone.model.model.language_model.embed_tokens.weight"
 _NO_DECAY = re.compile(r"bias|layernorm|rmsnorm|(?:^|\.)norm(?:$|\.)|_norm(?:$|\.)")
 
 
-class Groot(Network, ABC):
+class Groot(GuidedNetwork):
     """What the versions share; attribute names are those of NVIDIA's and LeRobot's checkpoints."""
 
     takes_history = False
@@ -201,12 +201,8 @@ class GrootN17(Groot):
         super().__init__(config, head, QwenBackbone(qwen, head.select_layer))
         self.prefix_length, self.state_dropout = 3, 0.0
         rtc = read_rtc(config.rtc_config)
-        self.guide = (
-            None if config.use_relative_actions else make_guidance(rtc, config, self.horizon)
-        )
-        self.notes = rtc_notes(rtc, self.guide)
-        if self.guide is not None:
-            self.episode_inputs, self.steps_per_query = self.guide.episode_inputs, self.guide.every
+        # The rest of a chunk of relative actions is relative to an earlier state.
+        self.use_guidance(rtc, config, 0 if config.use_relative_actions else self.horizon)
         self.loss_draws = {**self.loss_draws, DROP: (NoiseSpec.UNIFORM, (2,))}
         self.freeze()
 
@@ -281,12 +277,6 @@ class GrootN17(Groot):
         """Return the old chunk's actions for real-time chunking; None: it is off."""
         rate = self.config.rtc_ramp_rate or self.sizes.rtc_ramp_rate
         return None if self.guide is None else prefix_of(self.guide, inputs, noise, rate)
-
-    def postprocess(self, chunks: Tensor, states: list[Any]) -> Tensor:
-        """With real-time chunking, store the rest of each chunk for the episode's next query."""
-        if self.guide is not None:
-            self.guide.keep(chunks, states)
-        return chunks
 
     def encode_views(self, views: list[Tensor], tokens: Tensor, valid: Tensor) -> BackboneTokens:
         """Return the backbone's features of views and prompts."""

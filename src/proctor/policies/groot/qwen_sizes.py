@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 
 from proctor.errors import UsageError
-from proctor.policies.blocks.encoder_sizes import Layers, Width
+from proctor.policies.blocks.encoder_sizes import Layers, Width, decode_checked, refuse_faults
 from proctor.policies.lerobot.location import read_config_json
 
 COSMOS = "nvidia/Cosmos-Reason2-2B"
@@ -122,33 +121,6 @@ def read_qwen_sizes(name: str) -> QwenSizes:
             code="policy.wrong-backbone",
         )
     return decode_checked(_with_rope(stated), QwenSizes, where)
-
-
-class CheckedSizes(Protocol):
-    """Sizes that are checked together."""
-
-    def check(self, where: str) -> None:
-        """Refuse sizes that do not make a network; ``where`` names the file."""
-
-
-SizesT = TypeVar("SizesT", bound=CheckedSizes)
-
-
-def decode_checked(stated: Mapping[str, Any], kind: type[SizesT], where: str) -> SizesT:
-    """Decode and check sizes from a config.json; ``where`` names it in errors."""
-    try:
-        sizes = msgspec.convert(stated, kind)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{where}: {error}", code="policy.wrong-backbone") from None
-    sizes.check(where)
-    return sizes
-
-
-def refuse_faults(where: str, faults: Mapping[str, object]) -> None:
-    """Refuse sizes with one of the ``faults`` that are true."""
-    for fault, found in faults.items():
-        if found:
-            raise UsageError(f"{where}: {fault}", code="policy.wrong-backbone")
 
 
 def _with_rope(stated: dict[str, Any]) -> dict[str, Any]:

@@ -14,16 +14,20 @@ from typing import Annotated, Any
 import msgspec
 
 from proctor.errors import UsageError
-from proctor.policies.blocks.encoder_sizes import Layers, SiglipSizes, Width
+from proctor.policies.blocks.encoder_sizes import (
+    Layers,
+    SiglipSizes,
+    Width,
+    decode_checked,
+    refuse_faults,
+)
 from proctor.policies.groot.qwen_sizes import (
     COSMOS,
     QwenSizes,
     RopeSizes,
     TextSizes,
     Vocabulary,
-    decode_checked,
     read_qwen_sizes,
-    refuse_faults,
 )
 from proctor.policies.lerobot.location import read_config_json, read_json
 

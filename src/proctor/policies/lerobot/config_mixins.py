@@ -18,7 +18,13 @@ from proctor.features import ACTION, Interface
 from proctor.fingerprint import ConfigUse, flag_only_for
 from proctor.policies.compatibility import adopt_feature_sizes
 from proctor.policies.lerobot.config import CheckpointConfig, ConfigT, run_flag
-from proctor.policies.lerobot.limits import Limits, up_to
+from proctor.policies.lerobot.limits import (
+    Limits,
+    check_one_observation,
+    check_padded_sizes,
+    require_inputs,
+    up_to,
+)
 from proctor.policies.lerobot.presets import (
     SampleWindows,
     ScheduleSettings,
@@ -52,10 +58,6 @@ class DenoisingMixin:
     num_train_timesteps: int
     num_inference_steps: int | None
     drop_n_last_frames: int | None
-    optimizer_lr: float
-    optimizer_betas: list[float]
-    optimizer_eps: float
-    optimizer_weight_decay: float
     scheduler_name: str
     scheduler_warmup_steps: int
 
@@ -92,15 +94,6 @@ class DenoisingMixin:
 
 class CosineMixin:
     """A policy trained by AdamW with a warm-up and a cosine decay of the learning rate."""
-
-    optimizer_lr: float
-    optimizer_betas: list[float]
-    optimizer_eps: float
-    optimizer_weight_decay: float
-    optimizer_grad_clip_norm: float
-    scheduler_warmup_steps: int
-    scheduler_decay_steps: int
-    scheduler_decay_lr: float
 
     def training_preset(self) -> TrainingPreset:
         """Return AdamW with a warm-up and a cosine decay."""
@@ -177,6 +170,24 @@ class ImageSizeFreeMixin:
         config: Any = self
         fitted: Self = with_interface_sizes(interface, config, renames, use)
         return fitted
+
+
+class VlaConfig(ImageSizeFreeMixin, ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
+    """Config of a vision-language-action model in the manner of pi0; families add the fields."""
+
+    @property
+    def language_conditioned(self) -> bool:
+        """Always True: the prompt contains the instruction."""
+        return True
+
+    def validate(self) -> None:
+        """Also check inputs, their padded sizes and the chunk."""
+        super().validate()
+        read_rtc(self.rtc_config)
+        check_one_observation(self)
+        self.check_chunk()
+        require_inputs(self, state=True, camera=True)
+        check_padded_sizes(self)
 
 
 @dataclass

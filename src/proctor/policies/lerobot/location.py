@@ -49,14 +49,7 @@ def locate(path: str, revision: str | None = None) -> CheckpointFolder:
 def read_config_json(path: str) -> dict[str, Any]:
     """Return a checkpoint's config.json; from the Hub, only this file is downloaded."""
     folder = local_folder(path) or download(path, None, FILES[:1])
-    file = folder / FILES[0]
-    try:
-        stated = json.loads(read_regular_file(file))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"cannot read {file}: {error}", code="checkpoint.unreadable") from None
-    if not isinstance(stated, dict):
-        raise UsageError(f"{file} holds no JSON object", code="checkpoint.unreadable")
-    return stated
+    return read_json(folder / FILES[0])
 
 
 def local_folder(path: str, revision: str | None = None) -> Path | None:
@@ -120,6 +113,11 @@ def _with_config(folder: Path) -> Path:
     )
 
 
+def cannot_read(file: Path, error: OSError, code: str = "checkpoint.unreadable") -> UsageError:
+    """Return the error for a file or folder that the system cannot read."""
+    return UsageError(f"cannot read {file}: {error.strerror}", code=code)
+
+
 def read_json(file: Path) -> dict[str, Any]:
     """Return the JSON object in ``file``."""
     try:
@@ -129,9 +127,7 @@ def read_json(file: Path) -> dict[str, Any]:
             f"{file.parent} has no {file.name}", code="checkpoint.missing-file"
         ) from None
     except OSError as error:
-        raise UsageError(
-            f"cannot read {file}: {error.strerror}", code="checkpoint.unreadable"
-        ) from None
+        raise cannot_read(file, error) from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{file} is not JSON: {error}", code="checkpoint.unreadable") from None
     if not isinstance(raw, dict):

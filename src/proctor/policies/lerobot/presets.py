@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from proctor.errors import UsageError
 from proctor.policies.base import flag
@@ -183,26 +183,8 @@ class TrainingPreset:
     schedule: ScheduleSettings | None = None
 
 
-class AdamFields(Protocol):
-    """Config fields of Adam."""
-
-    optimizer_lr: float
-    optimizer_betas: list[float]
-    optimizer_eps: float
-    optimizer_weight_decay: float
-
-
-class CosineFields(AdamFields, Protocol):
-    """Config fields of AdamW with a warm-up and a cosine decay."""
-
-    optimizer_grad_clip_norm: float
-    scheduler_warmup_steps: int
-    scheduler_decay_steps: int
-    scheduler_decay_lr: float
-
-
 def adam_settings(
-    fields: AdamFields, kind: str = "adam", grad_clip_norm: float = 10.0
+    fields: Any, kind: str = "adam", grad_clip_norm: float = 10.0
 ) -> OptimizerSettings:
     """Return the settings of Adam from a config's fields."""
     return OptimizerSettings(
@@ -220,7 +202,7 @@ def constant_preset(kind: str, lr: float, **changed: Any) -> TrainingPreset:
     return TrainingPreset(OptimizerSettings(type=kind, **OPTIMIZERS[kind] | {"lr": lr} | changed))
 
 
-def cosine_preset(fields: CosineFields, kind: str = "adamw") -> TrainingPreset:
+def cosine_preset(fields: Any, kind: str = "adamw") -> TrainingPreset:
     """Return AdamW with a warm-up and a cosine decay, from a config's fields."""
     schedule = ScheduleSettings(
         type="cosine_decay_with_warmup",

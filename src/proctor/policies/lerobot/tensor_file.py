@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from proctor.errors import UsageError
+from proctor.policies.lerobot.location import cannot_read
 from proctor.policies.lerobot.step import Tensors
 from proctor.system.files import MAX_JSON_BYTES, file_stamp, read_regular_file
 
@@ -96,9 +97,7 @@ class FileStates:
         try:
             names = [path.name for path in folder.iterdir()]
         except OSError as error:
-            raise UsageError(
-                f"cannot read {folder}: {error.strerror}", code="checkpoint.unreadable"
-            ) from None
+            raise cannot_read(folder, error) from None
         self._found = {name: file_stamp(folder / name) for name in names}
 
     def check(self, names: Iterable[str]) -> None:
@@ -115,9 +114,7 @@ def hash_file(path: Path) -> FileHash:
     try:
         found.add(read_regular_file(path))
     except OSError as error:
-        raise UsageError(
-            f"cannot read {path}: {error.strerror}", code="checkpoint.unreadable"
-        ) from None
+        raise cannot_read(path, error) from None
     return found
 
 
@@ -138,9 +135,7 @@ def _read_file(path: Path, on_read: Callable[[bytes | memoryview], None]) -> Ten
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
-        raise UsageError(
-            f"cannot read {path}: {error.strerror}", code="checkpoint.unreadable"
-        ) from None
+        raise cannot_read(path, error) from None
     try:
         before, stamp = os.fstat(fd), file_stamp(fd)
         if not stat.S_ISREG(before.st_mode):

@@ -21,6 +21,7 @@ from proctor.errors import (
     UsageError,
     strip_control_codes,
 )
+from proctor.policies.lerobot.location import cannot_read
 from proctor.policies.lerobot.tokenizer_rules import MATCHED_LETTERS, check_rules, patterns_in
 from proctor.system.files import read_regular_file
 from proctor.system.hub import download
@@ -196,9 +197,7 @@ def _bytes(file: Path) -> bytes:
     try:
         return read_regular_file(file)
     except OSError as error:
-        raise UsageError(
-            f"cannot read {file}: {error.strerror}", code="tokenizer.unreadable"
-        ) from None
+        raise cannot_read(file, error, "tokenizer.unreadable") from None
 
 
 def _object(raw: bytes, where: str) -> dict[str, Any]:

@@ -12,17 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from proctor.errors import UsageError
 from proctor.features import IMAGES, NormMode
 from proctor.policies.lerobot.config import (
-    CheckpointConfig,
     CheckpointPlugin,
     setting,
     training_setting,
     unused,
 )
 from proctor.policies.lerobot.config_mixins import (
-    ChunkMixin,
-    CosineMixin,
-    ImageSizeFreeMixin,
-    RtcMixin,
+    VlaConfig,
     read_rtc,
 )
 from proctor.policies.lerobot.limits import (
@@ -30,10 +26,7 @@ from proctor.policies.lerobot.limits import (
     POSITIVE,
     STEPS,
     Choices,
-    check_one_observation,
-    check_padded_sizes,
     check_periods,
-    require_inputs,
 )
 from proctor.policies.lerobot.presets import SampleWindows
 from proctor.policies.lerobot.shared_fields import normalization, optimizer_betas, shared
@@ -51,7 +44,7 @@ _PRECISIONS = ("float32", "bfloat16")
 
 
 @dataclass
-class PiConfig(ImageSizeFreeMixin, ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
+class PiConfig(VlaConfig):
     """Fields of the whole family, in LeRobot's order and with LeRobot 0.6's defaults."""
 
     help_groups: ClassVar[Mapping[str, str]] = {
@@ -115,11 +108,6 @@ class PiConfig(ImageSizeFreeMixin, ChunkMixin, CosineMixin, RtcMixin, Checkpoint
         height, width = self.image_resolution
         return height, width
 
-    @property
-    def language_conditioned(self) -> bool:
-        """Always True: the prompt contains the instruction."""
-        return True
-
     def processing(self, usual: UsualSteps) -> StepLists:
         """Return LeRobot's pre- and postprocessing steps of pi0; the prompt holds no state."""
         from proctor.policies.pi0.steps import Pi0NewLine
@@ -162,8 +150,6 @@ class PiConfig(ImageSizeFreeMixin, ChunkMixin, CosineMixin, RtcMixin, Checkpoint
                 code="policy.unsupported-dtype",
             )
         Choices(_PRECISIONS).check("dtype", self.dtype)
-        check_one_observation(self)
-        self.check_chunk()
         self._validate_inputs()
 
     def _validate_inputs(self) -> None:
@@ -173,8 +159,6 @@ class PiConfig(ImageSizeFreeMixin, ChunkMixin, CosineMixin, RtcMixin, Checkpoint
                 f"image_resolution is {sides}, expected a square of at least {patch}",
                 code="policy.invalid-shape",
             )
-        require_inputs(self, state=True, camera=True)
-        check_padded_sizes(self)
 
 
 @dataclass

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, STATE
-from proctor.policies.blocks.rtc import make_guidance, rtc_notes
 from proctor.policies.lerobot.config_mixins import read_rtc
 from proctor.policies.pi0 import sizes
 from proctor.policies.pi0.config import FlowConfig
@@ -71,11 +70,7 @@ class FlowMatchingNetwork(PrefixEncoder):
         self.action_in_proj = nn.Linear(config.max_action_dim, expert.width)
         self.action_out_proj = nn.Linear(expert.width, config.max_action_dim)
         noise = (NoiseSpec.NORMAL, (config.chunk_size, config.max_action_dim))
-        rtc = read_rtc(config.rtc_config)
-        self.guide = make_guidance(rtc, config, config.chunk_size)
-        self.notes = rtc_notes(rtc, self.guide)
-        if self.guide is not None:
-            self.episode_inputs, self.steps_per_query = self.guide.episode_inputs, self.guide.every
+        self.use_guidance(read_rtc(config.rtc_config), config, config.chunk_size)
         self.draws = {NOISE: noise}
         self.loss_draws = {NOISE: noise, TIME: (NoiseSpec.UNIFORM, ())}
         for part in (model.language, gemma):
@@ -137,12 +132,6 @@ class FlowMatchingNetwork(PrefixEncoder):
                 velocity = self.guide.bend(velocity, x, 1 - step / steps, inputs)
             x = x - velocity / steps
         return x
-
-    def postprocess(self, chunks: Tensor, states: list[Any]) -> Tensor:
-        """With real-time chunking, store the rest of each chunk for the episode's next query."""
-        if self.guide is not None:
-            self.guide.keep(chunks, states)
-        return chunks
 
     def loss(
         self, batch: dict[str, Tensor], draws: dict[str, Tensor]

@@ -9,27 +9,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from proctor.errors import UsageError
 from proctor.features import NormMode
 from proctor.policies.lerobot.config import (
-    CheckpointConfig,
     CheckpointPlugin,
     setting,
     training_setting,
     unused,
 )
 from proctor.policies.lerobot.config_mixins import (
-    ChunkMixin,
-    CosineMixin,
-    ImageSizeFreeMixin,
-    RtcMixin,
-    read_rtc,
+    VlaConfig,
 )
 from proctor.policies.lerobot.limits import (
     Choices,
     Limits,
     Sides,
-    check_one_observation,
-    check_padded_sizes,
     check_periods,
-    require_inputs,
     up_to,
 )
 from proctor.policies.lerobot.shared_fields import normalization, optimizer_betas, shared
@@ -43,7 +35,7 @@ _MOST_DIM = 1024
 
 
 @dataclass
-class SmolVlaConfig(ImageSizeFreeMixin, ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
+class SmolVlaConfig(VlaConfig):
     """SmolVLA's fields, in LeRobot's order and with LeRobot 0.6's defaults."""
 
     help_groups: ClassVar[Mapping[str, str]] = {
@@ -120,11 +112,6 @@ class SmolVlaConfig(ImageSizeFreeMixin, ChunkMixin, CosineMixin, RtcMixin, Check
     compile_model: bool = unused(False)
     compile_mode: str = unused("max-autotune")
 
-    @property
-    def language_conditioned(self) -> bool:
-        """Always True: the prompt contains the instruction."""
-        return True
-
     def processing(self, usual: UsualSteps) -> StepLists:
         """Return the usual processor steps and a tokenizer step."""
         from proctor.policies.lerobot.language import SmolVlaNewLine, Tokenize
@@ -147,11 +134,6 @@ class SmolVlaConfig(ImageSizeFreeMixin, ChunkMixin, CosineMixin, RtcMixin, Check
     def validate(self) -> None:
         """Also check SmolVLA's inputs and sizes, and refuse settings that are not supported."""
         super().validate()
-        read_rtc(self.rtc_config)
-        check_one_observation(self)
-        self.check_chunk()
-        require_inputs(self, state=True, camera=True)
-        check_padded_sizes(self)
         check_periods(self)
         if self.adapt_to_pi_aloha and (self.state_dim, self.action_dim) != (ALOHA_JOINTS,) * 2:
             raise UsageError(

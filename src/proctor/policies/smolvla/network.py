@@ -21,14 +21,14 @@ import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, STATE
-from proctor.policies.blocks.layers import masked_mean
-from proctor.policies.blocks.rtc import make_guidance, rtc_notes
+from proctor.policies.blocks.layers import masked_mean, resize_with_padding
+from proctor.policies.blocks.rtc import GuidedNetwork
 from proctor.policies.blocks.siglip import ScaledPatchEmbeddings, SiglipEncoder
 from proctor.policies.lerobot.config_mixins import read_rtc
 from proctor.policies.lerobot.location import local_folder
 from proctor.policies.lerobot.tensor_file import read_tensors
 from proctor.policies.lerobot.weights import WEIGHTS_FILE, check_tensor
-from proctor.policies.runtime.network import Network, NoiseSpec
+from proctor.policies.runtime.network import NoiseSpec
 from proctor.policies.smolvla import aloha
 from proctor.policies.smolvla.config import SmolVlaConfig
 from proctor.policies.smolvla.layers import (
@@ -47,7 +47,7 @@ NOISE, TIME = "noise", "time"
 EMBEDDINGS = "model.text_model.embed_tokens"
 
 
-class SmolVla(Network):
+class SmolVla(GuidedNetwork):
     """The network; attribute names are those of LeRobot's checkpoints."""
 
     takes_history = False
@@ -71,11 +71,7 @@ class SmolVla(Network):
         self.groups = self.vlm_with_expert.lm_expert.groups
         self._check_image_sizes(sizes.granularity)
         chunk = (config.chunk_size, config.max_action_dim)
-        rtc = read_rtc(config.rtc_config)
-        self.guide = make_guidance(rtc, config, config.chunk_size)
-        self.notes = rtc_notes(rtc, self.guide)
-        if self.guide is not None:
-            self.episode_inputs, self.steps_per_query = self.guide.episode_inputs, self.guide.every
+        self.use_guidance(read_rtc(config.rtc_config), config, config.chunk_size)
         self.draws = {NOISE: (NoiseSpec.NORMAL, chunk)}
         self.loss_draws = {NOISE: (NoiseSpec.NORMAL, chunk), TIME: (NoiseSpec.UNIFORM, ())}
         self._freeze()
@@ -132,9 +128,8 @@ class SmolVla(Network):
 
     def postprocess(self, chunks: Tensor, states: list[Any]) -> Tensor:
         """With real-time chunking, store the rest of each chunk for the episode's next query."""
-        if self.guide is not None:
-            adapt = self.config.adapt_to_pi_aloha
-            self.guide.keep(aloha.decode_actions(chunks) if adapt else chunks, states)
+        adapt = self.config.adapt_to_pi_aloha
+        super().postprocess(aloha.decode_actions(chunks) if adapt else chunks, states)
         return chunks
 
     def sample(
@@ -284,17 +279,6 @@ class VlmParts(nn.Module):
         self.vision_model = SiglipEncoder(sizes.vision_config, ScaledPatchEmbeddings)
         self.connector = Connector(sizes)
         self.text_model = LlamaModel(sizes.text_config, n_layers)
-
-
-def resize_with_padding(images: Tensor, height: int, width: int) -> Tensor:
-    """Resize images with their aspect ratio; black padding at the top and the left."""
-    h, w = images.shape[-2:]
-    if (h, w) == (height, width):
-        return images
-    ratio = max(w / width, h / height)
-    fitted = (int(h / ratio), int(w / ratio))
-    smaller = F.interpolate(images, fitted, mode="bilinear", align_corners=False)
-    return F.pad(smaller, (max(0, width - fitted[1]), 0, max(0, height - fitted[0]), 0))
 
 
 def _fine(device: torch.device) -> torch.dtype:

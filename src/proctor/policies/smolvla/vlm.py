@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from proctor.errors import UsageError
-from proctor.policies.blocks.encoder_sizes import Layers, SiglipSizes, Width
+from proctor.policies.blocks.encoder_sizes import Layers, SiglipSizes, Width, decode_checked
 from proctor.policies.lerobot.location import read_config_json
 
 VocabularySize = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
@@ -83,9 +83,4 @@ def read_vlm_sizes(name: str) -> VlmSizes:
         lacking = [key for key in needed if not isinstance(section, dict) or key not in section]
         if lacking:
             raise UsageError(f"{where}: {part} has no {lacking[0]}", code="policy.wrong-backbone")
-    try:
-        sizes = msgspec.convert(stated, VlmSizes)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{where}: {error}", code="policy.wrong-backbone") from None
-    sizes.check(where)
-    return sizes
+    return decode_checked(stated, VlmSizes, where)

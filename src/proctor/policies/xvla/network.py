@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from proctor.errors import UsageError
 from proctor.features import ACTION, LANGUAGE_TOKENS, STATE
+from proctor.policies.blocks.layers import resize_with_padding
 from proctor.policies.lerobot.language import Tokenize, check_prompt_length
 from proctor.policies.lerobot.step import ProcessorStep
 from proctor.policies.runtime.network import Network, NoiseSpec
@@ -266,17 +267,6 @@ def _shape(config: XVlaConfig, florence: FlorenceSizes) -> TransformerSizes:
         longest=config.max_len_seq,
         projections_by_domain=config.use_hetero_proj,
     )
-
-
-def resize_with_padding(images: Tensor, height: int, width: int) -> Tensor:
-    """Resize images [B, 3, H, W] with their aspect ratio; zero padding at the left and the top."""
-    now = images.shape[-2:]
-    if now == (height, width):
-        return images
-    ratio = max(now[1] / width, now[0] / height)
-    size = int(now[0] / ratio), int(now[1] / ratio)
-    scaled = F.interpolate(images, size=size, mode="bilinear", align_corners=False)
-    return F.pad(scaled, (width - size[1], 0, height - size[0], 0))
 
 
 def _state_notes(config: XVlaConfig) -> tuple[str, ...]:
