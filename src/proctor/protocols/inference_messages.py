@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from proctor.errors import ProtocolError
+from proctor.errors import ProtocolError, summarize_traceback
 from proctor.features import Array, Feature, FeatureKind
 from proctor.protocols.msgpack_arrays import PROCTOR_KEY
 from proctor.types import EpisodeSpec, Task
@@ -67,6 +67,15 @@ class InferenceReply:
     def __post_init__(self) -> None:
         """Check the size of the chunk."""
         check_action_count(0 if self.actions is None else self.actions.size)
+
+    def required_actions(self) -> Array:
+        """Return the actions; raise the server's error if it sent one."""
+        if self.actions is None:
+            raise ProtocolError(
+                f"the server says: {summarize_traceback(self.error or '')}",
+                code="server.request-failed",
+            )
+        return self.actions
 
 
 @dataclass(frozen=True)

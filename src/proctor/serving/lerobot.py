@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from proctor.errors import ProctorError, ProtocolError, strip_control_codes
 from proctor.protocols import lerobot
@@ -45,54 +45,39 @@ _ROOM = 2**16
 
 
 @dataclass
-class RegisteredClient:
-    """A client: its sessions, and the time of its last request."""
+class _Robot:
+    """A robot: its requested policy, and its newest observation without a reply."""
 
     sessions: list[ClientSession] = field(default_factory=list)
     last_request_at: float = 0.0
-
-
-ClientT = TypeVar("ClientT", bound=RegisteredClient)
-
-
-class ClientRegistry(Generic[ClientT]):
-    """The active clients. The client that was silent for longest makes room for a new one."""
-
-    def __init__(
-        self, batcher: RequestBatcher, limits: ServerLimits, make: Callable[[], ClientT]
-    ) -> None:
-        self._batcher, self._limits, self._make = batcher, limits, make
-        self._known: OrderedDict[str, ClientT] = OrderedDict()
-
-    def client(self, name: str) -> ClientT:
-        """Return the client called ``name``, and drop clients that were silent for too long."""
-        now = time.monotonic()
-        if name not in self._known:
-            self._known[name] = self._make()
-        client = self._known[name]
-        client.last_request_at = now
-        self._known.move_to_end(name)
-        while len(self._known) > self._limits.max_clients or self._first_is_silent(now):
-            self._forget(self._known.popitem(last=False)[1])
-        return client
-
-    def _first_is_silent(self, now: float) -> bool:
-        return now - next(iter(self._known.values())).last_request_at > self._limits.idle_s
-
-    def _forget(self, client: ClientT) -> None:
-        for session in client.sessions:
-            self._batcher.close_session(session)
-        client.sessions.clear()
-
-
-@dataclass
-class _Robot(RegisteredClient):
-    """A robot: its requested policy, and its newest observation without a reply."""
-
     setup: lerobot.PolicySetup | None = None
     newest: asyncio.Queue[lerobot.TimedObservation] = field(
         default_factory=lambda: asyncio.Queue(maxsize=1)
     )
+
+
+class _Robots:
+    """The active robots. The one that was silent for longest makes room for a new one."""
+
+    def __init__(self, batcher: RequestBatcher, limits: ServerLimits) -> None:
+        self._batcher, self._limits = batcher, limits
+        self._known: OrderedDict[str, _Robot] = OrderedDict()
+
+    def client(self, name: str) -> _Robot:
+        """Return the robot called ``name``, and drop robots that were silent for too long."""
+        now = time.monotonic()
+        robot = self._known.setdefault(name, _Robot())
+        robot.last_request_at = now
+        self._known.move_to_end(name)
+        while len(self._known) > self._limits.max_clients or self._first_is_silent(now):
+            forgotten = self._known.popitem(last=False)[1]
+            for session in forgotten.sessions:
+                self._batcher.close_session(session)
+            forgotten.sessions.clear()
+        return robot
+
+    def _first_is_silent(self, now: float) -> bool:
+        return now - next(iter(self._known.values())).last_request_at > self._limits.idle_s
 
 
 async def listen(
@@ -124,7 +109,7 @@ async def listen(
 class _Service:
     def __init__(self, service: PolicyService, limits: ServerLimits, senders: Senders) -> None:
         self._service, self._limits, self._senders = service, limits, senders
-        self._robots: ClientRegistry[_Robot] = ClientRegistry(service.batcher, limits, _Robot)
+        self._robots = _Robots(service.batcher, limits)
 
     def handlers(self) -> dict[str, Handler]:
         """Return the handler of each method.

@@ -98,13 +98,13 @@ WIDTH, LAYERS, STEPS = up_to(MOST_WIDTH), up_to(MOST_LAYERS), up_to(MOST_STEPS)
 POSITIVE, SHARE = Limits(0, above=True), Limits(0, 1, below=True)
 
 
-def check_fields(config: Any) -> None:
-    """Refuse values that the config's fields may not hold."""
+def check_fields(config: Any, where: str = "") -> None:
+    """Refuse values that the config's fields may not hold; ``where`` precedes their names."""
     for field in fields(config):
         allowed: Allowed | None = field.metadata.get(ALLOWED)
         value = getattr(config, field.name)
         if allowed is not None and value is not None:
-            allowed.check(field.name, value)
+            allowed.check(f"{where}{field.name}", value)
 
 
 def check_divisible(config: Any, name: str, divisor: str) -> None:

@@ -16,10 +16,10 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from proctor.errors import ConnectionLost, ProtocolError, strip_control_codes, summarize_traceback
+from proctor.errors import ConnectionLost, ProtocolError, strip_control_codes
 from proctor.features import Array
 from proctor.policies.remote.address import Address
-from proctor.policies.remote.connection import ConnectionSettings, server_label
+from proctor.policies.remote.connection import ConnectionSettings, ServerConnection, server_label
 from proctor.protocols import openpi, vla_eval
 from proctor.protocols.inference_messages import InferenceRequest, ServerInfo
 from proctor.protocols.vla_eval import Message, MessageType
@@ -206,7 +206,7 @@ def _why_closed(protocol: ClientProtocol) -> str:
     return f"the server closed the connection ({code}{f', {reason}' if reason else ''})"
 
 
-class OpenpiConnection:
+class OpenpiConnection(ServerConnection):
     """Connection over one WebSocket; the protocol has no episodes."""
 
     def __init__(self, address: Address, settings: ConnectionSettings) -> None:
@@ -223,22 +223,11 @@ class OpenpiConnection:
             self._socket.close()
             raise
 
-    def start_episode(self, spec: EpisodeSpec) -> None:
-        """Do nothing: the protocol has no episodes."""
-
     def infer(self, request: InferenceRequest) -> Array:
         """Send an inference request; return the actions."""
         self._socket.send(openpi.encode_request(request), self._settings.answer_s)
         reply = openpi.decode_reply(self._socket.receive(self._settings.answer_s))
-        if reply.actions is None:
-            raise ProtocolError(
-                f"the server says: {summarize_traceback(reply.error or '')}",
-                code="server.request-failed",
-            )
-        return reply.actions
-
-    def end_episode(self) -> None:
-        """Do nothing: the protocol has no episodes."""
+        return reply.required_actions()
 
     def close(self) -> None:
         """Close the connection."""
@@ -281,18 +270,13 @@ class VlaEvalConnection:
         self._send(MessageType.OBSERVATION, vla_eval.observation_payload(request))
         frame = self._socket.receive(self._settings.answer_s)
         answer = vla_eval.decode(frame)
-        reply = vla_eval.decode_reply(answer, frame)
-        if reply.actions is None:
-            raise ProtocolError(
-                f"the server says: {summarize_traceback(reply.error or '')}",
-                code="server.request-failed",
-            )
+        actions = vla_eval.decode_reply(answer, frame).required_actions()
         if answer.seq != self._seq:  # after a timeout the connection is closed, so none is late
             raise ProtocolError(
                 f"the server replied to message {answer.seq}, expected {self._seq}",
                 code="protocol.wrong-sequence",
             )
-        return reply.actions
+        return actions
 
     def end_episode(self) -> None:
         """Tell the server that the episode has ended."""
