@@ -21,6 +21,7 @@ import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, STATE
+from proctor.policies.blocks.rtc import GuidedNetwork
 from proctor.policies.lerobot.config_mixins import read_rtc
 from proctor.policies.pi0 import sizes
 from proctor.policies.pi0.config import FlowConfig
@@ -45,7 +46,7 @@ class PrefixCache(NamedTuple):
     """Padding mask [B, P]: False at padding."""
 
 
-class FlowMatchingNetwork(PrefixEncoder):
+class FlowMatchingNetwork(PrefixEncoder, GuidedNetwork):
     """Base network of pi0 and pi0.5; attribute names are those of LeRobot's checkpoints."""
 
     config: FlowConfig
