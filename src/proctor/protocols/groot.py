@@ -105,7 +105,7 @@ def read_envelope(frame: bytes) -> Envelope:
     found: dict[str, str | None] = {}
     data: memoryview | None = None
     scan = Scan(memoryview(frame), _ENVELOPE)
-    with quoting(frame):
+    try:  # nothing but the scan runs before the token is checked
         kind, entries = scan.head()
         if kind is not ValueKind.MAP or entries > _MAX_ENTRIES:
             raise ProtocolError(
@@ -125,6 +125,8 @@ def read_envelope(frame: bytes) -> Envelope:
             if key == "data":
                 data = memoryview(frame)[begins : scan.place]
         scan.end()
+    except ProtocolError as error:
+        raise bad_frame(str(error), frame, code=error.code) from None
     if "endpoint" in found and found["endpoint"] is None:
         raise bad_frame("endpoint is nil, not a text", frame, code="protocol.wrong-type")
     return Envelope(found.get("endpoint") or ACT, found.get("api_token"), data)

@@ -94,7 +94,7 @@ def run_flag(help_text: str, default_help: str = "") -> dict[str, Any]:
 
 
 def _run_setting(
-    default: Any, help_text: str, default_help: str = "", marks: Mapping[str, Any] = _EVALUATION
+    default: Any, help_text: str, default_help: str = "", marks: dict[str, Any] = _EVALUATION
 ) -> Any:
     """Declare a flag of an evaluation that is not saved in config.json."""
     return field(default=default, metadata=run_flag(help_text, default_help) | _EVALUATION | marks)

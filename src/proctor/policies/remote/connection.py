@@ -44,12 +44,14 @@ class ServerConnection(Protocol):
 
     def start_episode(self, spec: EpisodeSpec) -> None:
         """Tell the server that an episode starts; do nothing if the protocol has no episodes."""
+        return
 
     def infer(self, request: InferenceRequest) -> Array:
         """Send an inference request; return the actions [T, A]."""
 
     def end_episode(self) -> None:
         """Tell the server that the episode has ended; do nothing if the protocol has none."""
+        return
 
     def close(self) -> None:
         """Close the connection."""
