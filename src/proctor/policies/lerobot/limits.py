@@ -147,13 +147,16 @@ def require_inputs(config: Any, *, state: bool = False, camera: bool = False) ->
 
 def check_padded_sizes(config: Any) -> None:
     """Refuse states and actions that are longer than their padded form."""
-    for kind in ("state", "action"):
-        size, most = getattr(config, f"{kind}_dim"), getattr(config, f"max_{kind}_dim")
-        if size > most:
-            raise UsageError(
-                f"max_{kind}_dim is {most}, {kind}s have {size}",
-                code=f"policy.{kind}-size-mismatch",
-            )
+    if config.state_dim > config.max_state_dim:
+        raise UsageError(
+            f"max_state_dim is {config.max_state_dim}, states have {config.state_dim}",
+            code="policy.state-size-mismatch",
+        )
+    if config.action_dim > config.max_action_dim:
+        raise UsageError(
+            f"max_action_dim is {config.max_action_dim}, actions have {config.action_dim}",
+            code="policy.action-size-mismatch",
+        )
 
 
 def check_crop(name: str, crop: Sequence[int] | None, image: Sequence[int]) -> None:
