@@ -29,7 +29,7 @@ from proctor.errors import UsageError
 from proctor.features import LANGUAGE_MASK, LANGUAGE_TOKENS, NormMode
 from proctor.fingerprint import ConfigUse
 from proctor.policies.lerobot.config import CheckpointConfig
-from proctor.policies.lerobot.language import SmolVlaNewLine, Tokenize
+from proctor.policies.lerobot.language import Tokenize
 from proctor.policies.lerobot.pipelines import default_pipelines, file_hashes, read_pipelines
 from proctor.policies.lerobot.processors import (
     Normalize,
@@ -47,6 +47,7 @@ from proctor.policies.pi0_fast.steps import Pi0FastStatePrompt
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint
 from proctor.policies.runtime.network import Network
 from proctor.policies.runtime.prompts import InstructionEncoder
+from proctor.policies.smolvla.network import SmolVlaNewLine
 
 STATS: Stats = {
     key: {"min": torch.full((n,), -2.0), "max": torch.full((n,), 2.0)}

@@ -34,13 +34,6 @@ class NewLine(ProcessorStep):
 
 
 @dataclass(frozen=True)
-class SmolVlaNewLine(NewLine):
-    """SmolVLA's name of the step."""
-
-    registry_name: ClassVar[str] = "smolvla_new_line_processor"
-
-
-@dataclass(frozen=True)
 class Tokenize(ProcessorStep):
     """Tokenize prompts: ``LANGUAGE_TOKENS`` int64 [B, max_length], ``LANGUAGE_MASK`` bool.
 

@@ -114,7 +114,8 @@ class SmolVlaConfig(VlaConfig):
 
     def processing(self, usual: UsualSteps) -> StepLists:
         """Return the usual processor steps and a tokenizer step."""
-        from proctor.policies.lerobot.language import SmolVlaNewLine, Tokenize
+        from proctor.policies.lerobot.language import Tokenize
+        from proctor.policies.smolvla.network import SmolVlaNewLine
 
         tokens = Tokenize(
             max_length=self.tokenizer_max_length,
@@ -153,6 +154,6 @@ PLUGIN = CheckpointPlugin(
     summary="SmolVLA, untrained (trained: --policy.path)",
     network="proctor.policies.smolvla.network:SmolVla",
     prefix="model.",
-    steps={"smolvla_new_line_processor": "proctor.policies.lerobot.language:SmolVlaNewLine"},
+    steps={"smolvla_new_line_processor": "proctor.policies.smolvla.network:SmolVlaNewLine"},
     signature_fields=frozenset({"vlm_model_name", "expert_width_multiplier"}),
 )

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own convention)
@@ -25,6 +26,7 @@ from proctor.policies.blocks.layers import masked_mean, resize_with_padding
 from proctor.policies.blocks.rtc import GuidedNetwork
 from proctor.policies.blocks.siglip import ScaledPatchEmbeddings, SiglipEncoder
 from proctor.policies.lerobot.config_mixins import read_rtc
+from proctor.policies.lerobot.language import NewLine
 from proctor.policies.lerobot.location import local_folder
 from proctor.policies.lerobot.tensor_file import read_tensors
 from proctor.policies.lerobot.weights import WEIGHTS_FILE, check_tensor
@@ -45,6 +47,13 @@ from proctor.system.hub import download
 
 NOISE, TIME = "noise", "time"
 EMBEDDINGS = "model.text_model.embed_tokens"
+
+
+@dataclass(frozen=True)
+class SmolVlaNewLine(NewLine):
+    """SmolVLA's name of the step."""
+
+    registry_name: ClassVar[str] = "smolvla_new_line_processor"
 
 
 class SmolVla(GuidedNetwork):
