@@ -36,9 +36,7 @@ from proctor.policies.base import Batch, Query
 from proctor.policies.blocks.encoder_sizes import SiglipSizes
 from proctor.policies.groot import network as groot_network
 from proctor.policies.groot.qwen_sizes import QwenSizes, RopeSizes, TextSizes, VisionSizes
-from proctor.policies.groot.sizes import GrootSizes, TransformerSizes
-from proctor.policies.groot_n15 import network as groot_n15_network
-from proctor.policies.groot_n15.sizes import EagleSizes
+from proctor.policies.groot.sizes import EagleSizes, GrootSizes, TransformerSizes
 from proctor.policies.lerobot.checkpoint import instantiate_network, load_policy
 from proctor.policies.lerobot.config import encode_config
 from proctor.policies.lerobot.families import family
@@ -84,7 +82,7 @@ def use_tiny_models() -> None:
     small = replace(
         head, action_horizon=16, max_state_dim=64, max_action_dim=32, num_target_vision_tokens=4
     )
-    vars(groot_n15_network)["read_sizes"] = lambda base: (small, eagle)
+    vars(groot_network)["read_n15_sizes"] = lambda base: (small, eagle)
 
 
 def write_tokenizer(kind: str, folder: Path) -> None:

@@ -22,11 +22,11 @@ from proctor.errors import UsageError, did_you_mean
 from proctor.fingerprint import ConfigUse
 from proctor.policies.base import PolicyConfig, PolicyPlugin
 from proctor.policies.lerobot.families import (
-    ELSEWHERE,
     FAMILIES,
     FORMER_NAMES,
     REWARD_MODELS,
-    elsewhere_hint,
+    UNIMPLEMENTED_FAMILIES,
+    unimplemented_hint,
 )
 from proctor.robots.base import (
     CameraConfig,
@@ -49,7 +49,7 @@ from proctor.system.user_code import (
     plugin_error,
 )
 
-HANDED_OVER = "python"
+PYTHON_OBJECT = "python"
 """Type, in a run folder, of a policy object passed to ``proctor.evaluate``; not a flag's value."""
 BUILT_IN = {
     "benchmarks": {
@@ -78,9 +78,9 @@ BUILT_IN = {
         **REWARD_MODELS,
         "expert": "proctor.policies.scripted.expert:PLUGIN",
         "pretrained": "proctor.policies.lerobot.pretrained:PLUGIN",
-        HANDED_OVER: "proctor.policies.callable_policy:PLUGIN",
+        PYTHON_OBJECT: "proctor.policies.callable_policy:PLUGIN",
         "random": "proctor.policies.scripted.random:PLUGIN",
-        "remote": "proctor.policies.remote.plugin:PLUGIN",
+        "remote": "proctor.policies.remote.config:PLUGIN",
         "zero": "proctor.policies.scripted.zero:PLUGIN",
     },
     "robots": {
@@ -254,7 +254,7 @@ def known_plugins(kind: str, use: ConfigUse = ConfigUse.EVALUATION) -> list[str]
     """List the names of the plug-ins of ``kind``, a key of ``BUILT_IN``, for ``use``."""
     trained = kind == "policies" and use is ConfigUse.TRAINING
     ours = FAMILIES if trained else BUILT_IN[kind]
-    hidden = {HANDED_OVER, *REWARD_MODELS} if kind == "policies" else set()
+    hidden = {PYTHON_OBJECT, *REWARD_MODELS} if kind == "policies" else set()
     return sorted({*ours, *_entry_points(kind), *third_party_names(kind)} - hidden)
 
 
@@ -323,8 +323,8 @@ def _find(kind: str, name: str) -> Any:
         return adapted
     names = known_plugins(kind)
     hint = did_you_mean(name, names) or f" (choose from: {', '.join(names)})"
-    if kind == "policies" and name in ELSEWHERE:
-        hint = f"; {elsewhere_hint(name)}"
+    if kind == "policies" and name in UNIMPLEMENTED_FAMILIES:
+        hint = f"; {unimplemented_hint(name)}"
     raise UsageError(f"{flag}: unknown type {name!r}{hint}", code="plugin.unknown")
 
 

@@ -25,9 +25,9 @@ from websockets.sync.client import ClientConnection, connect
 from proctor.features import STATE
 from proctor.policies.remote.connection import ConnectionSettings
 from proctor.protocols import actor_learner, lerobot, zmtp
-from proctor.protocols.chunks import encode_chunks
 from proctor.protocols.inference_messages import InferenceRequest
 from proctor.protocols.pickle_writer import dump
+from proctor.protocols.protobuf import encode_chunks
 from proctor.protocols.torch_archive import save_archive
 from proctor.protocols.zmtp_peer import KEYED, MessageLimits, Role, ZmtpPeer
 from proctor.protocols.zmtp_socket import ZmtpSocket

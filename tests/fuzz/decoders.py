@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from proctor.protocols import npy, zmtp
+from proctor.protocols import groot_arrays, zmtp
 from proctor.rl.replay.frames import complete_frames, frame
 from proctor.runs.journal import EpisodeRecord
 from proctor.runs.jsonl import UNREADABLE
@@ -57,7 +57,7 @@ DECODERS = {
     "lerobot": Decoder(frames.lerobot_samples, frames.decode_lerobot),
     "online": Decoder(online_frames.online_samples, online_frames.decode_online),
     "zmtp": Decoder(lambda: [zmtp.GREETING, zmtp.ready_command()], _decode_zmtp),
-    "npy": Decoder(_npy_samples, lambda data: tried(lambda: npy.read_npy(data))),
+    "npy": Decoder(_npy_samples, lambda data: tried(lambda: groot_arrays.read_npy(data))),
     "json": Decoder(
         lambda: [b'{"x.vel": 0.5}', json.dumps({"a": [1, {"b": None}]}).encode()],
         lambda data: tried(lambda: decode_json(data)),

@@ -25,8 +25,8 @@ from proctor.policies.lerobot.adapter import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from proctor.policies.lerobot.checkpoint import read_checkpoint, read_config
 from proctor.policies.lerobot.feature_json import channels_first
 from proctor.policies.lerobot.pipelines import read_pipelines, restrict_features
-from proctor.policies.runtime.dry_run import dry_run_steps
-from proctor.policies.runtime.instruction_encoder import InstructionEncoder
+from proctor.policies.runtime.chunk_policy import dry_run_steps
+from proctor.policies.runtime.prompts import InstructionEncoder
 from tests.fuzz.checkpoints import PICKLE, hostile_tensors
 from tests.fuzz.hostile import Draw, json_bytes, mutated, texts
 from tests.fuzz.runs import Files, write_files

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from proctor.protocols.chunks import ChunkAssembler, encode_chunks
+from proctor.protocols.protobuf import ChunkAssembler, encode_chunks
 from proctor.protocols.torch_archive import load_archive, save_archive
 from proctor.rl import payloads
 from proctor.rl.links import ActorWeights, InteractionMessage

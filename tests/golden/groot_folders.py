@@ -10,8 +10,8 @@ import torch
 from recipes import GOLDEN, hashed_weight
 from safetensors.torch import save_file
 
-from proctor.policies.groot.config import GrootConfig
-from proctor.policies.groot.network import Groot
+from proctor.policies.groot.config import GrootN17Config
+from proctor.policies.groot.network import GrootN17
 from proctor.policies.lerobot.config import decode_config
 
 RUN = GOLDEN / "groot_run"
@@ -43,8 +43,8 @@ def stated(name: str, base: Path) -> dict:
     return told
 
 
-def network_of(name: str, base: Path, **changes) -> Groot:
-    network = Groot(decode_config(stated(name, base) | changes, GrootConfig, "golden"))
+def network_of(name: str, base: Path, **changes) -> GrootN17:
+    network = GrootN17(decode_config(stated(name, base) | changes, GrootN17Config, "golden"))
     fill_named(network)
     return network
 

@@ -13,8 +13,13 @@ import torch
 from tests.golden.recipes import GOLDEN, recipe_input, recipe_weight
 
 from proctor.protocols import actor_learner
-from proctor.protocols.chunks import CHUNK_BYTES, MAX_MESSAGE_BYTES, ChunkAssembler, encode_chunks
-from proctor.protocols.protobuf import decode_fields
+from proctor.protocols.protobuf import (
+    CHUNK_BYTES,
+    MAX_MESSAGE_BYTES,
+    ChunkAssembler,
+    decode_fields,
+    encode_chunks,
+)
 from proctor.protocols.torch_archive import load_archive, save_archive
 from proctor.rl.payloads import (
     decode_interaction,

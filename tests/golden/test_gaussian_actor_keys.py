@@ -9,8 +9,8 @@ import torch
 from recipes import GOLDEN
 
 from proctor.features import Feature, FeatureKind
+from proctor.policies.blocks.encoder_sizes import resnet10_sizes
 from proctor.policies.blocks.resnet10 import ResNet10
-from proctor.policies.blocks.resnet10_sizes import resnet10_sizes
 from proctor.policies.gaussian_actor.config import GaussianActorConfig
 from proctor.policies.gaussian_actor.network import GaussianActorNetwork
 

@@ -12,15 +12,14 @@ from recipes import GOLDEN, assert_close, fill_weights, load_case
 from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, STATE
 from proctor.policies.blocks.rtc import HAS_LEFT, LEFT_OVER, ChunkGuidance
 from proctor.policies.groot.backbone import BackboneTokens, Layout
-from proctor.policies.groot.config import GrootConfig
+from proctor.policies.groot.config import GrootN17Config
 from proctor.policies.groot.head import ActionHead
-from proctor.policies.groot.network import DROP, NOISE, TIME, Groot
+from proctor.policies.groot.network import DROP, NOISE, TIME, GrootN17, prefix_of
 from proctor.policies.groot.qwen_sizes import QwenSizes
-from proctor.policies.groot.real_time import prefix_of
 from proctor.policies.groot.sizes import GrootSizes, decode_sizes
 from proctor.policies.groot.steps import ACTION_MASK, EMBODIMENT, VIEW
 from proctor.policies.lerobot.config import decode_config
-from proctor.policies.lerobot.rtc_config import RtcConfig
+from proctor.policies.lerobot.config_mixins import RtcConfig
 from proctor.policies.lerobot.weights import SkipWeightInit
 
 pytestmark = pytest.mark.vla
@@ -148,9 +147,9 @@ def whole():
         "chunk_size": 4, "n_action_steps": 4, "max_state_dim": 6, "max_action_dim": 5,
         "use_bf16": False,
     }  # fmt: skip
-    config = decode_config({"type": "groot", **told, **features}, GrootConfig, "golden")
+    config = decode_config({"type": "groot", **told, **features}, GrootN17Config, "golden")
     config.upstream_padding = True
-    network = Groot(config, (sizes_of(raw), backbone)).eval()
+    network = GrootN17(config, (sizes_of(raw), backbone)).eval()
     fill_weights(network, "")
     network.backbone.model.lm_head.weight.data.copy_(
         network.backbone.language.embed_tokens.weight.data
@@ -245,9 +244,9 @@ def test_every_tensor_at_true_size_has_lerobots_name_and_shape():
         },
         "output_features": {ACTION: {"type": "ACTION", "shape": [7]}},
     }
-    config = decode_config({"type": "groot", **features}, GrootConfig, "golden")
+    config = decode_config({"type": "groot", **features}, GrootN17Config, "golden")
     with SkipWeightInit():
-        network = Groot(config)
+        network = GrootN17(config)
     ours = [(name, list(value.shape)) for name, value in network.state_dict().items()]
     assert ours == [(name, json.loads(shape)) for name, shape in lines]
     assert sum(p.numel() for p in network.parameters()) == 3_144_016_000

@@ -10,9 +10,9 @@ from recipes import GOLDEN, assert_close, fill_weights, load_case, recipe_weight
 from safetensors.torch import load_file
 
 from proctor.policies.groot.backbone import BackboneTokens
+from proctor.policies.groot.eagle import EagleBackbone
 from proctor.policies.groot.head import ActionHead
-from proctor.policies.groot_n15.eagle import EagleBackbone
-from proctor.policies.groot_n15.sizes import decode_eagle, decode_head
+from proctor.policies.groot.sizes import decode_eagle, decode_n15_head
 
 pytestmark = pytest.mark.vla
 
@@ -23,7 +23,7 @@ FORWARD, SAMPLED = 1e-5, 1e-4
 def head_case():
     folder = GOLDEN / "groot_n15_head"
     inputs, expected = (load_file(folder / f"{n}.safetensors") for n in ("inputs", "outputs"))
-    head = ActionHead(decode_head(json.loads((folder / "config.json").read_text()), "golden"))
+    head = ActionHead(decode_n15_head(json.loads((folder / "config.json").read_text()), "golden"))
     fill_weights(head, "")
     return head.eval(), inputs, expected
 

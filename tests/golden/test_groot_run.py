@@ -148,7 +148,7 @@ def test_five_steps_of_training_are_lerobots(base, expected, tmp_path, run, name
     network = parts.network
     network.config.tune_vlln = changes.get("tune_vlln", True)
     network.config.tune_top_llm_layers = changes.get("tune_top_llm_layers", 0)
-    network._freeze()
+    network.freeze()
     network.check_preprocessor(parts.preprocessor.steps)
     network.train()
     recipe = resolve(network.config.training_preset(), OptimizerSettings(), ScheduleSettings())

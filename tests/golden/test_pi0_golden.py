@@ -12,11 +12,9 @@ from recipes import GOLDEN, assert_close
 
 from proctor.features import ACTION, Feature, FeatureKind
 from proctor.policies.lerobot.weights import SkipWeightInit
-from proctor.policies.pi0.config import Pi0Config
-from proctor.policies.pi0.network import Pi0
+from proctor.policies.pi0.config import Pi0Config, Pi05Config
+from proctor.policies.pi0.network import Pi0, Pi05
 from proctor.policies.pi0.paligemma import resize_with_padding
-from proctor.policies.pi05.config import Pi05Config
-from proctor.policies.pi05.network import Pi05
 from tiny_pi import FLOWS, tiny_flow
 
 pytestmark = pytest.mark.vla

@@ -9,10 +9,8 @@ from recipes import fill_weights, load_case
 from tests.tiny_pi import tiny_sizes
 
 from proctor.policies.lerobot.config import decode_config
-from proctor.policies.pi0.config import Pi0Config
-from proctor.policies.pi0.network import FlowMatchingNetwork, Pi0
-from proctor.policies.pi05.config import Pi05Config
-from proctor.policies.pi05.network import Pi05
+from proctor.policies.pi0.config import Pi0Config, Pi05Config
+from proctor.policies.pi0.network import FlowMatchingNetwork, Pi0, Pi05
 
 FLOWS: dict[str, Any] = {"pi0_tiny": (Pi0Config, Pi0), "pi05_tiny": (Pi05Config, Pi05)}
 

@@ -46,7 +46,7 @@ def test_plugins_of_others_are_found_by_their_entry_points(third_party: None) ->
 
 def test_ours_are_listed_without_importing_what_stands_beside_them() -> None:
     assert plugins.known_plugins("benchmarks") == sorted(plugins.BUILT_IN["benchmarks"])
-    flags_cannot_name = {plugins.HANDED_OVER, *plugins.REWARD_MODELS}
+    flags_cannot_name = {plugins.PYTHON_OBJECT, *plugins.REWARD_MODELS}
     assert plugins.known_plugins("policies") == sorted(
         plugins.BUILT_IN["policies"].keys() - flags_cannot_name
     )

@@ -148,7 +148,7 @@ def _about(config: ServeConfig, policy: Policy, interface: Interface) -> ServerI
         language_conditioned=spec.language_conditioned,
         bit_exact=spec.bit_exact,
         remembers=spec.remembers and type(policy).new_episode is not Base.new_episode,
-        asked_every=spec.asked_every,
+        asked_every=spec.steps_per_query,
     )
 
 

@@ -58,7 +58,8 @@ class TrialSettings:
     )
     return_time_s: float = setting(
         2.0,
-        "seconds of the way back to the first pose before each trial; 0: stay, and do not check the pose",
+        "seconds of the way back to the first pose before each trial; 0: stay, and do not check "
+        "the pose",
         least=0,
         most=3600,
     )

@@ -10,15 +10,37 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from proctor.features import Array, Feature, Interface
 from proctor.fingerprint import PRESENTATION
 from proctor.settings import setting
 from proctor.types import EpisodeSpec, Task
+
+
+def flag(
+    default: Any,
+    help_text: str,
+    default_help: str = "",
+    marks: Mapping[Any, Any] = MappingProxyType({}),
+) -> Any:
+    """Declare a field of a config that is a flag.
+
+    ``default_help`` says what the default means, and ``marks`` is further metadata.
+    """
+    return declared(default, {"help": help_text, "default_help": default_help, **marks})
+
+
+def declared(default: Any, metadata: Mapping[Any, Any]) -> Any:
+    """Declare a field of a dataclass; a list or map as default is copied for each object."""
+    if isinstance(default, list | dict):
+        return field(default_factory=lambda: copy(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 @dataclass
@@ -102,7 +124,7 @@ class PolicySpec:
     remembers: bool = True
     """Whether its actions depend on the state of ``new_episode``: such an episode cannot move to
     another server of the same policy. Ignored if ``new_episode`` returns None."""
-    asked_every: int | None = None
+    steps_per_query: int | None = None
     """Steps between two queries of an episode that its states assume; None: any number."""
     in_flight: int = 1
     """Concurrent calls of ``act``, each from its own thread. More than one suits policies that wait

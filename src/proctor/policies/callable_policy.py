@@ -24,9 +24,9 @@ from proctor.policies.base import (
     PolicyConfig,
     PolicyPlugin,
     PolicySpec,
+    flag,
 )
 from proctor.policies.checks import check_policy
-from proctor.settings import setting
 from proctor.system.source_files import source_hashes
 from proctor.system.user_code import is_installed
 from proctor.types import EpisodeSpec
@@ -61,7 +61,7 @@ class CallableConfig(PolicyConfig):
     """The config of an object: its name, which is all that a file can hold."""
 
     type: str = "python"
-    name: str = setting("", "name of the object")
+    name: str = flag("", "name of the object")
     handed: Any = field(
         default=None, compare=False, repr=False, metadata={"hidden": True} | PRESENTATION
     )
@@ -69,11 +69,7 @@ class CallableConfig(PolicyConfig):
 
 
 def policy_name(handed: Any) -> str:
-    """Return the object's name, for folders and tables.
-
-    Raises:
-        UsageError: the object is no policy and no function.
-    """
+    """Return the object's name, for folders and tables."""
     if isinstance(handed, Policy):
         return str(getattr(getattr(handed, "spec", None), "name", type(handed).__name__))
     if isinstance(handed, type):
@@ -100,11 +96,7 @@ def policy_name(handed: Any) -> str:
 
 
 def make(config: CallableConfig, interface: Interface) -> Policy:
-    """Return the object as a ``Policy``.
-
-    Raises:
-        UsageError: there is no object, since the config comes from a run folder or a flag.
-    """
+    """Return the object as a ``Policy``."""
     handed = config.handed
     if handed is None:
         named = f"the policy {config.name!r}" if config.name else f"--policy.type={config.type}"

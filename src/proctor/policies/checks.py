@@ -12,11 +12,7 @@ from proctor.system.user_code import check_contract, check_protocol_is_json, plu
 
 
 def check_policy(policy: Policy) -> None:
-    """Refuse a policy with an invalid spec or methods of wrong signatures.
-
-    Raises:
-        PluginError: naming the fault, with file and line.
-    """
+    """Refuse a policy with an invalid spec or methods of wrong signatures."""
     own = type(policy).__name__
     check_contract(policy, Policy)
     spec: Any = policy.spec

@@ -42,11 +42,7 @@ def policy_keys(keys: Iterable[str], rename_map: Mapping[str, str]) -> dict[str,
 
 
 def check_offered(inputs: Iterable[str], interface: Interface, asker: str) -> None:
-    """Check that the interface offers every key of ``inputs``; ``asker`` is named in the error.
-
-    Raises:
-        SpecMismatch: naming a missing key, and the nearest one.
-    """
+    """Check that the interface offers every key of ``inputs``; ``asker`` is named in the error."""
     offered = interface.features
     for key in inputs:
         if key not in offered:
@@ -66,11 +62,7 @@ def _nearest(key: str, offered: Iterable[str]) -> str:
 
 
 def check_instructions(policy: str, benchmark: str, tasks: Iterable[Task]) -> None:
-    """Check that every task has an instruction, for a language-conditioned policy.
-
-    Raises:
-        SpecMismatch: naming a task without one.
-    """
+    """Check that every task has an instruction, for a language-conditioned policy."""
     for task in tasks:
         if not task.instruction:
             raise SpecMismatch(
@@ -97,9 +89,6 @@ def check_compatible(
 
     ``rename_map`` maps the interface's names to the policy's. ``use`` selects the flags that
     errors name, and ``who`` is named as the one that wants the inputs.
-
-    Raises:
-        SpecMismatch: naming the missing or different feature, and the flag that fixes it.
     """
     offered = interface.features
     for old in rename_map:
@@ -157,9 +146,6 @@ def check_cameras(
     """Refuse unused cameras on both sides, as LeRobot does: they may be the same camera.
 
     ``lost`` are the policy's cameras that the interface lacks; ``used`` the policy's inputs.
-
-    Raises:
-        SpecMismatch: naming the unused cameras of both sides.
     """
     seen = {source_key(key, rename_map) for key in used}
     unseen = [key for key in _cameras(interface.features) if key not in seen]

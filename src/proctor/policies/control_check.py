@@ -64,11 +64,7 @@ def range_notes(found: ActionRange | None, interface: Interface) -> list[str]:
 
 
 def refuse_disjoint(found: ActionRange | None, interface: Interface) -> None:
-    """Refuse demonstrations whose actions all lie outside the environment's clipping range.
-
-    Raises:
-        SpecMismatch: naming the first such action dimension.
-    """
+    """Refuse demonstrations whose actions all lie outside the environment's clipping range."""
     action = interface.action
     if found is None or not action.clipped or found.whole[0].shape != (action.size,):
         return

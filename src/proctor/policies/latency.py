@@ -17,9 +17,6 @@ def check_latency(steps: int, policy: str, executed: int, *, is_stateful: bool =
 
     ``executed`` is the number of actions executed before the next inference. A policy that
     ``is_stateful`` needs its last reply as input, so the reply must arrive before the next query.
-
-    Raises:
-        UsageError: naming the longest possible latency.
     """
     if not steps:
         return
@@ -45,11 +42,7 @@ def check_latency(steps: int, policy: str, executed: int, *, is_stateful: bool =
 
 
 def check_config_latency(config: PolicyConfig) -> None:
-    """Check a config's own ``latency_steps``, if the config states ``replan_steps``.
-
-    Raises:
-        UsageError: as ``check_latency``.
-    """
+    """Check a config's own ``latency_steps``, if the config states ``replan_steps``."""
     if config.replan_steps is not None:
         steps = config.latency_steps or 0
         check_latency(steps, config.type, config.replan_steps, is_stateful=config.is_stateful)

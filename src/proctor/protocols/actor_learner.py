@@ -3,7 +3,7 @@
 service transport.LearnerService: Ready(Empty) -> Empty, SendTransitions(stream Transition) ->
 Empty, SendInteractions(stream InteractionMessage) -> Empty, StreamParameters(Empty) -> stream
 Parameters.
-All messages are chunks (``protocols/chunks``). Parameters and transitions are torch's archives,
+All messages are chunks (``protocols/protobuf``). Parameters and transitions are torch's archives,
 interactions are pickles (``rl/payloads``).
 
 Proctor's actors add metadata, which LeRobot's learner ignores: their name and the number of the

@@ -35,6 +35,7 @@ from proctor.protocols.msgpack_arrays import (
     bad_frame,
     flatten_keys,
     pack,
+    quoting,
     require_text,
     short_repr,
     short_text,
@@ -100,15 +101,11 @@ class Envelope:
 
 
 def read_envelope(frame: bytes) -> Envelope:
-    """Read a request by one linear scan, and leave its data undecoded.
-
-    Raises:
-        ProtocolError: the frame is not a request, or exceeds the bounds.
-    """
+    """Read a request by one linear scan, and leave its data undecoded."""
     found: dict[str, str | None] = {}
     data: memoryview | None = None
     scan = Scan(memoryview(frame), _ENVELOPE)
-    try:
+    try:  # nothing but the scan runs before the token is checked
         kind, entries = scan.head()
         if kind is not ValueKind.MAP or entries > _MAX_ENTRIES:
             raise ProtocolError(
@@ -136,16 +133,10 @@ def read_envelope(frame: bytes) -> Envelope:
 
 
 def decode_request(envelope: Envelope) -> GrootRequest:
-    """Decode the data of a request. The caller must have checked the token.
-
-    Raises:
-        ProtocolError: the data is invalid.
-    """
+    """Decode the data of a request. The caller must have checked the token."""
     tree = None if envelope.data is None else unpack(envelope.data)
-    try:
+    with quoting(envelope.data or b""):
         data = decode_arrays(tree)
-    except ProtocolError as error:
-        raise bad_frame(str(error), envelope.data or b"", code=error.code) from None
     return GrootRequest(envelope.endpoint, data, envelope.api_token, uses_msgpack_numpy(tree))
 
 
@@ -182,11 +173,7 @@ def _as_sent(values: Array) -> Array:
 
 
 def decode_query(data: Any) -> GrootQuery:
-    """Decode get_action's data, in either dialect.
-
-    Raises:
-        ProtocolError: the data is not an observation.
-    """
+    """Decode get_action's data, in either dialect."""
     if not isinstance(data, dict):
         raise ProtocolError(
             f"get_action's data is {short_repr(data)}, not a map", code="protocol.wrong-type"
@@ -241,18 +228,12 @@ def encode_actions(chunks: Sequence[Array], *, nested: bool, msgpack_numpy: bool
 
 
 def decode_actions(frame: bytes) -> InferenceReply:
-    """Decode the actions [T, A] of a one-row request, with all action groups concatenated.
-
-    Raises:
-        ProtocolError: the reply holds no actions.
-    """
+    """Decode the actions [T, A] of a one-row request, with all action groups concatenated."""
     if frame == OLD_ERROR:
         return InferenceReply(error="the server failed; see its log")
     tree = unpack(frame)
-    try:
+    with quoting(frame):
         tree = decode_arrays(tree)
-    except ProtocolError as error:
-        raise bad_frame(str(error), frame, code=error.code) from None
     if isinstance(tree, list):
         tree = tree[0] if tree else None
     if isinstance(tree, dict) and "error" in tree:
@@ -279,11 +260,7 @@ def encode_reply(reply: Any) -> bytes:
 
 
 def decode_server_info(frame: bytes) -> ServerInfo | None:
-    """Decode the reply to ``ABOUT``: a Proctor server's description, None for other servers.
-
-    Raises:
-        ProtocolError: the reply is invalid, or the server refuses the API token.
-    """
+    """Decode the reply to ``ABOUT``: a Proctor server's description, None for other servers."""
     tree = None if frame == OLD_ERROR else unpack(frame)
     if not isinstance(tree, dict):
         return None

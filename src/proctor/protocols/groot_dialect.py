@@ -29,11 +29,7 @@ class Dialect:
 
 
 def decode_dialect(frame: bytes) -> Dialect:
-    """Decode the reply to get_modality_config.
-
-    Raises:
-        ProtocolError: the reply is not MessagePack.
-    """
+    """Decode the reply to get_modality_config."""
     reply = None if frame == OLD_ERROR else unpack(frame)
     tree: dict[Any, Any] = reply if isinstance(reply, dict) else {}
     configs = {str(group): _config(entry) for group, entry in tree.items()}

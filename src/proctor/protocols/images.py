@@ -32,11 +32,7 @@ _MAX_SCANS = 64
 
 
 def image_size(data: bytes, form: str) -> tuple[int, int]:
-    """Return height and width from the header, without decoding.
-
-    Raises:
-        ProtocolError: the data is not an image of this format.
-    """
+    """Return height and width from the header, without decoding."""
     if form == "png":
         if not data.startswith(_PNG) or data[12:16] != b"IHDR" or len(data) < 24:
             raise ProtocolError("an image is not a PNG", code="protocol.invalid-image")
@@ -51,12 +47,7 @@ def image_size(data: bytes, form: str) -> tuple[int, int]:
 
 
 def decode_image(data: bytes, form: str) -> Array:
-    """Decode an image as uint8 [H, W, 3]; the caller must have checked its size.
-
-    Raises:
-        ProtocolError: the image cannot be decoded.
-        MissingExtra: Pillow is not installed.
-    """
+    """Decode an image as uint8 [H, W, 3]; the caller must have checked its size."""
     try:
         from PIL import Image
     except LOAD_ERRORS as error:

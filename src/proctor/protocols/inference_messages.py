@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from proctor.errors import ProtocolError
+from proctor.errors import ProtocolError, summarize_traceback
 from proctor.features import Array, Feature, FeatureKind
 from proctor.protocols.msgpack_arrays import PROCTOR_KEY
 from proctor.types import EpisodeSpec, Task
@@ -47,11 +47,7 @@ _MAX_ACTION_NUMBERS = 2**20
 
 
 def check_action_count(numbers: int) -> None:
-    """Check that an action chunk has a plausible size, before arrays are joined or converted.
-
-    Raises:
-        ProtocolError: the chunk is too large.
-    """
+    """Check that an action chunk has a plausible size, before arrays are joined or converted."""
     if numbers > _MAX_ACTION_NUMBERS:
         raise ProtocolError(
             f"the action chunk has {numbers} numbers; the limit is {_MAX_ACTION_NUMBERS}",
@@ -69,12 +65,17 @@ class InferenceReply:
     """Names of the action groups from left to right, where the server sends names."""
 
     def __post_init__(self) -> None:
-        """Check the size of the chunk.
-
-        Raises:
-            ProtocolError: the chunk is too large.
-        """
+        """Check the size of the chunk."""
         check_action_count(0 if self.actions is None else self.actions.size)
+
+    def required_actions(self) -> Array:
+        """Return the actions; raise the server's error if it sent one."""
+        if self.actions is None:
+            raise ProtocolError(
+                f"the server says: {summarize_traceback(self.error or '')}",
+                code="server.request-failed",
+            )
+        return self.actions
 
 
 @dataclass(frozen=True)
@@ -118,11 +119,7 @@ def encode_episode(request: InferenceRequest) -> dict[str, Any] | None:
 def decode_episode_request(
     observation: Mapping[str, Array], prompt: str, tree: Any
 ) -> InferenceRequest:
-    """Return a request for the episode in ``tree``; with None, a request without an episode.
-
-    Raises:
-        ProtocolError: ``tree`` does not describe an episode.
-    """
+    """Return a request for the episode in ``tree``; with None, a request without an episode."""
     if tree is None:
         return InferenceRequest(observation, prompt)
     try:
@@ -179,11 +176,7 @@ class ServerInfo:
 
 
 def parse_server_info(tree: Any) -> ServerInfo | None:
-    """Return a Proctor server's description; None if the server is not Proctor's.
-
-    Raises:
-        ProtocolError: the map is not such a description.
-    """
+    """Return a Proctor server's description; None if the server is not Proctor's."""
     if tree is None:
         return None
     try:

@@ -18,7 +18,6 @@ import numpy as np
 
 from proctor.errors import ProtocolError
 from proctor.features import IMAGES, Array
-from proctor.protocols.chunks import ChunkAssembler, encode_chunks
 from proctor.protocols.inference_messages import (
     InferenceRequest,
     check_action_count,
@@ -35,7 +34,7 @@ from proctor.protocols.msgpack_arrays import (
 from proctor.protocols.pickle_names import Record
 from proctor.protocols.pickle_reader import load
 from proctor.protocols.pickle_writer import Tensor, dump
-from proctor.protocols.protobuf import decode_fields, encode_fields
+from proctor.protocols.protobuf import ChunkAssembler, decode_fields, encode_chunks, encode_fields
 from proctor.system.limits import MAX_MESSAGE_BYTES
 
 SERVICE = "transport.AsyncInference"
@@ -80,11 +79,7 @@ def encode_setup(setup: PolicySetup) -> bytes:
 
 
 def decode_setup(frame: bytes) -> PolicySetup:
-    """Decode a PolicySetup message.
-
-    Raises:
-        ProtocolError: the message is not a setup.
-    """
+    """Decode a PolicySetup message."""
     fields = _record(_data(frame, 1), "RemotePolicyConfig")
     features, most = fields.get("lerobot_features"), fields.get("actions_per_chunk")
     if not isinstance(features, dict) or type(most) is not int or most < 1:
@@ -129,11 +124,7 @@ def raw_observation(request: InferenceRequest) -> dict[str, Any]:
 
 
 def decode_request(observed: TimedObservation, setup: PolicySetup) -> InferenceRequest:
-    """Return the request in a robot's observation.
-
-    Raises:
-        ProtocolError: the observation lacks a feature of the setup.
-    """
+    """Return the request in a robot's observation."""
     raw = dict(observed.raw)
     prompt, episode = require_text(raw.pop(_TASK, ""), _TASK), raw.pop(PROCTOR_KEY, None)
     if episode is not None:
@@ -182,11 +173,7 @@ class ObservationAssembler:
         self._chunks = ChunkAssembler(max_bytes)
 
     def add(self, frame: bytes) -> TimedObservation | None:
-        """Add a chunk; return the observation if the chunk completes it, else None.
-
-        Raises:
-            ProtocolError: the chunk or the observation is invalid, or the observation is too large.
-        """
+        """Add a chunk; return the observation if the chunk completes it, else None."""
         payload = self._chunks.add(frame)
         return None if payload is None else _observed(payload)
 
@@ -225,12 +212,7 @@ def encode_own_actions(actions: Array) -> bytes:
 
 
 def decode_actions(frame: bytes, step: int | None = None) -> Array | None:
-    """Decode Actions as an array [T, A]; None if empty, which is how LeRobot reports errors.
-
-    Raises:
-        ProtocolError: the message is invalid, or answers another observation than that of
-            ``step``. LeRobot's server keeps one observation, so another client may replace it.
-    """
+    """Decode Actions as an array [T, A]; None if empty, which is how LeRobot reports errors."""
     data = decode_fields(frame).get(1, b"")
     if not isinstance(data, bytes):
         raise bad_frame("the message holds no action data", frame, code="protocol.missing-actions")

@@ -1,15 +1,17 @@
-"""MessagePack frames and arrays from untrusted peers.
+"""MessagePack frames and arrays from untrusted peers: the reader and writer of three protocols.
 
-Decoding never calls or imports anything, and never trusts a declared length: an array is as long as
-the bytes that were sent for it. A frame is scanned before it is decoded (``msgpack_scan``). The
-error for an invalid frame quotes its first bytes.
+Each protocol has its own map for an array, and gives ``read_tree`` and ``write_tree`` a function
+that decodes or encodes one. Decoding never calls or imports anything, and never trusts a declared
+length: an array is as long as the bytes that were sent for it. A frame is scanned before it is
+decoded (``msgpack_scan``). The error for an invalid frame quotes its first bytes.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -40,22 +42,43 @@ def bad_frame(what: str, frame: bytes | memoryview, *, code: str) -> ProtocolErr
     )
 
 
+@contextmanager
+def quoting(frame: bytes | memoryview) -> Iterator[None]:
+    """Let errors of reading ``frame`` quote its first bytes."""
+    try:
+        yield
+    except ProtocolError as error:
+        raise bad_frame(str(error), frame, code=error.code) from None
+
+
+def read_tree(tree: Any, decode: Callable[[Mapping[Any, Any]], Array | None]) -> Any:
+    """Replace the maps that ``decode`` returns arrays for. ``unpack`` has bounded the depth."""
+    if isinstance(tree, list):
+        return [read_tree(item, decode) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    found = decode(tree)
+    return {k: read_tree(v, decode) for k, v in tree.items()} if found is None else found
+
+
+def write_tree(tree: Any, encode: Callable[[Array], Any]) -> Any:
+    """Replace the arrays in nested maps by what ``encode`` returns."""
+    if isinstance(tree, dict):
+        return {key: write_tree(item, encode) for key, item in tree.items()}
+    return encode(tree) if isinstance(tree, np.ndarray) else tree
+
+
 def pack(tree: Any) -> bytes:
     """Encode a tree of maps, lists, text, numbers and bytes as MessagePack."""
     return _encoder.encode(tree)
 
 
 def unpack(frame: bytes | memoryview) -> Any:
-    """Decode ``frame``, after a scan has found its size and nesting within bounds.
-
-    Raises:
-        ProtocolError: the frame is not MessagePack, or exceeds the bounds.
-    """
+    """Decode ``frame``, after a scan has found its size and nesting within bounds."""
     try:
-        check_bounds(frame)
+        with quoting(frame):
+            check_bounds(frame)
         return msgspec.msgpack.decode(frame)
-    except ProtocolError as error:
-        raise bad_frame(str(error), frame, code=error.code) from None
     except (ValueError, OverflowError, msgspec.DecodeError) as error:
         raise bad_frame(
             f"invalid MessagePack ({error})", frame, code="protocol.invalid-msgpack"
@@ -63,11 +86,7 @@ def unpack(frame: bytes | memoryview) -> Any:
 
 
 def unpack_map(frame: bytes) -> dict[Any, Any]:
-    """Decode ``frame``, which must be a map.
-
-    Raises:
-        ProtocolError: the frame holds something else.
-    """
+    """Decode ``frame``, which must be a map."""
     tree = unpack(frame)
     if not isinstance(tree, dict):
         raise bad_frame(
@@ -82,44 +101,26 @@ def raw_bytes(values: Array) -> memoryview:
 
 
 def parse_dtype(named: Any) -> np.dtype[Any]:
-    """Return the numpy dtype called ``named``, such as "<f4".
-
-    Raises:
-        ProtocolError: the name is not a plain numeric dtype.
-    """
-    if not isinstance(named, str | bytes) or len(named) > _MAX_DTYPE:
-        raise ProtocolError(
-            f"{short_repr(named)} is not a numeric dtype", code="protocol.invalid-array"
-        )
-    text = named.decode("latin-1") if isinstance(named, bytes) else named
-    if not _NUMBERS.fullmatch(text):
-        raise ProtocolError(
-            f"{short_repr(named)} is not a numeric dtype", code="protocol.invalid-array"
-        )
-    try:
-        return np.dtype(text)
-    except TypeError:  # such as "f1"
-        raise ProtocolError(
-            f"{short_repr(named)} is not a numeric dtype", code="protocol.invalid-array"
-        ) from None
+    """Return the numpy dtype called ``named``, such as "<f4"."""
+    if isinstance(named, str | bytes) and len(named) <= _MAX_DTYPE:
+        text = named.decode("latin-1") if isinstance(named, bytes) else named
+        with suppress(TypeError):  # such as "f1"
+            if _NUMBERS.fullmatch(text):
+                return np.dtype(text)
+    raise ProtocolError(
+        f"{short_repr(named)} is not a numeric dtype", code="protocol.invalid-array"
+    )
 
 
 def decode_array(data: Any, named: Any, shape: Any) -> Array:
-    """Return ``data`` as an array of dtype ``named`` and of ``shape``, without a copy.
-
-    Raises:
-        ProtocolError: data, dtype and shape do not match.
-    """
+    """Return ``data`` as an array of dtype ``named`` and of ``shape``, without a copy."""
     dtype = parse_dtype(named)
     if not isinstance(data, bytes | bytearray | memoryview):
         raise ProtocolError(
             f"an array's data is a {type(data).__name__}, not bytes", code="protocol.invalid-array"
         )
-    if not isinstance(shape, list | tuple) or len(shape) > _MOST_AXES:
-        raise ProtocolError(
-            f"{short_repr(shape)} is not an array shape", code="protocol.invalid-array"
-        )
-    if not all(type(side) is int and 0 <= side <= _MOST_SIDE for side in shape):
+    plausible = isinstance(shape, list | tuple) and len(shape) <= _MOST_AXES
+    if not plausible or not all(type(side) is int and 0 <= side <= _MOST_SIDE for side in shape):
         raise ProtocolError(
             f"{short_repr(shape)} is not an array shape", code="protocol.invalid-array"
         )
@@ -137,11 +138,7 @@ def decode_array(data: Any, named: Any, shape: Any) -> Array:
 
 
 def decode_scalar(value: Any, named: Any) -> Array:
-    """Return one number as a 0-dimensional array.
-
-    Raises:
-        ProtocolError: the value is not a number, or does not fit the dtype.
-    """
+    """Return one number as a 0-dimensional array."""
     if not isinstance(value, bool | int | float):
         raise ProtocolError(f"{short_repr(value)} is not a number", code="protocol.wrong-type")
     try:
@@ -153,11 +150,7 @@ def decode_scalar(value: Any, named: Any) -> Array:
 
 
 def require_text(value: Any, what: str) -> str:
-    """Return ``value``, which must be a text; ``what`` names it in the error.
-
-    Raises:
-        ProtocolError: the value is not a text.
-    """
+    """Return ``value``, which must be a text; ``what`` names it in the error."""
     if not isinstance(value, str):
         raise ProtocolError(
             f"{what} is {short_repr(value)}, not a text", code="protocol.wrong-type"
@@ -184,9 +177,6 @@ def flatten_keys(tree: Mapping[Any, Any]) -> dict[str, Any]:
     """Flatten nested maps, with slashes in the names: {"images": {"top": ...}} has images/top.
 
     The map under ``PROCTOR_KEY`` stays as it is. Limits are checked before a name is built.
-
-    Raises:
-        ProtocolError: a key is not a text, a name is too long, or there are too many entries.
     """
     found: dict[str, Any] = {}
     _flatten(tree, "", found)

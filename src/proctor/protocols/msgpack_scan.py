@@ -92,11 +92,7 @@ class Scan:
         self._values, self._text = limits.values, limits.text_bytes
 
     def head(self) -> tuple[ValueKind, int]:
-        """Read the head of a value; return its kind and its length in bytes, entries or items.
-
-        Raises:
-            ProtocolError: there is no valid value, or a limit is exceeded.
-        """
+        """Read the head of a value; return its kind and its length in bytes, entries or items."""
         frame, place = self.frame, self.place
         if place >= self._size:
             raise ProtocolError("invalid MessagePack (truncated)", code="protocol.invalid-msgpack")
@@ -128,12 +124,7 @@ class Scan:
         return kind, size
 
     def skip(self) -> None:
-        """Skip one value with everything in it.
-
-        Raises:
-            ProtocolError: the value is invalid, a limit is exceeded, or a map's key is neither text
-                nor bytes.
-        """
+        """Skip one value with everything in it."""
         outer: list[tuple[int, bool]] = []
         left, is_map, head = 1, False, self.head
         while True:
@@ -169,11 +160,7 @@ class Scan:
                 self.place += size
 
     def text(self, what: str, longest: int) -> str | None:
-        """Read a text of at most ``longest`` bytes; return None for nil.
-
-        Raises:
-            ProtocolError: the value is something else, or longer.
-        """
+        """Read a text of at most ``longest`` bytes; return None for nil."""
         if self.frame[self.place : self.place + 1] == b"\xc0":
             self.skip()
             return None
@@ -189,11 +176,7 @@ class Scan:
             raise ProtocolError(f"{what} is not UTF-8", code="protocol.wrong-type") from None
 
     def end(self) -> None:
-        """Check that the frame ends here.
-
-        Raises:
-            ProtocolError: more bytes follow.
-        """
+        """Check that the frame ends here."""
         if self.place != len(self.frame):
             raise ProtocolError(
                 "invalid MessagePack (bytes after its end)", code="protocol.invalid-msgpack"
@@ -201,11 +184,7 @@ class Scan:
 
 
 def check_bounds(frame: bytes | memoryview, limits: ScanLimits = LIMITS) -> None:
-    """Check that a frame is one MessagePack value within the limits.
-
-    Raises:
-        ProtocolError: the frame is invalid, or exceeds a limit.
-    """
+    """Check that a frame is one MessagePack value within the limits."""
     scan = Scan(frame, limits)
     scan.skip()
     scan.end()

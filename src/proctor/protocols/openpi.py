@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from proctor.errors import ProtocolError
 from proctor.features import Array
 from proctor.protocols.inference_messages import (
     InferenceReply,
@@ -30,9 +29,12 @@ from proctor.protocols.msgpack_arrays import (
     decode_scalar,
     flatten_keys,
     pack,
+    quoting,
     raw_bytes,
+    read_tree,
     require_text,
     unpack_map,
+    write_tree,
 )
 
 CAMERAS = ("observation/image", "observation/wrist_image")
@@ -45,18 +47,14 @@ _ARRAY, _NUMBER = b"__ndarray__", b"__npgeneric__"
 
 def encode_request(request: InferenceRequest) -> bytes:
     """Encode a request as a frame."""
-    tree: dict[str, Any] = {key: _tree_of(values) for key, values in request.observation.items()}
+    tree: dict[str, Any] = write_tree(dict(request.observation), _encode_array)
     tree[PROMPT] = request.prompt
     episode = encode_episode(request)
     return pack(tree if episode is None else {**tree, PROCTOR_KEY: episode})
 
 
 def decode_request(frame: bytes) -> InferenceRequest:
-    """Decode the request in a frame.
-
-    Raises:
-        ProtocolError: the frame is not a request.
-    """
+    """Decode the request in a frame."""
     fields = flatten_keys(_map_of(frame))
     prompt = fields.pop(PROMPT, "")
     episode = fields.pop(PROCTOR_KEY, None)
@@ -67,15 +65,11 @@ def decode_request(frame: bytes) -> InferenceRequest:
 
 def encode_reply(actions: Array, timing: Mapping[str, float]) -> bytes:
     """Encode actions as a frame; ``timing`` is in milliseconds."""
-    return pack({_ACTIONS: _tree_of(actions), _TIMING: dict(timing)})
+    return pack({_ACTIONS: _encode_array(actions), _TIMING: dict(timing)})
 
 
 def decode_reply(frame: bytes | str) -> InferenceReply:
-    """Decode the actions in a frame; a text frame is the server's traceback.
-
-    Raises:
-        ProtocolError: the frame holds neither.
-    """
+    """Decode the actions in a frame; a text frame is the server's traceback."""
     if isinstance(frame, str):
         return InferenceReply(error=frame)
     actions = _map_of(frame).get(_ACTIONS)
@@ -93,11 +87,7 @@ def encode_metadata(about: ServerInfo) -> bytes:
 
 
 def decode_metadata(frame: bytes | str) -> ServerInfo | None:
-    """Decode the first frame; return a Proctor server's description, None for other servers.
-
-    Raises:
-        ProtocolError: the frame is not a map.
-    """
+    """Decode the first frame; return a Proctor server's description, None for other servers."""
     if isinstance(frame, str):
         raise bad_frame(
             "the server's first frame is a text, not a map",
@@ -109,16 +99,14 @@ def decode_metadata(frame: bytes | str) -> ServerInfo | None:
 
 def _map_of(frame: bytes) -> dict[Any, Any]:
     tree = unpack_map(frame)
-    try:
-        found = _read(tree)
-    except ProtocolError as error:
-        raise bad_frame(str(error), frame, code=error.code) from None
+    with quoting(frame):
+        found = read_tree(tree, _decode_array)
     if not isinstance(found, dict):
         raise bad_frame("the message is an array, not a map", frame, code="protocol.wrong-type")
     return found
 
 
-def _tree_of(values: Array) -> dict[bytes, Any]:
+def _encode_array(values: Array) -> dict[bytes, Any]:
     return {
         _ARRAY: True,
         b"data": raw_bytes(values),
@@ -127,14 +115,9 @@ def _tree_of(values: Array) -> dict[bytes, Any]:
     }
 
 
-def _read(tree: Any) -> Any:
-    """Replace encoded arrays in a tree by numpy arrays. ``unpack`` has bounded the depth."""
-    if isinstance(tree, list):
-        return [_read(item) for item in tree]
-    if not isinstance(tree, dict):
-        return tree
+def _decode_array(tree: Mapping[Any, Any]) -> Array | None:
     if _ARRAY in tree:
         return decode_array(tree.get(b"data"), tree.get(b"dtype"), tree.get(b"shape"))
     if _NUMBER in tree:
         return decode_scalar(tree.get(b"data"), tree.get(b"dtype"))
-    return {key: _read(value) for key, value in tree.items()}
+    return None

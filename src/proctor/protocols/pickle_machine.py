@@ -10,6 +10,7 @@ from __future__ import annotations
 import pickle
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ import numpy as np
 from proctor.errors import ProtocolError
 from proctor.features import Array
 from proctor.protocols.msgpack_arrays import decode_array
-from proctor.protocols.pickle_budget import Budget
 from proctor.protocols.pickle_names import (
     STORAGE_CALL,
     AllowedGlobal,
@@ -356,3 +356,33 @@ _OPCODES: dict[bytes, tuple[Callable[[PickleMachine, Any], None], Any]] = {
     pickle.BINPERSID: (PickleMachine._persistent, None),
 }
 _DISPATCH = {opcode[0]: does for opcode, does in _OPCODES.items()}
+
+
+@dataclass
+class Budget:
+    """The remaining work for one message."""
+
+    steps: int = 40_000
+    """Opcodes, including storages inside the message. A tensor takes about 90."""
+    text: int = 2**18
+    """Bytes of text."""
+    nodes: int = 10_000
+    """Objects of the result; a shared object counts at each occurrence."""
+
+    def step(self) -> None:
+        """Count one opcode."""
+        self.steps -= 1
+        if self.steps < 0:
+            raise ProtocolError("a pickle has too many opcodes", code="protocol.too-large")
+
+    def charge_text(self, size: int) -> None:
+        """Count the bytes of a text before it is decoded."""
+        self.text -= size
+        if self.text < 0:
+            raise ProtocolError("a pickle has too much text", code="protocol.too-large")
+
+    def node(self) -> None:
+        """Count one object of the result."""
+        self.nodes -= 1
+        if self.nodes < 0:
+            raise ProtocolError("a pickle holds too many objects", code="protocol.too-large")

@@ -176,11 +176,7 @@ class AllowedGlobal:
 
 
 def allowed_global(module: str, name: str) -> AllowedGlobal:
-    """Return the stand-in for a global.
-
-    Raises:
-        ProtocolError: the global is not on the list.
-    """
+    """Return the stand-in for a global."""
     if module.partition(".")[0] == "lerobot" and name in _RECORDS:
         return AllowedGlobal(record=name)
     if (module, name) in _CALLS:

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from proctor.errors import ProtocolError
-from proctor.protocols.msgpack_arrays import bad_frame
-from proctor.protocols.pickle_budget import Budget
-from proctor.protocols.pickle_machine import PickleMachine
+from proctor.protocols.msgpack_arrays import bad_frame, quoting
+from proctor.protocols.pickle_machine import Budget, PickleMachine
 from proctor.protocols.pickle_names import PendingObject, Record
 
 _MAX_DEPTH = 32
@@ -31,16 +30,12 @@ def load(
         frame: the pickle.
         budget: limits of the work; the default suits one observation.
         storage_of: returns the storage for a persistent id, for pickles of torch's archives.
-
-    Raises:
-        ProtocolError: the pickle is invalid, exceeds a limit, or holds anything else.
     """
     budget = budget or Budget()
     try:
-        loaded = PickleMachine(frame, budget, storage_of=storage_of).run()
-        return _finished(loaded, budget, _MAX_DEPTH)
-    except ProtocolError as error:
-        raise bad_frame(str(error), frame, code=error.code) from None
+        with quoting(frame):
+            loaded = PickleMachine(frame, budget, storage_of=storage_of).run()
+            return _finished(loaded, budget, _MAX_DEPTH)
     except (IndexError, KeyError, TypeError, ValueError, OverflowError, struct.error) as error:
         raise bad_frame(
             f"invalid pickle ({type(error).__name__})", frame, code="protocol.invalid-pickle"

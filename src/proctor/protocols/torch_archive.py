@@ -18,8 +18,7 @@ import numpy as np
 from proctor.errors import ProtocolError
 from proctor.features import Array
 from proctor.protocols.msgpack_arrays import bad_frame, decode_array, raw_bytes
-from proctor.protocols.pickle_budget import Budget
-from proctor.protocols.pickle_machine import storage_type
+from proctor.protocols.pickle_machine import Budget, storage_type
 from proctor.protocols.pickle_reader import load
 from proctor.protocols.pickle_writer import ArchiveTensor, dump
 
@@ -70,12 +69,7 @@ def _described(value: Any, storages: dict[int, tuple[str, Array]]) -> Any:
 
 
 def load_archive(data: bytes) -> Any:
-    """Decode an archive as a tree with arrays, which are views of ``data``.
-
-    Raises:
-        ProtocolError: the archive is invalid, exceeds a limit, or holds anything but plain values
-            and tensors.
-    """
+    """Decode an archive as a tree with arrays, which are views of ``data``."""
     try:
         entries = _entries(data)
     except struct.error:

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-import numpy as np
-
 from proctor.errors import ProtocolError
 from proctor.features import Array
 from proctor.protocols.images import FORMATS, decode_image, image_size
@@ -33,11 +31,14 @@ from proctor.protocols.msgpack_arrays import (
     decode_array,
     flatten_keys,
     pack,
+    quoting,
     raw_bytes,
+    read_tree,
     require_text,
     short_repr,
     short_text,
     unpack_map,
+    write_tree,
 )
 from proctor.system.limits import MAX_MESSAGE_BYTES
 from proctor.types import EpisodeSpec
@@ -74,26 +75,20 @@ class Message:
 
 def encode(message: Message) -> bytes:
     """Encode a message as a frame."""
-    payload = {key: _tree_of(value) for key, value in message.payload.items()}
+    payload = write_tree(dict(message.payload), _encode_array)
     header = {"type": message.kind.value, "payload": payload, "seq": message.seq}
     return pack({**header, "timestamp": time.time()})
 
 
 def decode(frame: bytes | str, max_bytes: int = MAX_MESSAGE_BYTES) -> Message:
-    """Decode the message in a frame; ``max_bytes`` bounds the decoded size of its images.
-
-    Raises:
-        ProtocolError: the frame is not a message, or its images are too large.
-    """
+    """Decode the message in a frame; ``max_bytes`` bounds the decoded size of its images."""
     if isinstance(frame, str):
         raise _bad("the frame is a text, not binary", frame, code="protocol.unexpected-message")
     tree = unpack_map(frame)
-    try:
+    with quoting(frame):
         kind, seq = _kind_of(tree.get("type")), tree.get("seq")
         _check_image_sizes(tree.get("payload"), max_bytes)
-        payload = _read(tree.get("payload"))
-    except ProtocolError as error:
-        raise bad_frame(str(error), frame, code=error.code) from None
+        payload = read_tree(tree.get("payload"), _decode_array)
     if type(seq) is not int or not 0 <= seq < 2**63:
         raise bad_frame(
             "the message has no sequence number (seq)", frame, code="protocol.missing-field"
@@ -124,9 +119,6 @@ def decode_hello(message: Message, frame: bytes | str) -> ServerInfo | None:
     """Return a Proctor server's description from its hello; None for other servers.
 
     ``frame`` is the encoded message, for the error.
-
-    Raises:
-        ProtocolError: the message is not a hello.
     """
     if message.kind is not MessageType.HELLO:
         raise _bad(
@@ -157,11 +149,7 @@ def observation_payload(request: InferenceRequest) -> dict[str, Any]:
 
 
 def decode_request(message: Message) -> InferenceRequest:
-    """Return the request in an observation message.
-
-    Raises:
-        ProtocolError: the payload is not a request.
-    """
+    """Return the request in an observation message."""
     fields = flatten_keys(message.payload)
     episode = fields.pop(PROCTOR_KEY, None)
     prompt = require_text(fields.pop(_TASK, ""), _TASK)
@@ -179,9 +167,6 @@ def decode_reply(message: Message, frame: bytes | str) -> InferenceReply:
     """Return the actions [T, A] in a message, or the server's error.
 
     ``frame`` is the encoded message, for the error.
-
-    Raises:
-        ProtocolError: the message holds neither.
     """
     if message.kind is MessageType.ERROR:
         return InferenceReply(error=short_text(message.payload.get("error", message.payload), 8000))
@@ -208,26 +193,17 @@ def _bad(what: str, frame: bytes | str, *, code: str) -> ProtocolError:
     )
 
 
-def _tree_of(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _tree_of(item) for key, item in value.items()}
-    if not isinstance(value, np.ndarray):
-        return value
-    header = {_ARRAY: True, "data": raw_bytes(value), "dtype": value.dtype.str}
-    return {**header, "shape": value.shape}
+def _encode_array(values: Array) -> dict[str, Any]:
+    header = {_ARRAY: True, "data": raw_bytes(values), "dtype": values.dtype.str}
+    return {**header, "shape": values.shape}
 
 
-def _read(tree: Any) -> Any:
-    """Replace encoded arrays and images in a tree by numpy arrays."""
-    if isinstance(tree, list):
-        return [_read(item) for item in tree]
-    if not isinstance(tree, dict):
-        return tree
+def _decode_array(tree: Mapping[Any, Any]) -> Array | None:
     if _IMAGE in tree:
         return _read_image(tree)
     if _ARRAY in tree:
         return decode_array(tree.get("data"), tree.get("dtype"), tree.get("shape"))
-    return {key: _read(value) for key, value in tree.items()}
+    return None
 
 
 def _read_image(tree: Mapping[Any, Any]) -> Array:
@@ -248,11 +224,7 @@ def _compressed(tree: Mapping[Any, Any]) -> tuple[Any, str | None]:
 
 
 def _check_image_sizes(tree: Any, max_bytes: int) -> None:
-    """Check the decoded size of all images; only their headers are read.
-
-    Raises:
-        ProtocolError: the images decode to more than ``max_bytes``, or a header is wrong.
-    """
+    """Check the decoded size of all images; only their headers are read."""
     total, waiting = 0, [tree]
     while waiting:
         node = waiting.pop()

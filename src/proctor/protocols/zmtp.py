@@ -42,11 +42,7 @@ GREETING = encode_greeting(NULL)
 
 
 def check_greeting(greeting: bytes) -> bytes:
-    """Check a peer's greeting; return the security mechanism that it asks for.
-
-    Raises:
-        ProtocolError: the peer speaks another protocol or version.
-    """
+    """Check a peer's greeting; return the security mechanism that it asks for."""
     if greeting[0] != 0xFF or not greeting[9] & 1:
         raise ProtocolError("this is not a ZeroMQ greeting", code="protocol.invalid-handshake")
     if greeting[10] < _VERSION[0]:
@@ -97,11 +93,7 @@ def encode_message(parts: Sequence[bytes]) -> bytes:
 
 
 def check_ready(command: bytes) -> bytes:
-    """Check that a peer's command is READY; return its content.
-
-    Raises:
-        ProtocolError: it is another command.
-    """
+    """Check that a peer's command is READY; return its content."""
     if not command.startswith(_READY):
         raise ProtocolError(
             f"expected READY, got {command[:20]!r}", code="protocol.invalid-handshake"
@@ -110,11 +102,7 @@ def check_ready(command: bytes) -> bytes:
 
 
 def parse_flags(byte: int) -> Flags:
-    """Parse the first byte of a frame.
-
-    Raises:
-        ProtocolError: no frame begins with this byte.
-    """
+    """Parse the first byte of a frame."""
     command = bool(byte & _COMMAND)
     if byte > _MORE + _LONG + _COMMAND or (command and byte & _MORE):
         raise ProtocolError(f"no frame begins with {byte:#04x}", code="protocol.invalid-frame")

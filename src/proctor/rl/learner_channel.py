@@ -10,7 +10,7 @@ from typing import Any
 from proctor.errors import ProtocolError, strip_control_codes
 from proctor.policies.remote.lerobot import channel_credentials
 from proctor.protocols import actor_learner as protocol
-from proctor.protocols.chunks import MAX_MESSAGE_BYTES, ChunkAssembler, encode_chunks
+from proctor.protocols.protobuf import MAX_MESSAGE_BYTES, ChunkAssembler, encode_chunks
 from proctor.rl.links import ActorPosition
 from proctor.system.optional import LOAD_ERRORS, import_failure
 

@@ -25,7 +25,7 @@ from proctor.errors import (
     strip_control_codes,
 )
 from proctor.protocols import actor_learner as protocol
-from proctor.protocols.chunks import MAX_MESSAGE_BYTES, ChunkAssembler, encode_chunks
+from proctor.protocols.protobuf import MAX_MESSAGE_BYTES, ChunkAssembler, encode_chunks
 from proctor.rl.links import LearnerEndpoint
 from proctor.rl.payloads import (
     TransitionSpec,

@@ -17,7 +17,7 @@ from proctor.config.lerobot_online import lerobot_online_config
 from proctor.config.online_sections import Role
 from proctor.config.online_training import OnlineTrainConfig
 from proctor.policies.lerobot.pretrained import PretrainedConfig, local_checkpoint
-from proctor.policies.lerobot.saving import write_parts
+from proctor.policies.lerobot.saving import write_checkpoint_files
 from proctor.rl.actor_pool import ActorPool
 from proctor.rl.algorithms.sac import Sac
 from proctor.rl.checkpoints import write_sac
@@ -221,7 +221,7 @@ class _Session:
         """Write LeRobot's files, and the exact state beside them."""
         parts, config = self.setup.policy.parts, self.setup.config
         (folder / PRETRAINED).mkdir()
-        write_parts(parts, folder / PRETRAINED)
+        write_checkpoint_files(parts, folder / PRETRAINED)
         train_config = lerobot_online_config(config, self.setup.policy.config)
         (folder / PRETRAINED / "train_config.json").write_text(json.dumps(train_config, indent=4))
         (folder / PRETRAINED / TRAINED_STARTS_FILE).write_bytes(self._trained_starts(learner))

@@ -264,11 +264,7 @@ class RequestBatcher:
         return Query(spec, session.step, session.state)
 
     def _new_episode_state(self, spec: EpisodeSpec, step: int) -> Any:
-        """Return the policy's state for a new episode.
-
-        Raises:
-            ProtocolError: the request continues an episode whose state is lost.
-        """
+        """Return the policy's state for a new episode."""
         state = self._policy.new_episode(spec)
         if step > 0 and state is not None and self._policy.spec.remembers:
             self._policy.end_episode(state)

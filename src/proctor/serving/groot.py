@@ -132,9 +132,6 @@ def _joined(request: InferenceRequest, inputs: Inputs) -> tuple[InferenceRequest
     """Return a request with its state as one array, and the name of that array.
 
     Parts are concatenated in the server's declared order; the client's order has no meaning.
-
-    Raises:
-        ProtocolError: no order is declared, or the client sends other parts.
     """
     sent = [key for key in request.observation if key.startswith(groot.STATE)]
     if len(sent) < 2 or inputs.state_key is None:

@@ -32,11 +32,7 @@ _LOG = "grpc._cython.cygrpc"
 
 
 def server_credentials(limits: ServerLimits) -> Any | None:
-    """Return the TLS credentials of a gRPC server; None without TLS.
-
-    Raises:
-        UsageError: the files are not a certificate and its key.
-    """
+    """Return the TLS credentials of a gRPC server; None without TLS."""
     if limits.tls is None:
         return None
     limits.ssl_context()  # raises if the files are invalid

@@ -59,11 +59,7 @@ class Inputs:
         return found if ours is None else found | {ours: state}
 
     def rows(self, request: InferenceRequest, aliases: Mapping[str, str]) -> dict[str, Array]:
-        """Return the policy's inputs from a request.
-
-        Raises:
-            ProtocolError: an input is missing or has a wrong shape; the text says what is needed.
-        """
+        """Return the policy's inputs from a request."""
         if self.language_conditioned and not (request.prompt or request.episode):
             raise ProtocolError(
                 "the policy needs an instruction; send a prompt", code="protocol.missing-input"
@@ -104,11 +100,7 @@ class Inputs:
 
 
 def parse_state_parts(flag: Sequence[str], features: Mapping[str, Feature]) -> StateParts:
-    """Parse --state_parts, a list of NAME:COUNT.
-
-    Raises:
-        UsageError: a part is malformed, or the parts do not add up to the policy's state.
-    """
+    """Parse --state_parts, a list of NAME:COUNT."""
     found: list[tuple[str, int]] = []
     for part in flag:
         name, _, count = part.strip().partition(":")

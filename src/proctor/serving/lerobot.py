@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,8 +18,8 @@ from proctor.protocols import lerobot
 from proctor.protocols.inference_messages import Protocol
 from proctor.protocols.msgpack_arrays import pack
 from proctor.protocols.preauth import PRE_AUTH
+from proctor.serving.batcher import ClientSession, RequestBatcher
 from proctor.serving.calls import ClientSilent, OpenCall
-from proctor.serving.client_registry import ClientRegistry, RegisteredClient
 from proctor.serving.grpc_bridge import (
     GrpcCall,
     GrpcServer,
@@ -43,23 +45,45 @@ _ROOM = 2**16
 
 
 @dataclass
-class _Robot(RegisteredClient):
+class _Robot:
     """A robot: its requested policy, and its newest observation without a reply."""
 
+    sessions: list[ClientSession] = field(default_factory=list)
+    last_request_at: float = 0.0
     setup: lerobot.PolicySetup | None = None
     newest: asyncio.Queue[lerobot.TimedObservation] = field(
         default_factory=lambda: asyncio.Queue(maxsize=1)
     )
 
 
+class _Robots:
+    """The active robots. The one that was silent for longest makes room for a new one."""
+
+    def __init__(self, batcher: RequestBatcher, limits: ServerLimits) -> None:
+        self._batcher, self._limits = batcher, limits
+        self._known: OrderedDict[str, _Robot] = OrderedDict()
+
+    def client(self, name: str) -> _Robot:
+        """Return the robot called ``name``, and drop robots that were silent for too long."""
+        now = time.monotonic()
+        robot = self._known.setdefault(name, _Robot())
+        robot.last_request_at = now
+        self._known.move_to_end(name)
+        while len(self._known) > self._limits.max_clients or self._first_is_silent(now):
+            forgotten = self._known.popitem(last=False)[1]
+            for session in forgotten.sessions:
+                self._batcher.close_session(session)
+            forgotten.sessions.clear()
+        return robot
+
+    def _first_is_silent(self, now: float) -> bool:
+        return now - next(iter(self._known.values())).last_request_at > self._limits.idle_s
+
+
 async def listen(
     service: PolicyService, port: int, limits: ServerLimits, senders: Senders
 ) -> OpenEndpoint:
-    """Listen on ``port`` (0: any free one).
-
-    Raises:
-        UsageError: the port is in use, or the address does not belong to this machine.
-    """
+    """Listen on ``port`` (0: any free one)."""
     server = GrpcServer(
         lerobot.SERVICE,
         _Service(service, limits, senders).handlers(),
@@ -85,7 +109,7 @@ async def listen(
 class _Service:
     def __init__(self, service: PolicyService, limits: ServerLimits, senders: Senders) -> None:
         self._service, self._limits, self._senders = service, limits, senders
-        self._robots: ClientRegistry[_Robot] = ClientRegistry(service.batcher, limits, _Robot)
+        self._robots = _Robots(service.batcher, limits)
 
     def handlers(self) -> dict[str, Handler]:
         """Return the handler of each method.

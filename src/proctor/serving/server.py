@@ -47,11 +47,7 @@ class Endpoint:
 async def _open(
     endpoint: Endpoint, service: PolicyService, limits: ServerLimits, senders: Senders
 ) -> OpenEndpoint:
-    """Start to listen; a protocol's libraries are imported on demand.
-
-    Raises:
-        UsageError: the port is in use, or a library is missing.
-    """
+    """Start to listen; a protocol's libraries are imported on demand."""
     match endpoint.protocol:
         case Protocol.OPENPI:
             from proctor.serving import openpi
@@ -76,11 +72,7 @@ async def _open(
 
 
 def check_ports_free(endpoints: Sequence[Endpoint], limits: ServerLimits) -> None:
-    """Check that the ports are free, before the policy is loaded, which may take minutes.
-
-    Raises:
-        UsageError: a port is in use.
-    """
+    """Check that the ports are free, before the policy is loaded, which may take minutes."""
     with contextlib.ExitStack() as held:
         for endpoint in endpoints:
             held.enter_context(bound_socket(limits.host, endpoint.port))
@@ -90,11 +82,7 @@ def check_ports_free(endpoints: Sequence[Endpoint], limits: ServerLimits) -> Non
 def serving(
     endpoints: Sequence[Endpoint], service: PolicyService, limits: ServerLimits
 ) -> Iterator[list[str]]:
-    """Serve all endpoints in a thread; yield their addresses in the form of --policy.url.
-
-    Raises:
-        UsageError: a port is in use, or a library is missing.
-    """
+    """Serve all endpoints in a thread; yield their addresses in the form of --policy.url."""
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(_LoopErrors())
     thread = threading.Thread(target=loop.run_forever, name="proctor-serving", daemon=True)

@@ -37,11 +37,7 @@ class PolicyService:
     async def answer(
         self, session: ClientSession, request: InferenceRequest, aliases: Mapping[str, str]
     ) -> BatchedReply:
-        """Return the reply to a request.
-
-        Raises:
-            ProctorError: the request fails; the text is one line for the client.
-        """
+        """Return the reply to a request."""
         rows = self.inputs.rows(request, aliases)
         self._print_aliases(request, aliases)
         loop = asyncio.get_running_loop()
@@ -66,11 +62,7 @@ class PolicyService:
     def observe(
         self, session: ClientSession, request: InferenceRequest, aliases: Mapping[str, str]
     ) -> None:
-        """Add an observation without a reply.
-
-        Raises:
-            ProtocolError: the observation does not match the policy's inputs.
-        """
+        """Add an observation without a reply."""
         self.batcher.observe(session, self.inputs.rows(request, aliases))
 
     def health(self) -> dict[str, Any]:

@@ -138,11 +138,7 @@ class ClientConnection:
 async def listen(
     handler: WebSocketHandler, port: int, limits: ServerLimits, senders: Senders
 ) -> OpenEndpoint:
-    """Listen on ``port`` (0: any free port) and serve all admitted clients.
-
-    Raises:
-        UsageError: the port is in use, or the address does not belong to this machine.
-    """
+    """Listen on ``port`` (0: any free port) and serve all admitted clients."""
     sessions: set[ServerConnection] = set()
 
     async def handle(session: ServerConnection) -> None:

@@ -120,11 +120,11 @@ class _ZmqConnection:
             _Disconnected: the client is gone.
         """
         self._sender.wait()
-        heard = await self._requests.get()
-        if heard is None:
+        request = await self._requests.get()
+        if request is None:
             raise _Disconnected
         self._sender.work(proven=True)
-        return heard
+        return request
 
     async def send(self, reply: bytes) -> None:
         """Send a reply.
@@ -229,11 +229,7 @@ def _invalid_request(parts: str) -> ProtocolError:
 async def listen(
     handler: ZmqHandler, port: int, limits: ServerLimits, senders: Senders
 ) -> OpenEndpoint:
-    """Listen on ``port`` (0: any free port) and serve all admitted clients.
-
-    Raises:
-        UsageError: the port is in use, or the address does not belong to this machine.
-    """
+    """Listen on ``port`` (0: any free port) and serve all admitted clients."""
     connected: set[asyncio.StreamWriter] = set()
     sessions: set[asyncio.StreamWriter] = set()
     """Those that have finished the handshake."""

@@ -22,8 +22,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from proctor.errors import ProctorError, TrainingError, summarize_traceback
-from proctor.policies.runtime.instruction_encoder import InstructionEncoder
 from proctor.policies.runtime.network import ImageRegion
+from proctor.policies.runtime.prompts import InstructionEncoder
 from proctor.training.sampler import BatchOrder
 from proctor.training.wordings import TaskWordings
 

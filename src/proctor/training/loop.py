@@ -32,7 +32,7 @@ from proctor.config.training_sections import Precision
 from proctor.errors import TrainingError, UsageError
 from proctor.policies.lerobot.presets import given_fields
 from proctor.policies.lerobot.processors import Pipeline
-from proctor.policies.lerobot.saving import write_parts
+from proctor.policies.lerobot.saving import write_checkpoint_files
 from proctor.policies.runtime.chunk_policy import to_float_image
 from proctor.policies.runtime.network import Network
 from proctor.policies.runtime.numerics import step_numerics, training_numerics
@@ -518,7 +518,7 @@ class Trainer:
         )
         for name, tensors in weights.items():
             (folder / name).mkdir()
-            write_parts(parts, folder / name, weights=tensors)
+            write_checkpoint_files(parts, folder / name, weights=tensors)
             (folder / name / "train_config.json").write_text(train_config)
             setup.trained.write(folder / name)
             (folder / name / TRAINED_STARTS_FILE).write_bytes(setup.trained_starts)

@@ -32,7 +32,6 @@ from proctor.policies.control_check import (
     refuse_disjoint,
 )
 from proctor.policies.latency import check_config_latency
-from proctor.policies.lerobot.action_names import pipelines_with_action_names, with_action_names
 from proctor.policies.lerobot.checkpoint import (
     build_network,
     read_checkpoint,
@@ -43,7 +42,11 @@ from proctor.policies.lerobot.families import REWARD_MODELS
 from proctor.policies.lerobot.location import locate
 from proctor.policies.lerobot.pipelines import action_stats, default_pipelines
 from proctor.policies.lerobot.pretrained import PretrainedConfig
-from proctor.policies.lerobot.relative_actions import RELATIVE_STATS
+from proctor.policies.lerobot.relative_actions import (
+    RELATIVE_STATS,
+    pipelines_with_action_names,
+    with_action_names,
+)
 from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
 from proctor.policies.runtime.network import ImageRegion
 from proctor.policies.runtime.runner import pick_device

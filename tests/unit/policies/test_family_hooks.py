@@ -39,7 +39,7 @@ def test_a_family_step_lives_in_its_familys_folder() -> None:
 def test_an_optimizer_type_of_a_family_is_grouped_by_the_family() -> None:
     own = [kind for kind in OPTIMIZERS if optimizer_groups(kind) is not None]
     assert own == ["xvla-adamw"]
-    assert optimizer_groups("xvla-adamw").__module__ == "proctor.policies.xvla.optimizer"
+    assert optimizer_groups("xvla-adamw").__module__ == "proctor.policies.xvla.network"
 
 
 def test_what_all_families_share_imports_none_of_them() -> None:

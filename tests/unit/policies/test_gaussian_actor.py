@@ -25,7 +25,7 @@ from tests.refusals import refuses
 from proctor.errors import SpecMismatch, UsageError
 from proctor.features import ActionSpec, Feature, FeatureKind
 from proctor.plugins import find_policy
-from proctor.policies.blocks.resnet10_sizes import ResNet10Sizes
+from proctor.policies.blocks.encoder_sizes import ResNet10Sizes
 from proctor.policies.gaussian_actor.config import GaussianActorConfig
 from proctor.policies.gaussian_actor.network import GaussianActorNetwork
 from proctor.policies.gaussian_actor.processors import make_pipelines

@@ -28,11 +28,11 @@ from proctor.features import (  # noqa: E402
 from proctor.policies.base import Batch, Query  # noqa: E402
 from proctor.policies.blocks.poses import compose_poses, relative_poses  # noqa: E402
 from proctor.policies.groot.chat import read_prompt  # noqa: E402
-from proctor.policies.groot.config import GrootConfig, make  # noqa: E402
+from proctor.policies.groot.config import GrootN17Config, make  # noqa: E402
 from proctor.policies.groot.decode_steps import ActionDecode  # noqa: E402
 from proctor.policies.groot.encode_step import CROP, VlmEncode  # noqa: E402
 from proctor.policies.groot.images import PatchGeometry  # noqa: E402
-from proctor.policies.groot.real_time import strengths  # noqa: E402
+from proctor.policies.groot.network import strengths  # noqa: E402
 from proctor.policies.groot.steps import VIEW, PackInputs  # noqa: E402
 from proctor.policies.lerobot.checkpoint import load_policy  # noqa: E402
 from proctor.policies.lerobot.tokenizer import TextTokenizer, Tokenizers  # noqa: E402
@@ -139,7 +139,7 @@ def test_another_models_sizes_are_refused(base):
 
 
 def test_the_base_model_that_a_flag_names_is_used(base):
-    config = GrootConfig(base_model_path=str(base), **flags(base))
+    config = GrootN17Config(base_model_path=str(base), **flags(base))
     policy = make(config, interface())
     assert policy.protocol()["weights"] == "from the files"
     assert policy.spec.n_action_steps == 5

@@ -18,10 +18,9 @@ from tests.unit.policies.tiny_groot_n15 import ACTIONS, CHUNK, FRONT, STATES, WR
 from proctor.errors import UsageError
 from proctor.features import ACTION, LANGUAGE_TOKENS, STATE
 from proctor.policies.base import Batch, Query
-from proctor.policies.groot.network import NOISE, TIME
+from proctor.policies.groot.config import GrootN15Config
+from proctor.policies.groot.network import NOISE, TIME, GrootN15
 from proctor.policies.groot.steps import ACTION_MASK
-from proctor.policies.groot_n15.config import GrootN15Config
-from proctor.policies.groot_n15.network import GrootN15
 from proctor.policies.lerobot.checkpoint import read_checkpoint
 from proctor.policies.lerobot.config import decode_config
 from proctor.policies.lerobot.saving import write_checkpoint

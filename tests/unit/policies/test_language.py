@@ -42,13 +42,12 @@ from proctor.policies.lerobot.relative_actions import AbsoluteActions, RelativeA
 from proctor.policies.lerobot.saving import write_pipeline
 from proctor.policies.lerobot.step import ProcessorStep, PromptInputs
 from proctor.policies.lerobot.tokenizer import TextTokenizer, Tokenizers
-from proctor.policies.pi0.steps import Pi0NewLine
+from proctor.policies.pi0.steps import Pi0NewLine, Pi05StatePrompt
 from proctor.policies.pi0_fast.steps import Pi0FastStatePrompt
-from proctor.policies.pi05.steps import Pi05StatePrompt
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint
-from proctor.policies.runtime.instruction_encoder import InstructionEncoder
 from proctor.policies.runtime.network import Network
-from proctor.policies.smolvla.steps import SmolVlaNewLine
+from proctor.policies.runtime.prompts import InstructionEncoder
+from proctor.policies.smolvla.network import SmolVlaNewLine
 
 STATS: Stats = {
     key: {"min": torch.full((n,), -2.0), "max": torch.full((n,), 2.0)}

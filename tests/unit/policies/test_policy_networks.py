@@ -7,8 +7,7 @@ import torch
 from small_policies import IMAGE, STATE, small_act, small_diffusion
 from torch import nn
 
-from proctor.policies.act.ensemble import TemporalEnsemble
-from proctor.policies.act.network import Act
+from proctor.policies.act.network import Act, TemporalEnsemble
 from proctor.policies.blocks.resnet import FrozenBatchNorm2d, ResNet, feature_map_size, group_norm
 from proctor.policies.blocks.rgb_encoder import crop
 from proctor.policies.blocks.schedule import NoiseSchedule

@@ -281,7 +281,7 @@ def test_policies_without_a_network_are_evaluated_without_torch(tmp_path):
     command = ["eval", "--policy.type=expert", *flags, f"--output_dir={tmp_path / 'run'}"]
     code = (
         "import sys; import proctor.cli\n"
-        "from proctor.policies.remote import plugin, policy, server_pool\n"
+        "from proctor.policies.remote import config, policy, server_pool\n"
         f"assert proctor.cli.main({command!r}) == 0\n"
         "assert 'torch' not in sys.modules\n"
     )

@@ -25,7 +25,7 @@ from proctor.policies.blocks.rtc import (
     rtc_notes,
     strength,
 )
-from proctor.policies.lerobot.rtc_config import RtcConfig, read_rtc
+from proctor.policies.lerobot.config_mixins import RtcConfig, read_rtc
 from proctor.policies.lerobot.saving import write_checkpoint
 from proctor.policies.remote.config import RemoteConfig
 from proctor.policies.remote.policy import _check_rhythm

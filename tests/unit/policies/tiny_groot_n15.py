@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from proctor.policies.groot_n15.config import GrootN15Config
-from proctor.policies.groot_n15.network import GrootN15
+from proctor.policies.groot.config import GrootN15Config
+from proctor.policies.groot.network import GrootN15
 from proctor.policies.lerobot.config import decode_config
 
 FRONT, WRIST = "observation.images.front", "observation.images.wrist"

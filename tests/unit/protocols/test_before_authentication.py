@@ -26,8 +26,7 @@ from proctor.policies.remote.address import parse_addresses
 from proctor.policies.remote.connection import ConnectionSettings, ServerConnection
 from proctor.policies.remote.groot import GrootConnection
 from proctor.policies.remote.lerobot import make_connector
-from proctor.policies.remote.openpi import OpenpiConnection
-from proctor.policies.remote.vla_eval import VlaEvalConnection
+from proctor.policies.remote.websocket import OpenpiConnection, VlaEvalConnection
 from proctor.protocols import groot, lerobot
 from proctor.protocols.inference_messages import InferenceRequest, Protocol
 from proctor.protocols.msgpack_arrays import pack

@@ -16,8 +16,7 @@ from proctor.errors import ProtocolError
 from proctor.features import IMAGE, STATE
 from proctor.policies.remote.address import parse_addresses
 from proctor.policies.remote.connection import ConnectionSettings
-from proctor.policies.remote.vla_eval import VlaEvalConnection
-from proctor.policies.remote.websocket import WebSocket
+from proctor.policies.remote.websocket import VlaEvalConnection, WebSocket
 from proctor.protocols import groot, groot_arrays, lerobot, vla_eval
 from proctor.protocols.inference_messages import InferenceRequest
 from proctor.protocols.pickle_names import Record

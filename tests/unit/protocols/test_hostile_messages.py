@@ -20,11 +20,10 @@ import pytest
 from proctor.errors import ConnectionLost, ProtocolError
 from proctor.policies.remote.address import parse_addresses
 from proctor.policies.remote.connection import ConnectionSettings
-from proctor.policies.remote.openpi import OpenpiConnection
-from proctor.policies.remote.vla_eval import VlaEvalConnection
+from proctor.policies.remote.websocket import OpenpiConnection, VlaEvalConnection
 from proctor.protocols import groot, lerobot, openpi, pickle_reader, vla_eval
+from proctor.protocols.groot_arrays import read_npy
 from proctor.protocols.msgpack_arrays import pack, short_repr, unpack
-from proctor.protocols.npy import read_npy
 from proctor.protocols.protobuf import encode_fields
 from tests.unit.protocols.serving import npy, odd_openpi, served
 

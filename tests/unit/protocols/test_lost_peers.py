@@ -19,11 +19,10 @@ from proctor.errors import ConnectionLost, MissingExtra, ProtocolError, UsageErr
 from proctor.policies.remote.address import Address, parse_addresses
 from proctor.policies.remote.config import Gripper, RemoteConfig, Rotation, check_flags
 from proctor.policies.remote.connection import ConnectionSettings, ServerConnection
-from proctor.policies.remote.conventions import convert_gripper, convert_rotation
 from proctor.policies.remote.groot import GrootConnection
 from proctor.policies.remote.lerobot import make_connector
-from proctor.policies.remote.openpi import OpenpiConnection
-from proctor.policies.remote.vla_eval import VlaEvalConnection
+from proctor.policies.remote.names import convert_gripper, convert_rotation
+from proctor.policies.remote.websocket import OpenpiConnection, VlaEvalConnection
 from proctor.protocols.inference_messages import InferenceRequest
 from tests.refusals import refuses
 from tests.unit.protocols.serving import peer, served
@@ -126,7 +125,7 @@ def test_a_missing_library_is_one_line_with_the_command(
     loaded = ("websockets", "proctor.policies.remote.websocket")
     for name in [name for name in sys.modules if name.startswith(loaded)]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, "proctor.policies.remote.openpi", raising=False)
+    monkeypatch.delitem(sys.modules, "proctor.policies.remote.websocket", raising=False)
     monkeypatch.setitem(sys.modules, "websockets", None)
     words = ["eval", "--policy.type=remote", "--policy.url=ws://127.0.0.1:1", "--env.type=fake"]
     assert main(words) == 2

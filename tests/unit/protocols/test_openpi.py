@@ -23,8 +23,7 @@ from proctor.errors import ConnectionLost, PolicyError, ProtocolError, UsageErro
 from proctor.evaluation.run import Evaluation
 from proctor.policies.remote.address import parse_addresses
 from proctor.policies.remote.connection import ConnectionSettings
-from proctor.policies.remote.openpi import OpenpiConnection
-from proctor.policies.remote.websocket import WebSocket
+from proctor.policies.remote.websocket import OpenpiConnection, WebSocket
 from proctor.protocols import openpi
 from proctor.protocols.inference_messages import InferenceRequest
 from proctor.protocols.msgpack_arrays import pack

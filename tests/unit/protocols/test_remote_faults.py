@@ -22,10 +22,8 @@ from proctor.features import Array, Feature, FeatureKind, Interface
 from proctor.policies.base import Batch, Policy, PolicyConfig, PolicyPlugin, PolicySpec
 from proctor.policies.remote.address import Address, parse_addresses
 from proctor.policies.remote.connection import ConnectionSettings, ServerConnection
-from proctor.policies.remote.openpi import OpenpiConnection
 from proctor.policies.remote.server_pool import EpisodeConnection, ServerPool
-from proctor.policies.remote.vla_eval import VlaEvalConnection
-from proctor.policies.remote.websocket import WebSocket
+from proctor.policies.remote.websocket import OpenpiConnection, VlaEvalConnection, WebSocket
 from proctor.protocols import lerobot, openpi, vla_eval
 from proctor.protocols.inference_messages import InferenceRequest, ServerInfo
 from proctor.protocols.msgpack_arrays import pack
@@ -207,7 +205,7 @@ def test_an_answer_to_another_question_is_none() -> None:
         def receive(self, within_s: float) -> bytes | str:
             return next(answers)
 
-    import proctor.policies.remote.vla_eval as module
+    import proctor.policies.remote.websocket as module
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "WebSocket", Socket)

@@ -24,8 +24,7 @@ import pytest
 
 from proctor.errors import ProctorError, ProtocolError
 from proctor.protocols import actor_learner as protocol
-from proctor.protocols.chunks import encode_chunks
-from proctor.protocols.protobuf import encode_fields
+from proctor.protocols.protobuf import encode_chunks, encode_fields
 from proctor.protocols.torch_archive import load_archive, save_archive
 from proctor.rl import payloads
 from proctor.rl.learner_service import LearnerService, ServiceLimits
@@ -433,7 +432,7 @@ import resource, socket, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 import grpc, numpy as np
 from pathlib import Path
-from proctor.protocols.chunks import encode_chunks
+from proctor.protocols.protobuf import encode_chunks
 from proctor.rl.learner_service import LearnerService
 from proctor.rl.links import LearnerEndpoint
 from proctor.rl.payloads import TransitionSpec

@@ -25,7 +25,7 @@ from proctor.policies.control_check import (
     refuse_disjoint,
 )
 from proctor.policies.lerobot.checkpoint import load_policy, read_checkpoint
-from proctor.policies.lerobot.trained_fps import trained_fps
+from proctor.policies.lerobot.trained_channels import trained_fps
 
 LAST = "checkpoints/last/pretrained_model"
 SHORT = {"steps": 2, "save_freq": 2}

@@ -16,8 +16,8 @@ from proctor.config.lerobot_training import drop_lerobot_settings
 from proctor.config.training import TrainConfig
 from proctor.datasets.writer import DatasetWriter
 from proctor.errors import UsageError
+from proctor.policies.blocks.encoder_sizes import ResNet10Sizes
 from proctor.policies.blocks.resnet10 import ResNet10
-from proctor.policies.blocks.resnet10_sizes import ResNet10Sizes
 from proctor.policies.lerobot.checkpoint import load_policy
 from proctor.policies.reward_classifier.predictor import load_predictor
 from tests.refusals import refuses

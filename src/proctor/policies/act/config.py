@@ -12,31 +12,24 @@ from typing import ClassVar
 
 from proctor.errors import UsageError
 from proctor.features import NormMode
-from proctor.policies.lerobot import shared_fields as shared
-from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
-from proctor.policies.lerobot.config_mixins import ChunkMixin
-from proctor.policies.lerobot.fresh import make_fresh
-from proctor.policies.lerobot.limits import (
-    MOST_LAYERS,
-    MOST_STEPS,
-    MOST_WIDTH,
-    check_backbone,
-    check_sizes,
+from proctor.policies.lerobot.config import (
+    CheckpointConfig,
+    CheckpointPlugin,
+    setting,
+    training_setting,
 )
-from proctor.policies.lerobot.presets import OptimizerSettings, TrainingPreset
-from proctor.policies.lerobot.shared_fields import training_setting
-from proctor.settings import setting
-
-_MOST = {
-    "chunk_size": MOST_STEPS,
-    "dim_model": MOST_WIDTH,
-    "n_heads": MOST_WIDTH,
-    "dim_feedforward": 4 * MOST_WIDTH,
-    "latent_dim": MOST_WIDTH,
-    "n_encoder_layers": MOST_LAYERS,
-    "n_decoder_layers": MOST_LAYERS,
-    "n_vae_encoder_layers": MOST_LAYERS,
-}
+from proctor.policies.lerobot.config_mixins import ChunkMixin
+from proctor.policies.lerobot.limits import (
+    LAYERS,
+    MOST_WIDTH,
+    WIDTH,
+    Choices,
+    check_divisible,
+    check_one_observation,
+    up_to,
+)
+from proctor.policies.lerobot.presets import TrainingPreset, constant_preset
+from proctor.policies.lerobot.shared_fields import backbone_file, normalization, shared
 
 
 @dataclass
@@ -48,69 +41,52 @@ class ActConfig(ChunkMixin, CheckpointConfig):
     }
 
     type: str = "act"
-    chunk_size: int = shared.chunk_size(100)
-    n_action_steps: int = shared.n_action_steps(100)
-    normalization_mapping: dict[str, NormMode] = shared.normalization(
+    chunk_size: int = shared("chunk_size", 100)
+    n_action_steps: int = shared("n_action_steps", 100)
+    normalization_mapping: dict[str, NormMode] = normalization(
         VISUAL=NormMode.MEAN_STD, STATE=NormMode.MEAN_STD, ACTION=NormMode.MEAN_STD
     )
-    vision_backbone: str = shared.vision_backbone()
-    pretrained_backbone_weights: str | None = shared.pretrained_backbone_weights()
-    backbone_file: str | None = shared.backbone_file()
+    vision_backbone: str = shared("vision_backbone")
+    pretrained_backbone_weights: str | None = shared("pretrained_backbone_weights")
+    backbone_file: str | None = backbone_file()
     replace_final_stride_with_dilation: bool = setting(
         False, "replace the stride of the last ResNet stage by dilation: a larger feature map"
     )
     pre_norm: bool = setting(
         False, "apply LayerNorm before each transformer block instead of after it"
     )
-    dim_model: int = setting(512, "width of the transformer")
-    n_heads: int = setting(8, "attention heads of the transformer")
-    dim_feedforward: int = setting(3200, "width of the feed-forward layers")
+    dim_model: int = setting(512, "width of the transformer", WIDTH)
+    n_heads: int = setting(8, "attention heads of the transformer", WIDTH)
+    dim_feedforward: int = setting(3200, "width of the feed-forward layers", up_to(4 * MOST_WIDTH))
     feedforward_activation: str = setting(
-        "relu", "activation of the feed-forward layers: relu or gelu"
+        "relu", "activation of the feed-forward layers: relu or gelu", Choices(("relu", "gelu"))
     )
-    n_encoder_layers: int = setting(4, "transformer encoder layers")
-    n_decoder_layers: int = setting(1, "transformer decoder layers")
+    n_encoder_layers: int = setting(4, "transformer encoder layers", LAYERS)
+    n_decoder_layers: int = setting(1, "transformer decoder layers", LAYERS)
     use_vae: bool = setting(True, "train as a conditional VAE; the latent is zero in evaluation")
-    latent_dim: int = setting(32, "dimension of the VAE latent")
-    n_vae_encoder_layers: int = setting(4, "layers of the VAE encoder")
+    latent_dim: int = setting(32, "dimension of the VAE latent", WIDTH)
+    n_vae_encoder_layers: int = setting(4, "layers of the VAE encoder", LAYERS)
     temporal_ensemble_coeff: float | None = setting(
         None,
-        "temporal ensembling: decay of the weights, as 0.01; needs n_action_steps=1 "
-        "(default: no ensembling)",
+        "temporal ensembling: decay of the weights, as 0.01; needs n_action_steps=1",
+        default_help="no ensembling",
     )
-    dropout: float = shared.dropout(0.1)
+    dropout: float = shared("dropout", 0.1)
     kl_weight: float = training_setting(10.0, "weight of the VAE's KL divergence in the loss")
-    optimizer_lr: float = shared.optimizer_lr(1e-5)
-    optimizer_weight_decay: float = shared.optimizer_weight_decay(1e-4)
-    optimizer_lr_backbone: float = shared.optimizer_lr_backbone(1e-5)
+    optimizer_lr: float = shared("optimizer_lr", 1e-5)
+    optimizer_weight_decay: float = shared("optimizer_weight_decay", 1e-4)
+    optimizer_lr_backbone: float = shared("optimizer_lr_backbone", 1e-5)
 
     def training_preset(self) -> TrainingPreset:
         """Return AdamW with a constant learning rate."""
-        optimizer = OptimizerSettings(
-            type="adamw",
-            lr=self.optimizer_lr,
-            weight_decay=self.optimizer_weight_decay,
-            grad_clip_norm=10.0,
-            betas=[0.9, 0.999],
-            eps=1e-8,
-        )
-        return TrainingPreset(optimizer)
+        decay = self.optimizer_weight_decay
+        return constant_preset("adamw", self.optimizer_lr, weight_decay=decay)
 
     def validate(self) -> None:
         """Check ACT's rules too: one observation, an image or environment state, chunk lengths."""
         super().validate()
-        check_backbone(self)
-        check_sizes(self, _MOST)
-        if self.dim_model % self.n_heads:
-            raise UsageError(
-                f"dim_model is {self.dim_model}, not a multiple of n_heads {self.n_heads}",
-                code="policy.not-divisible",
-            )
-        if self.n_obs_steps != 1:
-            raise UsageError(
-                f"ACT uses one observation, but n_obs_steps is {self.n_obs_steps}",
-                code="policy.one-observation",
-            )
+        check_divisible(self, "dim_model", "n_heads")
+        check_one_observation(self)
         if not self.cameras and self.env_dim is None:
             raise UsageError(
                 "ACT needs a camera or observation.environment_state as input",
@@ -122,16 +98,10 @@ class ActConfig(ChunkMixin, CheckpointConfig):
                 "temporal ensembling replans at every step; add --policy.n_action_steps=1",
                 code="policy.conflict",
             )
-        if self.feedforward_activation not in ("relu", "gelu"):
-            raise UsageError(
-                f"feedforward_activation is {self.feedforward_activation!r} (choose relu, gelu)",
-                code="policy.unknown-choice",
-            )
 
 
 PLUGIN = CheckpointPlugin(
     config=ActConfig,
-    make=make_fresh,
     summary="Action Chunking with Transformers, untrained (trained: --policy.path)",
     network="proctor.policies.act.network:Act",
     prefix="model.",

@@ -27,9 +27,8 @@ from torch import Tensor, nn
 
 from proctor.features import ACTION, ENVIRONMENT_STATE, STATE
 from proctor.policies.act.config import ActConfig
-from proctor.policies.act.ensemble import TemporalEnsemble
 from proctor.policies.act.transformer import DetrDecoder, DetrEncoder
-from proctor.policies.blocks.losses import masked_mean
+from proctor.policies.blocks.layers import masked_mean
 from proctor.policies.blocks.pretrained_resnet import load_backbones
 from proctor.policies.blocks.resnet import OUT_CHANNELS, FrozenBatchNorm2d, ResNet
 from proctor.policies.runtime.network import LR_FLAG, Network, NoiseSpec
@@ -80,11 +79,7 @@ class Act(Network):
         return ResNet(self.config.vision_backbone, FrozenBatchNorm2d, dilate_last=dilate)
 
     def load_pretrained(self) -> None:
-        """Load the ImageNet weights of the image encoder, if the config asks for them.
-
-        Raises:
-            UsageError: they are missing, damaged, or belong to another network.
-        """
+        """Load the ImageNet weights of the image encoder, if the config asks for them."""
         load_backbones(self.config, [self.backbone] if self.config.cameras else [])
 
     def _build_vae(self) -> None:
@@ -221,3 +216,31 @@ def image_positions(features: Tensor) -> Tensor:
     y = halves[0][:, None].expand(h, w, -1)
     x = halves[1][None].expand(h, w, -1)
     return torch.cat([y, x], dim=-1).reshape(h * w, width).to(features.dtype)
+
+
+class TemporalEnsemble:
+    """The running averages of one episode: the mean prediction of all chunks for each coming step.
+
+    The prediction of the i-th oldest chunk has the weight exp(-coeff * i): a positive ``coeff``
+    favours old predictions, 0 is the plain mean.
+    """
+
+    def __init__(self, coeff: float, chunk_size: int) -> None:
+        self.weights = torch.exp(-coeff * torch.arange(chunk_size))
+        self.total = torch.cumsum(self.weights, 0)
+        self.averages: Tensor | None = None  # [steps ahead, A]
+        self.counts = torch.empty(0, dtype=torch.long)  # predictions in each average
+
+    def update(self, chunk: Tensor) -> Tensor:
+        """Add the newest chunk [T, A] and return the averaged action [A] of the current step."""
+        if self.averages is None:
+            merged, counts = chunk, torch.ones(len(chunk), dtype=torch.long)
+        else:
+            n = len(self.averages)
+            old_total, weight = self.total[self.counts - 1], self.weights[self.counts]
+            summed = self.averages * old_total[:, None] + chunk[:n] * weight[:, None]
+            merged = torch.cat([summed / self.total[self.counts][:, None], chunk[n:]])
+            fresh = torch.ones(len(chunk) - n, dtype=torch.long)
+            counts = torch.cat([self.counts + 1, fresh])
+        self.averages, self.counts = merged[1:], counts[1:]
+        return merged[0]

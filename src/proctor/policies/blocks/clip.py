@@ -12,8 +12,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from proctor.policies.blocks.clip_sizes import ClipTextSizes, ClipVisionSizes
 from proctor.policies.blocks.encoder_layer import Encoder
+from proctor.policies.blocks.encoder_sizes import ClipTextSizes, ClipVisionSizes
 
 
 class ClipVisionEmbeddings(nn.Module):

@@ -53,9 +53,6 @@ def load_backbones(
         config: names the weights, and perhaps a local file with them.
         backbones: the modules; without any, nothing is read or downloaded.
         group_norm: whether group norm replaces batch norm, which no weights fit.
-
-    Raises:
-        UsageError: the weights are unknown, missing or damaged, or belong to another network.
     """
     modules = list(backbones)
     if config.pretrained_backbone_weights is None:
@@ -86,11 +83,7 @@ def _enum_name(config: BackboneConfig) -> str:
 
 
 def _check_name(config: BackboneConfig) -> None:
-    """Refuse names of weights that the backbone does not have; torchvision's spellings are known.
-
-    Raises:
-        UsageError: naming the weights that there are.
-    """
+    """Refuse weights that the backbone does not have; torchvision's spellings are known."""
     weights = str(config.pretrained_backbone_weights)
     if weights.removeprefix(f"{_ENUMS[config.vision_backbone]}.") not in _MEMBERS:
         raise UsageError(
@@ -101,11 +94,7 @@ def _check_name(config: BackboneConfig) -> None:
 
 
 def _find_file(config: BackboneConfig) -> Path:
-    """Return the local file with the weights, downloaded first if it is missing.
-
-    Raises:
-        UsageError: the file is missing and cannot be downloaded, or its content is not its name's.
-    """
+    """Return the local file with the weights, downloaded first if it is missing."""
     if config.backbone_file is not None:
         file = Path(config.backbone_file).expanduser()
         if not file.is_file():
@@ -154,11 +143,7 @@ def _check_hash(file: Path) -> None:
 
 
 def _read(file: Path) -> dict[str, Tensor]:
-    """Return the tensors of a .pth or .safetensors file; no code in it is executed.
-
-    Raises:
-        UsageError: it is too large, or does not hold tensors.
-    """
+    """Return the tensors of a .pth or .safetensors file; no code in it is executed."""
     if os.path.getsize(file) > _MAX_BYTES:  # noqa: PTH202  follows links, as the reader does
         raise UsageError(
             f"{file} has more than {_MAX_BYTES} bytes, so it is no ResNet-18 or -34",
@@ -183,11 +168,7 @@ def _read(file: Path) -> dict[str, Tensor]:
 
 
 def _fitting(stored: Mapping[str, Tensor], module: nn.Module, file: Path) -> dict[str, Tensor]:
-    """Return the state dict for ``module``, whose names may be those of numbered children.
-
-    Raises:
-        UsageError: the file belongs to another network.
-    """
+    """Return the state dict for ``module``, whose names may be those of numbered children."""
     own = {
         _torchvision_name(key, module): (key, value) for key, value in module.state_dict().items()
     }

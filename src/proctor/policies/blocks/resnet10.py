@@ -15,7 +15,7 @@ import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 from proctor.errors import UsageError
-from proctor.policies.blocks.resnet10_sizes import GROUPS, PUBLISHED, ResNet10Sizes
+from proctor.policies.blocks.encoder_sizes import GROUPS, PUBLISHED, ResNet10Sizes
 from proctor.policies.lerobot.location import local_folder
 from proctor.policies.lerobot.tensor_file import read_tensors
 from proctor.policies.lerobot.weights import WEIGHTS_FILE, load_submodule
@@ -134,9 +134,6 @@ def load_resnet10(encoder: ResNet10, name: str, file: str | None, flag: str) -> 
         name: Hub id or local folder of the weights.
         file: a safetensors file, or a folder with model.safetensors, that replaces ``name``.
         flag: the flag of ``file``, for errors.
-
-    Raises:
-        UsageError: the weights are missing or do not fit; the line says which file goes where.
     """
     found = _find(name, file, flag)
     load_submodule(encoder, read_tensors(found), str(found))

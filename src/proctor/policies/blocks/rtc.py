@@ -25,7 +25,8 @@ from torch import Tensor
 
 from proctor.features import Array
 from proctor.policies.lerobot.config import CheckpointConfig
-from proctor.policies.lerobot.rtc_config import RtcConfig
+from proctor.policies.lerobot.config_mixins import RtcConfig
+from proctor.policies.runtime.network import Network
 
 LEFT_OVER, HAS_LEFT = "rtc: left over", "rtc: has left"
 """Keys of an episode's state: the rest of its last chunk, and whether there is one."""
@@ -76,6 +77,25 @@ class ChunkGuidance:
             rest: Array = np.zeros((self.chunk, self.action), np.float32)
             rest[: self.chunk - self.every] = chunk[self.every :].float().numpy()
             state[LEFT_OVER], state[HAS_LEFT] = rest, np.float32(1)
+
+
+class GuidedNetwork(Network):
+    """A flow matching network that supports real-time chunking."""
+
+    guide: ChunkGuidance | None = None
+
+    def use_guidance(self, rtc: RtcConfig | None, config: CheckpointConfig, chunk: int) -> None:
+        """Guide chunks of ``chunk`` steps if ``rtc`` says so, and note it if that has no effect."""
+        self.guide = make_guidance(rtc, config, chunk)
+        if self.guide is not None:
+            self.episode_inputs, self.steps_per_query = self.guide.episode_inputs, self.guide.every
+        self.notes = rtc_notes(rtc, self.guide)
+
+    def postprocess(self, chunks: Tensor, states: list[Any]) -> Tensor:
+        """With real-time chunking, store the rest of each chunk for the episode's next query."""
+        if self.guide is not None:
+            self.guide.keep(chunks, states)
+        return chunks
 
 
 def make_guidance(

@@ -17,7 +17,7 @@ import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 from proctor.features import ACTION, ENVIRONMENT_STATE, STATE
-from proctor.policies.blocks.losses import masked_mean
+from proctor.policies.blocks.layers import masked_mean
 from proctor.policies.blocks.pretrained_resnet import load_backbones
 from proctor.policies.blocks.rgb_encoder import RgbEncoder, encode_history
 from proctor.policies.blocks.schedule import NoiseSchedule
@@ -54,11 +54,7 @@ class Diffusion(Network):
             self.loss_draws[CROP] = (NoiseSpec.UNIFORM, (n_cameras, 2))
 
     def load_pretrained(self) -> None:
-        """Load the ImageNet weights of the image encoder, if the config asks for them.
-
-        Raises:
-            UsageError: they are missing, damaged, or belong to another network.
-        """
+        """Load the ImageNet weights of the image encoder, if the config asks for them."""
         load_backbones(
             self.config,
             [part.backbone for part in self.modules() if isinstance(part, RgbEncoder)],

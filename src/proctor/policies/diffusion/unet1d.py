@@ -13,7 +13,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from proctor.policies.blocks.time_embedding import sinusoidal_embedding
+from proctor.policies.blocks.layers import sinusoidal_embedding
 from proctor.policies.diffusion.config import DiffusionConfig
 
 

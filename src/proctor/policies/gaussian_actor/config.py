@@ -15,34 +15,31 @@ import msgspec
 
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import ACTION, IMAGE, STATE, Feature, NormMode
-from proctor.fingerprint import (
-    EVALUATION_ONLY,
-    LOCAL_PATH,
-    PRESENTATION,
-    TRAINING_ONLY,
-    UNSAVED,
-)
-from proctor.policies.blocks.encoder_sizes import Width
-from proctor.policies.blocks.resnet10_sizes import ResNet10Sizes, resnet10_sizes
-from proctor.policies.lerobot import shared_fields as shared
+from proctor.fingerprint import EVALUATION_ONLY, LOCAL_PATH, PRESENTATION, TRAINING_ONLY
+from proctor.policies.blocks.encoder_sizes import ResNet10Sizes, Width, resnet10_sizes
 from proctor.policies.lerobot.config import (
     NOT_A_FLAG,
     CheckpointConfig,
     CheckpointPlugin,
+    run_flag,
+    setting,
+    training_field,
+    training_setting,
+    unused,
 )
-from proctor.policies.lerobot.fresh import make_fresh
-from proctor.policies.lerobot.limits import MOST_LAYERS, MOST_WIDTH, check_same_shape, check_sizes
-from proctor.policies.lerobot.presets import OptimizerSettings, SampleWindows, TrainingPreset
-from proctor.policies.lerobot.shared_fields import training_setting, unused
-from proctor.settings import setting
+from proctor.policies.lerobot.limits import (
+    MOST_LAYERS,
+    WIDTH,
+    Choices,
+    check_one_observation,
+    check_same_shape,
+    up_to,
+)
+from proctor.policies.lerobot.presets import SampleWindows, TrainingPreset, constant_preset
+from proctor.policies.lerobot.shared_fields import normalization, shared
 
 SMALLEST_IMAGE = 39
 """Pixels of a side: four unpadded convolutions reduce it to one."""
-_MOST = {
-    "image_encoder_hidden_dim": MOST_WIDTH,
-    "image_embedding_pooling_dim": MOST_WIDTH,
-    "latent_dim": MOST_WIDTH,
-}
 _MOST_DISCRETE = 10_000
 ACTIVATIONS = (
     "CELU", "ELU", "GELU", "Hardswish", "Hardtanh", "Identity", "LeakyReLU", "Mish", "ReLU",
@@ -110,16 +107,14 @@ _NOT_WRITTEN = {"actor_network_kwargs": ("final_activation",)}
 _NETWORK_HELP = "sizes of the {}, as {{hidden_dims: [256,256], activate_final: true}}"
 
 
-def _map(name: str, text: str, *marks: Mapping[str, Any]) -> Any:
-    return setting(_completed(name, {}), f"{text} (default: LeRobot's)", *marks)
+def _map(name: str, text: str, *, training: bool = False, **metadata: Any) -> Any:
+    usual = "LeRobot's"
+    declare = training_field(text, usual) if training else {"help": text, "default_help": usual}
+    return field(default_factory=lambda: _completed(name, {}), metadata=declare | metadata)
 
 
 def _completed(name: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Return a map of config.json with the defaults of missing entries.
-
-    Raises:
-        UsageError: an entry is unknown or has the wrong type.
-    """
+    """Return a map of config.json with the defaults of missing entries."""
     whole: dict[str, Any] = msgspec.to_builtins(_read(name, given))
     return {key: value for key, value in whole.items() if key not in _NOT_WRITTEN.get(name, ())}
 
@@ -159,60 +154,61 @@ class GaussianActorConfig(CheckpointConfig):
 
     type: str = "gaussian_actor"
     device: str | None = field(default="cpu", metadata=PRESENTATION)
-    normalization_mapping: dict[str, NormMode] = shared.normalization(
+    normalization_mapping: dict[str, NormMode] = normalization(
         VISUAL=NormMode.MEAN_STD,
         STATE=NormMode.MIN_MAX,
         ENV=NormMode.MIN_MAX,
         ACTION=NormMode.MIN_MAX,
     )
-    dataset_stats: dict[str, dict[str, list[float]]] | None = training_setting(
-        _default_stats(),
-        "statistics of observations and action for online training, as {action: {min: "
-        "[-1,-1], max: [1,1]}} (default: LeRobot's example values)",
+    dataset_stats: dict[str, dict[str, list[float]]] | None = field(
+        default_factory=_default_stats,
+        metadata=training_field(
+            "statistics of observations and action for online training, as "
+            "{action: {min: [-1,-1], max: [1,1]}}",
+            default_help="LeRobot's example values",
+        ),
     )
     storage_device: str = training_setting("cpu", "device of the replay buffers")
     vision_encoder_name: str | None = setting(
         None,
-        "ResNet10 image encoder: lerobot/resnet10, or a folder with config.json (default: "
-        "four convolutions)",
+        "ResNet10 image encoder: lerobot/resnet10, or a folder with config.json",
+        default_help="four convolutions",
     )
-    freeze_vision_encoder: bool = shared.freeze_vision_encoder(True)
-    image_encoder_hidden_dim: int = setting(32, "channels of the convolutional image encoder")
+    freeze_vision_encoder: bool = shared("freeze_vision_encoder", True)
+    image_encoder_hidden_dim: int = setting(
+        32, "channels of the convolutional image encoder", WIDTH
+    )
     shared_encoder: bool = setting(True, "use one observation encoder for actor and critics")
     num_discrete_actions: int | None = setting(
         None,
-        "gripper commands, chosen by a critic: the last number of an action (default: no "
-        "gripper critic)",
+        "gripper commands, chosen by a critic: the last number of an action",
+        up_to(_MOST_DISCRETE),
+        default_help="no gripper critic",
     )
     image_embedding_pooling_dim: int = setting(
-        8, "features of the spatial embedding, per channel of the image encoder"
+        8, "features of the spatial embedding, per channel of the image encoder", WIDTH
     )
     state_encoder_hidden_dim: int = training_setting(
         256, "a field of LeRobot's config.json that LeRobot does not use"
     )
-    latent_dim: int = setting(256, "width of the encoding of each camera and state")
-    online_steps: int = setting(
-        1_000_000, "environment steps of online training", TRAINING_ONLY, least=1, most=10**9
+    latent_dim: int = setting(256, "width of the encoding of each camera and state", WIDTH)
+    online_steps: int = training_setting(1_000_000, "environment steps of online training")
+    online_buffer_capacity: int = training_setting(
+        100_000, "transitions in the replay buffer of the actors"
     )
-    online_buffer_capacity: int = setting(
-        100_000, "transitions in the replay buffer of the actors", TRAINING_ONLY, least=1
-    )
-    offline_buffer_capacity: int = setting(
-        100_000,
-        "transitions in the replay buffer of demonstrations and interventions",
-        TRAINING_ONLY,
-        least=1,
+    offline_buffer_capacity: int = training_setting(
+        100_000, "transitions in the replay buffer of demonstrations and interventions"
     )
     async_prefetch: bool = unused(False)
-    online_step_before_learning: int = setting(
-        100, "transitions collected before the first update", TRAINING_ONLY, least=1
+    online_step_before_learning: int = training_setting(
+        100, "transitions collected before the first update"
     )
     actor_learner_config: dict[str, Any] = _map(
         "actor_learner_config",
         "connection of actors to the learner, as {learner_host: 127.0.0.1, learner_port: 50051}",
-        TRAINING_ONLY,
+        training=True,
     )
-    concurrency: dict[str, Any] = _map("concurrency", "", NOT_A_FLAG)
+    concurrency: dict[str, Any] = _map("concurrency", "", **NOT_A_FLAG)
     actor_network_kwargs: dict[str, Any] = _map(
         "actor_network_kwargs", _NETWORK_HELP.format("actor's MLP")
     )
@@ -222,27 +218,24 @@ class GaussianActorConfig(CheckpointConfig):
     discrete_critic_network_kwargs: dict[str, Any] = _map(
         "discrete_critic_network_kwargs", _NETWORK_HELP.format("gripper critic's MLP")
     )
-    sample_actions: bool = setting(
-        False,
-        "sample actions as LeRobot does; false: execute the Gaussian's mode",
-        UNSAVED,
-        EVALUATION_ONLY,
+    sample_actions: bool = field(
+        default=False,
+        metadata=run_flag("sample actions as LeRobot does; false: execute the Gaussian's mode")
+        | EVALUATION_ONLY,
     )
-    vision_encoder_file: str | None = setting(
-        None,
-        "file or folder of vision_encoder_name's weights (model.safetensors) (default: downloaded)",
-        UNSAVED,
-        TRAINING_ONLY,
-        PRESENTATION,
-        LOCAL_PATH,
+    vision_encoder_file: str | None = field(
+        default=None,
+        metadata=run_flag(
+            "file or folder of vision_encoder_name's weights (model.safetensors)",
+            default_help="downloaded",
+        )
+        | TRAINING_ONLY
+        | PRESENTATION
+        | LOCAL_PATH,
     )
 
     def __post_init__(self) -> None:
-        """Complete the maps with their defaults, as LeRobot writes them.
-
-        Raises:
-            UsageError: an entry is unknown or has the wrong type.
-        """
+        """Complete the maps with their defaults, as LeRobot writes them."""
         for name in _MAPS:
             setattr(self, name, _completed(name, getattr(self, name)))
 
@@ -310,24 +303,13 @@ class GaussianActorConfig(CheckpointConfig):
 
     def training_preset(self) -> TrainingPreset:
         """Return Adam with the learning rate that SAC uses for the actor."""
-        optimizer = OptimizerSettings(
-            type="adam",
-            lr=3e-4,
-            weight_decay=0.0,
-            grad_clip_norm=40.0,
-            betas=[0.9, 0.999],
-            eps=1e-8,
-        )
-        return TrainingPreset(optimizer)
+        return constant_preset("adam", 3e-4, grad_clip_norm=40.0)
 
     def validate(self) -> None:
         """Check the inputs, the sizes and the bounds of the variance too."""
         super().validate()
-        check_sizes(self, _MOST)
         for network in (self.actor_network, self.discrete_critic_network):
             _check_network(network)
-        if self.num_discrete_actions is not None:
-            check_sizes(self, {"num_discrete_actions": _MOST_DISCRETE})
         self._validate_inputs()
         least, most = self.gaussian.std_min, self.gaussian.std_max
         if not 0 < least <= most:
@@ -338,11 +320,7 @@ class GaussianActorConfig(CheckpointConfig):
             )
 
     def _validate_inputs(self) -> None:
-        if self.n_obs_steps != 1:
-            raise UsageError(
-                f"gaussian_actor uses one observation, but n_obs_steps is {self.n_obs_steps}",
-                code="policy.one-observation",
-            )
+        check_one_observation(self)
         if self.state_dim is None and not self.cameras:
             raise UsageError(
                 f"gaussian_actor needs {STATE} or a camera as input", code="policy.missing-input"
@@ -360,22 +338,13 @@ class GaussianActorConfig(CheckpointConfig):
 
 def _check_network(network: MlpSizes) -> None:
     """Refuse an MLP without layers or with too many, or an unknown activation."""
-    if not 1 <= len(network.hidden_dims) <= MOST_LAYERS:
-        raise UsageError(
-            f"hidden_dims is {network.hidden_dims} (choose 1-{MOST_LAYERS} widths)",
-            code="policy.out-of-range",
-        )
-    final = network.final_activation
-    if final is not None and final not in ACTIVATIONS:
-        raise UsageError(
-            f"final_activation is {final!r} (choose {', '.join(ACTIVATIONS)})",
-            code="policy.unknown-choice",
-        )
+    up_to(MOST_LAYERS).check("the number of hidden_dims", len(network.hidden_dims))
+    if network.final_activation is not None:
+        Choices(ACTIVATIONS).check("final_activation", network.final_activation)
 
 
 PLUGIN = CheckpointPlugin(
     config=GaussianActorConfig,
-    make=make_fresh,
     summary="Gaussian actor of SAC and HIL-SERL, untrained (trained: --policy.path)",
     network="proctor.policies.gaussian_actor.network:GaussianActorNetwork",
     prefix="",

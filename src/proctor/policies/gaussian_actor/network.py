@@ -22,8 +22,8 @@ import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 from proctor.features import ACTION, ENVIRONMENT_STATE, STATE
+from proctor.policies.blocks.layers import SpatialEmbedding
 from proctor.policies.blocks.resnet10 import ResNet10, load_resnet10
-from proctor.policies.blocks.spatial_embedding import SpatialEmbedding
 from proctor.policies.gaussian_actor.config import GaussianActorConfig, MlpSizes
 from proctor.policies.runtime.network import Network, NoiseSpec, shared_names
 
@@ -292,11 +292,7 @@ class GaussianActorNetwork(Network):
         self.tied = shared_names(self)
 
     def load_pretrained(self) -> None:
-        """Load the published weights of a ResNet10 image encoder.
-
-        Raises:
-            UsageError: they are missing, damaged, or belong to another network.
-        """
+        """Load the published weights of a ResNet10 image encoder."""
         name = self.config.vision_encoder_name
         encoders = {id(encoder): encoder for encoder in (self.encoder_critic, self.encoder_actor)}
         for encoder in encoders.values():

@@ -34,10 +34,6 @@ def _statistic(values: list[float], feature: Feature) -> torch.Tensor:
 
 
 def make_pipelines(config: GaussianActorConfig) -> tuple[Pipeline, Pipeline]:
-    """Return the pre- and postprocessor with the config's statistics.
-
-    Raises:
-        UsageError: a statistic is missing, not finite, or does not fit its feature.
-    """
+    """Return the pre- and postprocessor with the config's statistics."""
     stats = config_stats(config)
     return default_pipelines(config, stats, stats)

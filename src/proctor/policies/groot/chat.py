@@ -1,21 +1,32 @@
-"""The backbone's chat format: one user message with images and a text.
+"""Chat formats of the backbones: one user message with images and a text.
 
-    <|im_start|>user\\n<|vision_start|>image<|vision_end|>...text<|im_end|>\\n
+N1.7  <|im_start|>user\\n<|vision_start|>image<|vision_end|>...text<|im_end|>\\n
+N1.5  <|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n<|im_start|>user\\n
+      <image 1><img>image</img><image 2><img>image</img>['text']<|im_end|>\\n
+      <|im_start|>assistant\\n
 
 A tokenizer's chat template is a program and is not run. It is read as text for one thing: a system
 message that it puts before the first message.
+
+N1.5's text is the instruction as a Python list, as in NVIDIA's training. How many images there are
+is not known when a prompt is encoded. So a prompt has the tokens between images for ``MOST_VIEWS``
+images, and the network takes those that it needs.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
 
 from proctor.errors import UsageError
+from proctor.features import LANGUAGE_MASK, LANGUAGE_TOKENS
 from proctor.policies.groot.images import PatchGeometry
+from proctor.policies.lerobot.step import ProcessorStep, PromptInputs
 from proctor.policies.lerobot.tokenizer import SETTINGS, TextTokenizer
 
 IMAGES = "preprocessor_config.json"
@@ -45,11 +56,7 @@ class ChatPrompt:
 
 
 def read_prompt(tokenizer: TextTokenizer) -> ChatPrompt:
-    """Return the chat format of a tokenizer.
-
-    Raises:
-        UsageError: it is not a tokenizer of Qwen3-VL.
-    """
+    """Return the chat format of a tokenizer."""
     start, pad, end = (tokenizer.number(f"<|{name}|>") for name in _NAMES)
     template = _template(tokenizer)
     for part in (_START, "<|image_pad|>") if template else ():
@@ -95,11 +102,7 @@ def _json(files: Mapping[str, bytes], name: str) -> dict[str, Any]:
 
 
 def patch_geometry(tokenizer: TextTokenizer) -> PatchGeometry:
-    """Return the image sizes in the preprocessor_config.json beside a tokenizer, else Qwen3-VL's.
-
-    Raises:
-        UsageError: they are invalid.
-    """
+    """Return the image sizes in preprocessor_config.json beside a tokenizer, else Qwen3-VL's."""
     stated = _json(tokenizer.files, IMAGES)
     usual = PatchGeometry()
     given = stated.get("size")
@@ -122,3 +125,99 @@ def _first(values: Any, usual: float) -> float:
         return usual
     first = values[0]
     return float(first) if isinstance(first, int | float) and first > 0 else usual
+
+
+MOST_VIEWS = 6
+"""Images of a prompt."""
+_BEFORE = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n"
+_AFTER = "<|im_end|>\n<|im_start|>assistant\n"
+_OPEN, _CLOSE = "<img>", "</img>"
+
+
+@dataclass(frozen=True)
+class EaglePrompt:
+    """Encodes prompts; all tokens before the text are the same in all of them."""
+
+    tokenizer: TextTokenizer
+    prefix: tuple[int, ...]
+    """Tokens before the first image."""
+    between: tuple[tuple[int, ...], ...]
+    """Tokens before the second image, before the third, and so on."""
+    close: int
+    pad: int
+
+    def encode(self, text: str) -> list[int]:
+        """Return prefix, the tokens between images, and those after the last image."""
+        found = self.tokenizer.encode(f"{_CLOSE}{[text]!s}{_AFTER}")
+        return [*self.prefix, *(token for part in self.between for token in part), *found]
+
+    def parts(self, n_views: int, length: int) -> list[slice]:
+        """Return the parts of a prompt of ``length`` tokens around ``n_views`` images."""
+        ends = [len(self.prefix)]
+        for part in self.between:
+            ends.append(ends[-1] + len(part))
+        made = [slice(0, ends[0])]
+        made += [slice(ends[n], ends[n + 1]) for n in range(n_views - 1)]
+        return [*made, slice(ends[-1], length)]
+
+
+def read_eagle_prompt(tokenizer: TextTokenizer) -> EaglePrompt:
+    """Return the chat format for a tokenizer."""
+    start, close = tokenizer.number(_OPEN), tokenizer.number(_CLOSE)
+    prefix = tokenizer.encode(f"{_BEFORE}<image 1>{_OPEN}")
+    between = [
+        tokenizer.encode(f"{_CLOSE}<image {number}>{_OPEN}") for number in range(2, MOST_VIEWS + 1)
+    ]
+    whole = all(part[0] == close and part[-1] == start for part in between)
+    if prefix[-1:] != [start] or not whole:
+        raise UsageError(
+            f"{tokenizer.where}: it does not keep {_OPEN} and {_CLOSE} as one token each, so it is "
+            "not Eagle's",
+            code="tokenizer.unsupported-template",
+        )
+    return EaglePrompt(
+        tokenizer, tuple(prefix), tuple(tuple(part) for part in between), close, tokenizer.pad
+    )
+
+
+class PromptEncoder(Protocol):
+    """Encodes prompts in a backbone's chat format."""
+
+    @property
+    def pad(self) -> int:
+        """The token of padding."""
+
+    def encode(self, text: str) -> list[int]:
+        """Return the tokens of an instruction's prompt."""
+
+
+def encode_padded(prompt_inputs: PromptInputs, prompt: PromptEncoder, length: int) -> PromptInputs:
+    """Add tokens and mask of all prompts, padded to ``length``."""
+    tokens = np.full((len(prompt_inputs.words), length), prompt.pad, np.int64)
+    mask = np.zeros(tokens.shape, np.bool_)
+    for row, text in enumerate(prompt_inputs.words):
+        ids = prompt.encode(text)
+        if len(ids) > length:
+            raise UsageError(
+                f"{text[:60]!r} has {len(ids)} tokens (at most {length}: "
+                "--policy.tokenizer_max_length)",
+                code="policy.prompt-too-long",
+            )
+        tokens[row, : len(ids)], mask[row, : len(ids)] = ids, True
+    return replace(
+        prompt_inputs, arrays={**prompt_inputs.arrays, LANGUAGE_TOKENS: tokens, LANGUAGE_MASK: mask}
+    )
+
+
+StepT = TypeVar("StepT", bound=ProcessorStep)
+
+
+def only_step(steps: Sequence[ProcessorStep], kind: type[StepT]) -> StepT:
+    """Return the step of ``kind``, which a preprocessor of GR00T has once."""
+    found = [step for step in steps if isinstance(step, kind)]
+    if len(found) != 1:
+        raise UsageError(
+            f"GR00T's preprocessor needs one {kind.registry_name}, found {len(found)}",
+            code="checkpoint.invalid-pipeline",
+        )
+    return found[0]

@@ -15,7 +15,7 @@ from proctor.policies.blocks.poses import compose_poses
 from proctor.policies.groot.statistics import ActionGroup, action_groups, state_parts
 from proctor.policies.groot.steps import check_relative_groups, checked_stats
 from proctor.policies.lerobot.processors import Stats
-from proctor.policies.lerobot.step import STATE_FILE_ONLY, ProcessorStep, Tensors
+from proctor.policies.lerobot.step import STATE_FILE_ONLY, ProcessorStep, Tensors, saved_fields
 
 LIBERO_TRANSFORM = "libero"
 GRIPPER = "gripper"
@@ -57,13 +57,7 @@ class ActionUnpack(ProcessorStep):
 
     def config(self) -> dict[str, Any]:
         """Return the step's settings, in LeRobot's order."""
-        return {
-            "env_action_dim": self.env_action_dim,
-            "normalize_min_max": self.normalize_min_max,
-            "clip_normalized_action": self.clip_normalized_action,
-            "libero_gripper_action": self.libero_gripper_action,
-            "libero_gripper_binarize": self.libero_gripper_binarize,
-        }
+        return saved_fields(self)
 
     def state(self) -> Tensors:
         """Return the statistics as ``<feature>.<statistic>``."""
@@ -72,6 +66,20 @@ class ActionUnpack(ProcessorStep):
     def with_state(self, state: Tensors, where: str) -> ActionUnpack:
         """Return the step with the statistics of its state file."""
         return replace(self, stats=checked_stats(state, where))
+
+
+@dataclass(frozen=True)
+class ActionUnpackV1(ActionUnpack):
+    """Invert the normalisation by a dataset's statistics, for every step of a chunk."""
+
+    registry_name: ClassVar[str] = "groot_action_unpack_unnormalize_v1"
+
+    def config(self) -> dict[str, Any]:
+        """Return the step's settings, in LeRobot's order."""
+        return {
+            "env_action_dim": self.env_action_dim,
+            "normalize_min_max": self.normalize_min_max,
+        }
 
 
 def _fitted(values: Tensor | None, size: int, like: Tensor, *, at: bool) -> Tensor:
@@ -103,11 +111,7 @@ class ActionDecode(ProcessorStep):
         return (STATE,) if any(group.relative for group in self.groups("")) else ()
 
     def groups(self, where: str) -> list[ActionGroup]:
-        """Return the action groups.
-
-        Raises:
-            UsageError: statistics are missing or invalid.
-        """
+        """Return the action groups."""
         return action_groups(
             self.raw_stats or {},
             self.modality_config or {},
@@ -147,14 +151,7 @@ class ActionDecode(ProcessorStep):
 
     def config(self) -> dict[str, Any]:
         """Return the step's settings, in LeRobot's order."""
-        return {
-            "env_action_dim": self.env_action_dim,
-            "raw_stats": self.raw_stats,
-            "modality_config": self.modality_config,
-            "use_percentiles": self.use_percentiles,
-            "use_relative_action": self.use_relative_action,
-            "action_decode_transform": self.action_decode_transform,
-        }
+        return saved_fields(self)
 
     def check(self, where: str) -> None:
         """Refuse statistics and transforms that cannot be used."""

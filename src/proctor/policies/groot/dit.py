@@ -20,7 +20,7 @@ _TIME_WIDTH = 256
 _NORM_EPS, _OUT_EPS = 1e-5, 1e-6
 
 
-class Attended(NamedTuple):
+class KeysAndValues(NamedTuple):
     """Keys and values that tokens attend to."""
 
     keys: Tensor
@@ -42,12 +42,12 @@ class Attention(nn.Module):
         self.to_v = nn.Linear(others or width, width)
         self.to_out = nn.ModuleList([nn.Linear(width, width), nn.Dropout(sizes.dropout)])
 
-    def attended(self, tokens: Tensor, mask: Tensor | None = None) -> Attended:
+    def attended(self, tokens: Tensor, mask: Tensor | None = None) -> KeysAndValues:
         """Return keys and values of tokens [B, K, D]; ``mask`` [B, K] is False at padding."""
         shown = None if mask is None else mask[:, None, None]
-        return Attended(self._split(self.to_k(tokens)), self._split(self.to_v(tokens)), shown)
+        return KeysAndValues(self._split(self.to_k(tokens)), self._split(self.to_v(tokens)), shown)
 
-    def forward(self, x: Tensor, other: Attended) -> Tensor:
+    def forward(self, x: Tensor, other: KeysAndValues) -> Tensor:
         """Return [B, T, D]."""
         q = self._split(self.to_q(x))
         found = F.scaled_dot_product_attention(q, other.keys, other.values, attn_mask=other.mask)
@@ -153,7 +153,7 @@ class DitBlock(nn.Module):
         self.ff = FeedForward(sizes)
         self.final_dropout = nn.Dropout(sizes.dropout if sizes.final_dropout else 0.0)
 
-    def forward(self, x: Tensor, modulation: Tensor, other: Attended | None) -> Tensor:
+    def forward(self, x: Tensor, modulation: Tensor, other: KeysAndValues | None) -> Tensor:
         """Return [B, T, D]; ``other`` None: self-attention."""
         normed = self.norm1(x, modulation)
         other = self.attn1.attended(normed) if other is None else other
@@ -218,7 +218,7 @@ class Dit(nn.Module):
         return [*made, self.proj_out_1(condition)[:, None]]
 
     def forward(
-        self, x: Tensor, modulations: Sequence[Tensor], context: Sequence[Attended | None]
+        self, x: Tensor, modulations: Sequence[Tensor], context: Sequence[KeysAndValues | None]
     ) -> Tensor:
         """Return [B, T, output]; ``context`` has what each block attends to, None for itself."""
         for block, modulation, other in zip(

@@ -1,4 +1,4 @@
-"""Names and numbers of the embodiments that N1.7's base model knows. No torch here."""
+"""Names and numbers of the embodiments that the base models know. No torch here."""
 
 from __future__ import annotations
 
@@ -18,6 +18,15 @@ EMBODIMENTS = {
     LIBERO: 2,
     NEW: 10,
 }
-"""Numbers of the embodiments where a checkpoint has no embodiment_id.json."""
+"""N1.7's numbers of the embodiments where a checkpoint has no embodiment_id.json."""
 EXECUTED = {LIBERO: 8}
 """Actions that are executed per inference, where it is not the whole horizon."""
+N15_EMBODIMENTS = {
+    NEW: 31,
+    "oxe_droid": 17,
+    "agibot_genie1": 26,
+    "gr1": 24,
+    "so100": 2,
+    "unitree_g1": 3,
+}
+"""N1.5's numbers."""

@@ -1,4 +1,4 @@
-"""The preprocessor step of GR00T N1.7 that encodes camera views and prompts."""
+"""The preprocessor steps of GR00T that encode camera views and prompts."""
 
 from __future__ import annotations
 
@@ -7,15 +7,24 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from proctor.errors import UsageError
-from proctor.policies.groot.chat import ASSETS, ChatPrompt, patch_geometry, read_prompt
+from proctor.policies.groot.chat import (
+    ASSETS,
+    ChatPrompt,
+    EaglePrompt,
+    encode_padded,
+    patch_geometry,
+    read_eagle_prompt,
+    read_prompt,
+)
 from proctor.policies.groot.images import ImageGeometry, PatchGeometry
-from proctor.policies.groot.padded_prompts import encode_padded
 from proctor.policies.groot.qwen_sizes import COSMOS
 from proctor.policies.groot.steps import VIEW, check_range
 from proctor.policies.lerobot.limits import MOST_PIXELS
-from proctor.policies.lerobot.step import OURS, ProcessorStep, PromptInputs, Tensors
+from proctor.policies.lerobot.step import OURS, ProcessorStep, PromptInputs, Tensors, saved_fields
 from proctor.policies.lerobot.tokenizer import FOLDER, MOST_TOKENS, Tokenizers
 
+N15_ASSETS = "lerobot/eagle2hg-processor-groot-n1p5"
+"""Repository of N1.5's tokenizer."""
 CROP = "groot.crop"
 """Key of a training sample's crop position [B, 2], 0 to 1 from the top and from the left."""
 
@@ -82,28 +91,15 @@ class VlmEncode(ProcessorStep):
             keeps_aspect=self.use_albumentations,
         )
 
-    def encode_prompt(self, told: PromptInputs) -> PromptInputs:
-        """Add tokens and mask.
-
-        Raises:
-            UsageError: a prompt has too many tokens.
-        """
+    def encode_prompt(self, prompt_inputs: PromptInputs) -> PromptInputs:
+        """Add tokens and mask."""
         prompt = self.prompt
         assert prompt is not None, "with_tokenizers is called before use"
-        return encode_padded(told, prompt, self.max_length)
+        return encode_padded(prompt_inputs, prompt, self.max_length)
 
     def config(self) -> dict[str, Any]:
         """Return the step's settings, in LeRobot's order."""
-        return {
-            "model_name": self.model_name,
-            "image_crop_size": self.image_crop_size,
-            "image_target_size": self.image_target_size,
-            "shortest_image_edge": self.shortest_image_edge,
-            "crop_fraction": self.crop_fraction,
-            "use_albumentations": self.use_albumentations,
-            "letter_box_transform": self.letter_box_transform,
-            "device": self.device,
-        }
+        return saved_fields(self)
 
     def files(self) -> dict[str, bytes]:
         """Return the files of the tokenizer and the image processor."""
@@ -111,11 +107,7 @@ class VlmEncode(ProcessorStep):
         return {f"{FOLDER}/{name}": content for name, content in held.items()}
 
     def with_tokenizers(self, tokenizers: Tokenizers) -> VlmEncode:
-        """Return the step with its tokenizer, chat format and image sizes.
-
-        Raises:
-            UsageError: the tokenizer is not available.
-        """
+        """Return the step with its tokenizer, chat format and image sizes."""
         tokenizer = tokenizers.find(self.model_name, also=ASSETS)
         step = replace(self, prompt=read_prompt(tokenizer), patches=patch_geometry(tokenizer))
         check_range("tokenizer_max_length", self.max_length, MOST_TOKENS)
@@ -133,3 +125,42 @@ class VlmEncode(ProcessorStep):
             for side in sides or ():
                 check_range(f"{where}: {name}", side, MOST_PIXELS)
         check_range(f"{where}: shortest_image_edge", self.shortest_image_edge or 1, MOST_PIXELS)
+
+
+@dataclass(frozen=True)
+class EagleEncode(ProcessorStep):
+    """Tokenize prompts in Eagle's chat format.
+
+    ``LANGUAGE_TOKENS`` [B, max_length] are the tokens around the views (``EaglePrompt``). The
+    network resizes views, whose size its vision encoder determines.
+    """
+
+    registry_name: ClassVar[str] = "groot_eagle_encode_v3"
+    adds_prompt_inputs: ClassVar[bool] = True
+    tokenizer_assets_repo: str = N15_ASSETS
+    max_length: int = field(default=192, metadata=OURS)
+    prompt: EaglePrompt | None = field(default=None, metadata=OURS)
+
+    def encode_prompt(self, prompt_inputs: PromptInputs) -> PromptInputs:
+        """Add tokens and mask."""
+        prompt = self.prompt
+        assert prompt is not None, "with_tokenizers is called before use"
+        return encode_padded(prompt_inputs, prompt, self.max_length)
+
+    def files(self) -> dict[str, bytes]:
+        """Return the tokenizer's files."""
+        held = {} if self.prompt is None else self.prompt.tokenizer.files
+        return {f"{FOLDER}/{name}": content for name, content in held.items()}
+
+    def with_tokenizers(self, tokenizers: Tokenizers) -> EagleEncode:
+        """Return the step with its tokenizer and chat format."""
+        check_range("tokenizer_max_length", self.max_length, MOST_TOKENS)
+        return replace(self, prompt=read_eagle_prompt(tokenizers.find(self.tokenizer_assets_repo)))
+
+
+@dataclass(frozen=True)
+class EagleCollate(ProcessorStep):
+    """Does nothing: LeRobot's step joins the samples that ``EagleEncode`` has joined already."""
+
+    registry_name: ClassVar[str] = "groot_eagle_collate_v3"
+    tokenizer_assets_repo: str = N15_ASSETS

@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 
 from proctor.features import ACTION, STATE
-from proctor.policies.groot.decode_steps import ActionDecode, ActionUnpack
-from proctor.policies.groot.encode_step import VlmEncode
-from proctor.policies.groot.nvidia import ProcessorSettings
+from proctor.policies.groot.decode_steps import ActionDecode, ActionUnpack, ActionUnpackV1
+from proctor.policies.groot.encode_step import EagleCollate, EagleEncode, VlmEncode
+from proctor.policies.groot.nvidia import ProcessorSettings, statistics_of
 from proctor.policies.groot.relative import relative_settings
 from proctor.policies.groot.statistics import flat_stats
-from proctor.policies.groot.step_fields import StepFields
-from proctor.policies.groot.steps import PackInputs
+from proctor.policies.groot.steps import PackInputs, PackInputsV3
 from proctor.policies.lerobot.processors import Normalize, Stats, UsualSteps
 from proctor.policies.lerobot.relative_actions import RELATIVE_STATS
 from proctor.policies.lerobot.step import ProcessorStep
+
+if TYPE_CHECKING:
+    from proctor.policies.groot.config import GrootN15Config, GrootN17Config
 
 _TARGET, _CROP = [256, 256], [230, 230]
 """Image sizes of N1.7 where a checkpoint states none."""
 
 
 def make_steps(
-    config: StepFields, usual: UsualSteps
+    config: GrootN17Config, usual: UsualSteps
 ) -> tuple[PackInputs, VlmEncode, ProcessorStep]:
     """Return the steps that pack, encode and decode.
 
     The base model's statistics of the embodiment take precedence over the dataset's.
-
-    Raises:
-        UsageError: statistics are missing or invalid.
     """
     assert isinstance(usual.normalize, Normalize)
     folder = config.folder
@@ -65,6 +66,32 @@ def make_steps(
     return pack, encode, decode
 
 
+def make_n15_steps(
+    config: GrootN15Config, usual: UsualSteps
+) -> tuple[PackInputsV3, EagleEncode, EagleCollate, ActionUnpackV1]:
+    """Return the steps that pack, encode, collate and unpack.
+
+    A dataset's statistics take precedence over the base model's.
+    """
+    assert isinstance(usual.normalize, Normalize)
+    known = usual.normalize.stats
+    stats: Stats = {key: known[key] for key in (STATE, ACTION) if key in known}
+    base = statistics_of(config.base_model_path, config.embodiment_tag)
+    if not stats and base is not None:
+        stats = _tensors(base.flat)
+    pack = PackInputsV3(
+        action_horizon=config.action_horizon,
+        max_state_dim=config.max_state_dim,
+        max_action_dim=config.max_action_dim,
+        embodiment_tag=config.embodiment_tag,
+        stats=stats,
+    )
+    assets = config.tokenizer_assets_repo
+    encode = EagleEncode(tokenizer_assets_repo=assets, max_length=config.tokenizer_max_length)
+    unpack = ActionUnpackV1(env_action_dim=config.action_dim, stats=stats)
+    return pack, encode, EagleCollate(tokenizer_assets_repo=assets), unpack
+
+
 def _flat(settings: ProcessorSettings) -> Stats:
     found = flat_stats(
         settings.raw_stats,
@@ -73,10 +100,14 @@ def _flat(settings: ProcessorSettings) -> Stats:
         percentiles=settings.use_percentiles,
         relative=settings.use_relative_action,
     )
-    return {k: {n: torch.tensor(v) for n, v in each.items()} for k, each in found.items()}
+    return _tensors(found)
 
 
-def _pack(config: StepFields, settings: ProcessorSettings | None, stats: Stats) -> PackInputs:
+def _tensors(flat: Mapping[str, Mapping[str, list[float]]]) -> Stats:
+    return {k: {n: torch.tensor(v) for n, v in each.items()} for k, each in flat.items()}
+
+
+def _pack(config: GrootN17Config, settings: ProcessorSettings | None, stats: Stats) -> PackInputs:
     if settings is None:
         return PackInputs(
             action_horizon=config.action_horizon,
@@ -106,7 +137,7 @@ def _pack(config: StepFields, settings: ProcessorSettings | None, stats: Stats) 
     )
 
 
-def _encode(config: StepFields, settings: ProcessorSettings | None) -> VlmEncode:
+def _encode(config: GrootN17Config, settings: ProcessorSettings | None) -> VlmEncode:
     settings = settings or ProcessorSettings("")
     if settings.image_target_size is None:
         settings = replace(settings, image_target_size=_TARGET, image_crop_size=_CROP)

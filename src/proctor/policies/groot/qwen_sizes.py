@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 
 from proctor.errors import UsageError
-from proctor.policies.blocks.encoder_sizes import Layers, Width
+from proctor.policies.blocks.encoder_sizes import Layers, Width, decode_checked, refuse_faults
 from proctor.policies.lerobot.location import read_config_json
 
 COSMOS = "nvidia/Cosmos-Reason2-2B"
@@ -82,11 +82,7 @@ class QwenSizes:
     vision_config: VisionSizes = field(default_factory=VisionSizes)
 
     def check(self, where: str) -> None:
-        """Refuse sizes that do not make a network.
-
-        Raises:
-            UsageError: naming the fault.
-        """
+        """Refuse sizes that do not make a network."""
         text, vision = self.text_config, self.vision_config
         faults = {
             "its attention heads do not divide up": text.num_attention_heads
@@ -107,18 +103,13 @@ class QwenSizes:
             != 3
             or sum(text.rope_parameters.mrope_section) != text.head_dim // 2,
         }
-        for fault, found in faults.items():
-            if found:
-                raise UsageError(f"{where}: {fault}", code="policy.wrong-backbone")
+        refuse_faults(where, faults)
 
 
 def read_qwen_sizes(name: str) -> QwenSizes:
     """Return the sizes of the backbone ``name``: a local folder or a Hub id.
 
     COSMOS needs no download.
-
-    Raises:
-        UsageError: there is no such model, or it is not a Qwen3-VL.
     """
     if name.rstrip("/") == COSMOS:
         return QwenSizes()
@@ -129,12 +120,7 @@ def read_qwen_sizes(name: str) -> QwenSizes:
             f"{where}: model_type is {stated.get('model_type')!r}, expected 'qwen3_vl'",
             code="policy.wrong-backbone",
         )
-    try:
-        sizes = msgspec.convert(_with_rope(stated), QwenSizes)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{where}: {error}", code="policy.wrong-backbone") from None
-    sizes.check(where)
-    return sizes
+    return decode_checked(_with_rope(stated), QwenSizes, where)
 
 
 def _with_rope(stated: dict[str, Any]) -> dict[str, Any]:

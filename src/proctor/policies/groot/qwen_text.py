@@ -20,7 +20,7 @@ from proctor.policies.blocks.decoder_layer import (
     GroupedQueryProjections,
     grouped_query_attention,
 )
-from proctor.policies.blocks.rotary import apply_rotary
+from proctor.policies.blocks.layers import apply_rotary
 from proctor.policies.groot.qwen_sizes import TextSizes
 
 

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
-from proctor.policies.blocks.rotary import apply_rotary
+from proctor.policies.blocks.layers import apply_rotary
 from proctor.policies.groot.qwen_sizes import VisionSizes
 
 _EPS, _ROPE_BASE = 1e-6, 10_000.0

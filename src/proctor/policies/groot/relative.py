@@ -8,17 +8,19 @@ end-effector are relative as transforms, in groups called ``eef``. The others fo
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from proctor.errors import UsageError
 from proctor.features import ACTION, IMAGES, STATE
 from proctor.policies.groot.nvidia import ProcessorSettings
-from proctor.policies.groot.step_fields import StepFields
 from proctor.policies.lerobot.presets import POSE_SIZE
 from proctor.policies.lerobot.processors import Stats
 from proctor.policies.lerobot.relative_actions import RELATIVE_STATS
+
+if TYPE_CHECKING:
+    from proctor.policies.groot.config import GrootN17Config
 
 _ARM, _POSE = "single_arm", "eef"
 
@@ -34,14 +36,11 @@ class _Group:
 
 
 def relative_settings(
-    config: StepFields, stats: Stats, base: ProcessorSettings | None
+    config: GrootN17Config, stats: Stats, base: ProcessorSettings | None
 ) -> ProcessorSettings:
     """Return the settings of a policy that learns relative actions.
 
     ``stats`` holds the statistics of states, of actions, and of relative actions for each step.
-
-    Raises:
-        UsageError: the dataset names no action dimensions, or all of them are excluded.
     """
     names = config.action_feature_names
     if names is None:

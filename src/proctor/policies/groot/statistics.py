@@ -92,9 +92,6 @@ def action_groups(
 
     ``percentiles``: use the 1st and 99th percentile instead of minimum and maximum, except for
     relative groups. ``relative`` False: the checkpoint's relative groups hold absolute actions.
-
-    Raises:
-        UsageError: statistics are missing or invalid.
     """
     section = modality.get("action")
     configs = section.get("action_configs", []) if isinstance(section, dict) else []
@@ -142,11 +139,7 @@ def _group(
 
 
 def _numbers(value: Any, size: int, what: str) -> Array:
-    """Return statistics as float32 [size] or [steps, size].
-
-    Raises:
-        UsageError: they are missing, of another size, or not finite.
-    """
+    """Return statistics as float32 [size] or [steps, size]."""
     if value is None:
         raise UsageError(f"{what} is missing", code="stats.missing")
     try:
@@ -169,9 +162,6 @@ def flat_stats(
     """Return the statistics of state and action as flat lists, by LeRobot's feature names.
 
     Percentiles take the place of minimum and maximum, except for relative groups.
-
-    Raises:
-        UsageError: statistics are missing.
     """
     groups = action_groups(raw, modality, where, percentiles=percentiles, relative=relative)
     of_action = {group.name: group.relative for group in groups}

@@ -1,4 +1,4 @@
-"""The preprocessor step of GR00T N1.7 that packs states, actions and camera views."""
+"""The preprocessor steps of GR00T that pack states, actions and camera views."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from torch import Tensor
 from proctor.errors import UsageError
 from proctor.features import ACTION, IMAGE, IMAGES, STATE
 from proctor.policies.blocks.poses import relative_poses
-from proctor.policies.groot.embodiments import EMBODIMENTS, NEW
+from proctor.policies.groot.embodiments import EMBODIMENTS, N15_EMBODIMENTS, NEW
+from proctor.policies.groot.sizes import N15_HORIZON
 from proctor.policies.groot.statistics import ActionGroup, action_groups, state_parts
 from proctor.policies.lerobot.limits import MOST_STEPS, MOST_WIDTH
 from proctor.policies.lerobot.processors import Stats
 from proctor.policies.lerobot.step import (
+    OURS,
     STATE_FILE_ONLY,
     ProcessorStep,
     PromptInputs,
     Tensors,
+    saved_fields,
 )
 from proctor.policies.lerobot.step_reader import group_stats
 
@@ -65,11 +68,7 @@ class PackInputs(ProcessorStep):
         return self.embodiment_mapping.get(self.embodiment_tag, 0)
 
     def check_embodiment(self, slots: int) -> None:
-        """Refuse an embodiment whose number is beyond the network's ``slots``.
-
-        Raises:
-            UsageError: naming the embodiment.
-        """
+        """Refuse an embodiment whose number is beyond the network's ``slots``."""
         if not 0 <= self.embodiment < slots:
             raise UsageError(
                 f"{self.registry_name}: the embodiment {self.embodiment_tag} has number "
@@ -77,10 +76,10 @@ class PackInputs(ProcessorStep):
                 code="policy.unknown-embodiment",
             )
 
-    def encode_prompt(self, told: PromptInputs) -> PromptInputs:
+    def encode_prompt(self, prompt_inputs: PromptInputs) -> PromptInputs:
         """Write instructions as the backbone was trained on them."""
-        words = tuple(self._formal(text or NO_TASK) for text in told.words)
-        return replace(super().encode_prompt(told), words=words)
+        words = tuple(self._formal(text or NO_TASK) for text in prompt_inputs.words)
+        return replace(super().encode_prompt(prompt_inputs), words=words)
 
     def _formal(self, text: str) -> str:
         if not self.formalize_language:
@@ -187,25 +186,7 @@ class PackInputs(ProcessorStep):
 
     def config(self) -> dict[str, Any]:
         """Return the step's settings, in LeRobot's order."""
-        return {
-            "state_horizon": self.state_horizon,
-            "action_horizon": self.action_horizon,
-            "valid_action_horizon": self.valid_action_horizon,
-            "video_horizon": self.video_horizon,
-            "max_state_dim": self.max_state_dim,
-            "max_action_dim": self.max_action_dim,
-            "language_key": self.language_key,
-            "formalize_language": self.formalize_language,
-            "embodiment_tag": self.embodiment_tag,
-            "embodiment_mapping": self.embodiment_mapping,
-            "normalize_min_max": self.normalize_min_max,
-            "state_dropout_prob": self.state_dropout_prob,
-            "clip_outliers": self.clip_outliers,
-            "use_percentiles": self.use_percentiles,
-            "video_modality_keys": self.video_modality_keys,
-            "raw_stats": self.raw_stats,
-            "modality_config": self.modality_config,
-        }
+        return saved_fields(self)
 
     def state(self) -> Tensors:
         """Return the flat statistics as ``<feature>.<statistic>``."""
@@ -247,6 +228,55 @@ class PackInputs(ProcessorStep):
         )
 
 
+@dataclass(frozen=True)
+class PackInputsV3(PackInputs):
+    """N1.5's step, as LeRobot 0.5.1 writes it.
+
+    Each row keeps its own instruction; LeRobot gives the first one to the whole batch.
+    """
+
+    registry_name: ClassVar[str] = "groot_pack_inputs_v3"
+    action_horizon: int = N15_HORIZON
+    max_state_dim: int = 64
+    max_action_dim: int = 32
+    formalize_language: bool = False
+    embodiment_mapping: dict[str, int] = field(default_factory=lambda: dict(N15_EMBODIMENTS))
+    clip_outliers: bool = field(default=False, metadata=OURS)
+
+    def _formal(self, text: str) -> str:
+        if not self.formalize_language:
+            return text
+        return "".join(c for c in text.lower() if c.isalnum() or c.isspace())
+
+    def _actions(self, tensors: Tensors) -> Tensors:
+        """Return normalised, padded actions [B, T, A] and their mask.
+
+        A short chunk is filled with its last action, and the filling counts in the loss.
+        """
+        actions = tensors[ACTION]
+        actions = actions[:, None] if actions.dim() == 2 else actions
+        actions = self._min_max(actions, ACTION)[:, : self.action_horizon]
+        missing = self.action_horizon - actions.shape[1]
+        actions = torch.cat([actions, actions[:, -1:].expand(-1, missing, -1)], 1)
+        spare = self.max_action_dim - actions.shape[-1]
+        mask = F.pad(torch.ones_like(actions), (0, spare))
+        return {ACTION: F.pad(actions, (0, spare)), ACTION_MASK: mask}
+
+    def config(self) -> dict[str, Any]:
+        """Return the step's settings, in LeRobot's order."""
+        return {
+            "state_horizon": self.state_horizon,
+            "action_horizon": self.action_horizon,
+            "max_state_dim": self.max_state_dim,
+            "max_action_dim": self.max_action_dim,
+            "language_key": self.language_key,
+            "formalize_language": self.formalize_language,
+            "embodiment_tag": self.embodiment_tag,
+            "embodiment_mapping": self.embodiment_mapping,
+            "normalize_min_max": self.normalize_min_max,
+        }
+
+
 def _aliases(name: str) -> tuple[str, ...]:
     """Return the camera names that a checkpoint's view may have."""
     return (name, _WRIST_ALIAS) if name == _WRIST else (name,)
@@ -261,11 +291,7 @@ def _aligned(values: Tensor | None, size: int, filling: float, like: Tensor) -> 
 
 
 def checked_stats(state: Tensors, where: str) -> Stats:
-    """Return the statistics of a state file.
-
-    Raises:
-        UsageError: a statistic is not a finite number.
-    """
+    """Return the statistics of a state file."""
     stats = group_stats(state)
     for key, each in stats.items():
         for name, value in each.items():
@@ -278,11 +304,7 @@ def checked_stats(state: Tensors, where: str) -> Stats:
 
 
 def check_range(name: str, value: int, most: int) -> None:
-    """Refuse a number that is not from 1 to ``most``.
-
-    Raises:
-        UsageError: naming the setting.
-    """
+    """Refuse a number that is not from 1 to ``most``."""
     if not 1 <= value <= most:
         raise UsageError(f"{name} is {value} (choose 1-{most})", code="policy.out-of-range")
 
@@ -293,11 +315,7 @@ def check_relative_groups(
     modality: dict[str, Any] | None,
     where: str,
 ) -> None:
-    """Refuse relative action groups without a state of the same size.
-
-    Raises:
-        UsageError: naming the group.
-    """
+    """Refuse relative action groups without a state of the same size."""
     states = state_parts(raw or {}, modality or {})
     for group in groups:
         part = states.get(group.state)

@@ -7,7 +7,7 @@ here: `--help` reads configs.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from proctor.errors import UsageError
@@ -19,13 +19,11 @@ from proctor.policies.language_act.text_encoding import (
     TEXT_ENCODINGS,
     piece_weights,
 )
-from proctor.policies.lerobot import shared_fields as shared
-from proctor.policies.lerobot.config import NOT_A_FLAG, CheckpointPlugin
+from proctor.policies.lerobot.config import NOT_A_FLAG, CheckpointPlugin, setting, training_setting
 from proctor.policies.lerobot.feature_json import channels_first
-from proctor.policies.lerobot.fresh import make_fresh
-from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings, TrainingPreset
-from proctor.policies.lerobot.shared_fields import training_setting
-from proctor.settings import setting
+from proctor.policies.lerobot.limits import SHARE, Limits
+from proctor.policies.lerobot.presets import ScheduleSettings, TrainingPreset, constant_preset
+from proctor.policies.lerobot.shared_fields import normalization, shared
 
 WORDS = "words"
 """Key of the network's input with the hashed word pieces of an instruction."""
@@ -41,9 +39,9 @@ class LanguageActConfig(ActConfig):
     }
 
     type: str = "language_act"
-    chunk_size: int = shared.chunk_size(20)
-    n_action_steps: int = shared.n_action_steps(10)
-    normalization_mapping: dict[str, NormMode] = shared.normalization(
+    chunk_size: int = shared("chunk_size", 20)
+    n_action_steps: int = shared("n_action_steps", 10)
+    normalization_mapping: dict[str, NormMode] = normalization(
         VISUAL=NormMode.MEAN_STD,
         STATE=NormMode.MEAN_STD,
         ENV=NormMode.MEAN_STD,
@@ -51,8 +49,8 @@ class LanguageActConfig(ActConfig):
     )
     pretrained_backbone_weights: str | None = training_setting(
         None,
-        "pretrained weights of the image encoder; only none is supported (default: random "
-        "initialisation)",
+        "pretrained weights of the image encoder; only none is supported",
+        default_help="random initialisation",
     )
     backbone_file: str | None = field(default=None, metadata={"saved": False, "hidden": True})
     replace_final_stride_with_dilation: bool = setting(
@@ -60,13 +58,13 @@ class LanguageActConfig(ActConfig):
     )
     pre_norm: bool = setting(
         True,
-        "apply LayerNorm before each transformer block, not after it; with false, a long "
-        "training diverged",
+        "apply LayerNorm before each transformer block, not after it; with false, a long training "
+        "diverged",
     )
     feature_norm: bool | None = setting(
         True,
-        "normalise the input of each block of the image encoder, its features and the "
-        "sentence embedding",
+        "normalise the input of each block of the image encoder, its features and the sentence "
+        "embedding",
     )
     qk_norm: bool | None = setting(
         True, "normalise queries and keys of each attention head, which limits attention's logits"
@@ -75,24 +73,24 @@ class LanguageActConfig(ActConfig):
     dim_feedforward: int = setting(1024, "width of the feed-forward layers")
     n_decoder_layers: int = setting(3, "transformer decoder layers")
     use_vae: bool = setting(False, "train as a conditional VAE; the latent is zero in evaluation")
-    dropout: float = shared.dropout(0.05)
-    optimizer_lr: float = shared.optimizer_lr(5e-4)
-    optimizer_weight_decay: float = shared.optimizer_weight_decay(1e-3)
-    optimizer_lr_backbone: float = shared.optimizer_lr_backbone(5e-4)
+    dropout: float = shared("dropout", 0.05)
+    optimizer_lr: float = shared("optimizer_lr", 5e-4)
+    optimizer_weight_decay: float = shared("optimizer_weight_decay", 1e-3)
+    optimizer_lr_backbone: float = shared("optimizer_lr_backbone", 5e-4)
     scheduler_warmup_steps: int = training_setting(
-        300, "warm-up steps of the learning rate, before the cosine decay"
+        300, "warm-up steps of the learning rate, before the cosine decay", Limits(0)
     )
     crop: list[int] | None = setting(
-        None, "crop images to [top,left,height,width] pixels (default: the whole image)"
+        None, "crop images to [top,left,height,width] pixels", default_help="the whole image"
     )
     random_shift: int = training_setting(
-        4, "augmentation: maximum random shift of images, in pixels"
+        4, "augmentation: maximum random shift of images, in pixels", Limits(0, _MOST_SHIFT)
     )
     state_noise: float = training_setting(
-        0.02, "augmentation: standard deviation of noise on the normalised state"
+        0.02, "augmentation: standard deviation of noise on the normalised state", Limits(0)
     )
     word_dropout: float = training_setting(
-        0.1, "augmentation: probability that a word of the instruction is dropped"
+        0.1, "augmentation: probability that a word of the instruction is dropped", SHARE
     )
     text_encoding: int = field(default=NEWEST_ENCODING, metadata=NOT_A_FLAG | PRESENTATION)
     """Version of the text encoding; not in the fingerprint, since config.json is hashed."""
@@ -124,18 +122,16 @@ class LanguageActConfig(ActConfig):
 
     def training_preset(self) -> TrainingPreset:
         """Return AdamW with a warm-up and a cosine decay."""
-        optimizer = OptimizerSettings(
-            type="adamw",
-            lr=self.optimizer_lr,
-            weight_decay=self.optimizer_weight_decay,
-            grad_clip_norm=5.0,
-            betas=[0.9, 0.999],
-            eps=1e-8,
+        steps = self.scheduler_warmup_steps
+        return replace(
+            constant_preset(
+                "adamw",
+                self.optimizer_lr,
+                weight_decay=self.optimizer_weight_decay,
+                grad_clip_norm=5.0,
+            ),
+            schedule=ScheduleSettings(type="diffuser", num_warmup_steps=steps, name="cosine"),
         )
-        schedule = ScheduleSettings(
-            type="diffuser", num_warmup_steps=self.scheduler_warmup_steps, name="cosine"
-        )
-        return TrainingPreset(optimizer, schedule)
 
     def validate(self) -> None:
         """Also check the fields that ACT does not have."""
@@ -151,28 +147,8 @@ class LanguageActConfig(ActConfig):
                 "pretrained_backbone_weights to null",
                 code="policy.unsupported-field",
             )
-        if not 0 <= self.random_shift <= _MOST_SHIFT:
-            raise UsageError(
-                f"random_shift is {self.random_shift} (choose 0-{_MOST_SHIFT})",
-                code="policy.out-of-range",
-            )
         if self.crop is not None:
             self._check_crop(self.crop)
-        if self.state_noise < 0:
-            raise UsageError(
-                f"state_noise is {self.state_noise:g} (choose 0 or more)",
-                code="policy.out-of-range",
-            )
-        if not 0 <= self.word_dropout < 1:
-            raise UsageError(
-                f"word_dropout is {self.word_dropout:g} (choose from 0 to below 1)",
-                code="policy.out-of-range",
-            )
-        if self.scheduler_warmup_steps < 0:
-            raise UsageError(
-                f"scheduler_warmup_steps is {self.scheduler_warmup_steps}",
-                code="policy.out-of-range",
-            )
 
     def _check_crop(self, crop: list[int]) -> None:
         if len(crop) != 4 or min(crop[:2]) < 0 or min(crop[2:]) < 1:
@@ -190,7 +166,6 @@ class LanguageActConfig(ActConfig):
 
 PLUGIN = CheckpointPlugin(
     config=LanguageActConfig,
-    make=make_fresh,
     summary="ACT conditioned on language, untrained (trained: --policy.path)",
     network="proctor.policies.language_act.network:LanguageAct",
     prefix="model.",

@@ -107,11 +107,7 @@ class Adapter:
 
     @property
     def layers(self) -> list[str]:
-        """The adapted layers, by their names in LeRobot's policy.
-
-        Raises:
-            UsageError: a tensor's name is not an adapter's.
-        """
+        """The adapted layers, by their names in LeRobot's policy."""
         found = [_PART.fullmatch(self._plain(key)) for key in self.tensors]
         return sorted({part[1].removesuffix(_IN_ATTENTION) for part in found if part is not None})
 
@@ -124,11 +120,7 @@ class Adapter:
         return key.removeprefix(_BEFORE)
 
     def merged_into(self, base: Tensors) -> Tensors:
-        """Return the base's weights with the adapter merged in.
-
-        Raises:
-            UsageError: a tensor matches no layer of the base, or has another shape.
-        """
+        """Return the base's weights with the adapter merged in."""
         merged = dict(base)
         for key, value in self.tensors.items():
             name = self._plain(key)
@@ -208,18 +200,14 @@ class Weights:
 
 
 def read_weights(folder: Path, *, adapted: bool) -> Weights:
-    """Return the weights in ``folder``; for an adapter, the base's weights and the adapter.
-
-    Raises:
-        UsageError: a file is missing, damaged, or uses unsupported options.
-    """
+    """Return the weights in ``folder``; for an adapter, the base's weights and the adapter."""
     if not adapted:
         tensors, files = read_weight_files(folder)
         return Weights(tensors, folder / next(iter(files)), files)
-    config, told = read_adapter_config(folder / ADAPTER_CONFIG)
+    config, stated = read_adapter_config(folder / ADAPTER_CONFIG)
     file = folder / ADAPTER_WEIGHTS
     read = read_tensor_file(file)
-    adapter = Adapter(config, told, read.tensors, str(file))
+    adapter = Adapter(config, stated, read.tensors, str(file))
     base = _base_of(config, folder / ADAPTER_CONFIG)
     tensors, held = read_weight_files(base)
     files = {
@@ -231,14 +219,10 @@ def read_weights(folder: Path, *, adapted: bool) -> Weights:
 
 
 def read_adapter_config(file: Path) -> tuple[AdapterConfig, dict[str, Any]]:
-    """Return the parsed adapter_config.json, and its raw content.
-
-    Raises:
-        UsageError: it is missing, of another method, or uses unsupported options.
-    """
-    told = read_json(file)
+    """Return the parsed adapter_config.json, and its raw content."""
+    stated = read_json(file)
     try:
-        config = msgspec.convert(told, AdapterConfig)
+        config = msgspec.convert(stated, AdapterConfig)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
         raise UsageError(f"{file}: {error}", code="adapter.invalid-config") from None
     if config.peft_type.upper() != ADAPTER_METHOD:
@@ -257,12 +241,12 @@ def read_adapter_config(file: Path) -> tuple[AdapterConfig, dict[str, Any]]:
             f"base policy (supported: {', '.join(ADAPTER_INITS)})",
             code="adapter.unsupported",
         )
-    for name, value in told.items():
+    for name, value in stated.items():
         if name not in _IDLE and value not in (None, False, {}, [], ""):
             raise UsageError(
                 f"{file}: {name} is set, which is not supported", code="adapter.unsupported"
             )
-    return config, told
+    return config, stated
 
 
 def _base_of(config: AdapterConfig, file: Path) -> Path:

@@ -64,7 +64,7 @@ from proctor.policies.lerobot.pipelines import (
     restrict_features,
 )
 from proctor.policies.lerobot.tensor_file import FileStates, hash_file
-from proctor.policies.lerobot.trained_fps import trained_fps
+from proctor.policies.lerobot.trained_channels import trained_fps
 from proctor.policies.lerobot.weights import SkipWeightInit, load_weights, split_legacy
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint
 from proctor.policies.runtime.network import Network
@@ -82,10 +82,6 @@ def load_policy(
 
     ``overrides`` are fields of the policy's config given as flags: n_action_steps, device, dtype,
     compile, pad_to, rename_map, or any other.
-
-    Raises:
-        UsageError: the checkpoint is missing, incomplete, or of an unknown type.
-        SpecMismatch: it does not match the interface.
     """
     located = locate(path, revision)
     refuse_reward_model(located.folder)
@@ -102,11 +98,7 @@ def load_policy(
 
 
 def config_with_overrides(folder: Path, overrides: Mapping[str, Any]) -> CheckpointConfig:
-    """Return a checkpoint's config with the overrides of an evaluation; reads nothing else.
-
-    Raises:
-        UsageError: the config is unreadable, or an override invalid.
-    """
+    """Return a checkpoint's config with the overrides of an evaluation; reads nothing else."""
     return override(read_config(folder, overrides)[1], overrides, ConfigUse.EVALUATION)
 
 
@@ -116,9 +108,6 @@ def checkpoint_interface(
     """Return the inputs of a checkpoint, by the client's names, and its action size.
 
     Placeholder cameras are left out: the policy would use a black image for them.
-
-    Raises:
-        UsageError: its files cannot be read.
     """
     folder = locate(path, revision).folder
     refuse_reward_model(folder)
@@ -141,10 +130,6 @@ def read_checkpoint(
     """Read and check everything in ``folder``; the interface is checked before the weights.
 
     ``overrides`` may hold the flags of ``use``.
-
-    Raises:
-        UsageError: naming the file and the fault.
-        SpecMismatch: the policy does not match ``interface``.
     """
     states = FileStates(folder)
     plugin, stated, notes = read_config(folder, overrides)
@@ -195,11 +180,7 @@ def read_checkpoint(
 def _unused_weights_notes(
     config: CheckpointConfig, folder: Path, where: str, unused: list[str]
 ) -> list[str]:
-    """Return a note on tensors that the network does not have.
-
-    Raises:
-        UsageError: the family is Proctor's own, so config.json describes another network.
-    """
+    """Return a note on tensors that the network does not have."""
     unused = [key for key in unused if not key.endswith("num_batches_tracked")]
     if not unused:
         return []
@@ -213,11 +194,7 @@ def _unused_weights_notes(
 
 
 def refuse_reward_model(folder: Path) -> None:
-    """Refuse a checkpoint that does not act.
-
-    Raises:
-        UsageError: its network judges observations.
-    """
+    """Refuse a checkpoint that does not act."""
     kind = read_json(folder / "config.json").get("type")
     if isinstance(kind, str) and kind in REWARD_MODELS:
         raise UsageError(
@@ -234,11 +211,7 @@ def instantiate_network(plugin: CheckpointPlugin, config: CheckpointConfig) -> N
 
 
 def build_network(plugin: CheckpointPlugin, config: CheckpointConfig) -> Network:
-    """Build the network that ``config`` describes.
-
-    Raises:
-        UsageError: the config describes no valid network, or memory runs out.
-    """
+    """Build the network that ``config`` describes."""
     try:
         return instantiate_network(plugin, config)
     except (RuntimeError, ValueError, TypeError, ArithmeticError, AssertionError) as error:
@@ -256,9 +229,6 @@ def read_config(
 
     The file of another project's layout becomes a config by the family's reader, which may need
     ``overrides``.
-
-    Raises:
-        UsageError: config.json is missing or unreadable, or the policy type is unknown.
     """
     file = folder / "config.json"
     raw = read_json(file)

@@ -29,16 +29,22 @@ from proctor.fingerprint import (
     LOCAL_PATH,
     PRESENTATION,
     TRAINING_ONLY,
-    UNSAVED,
     ConfigUse,
     defining_fields,
 )
-from proctor.policies.base import PolicyConfig, PolicyPlugin
+from proctor.policies.base import Policy, PolicyConfig, PolicyPlugin, declared, flag
 from proctor.policies.latency import check_config_latency
 from proctor.policies.lerobot.feature_json import decode_features, encode_features, version_tuple
-from proctor.policies.lerobot.limits import check_camera, check_sizes, check_vector
+from proctor.policies.lerobot.limits import (
+    ALLOWED,
+    Allowed,
+    Choices,
+    check_camera,
+    check_fields,
+    check_vector,
+    up_to,
+)
 from proctor.policies.lerobot.presets import RelativeChunks, SampleWindows, TrainingPreset
-from proctor.settings import setting
 
 if TYPE_CHECKING:
     from proctor.policies.lerobot.processors import UsualSteps
@@ -46,11 +52,53 @@ if TYPE_CHECKING:
 
 FEATURES = ("input_features", "output_features")
 """Config fields that hold features."""
-QUANTIZED = ("int8",)
 NEW_IN_0_6 = {"since": "0.6"}
 """Field metadata: older LeRobot versions refuse this key."""
 NOT_A_FLAG = {"hidden": True}
 """Field metadata: in config.json, but not a command-line flag."""
+
+
+def training_field(help_text: str, default_help: str = "") -> dict[str, Any]:
+    """Return the metadata of a config.json field that only training uses."""
+    return {"help": help_text, "default_help": default_help} | TRAINING_ONLY
+
+
+def setting(
+    default: Any, help_text: str, allowed: Allowed | None = None, *, default_help: str = ""
+) -> Any:
+    """Declare a field of config.json that is a flag of evaluation and training."""
+    return _declared(default, {"help": help_text, "default_help": default_help}, allowed)
+
+
+def training_setting(
+    default: Any, help_text: str, allowed: Allowed | None = None, *, default_help: str = ""
+) -> Any:
+    """Declare a field of config.json that is a flag of training only."""
+    return _declared(default, training_field(help_text, default_help), allowed)
+
+
+def unused(default: Any) -> Any:
+    """Declare a field that LeRobot's config.json has and no run uses."""
+    return _declared(default, NOT_A_FLAG)
+
+
+def _declared(default: Any, metadata: dict[str, Any], allowed: Allowed | None = None) -> Any:
+    return declared(default, metadata if allowed is None else {**metadata, ALLOWED: allowed})
+
+
+_EVALUATION, _INT8 = EVALUATION_ONLY, {ALLOWED: Choices(("int8",))}
+
+
+def run_flag(help_text: str, default_help: str = "") -> dict[str, Any]:
+    """Return the metadata of a flag that is not saved in config.json."""
+    return {"saved": False, "help": help_text, "default_help": default_help}
+
+
+def _run_setting(
+    default: Any, help_text: str, default_help: str = "", marks: dict[str, Any] = _EVALUATION
+) -> Any:
+    """Declare a flag of an evaluation that is not saved in config.json."""
+    return field(default=default, metadata=run_flag(help_text, default_help) | _EVALUATION | marks)
 
 
 @dataclass
@@ -75,101 +123,87 @@ class CheckpointConfig(PolicyConfig):
     file_type: ClassVar[str | None] = None
     """The type in config.json, where LeRobot has another name for the family."""
 
-    n_obs_steps: int = setting(1, "observation steps given to the policy, the newest last")
-    input_features: dict[str, Feature] = field(default_factory=dict, metadata=NOT_A_FLAG)
-    output_features: dict[str, Feature] = field(default_factory=dict, metadata=NOT_A_FLAG)
-    device: str | None = setting(
+    n_obs_steps: int = setting(
+        1, "observation steps given to the policy, the newest last", up_to(64)
+    )
+    input_features: dict[str, Feature] = unused({})
+    output_features: dict[str, Feature] = unused({})
+    device: str | None = flag(
         None,
-        "device of the network: cpu, cuda, cuda:1, mps or auto (the fastest) (default: auto)",
+        "device of the network: cpu, cuda, cuda:1, mps or auto (the fastest)",
+        "auto",
         PRESENTATION,
     )
-    use_amp: bool = setting(False, "mixed-precision inference (torch.autocast)", EVALUATION_ONLY)
-    use_peft: bool = field(default=False, metadata=NOT_A_FLAG)
-    push_to_hub: bool = setting(
-        False,
-        "upload the best checkpoint, else the last one, to repo_id after the training",
-        TRAINING_ONLY,
+    use_amp: bool = flag(False, "mixed-precision inference (torch.autocast)", marks=_EVALUATION)
+    use_peft: bool = unused(False)
+    push_to_hub: bool = training_setting(
+        False, "upload the best checkpoint, else the last one, to repo_id after the training"
     )
-    repo_id: str | None = setting(
-        None, "Hub repository of the upload, as user/name (default: no upload)", TRAINING_ONLY
+    repo_id: str | None = training_setting(
+        None, "Hub repository of the upload, as user/name", default_help="no upload"
     )
-    private: bool | None = setting(
-        None,
-        "make the Hub repository private (default: the setting of the Hub account)",
-        TRAINING_ONLY,
+    private: bool | None = training_setting(
+        None, "make the Hub repository private", default_help="the setting of the Hub account"
     )
-    tags: list[str] | None = setting(
-        None, "additional tags of the model card (default: no additional tags)", TRAINING_ONLY
+    tags: list[str] | None = training_setting(
+        None, "additional tags of the model card", default_help="no additional tags"
     )
-    license: str | None = setting(
-        None, "licence in the model card (default: apache-2.0)", TRAINING_ONLY
+    license: str | None = training_setting(
+        None, "licence in the model card", default_help="apache-2.0"
     )
-    eval_results: str | None = setting(
-        None,
-        "upload the success rate too, as a result of this task of a benchmark dataset on the "
-        "Hub: ORG/DATASET:TASK (default: the rate is in the model card only)",
-        TRAINING_ONLY,
-        saved=False,
+    eval_results: str | None = field(
+        default=None,
+        metadata=training_field(
+            "upload the success rate too, as a result of this task of a benchmark dataset on the "
+            "Hub: ORG/DATASET:TASK",
+            default_help="the rate is in the model card only",
+        )
+        | {"saved": False},
     )
-    pretrained_path: str | None = field(default=None, metadata=NOT_A_FLAG)
+    pretrained_path: str | None = unused(None)
     pretrained_revision: str | None = field(default=None, metadata=NEW_IN_0_6 | NOT_A_FLAG)
 
-    dtype: str | None = setting(
-        "float32",
-        "dtype of weights and activations: float32, bfloat16 or float16",
-        UNSAVED,
-        EVALUATION_ONLY,
+    dtype: str | None = _run_setting(
+        "float32", "dtype of weights and activations: float32, bfloat16 or float16"
     )
-    compile: bool = setting(
-        False, "compile the network with torch.compile", UNSAVED, EVALUATION_ONLY
+    compile: bool = _run_setting(False, "compile the network with torch.compile")
+    quantize: str | None = _run_setting(
+        None, "weight quantisation: int8, for less memory", "no quantisation", _INT8
     )
-    quantize: str | None = setting(
+    pad_to: int | None = _run_setting(
         None,
-        "weight quantisation: int8, for less memory (default: no quantisation)",
-        UNSAVED,
-        EVALUATION_ONLY,
-    )
-    pad_to: int | None = setting(
-        None,
-        "on an accelerator, pad every inference batch to this size (default: 8 in strict "
-        "mode, else no padding)",
-        UNSAVED,
+        "on an accelerator, pad every inference batch to this size",
+        "8 in strict mode, else no padding",
         PRESENTATION,
-        EVALUATION_ONLY,
     )
-    latency_steps: int | None = setting(
+    latency_steps: int | None = _run_setting(
         None,
-        "for serving: steps the robot executes during inference; an evaluation uses "
-        "--eval.latency_steps (default: 0)",
-        UNSAVED,
-        EVALUATION_ONLY,
+        "for serving: steps the robot executes during inference; an evaluation "
+        "uses --eval.latency_steps",
+        "0",
     )
-    rename_map: dict[str, str] | None = setting(
-        None,
-        "rename observations for the policy, as {benchmark's name: policy's name} (default: "
-        "no renaming)",
-        UNSAVED,
-        PRESENTATION,
-        alias="rename_map",
+    rename_map: dict[str, str] | None = field(
+        default=None,
+        metadata=run_flag(
+            "rename observations for the policy, as {benchmark's name: policy's name}",
+            default_help="no renaming",
+        )
+        | PRESENTATION
+        | {"alias": "rename_map"},
     )
-    instruction: str | None = setting(
-        None,
-        "language instruction for every task (default: the benchmark's)",
-        UNSAVED,
-        EVALUATION_ONLY,
+    instruction: str | None = _run_setting(
+        None, "language instruction for every task", "the benchmark's"
     )
-    instructions: dict[str, str] | None = setting(
+    instructions: dict[str, str] | None = _run_setting(
         None,
-        "language instructions by task, as {push-v3: shove the puck} (default: the benchmark's)",
-        UNSAVED,
-        EVALUATION_ONLY,
+        "language instructions by task, as {push-v3: shove the puck}",
+        "the benchmark's",
     )
-    tokenizer: str | None = setting(
-        None,
-        "folder or Hub id of the tokenizer (default: the checkpoint's)",
-        UNSAVED,
-        PRESENTATION,
-        LOCAL_PATH,
+    tokenizer: str | None = field(
+        default=None,
+        metadata=run_flag("folder or Hub id of the tokenizer", default_help="the checkpoint's")
+        | PRESENTATION
+        | LOCAL_PATH,
     )
     unknown: dict[str, Any] = field(default_factory=dict, metadata={"saved": False, "hidden": True})
 
@@ -295,12 +329,7 @@ class CheckpointConfig(PolicyConfig):
             )
         if not self.input_features:
             raise UsageError("the policy's input_features are empty", code="policy.missing-input")
-        check_sizes(self, {"n_obs_steps": 64})
-        if self.quantize not in (None, *QUANTIZED):
-            raise UsageError(
-                f"quantize is {self.quantize!r} (choose {', '.join(QUANTIZED)})",
-                code="policy.unknown-choice",
-            )
+        check_fields(self)
         if not self.language_conditioned and (self.instructions or self.instruction is not None):
             raise UsageError(
                 f"{self.type} takes no instruction: remove --policy.instruction(s)",
@@ -317,6 +346,16 @@ class CheckpointConfig(PolicyConfig):
 ConfigT = TypeVar("ConfigT", bound=CheckpointConfig)
 
 
+def make_fresh(config: CheckpointConfig, interface: Interface) -> Policy:
+    """Make a policy of the config's family with random weights, for the interface's inputs."""
+    from proctor.policies.lerobot.checkpoint import fresh_policy
+    from proctor.policies.lerobot.families import family
+
+    plugin = family(config.type)
+    assert plugin is not None, f"{config.type} is registered"
+    return fresh_policy(plugin, config, interface)
+
+
 ForeignReader: TypeAlias = Callable[
     [Path, Mapping[str, Any], Mapping[str, Any]], dict[str, Any] | None
 ]
@@ -326,6 +365,7 @@ ForeignReader: TypeAlias = Callable[
 class CheckpointPlugin(PolicyPlugin):
     """A policy family of LeRobot checkpoints, with the import path of its network."""
 
+    make: Callable[[Any, Interface], Policy] = field(kw_only=True, default=make_fresh)
     network: str = field(kw_only=True)
     """Class of its network, as package.module:ATTRIBUTE, imported on use."""
     prefix: str = field(kw_only=True)
@@ -350,11 +390,7 @@ def is_saved(name: str, config_class: type[CheckpointConfig]) -> bool:
 
 
 def decode_config(raw: Mapping[str, Any], config_class: type[ConfigT], where: str) -> ConfigT:
-    """Decode a config.json; unknown keys go to ``unknown``. ``where`` names the file in errors.
-
-    Raises:
-        UsageError: a value has the wrong type, or values contradict each other.
-    """
+    """Decode a config.json; unknown keys go to ``unknown``. ``where`` names the file in errors."""
     kinds = get_type_hints(config_class)
     known = {k: _as_bool(kinds[k], v) for k, v in raw.items() if is_saved(k, config_class)}
     unknown = {k: v for k, v in raw.items() if k not in known}

@@ -23,10 +23,10 @@ FAMILIES = {
     "vqbet": "proctor.policies.vqbet.config:PLUGIN",
     "xvla": "proctor.policies.xvla.config:PLUGIN",
     "pi0": "proctor.policies.pi0.config:PLUGIN",
-    "pi05": "proctor.policies.pi05.config:PLUGIN",
+    "pi05": "proctor.policies.pi0.config:PI05_PLUGIN",
     "pi0_fast": "proctor.policies.pi0_fast.config:PLUGIN",
     "groot": "proctor.policies.groot.config:PLUGIN",
-    "groot_n15": "proctor.policies.groot_n15.config:PLUGIN",
+    "groot_n15": "proctor.policies.groot.config:N15_PLUGIN",
 }
 
 REWARD_MODELS = {"reward_classifier": "proctor.policies.reward_classifier.config:PLUGIN"}
@@ -38,7 +38,7 @@ SHARED_TYPES = {"groot": "groot_n15"}
 FORMER_NAMES = {"act_words": "language_act"}
 """Former types and their current names: old checkpoints and run folders still load."""
 
-ELSEWHERE = frozenset(
+UNIMPLEMENTED_FAMILIES = frozenset(
     {
         "eo1", "evo1", "fastwam", "lingbot_va", "molmoact2", "sac",
         "sarm", "vla_jepa", "wall_x",
@@ -51,12 +51,12 @@ def unknown_family(kind: str) -> str:
     """Return the error text for an unknown ``type``: the known types, and what to do."""
     known = families()
     text = f"unknown type {kind!r} (known: {', '.join(known)})"
-    if kind in ELSEWHERE:
-        return f"{text}; {elsewhere_hint(kind)}"
+    if kind in UNIMPLEMENTED_FAMILIES:
+        return f"{text}; {unimplemented_hint(kind)}"
     return text + did_you_mean(kind, known)
 
 
-def elsewhere_hint(kind: str) -> str:
+def unimplemented_hint(kind: str) -> str:
     """Return how to evaluate a family of LeRobot that Proctor does not implement."""
     return (
         f"{kind} is evaluated through a server of its own: --policy.type=remote "

@@ -27,10 +27,10 @@ _TRIED = "Task: push the puck, State: 0 255;\n"
 class NewLine(ProcessorStep):
     """Append a new line to every instruction without one; families register it by their name."""
 
-    def encode_prompt(self, told: PromptInputs) -> PromptInputs:
+    def encode_prompt(self, prompt_inputs: PromptInputs) -> PromptInputs:
         """Change the instructions."""
-        words = (text if text.endswith("\n") else f"{text}\n" for text in told.words)
-        return replace(told, words=tuple(words))
+        words = (text if text.endswith("\n") else f"{text}\n" for text in prompt_inputs.words)
+        return replace(prompt_inputs, words=tuple(words))
 
 
 @dataclass(frozen=True)
@@ -55,18 +55,14 @@ class Tokenize(ProcessorStep):
     inside: str = field(default=FOLDER, metadata=OURS)
     """Folder of the tokenizer inside the checkpoint."""
 
-    def encode_prompt(self, told: PromptInputs) -> PromptInputs:
-        """Add tokens and mask.
-
-        Raises:
-            UsageError: the prompt is too long, and the checkpoint forbids truncation.
-        """
+    def encode_prompt(self, prompt_inputs: PromptInputs) -> PromptInputs:
+        """Add tokens and mask."""
         tokenizer = self.tokenizer
         assert tokenizer is not None, "with_tokenizers is called before use"
         most, pad = self.max_length, tokenizer.pad
-        tokens = np.full((len(told.words), most), pad, np.int64)
+        tokens = np.full((len(prompt_inputs.words), most), pad, np.int64)
         mask = np.zeros(tokens.shape, np.bool_)
-        for row, text in enumerate(told.words):
+        for row, text in enumerate(prompt_inputs.words):
             ids = tokenizer.encode(text, most if self.truncation else None)
             if len(ids) > most:
                 raise UsageError(
@@ -76,7 +72,10 @@ class Tokenize(ProcessorStep):
             start = 0 if self.padding_side == "right" else most - len(ids)
             span = slice(start, start + len(ids))
             tokens[row, span], mask[row, span] = ids, True
-        return replace(told, arrays={**told.arrays, LANGUAGE_TOKENS: tokens, LANGUAGE_MASK: mask})
+        return replace(
+            prompt_inputs,
+            arrays={**prompt_inputs.arrays, LANGUAGE_TOKENS: tokens, LANGUAGE_MASK: mask},
+        )
 
     def config(self) -> dict[str, Any]:
         """Return the tokenizer's settings, in LeRobot's order."""
@@ -112,11 +111,7 @@ class Tokenize(ProcessorStep):
                 )
 
     def with_tokenizers(self, tokenizers: Tokenizers) -> Tokenize:
-        """Return the step with its tokenizer.
-
-        Raises:
-            UsageError: the tokenizer is not available.
-        """
+        """Return the step with its tokenizer."""
         tokenizer = tokenizers.find(self.tokenizer_name, self.inside)
         tokenizer.encode(_TRIED)
         _ = tokenizer.pad
@@ -124,11 +119,7 @@ class Tokenize(ProcessorStep):
 
 
 def check_prompt_length(steps: Sequence[ProcessorStep], most: int) -> None:
-    """Refuse prompts with more tokens than the network has position embeddings.
-
-    Raises:
-        UsageError: a tokenizer step makes longer prompts.
-    """
+    """Refuse prompts with more tokens than the network has position embeddings."""
     for step in steps:
         if isinstance(step, Tokenize) and step.max_length > most:
             raise UsageError(
@@ -139,11 +130,7 @@ def check_prompt_length(steps: Sequence[ProcessorStep], most: int) -> None:
 
 
 def check_task_key(key: str, where: str) -> None:
-    """Refuse a ``task_key`` other than the task.
-
-    Raises:
-        UsageError: naming the step.
-    """
+    """Refuse a ``task_key`` other than the task."""
     if key != TASK:
         raise UsageError(
             f"{where}: task_key is {key!r} (supported: {TASK!r})",

@@ -40,11 +40,7 @@ class CheckpointFolder:
 
 
 def locate(path: str, revision: str | None = None) -> CheckpointFolder:
-    """Return the folder of a checkpoint, downloaded first where ``path`` is a Hub id.
-
-    Raises:
-        UsageError: no such folder or repository, no config.json in it, or no connection.
-    """
+    """Return the folder of a checkpoint, downloaded first where ``path`` is a Hub id."""
     here = local_folder(path, revision)
     if here is not None:
         return CheckpointFolder(here)
@@ -53,29 +49,15 @@ def locate(path: str, revision: str | None = None) -> CheckpointFolder:
 
 
 def read_config_json(path: str) -> dict[str, Any]:
-    """Return a checkpoint's config.json; from the Hub, only this file is downloaded.
-
-    Raises:
-        UsageError: there is no checkpoint, or its config.json is unreadable.
-    """
+    """Return a checkpoint's config.json; from the Hub, only this file is downloaded."""
     folder = local_folder(path) or download(path, None, FILES[:1])
-    file = folder / FILES[0]
-    try:
-        stated = json.loads(read_regular_file(file))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"cannot read {file}: {error}", code="checkpoint.unreadable") from None
-    if not isinstance(stated, dict):
-        raise UsageError(f"{file} holds no JSON object", code="checkpoint.unreadable")
-    return stated
+    return read_json(folder / FILES[0])
 
 
 def local_folder(path: str, revision: str | None = None) -> Path | None:
     """Return the folder of a local checkpoint; None if ``path`` is a Hub id.
 
     Symbolic links are resolved here, once: ``checkpoints/last`` may change later.
-
-    Raises:
-        UsageError: ``path`` is neither a folder with config.json nor a Hub id.
     """
     try:
         folder = Path(path).expanduser()
@@ -108,9 +90,6 @@ def pinned_path(path: str, revision: str | None = None) -> str:
 
     ``checkpoints/last`` becomes the folder of the step that it means now. A path without links and
     a Hub id are returned as they are.
-
-    Raises:
-        UsageError: there is no such checkpoint.
     """
     folder = local_folder(path, revision)
     if folder is None or folder == Path(os.path.abspath(Path(path).expanduser())):  # noqa: PTH100  .resolve() follows links
@@ -136,12 +115,13 @@ def _with_config(folder: Path) -> Path:
     )
 
 
-def read_json(file: Path) -> dict[str, Any]:
-    """Return the JSON object in ``file``.
+def cannot_read(file: Path, error: OSError, code: str = "checkpoint.unreadable") -> UsageError:
+    """Return the error for a file or folder that the system cannot read."""
+    return UsageError(f"cannot read {file}: {error.strerror}", code=code)
 
-    Raises:
-        UsageError: the file is missing, unreadable or not a JSON object.
-    """
+
+def read_json(file: Path) -> dict[str, Any]:
+    """Return the JSON object in ``file``."""
     try:
         raw = json.loads(read_regular_file(file))
     except FileNotFoundError:
@@ -149,9 +129,7 @@ def read_json(file: Path) -> dict[str, Any]:
             f"{file.parent} has no {file.name}", code="checkpoint.missing-file"
         ) from None
     except OSError as error:
-        raise UsageError(
-            f"cannot read {file}: {error.strerror}", code="checkpoint.unreadable"
-        ) from None
+        raise cannot_read(file, error) from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{file} is not JSON: {error}", code="checkpoint.unreadable") from None
     if not isinstance(raw, dict):

@@ -21,9 +21,6 @@ def override(
 
     Values may be text as typed ("8", "true", "{a: b}"). Flags that ``use`` does not need, such as
     learning rates in an evaluation, are ignored (see ``idle_overrides``).
-
-    Raises:
-        UsageError: unknown field, wrong type, or a value that other fields forbid.
     """
     names = [f.name for f in fields(config) if f.name != "type" and is_flag(f.metadata, use)]
     idle = idle_overrides(config, overrides, use)

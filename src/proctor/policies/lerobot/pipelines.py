@@ -45,10 +45,6 @@ def read_pipelines(
 
     The steps are those of the files. Flags that changed the ``stated`` config also change the
     steps: the prompt's length, for example, is in both.
-
-    Raises:
-        UsageError: an unknown step, missing or NaN statistics, a missing tokenizer, or a flag for
-            a step that the checkpoint does not have.
     """
     read = (read_pipeline(folder, name) for name in config.pipeline_names)
     made = zip(_made(stated or config), _made(config), strict=True)
@@ -129,9 +125,6 @@ def require_stats(folder: Path, config: CheckpointConfig, inputs: Stats, outputs
     """Refuse a checkpoint without its pipeline files: its inputs would not be normalised.
 
     The prompt of a language-conditioned policy is also defined only in these files.
-
-    Raises:
-        UsageError: naming the first feature without statistics, or the missing file.
     """
     name = config.pipeline_names[0]
     for features, stats in ((config.input_features, inputs), (config.output_features, outputs)):
@@ -232,11 +225,7 @@ def _asked(config: CheckpointConfig, feature: Feature) -> NormMode:
 
 
 def read_pipeline(folder: Path, name: str) -> Pipeline:
-    """Return the pipeline of ``<name>.json`` with its statistics, without tokenizers.
-
-    Raises:
-        UsageError: an unknown step, or missing or NaN statistics.
-    """
+    """Return the pipeline of ``<name>.json`` with its statistics, without tokenizers."""
     file = folder / f"{name}.json"
     raw = read_json(file)
     listed = raw.get("steps", [])
@@ -271,9 +260,6 @@ def default_pipelines(
     """Return LeRobot's default pipelines of a policy, with these statistics.
 
     ``legacy_in`` is the folder of a checkpoint without pipeline files.
-
-    Raises:
-        UsageError: invalid statistics, or a missing tokenizer.
     """
     legacy = legacy_in is not None
     norm_map = config.normalization_mapping

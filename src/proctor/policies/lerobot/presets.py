@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from proctor.errors import UsageError
-from proctor.settings import setting
+from proctor.policies.base import flag
 
 XVLA_ADAMW = "xvla-adamw"
 OPTIMIZERS: dict[str, dict[str, Any]] = {
@@ -89,54 +89,40 @@ _DIVIDE = ("num_decay_steps", "peak_lr")
 """Divisors of the cosine decay."""
 
 
+def _flag(text: str, default_help: str = "the policy's preset") -> Any:
+    """Declare a flag that overrides one field of the policy's preset."""
+    return flag(None, text, default_help)
+
+
 @dataclass(frozen=True)
 class OptimizerSettings:
     """Settings of the optimiser."""
 
     help_group: ClassVar[str] = "Optimiser"
 
-    type: str | None = setting(
-        None, f"optimiser: {', '.join(OPTIMIZERS)} (default: the policy's preset)"
+    type: str | None = _flag(f"optimiser: {', '.join(OPTIMIZERS)}")
+    lr: float | None = _flag("learning rate of the optimiser")
+    weight_decay: float | None = _flag("weight decay of the optimiser")
+    grad_clip_norm: float | None = _flag("maximum gradient norm; 0: no clipping")
+    grad_skip_factor: float | None = _flag(
+        "skip updates whose gradient norm exceeds this multiple of its running "
+        "average over 100 updates; 0: skip only NaN and infinity",
+        "0",
     )
-    lr: float | None = setting(
-        None, "learning rate of the optimiser (default: the policy's preset)"
+    betas: list[float] | None = _flag("betas of Adam, as [0.9,0.999]")
+    eps: float | None = _flag("epsilon of Adam")
+    momentum: float | None = _flag("momentum of SGD")
+    dampening: float | None = _flag("dampening of SGD's momentum")
+    nesterov: bool | None = _flag("use Nesterov momentum in SGD")
+    soft_prompt_lr_scale: float | None = _flag(
+        "xvla-adamw: learning rate of the soft prompts, as a multiple of lr"
     )
-    weight_decay: float | None = setting(
-        None, "weight decay of the optimiser (default: the policy's preset)"
+    soft_prompt_warmup_lr_scale: float | None = _flag(
+        "xvla-adamw: learning rate of the soft prompts in the warm-up, as a multiple of lr",
+        "soft_prompt_lr_scale",
     )
-    grad_clip_norm: float | None = setting(
-        None, "maximum gradient norm; 0: no clipping (default: the policy's preset)"
-    )
-    grad_skip_factor: float | None = setting(
-        None,
-        "skip updates whose gradient norm exceeds this multiple of its running average over "
-        "100 updates; 0: skip only NaN and infinity (default: 0)",
-    )
-    betas: list[float] | None = setting(
-        None, "betas of Adam, as [0.9,0.999] (default: the policy's preset)"
-    )
-    eps: float | None = setting(None, "epsilon of Adam (default: the policy's preset)")
-    momentum: float | None = setting(None, "momentum of SGD (default: the policy's preset)")
-    dampening: float | None = setting(
-        None, "dampening of SGD's momentum (default: the policy's preset)"
-    )
-    nesterov: bool | None = setting(
-        None, "use Nesterov momentum in SGD (default: the policy's preset)"
-    )
-    soft_prompt_lr_scale: float | None = setting(
-        None,
-        "xvla-adamw: learning rate of the soft prompts, as a multiple of lr (default: the "
-        "policy's preset)",
-    )
-    soft_prompt_warmup_lr_scale: float | None = setting(
-        None,
-        "xvla-adamw: learning rate of the soft prompts in the warm-up, as a multiple of lr "
-        "(default: soft_prompt_lr_scale)",
-    )
-    optimizer_groups: dict[str, dict[str, float | list[float]]] | None = setting(
-        None,
-        "multi_adam: settings by parameter group, as {backbone: {lr: 1e-5}} (default: the "
-        "policy's preset)",
+    optimizer_groups: dict[str, dict[str, float | list[float]]] | None = _flag(
+        "multi_adam: settings by parameter group, as {backbone: {lr: 1e-5}}"
     )
 
 
@@ -146,37 +132,21 @@ class ScheduleSettings:
 
     help_group: ClassVar[str] = "Learning-rate schedule"
 
-    type: str | None = setting(
-        None, f"learning-rate schedule: {', '.join(SCHEDULES)} (default: the policy's preset)"
+    type: str | None = _flag(f"learning-rate schedule: {', '.join(SCHEDULES)}")
+    num_warmup_steps: int | None = _flag("warm-up steps of the learning rate")
+    name: str | None = _flag(
+        "diffuser: schedule after the warm-up, cosine, linear or constant_with_warmup"
     )
-    num_warmup_steps: int | None = setting(
-        None, "warm-up steps of the learning rate (default: the policy's preset)"
+    num_vqvae_training_steps: int | None = _flag(
+        "vqbet: optimiser steps of the VQ-VAE phase, before the warm-up"
     )
-    name: str | None = setting(
-        None,
-        "diffuser: schedule after the warm-up, cosine, linear or constant_with_warmup "
-        "(default: the policy's preset)",
-    )
-    num_vqvae_training_steps: int | None = setting(
-        None,
-        "vqbet: optimiser steps of the VQ-VAE phase, before the warm-up (default: the "
-        "policy's preset)",
-    )
-    num_cycles: float | None = setting(
-        None, "vqbet: number of cosine cycles (default: the policy's preset)"
-    )
-    num_decay_steps: int | None = setting(
-        None,
+    num_cycles: float | None = _flag("vqbet: number of cosine cycles")
+    num_decay_steps: int | None = _flag(
         "cosine_decay_with_warmup: steps until decay_lr; warmup_stable_decay: last steps, in "
-        "which the rate falls to 0 (default: the policy's preset)",
+        "which the rate falls to 0"
     )
-    peak_lr: float | None = setting(
-        None,
-        "cosine_decay_with_warmup: learning rate after the warm-up (default: the policy's preset)",
-    )
-    decay_lr: float | None = setting(
-        None, "cosine_decay_with_warmup: final learning rate (default: the policy's preset)"
-    )
+    peak_lr: float | None = _flag("cosine_decay_with_warmup: learning rate after the warm-up")
+    decay_lr: float | None = _flag("cosine_decay_with_warmup: final learning rate")
 
 
 @dataclass(frozen=True)
@@ -213,26 +183,8 @@ class TrainingPreset:
     schedule: ScheduleSettings | None = None
 
 
-class AdamFields(Protocol):
-    """Config fields of Adam."""
-
-    optimizer_lr: float
-    optimizer_betas: list[float]
-    optimizer_eps: float
-    optimizer_weight_decay: float
-
-
-class CosineFields(AdamFields, Protocol):
-    """Config fields of AdamW with a warm-up and a cosine decay."""
-
-    optimizer_grad_clip_norm: float
-    scheduler_warmup_steps: int
-    scheduler_decay_steps: int
-    scheduler_decay_lr: float
-
-
 def adam_settings(
-    fields: AdamFields, kind: str = "adam", grad_clip_norm: float = 10.0
+    fields: Any, kind: str = "adam", grad_clip_norm: float = 10.0
 ) -> OptimizerSettings:
     """Return the settings of Adam from a config's fields."""
     return OptimizerSettings(
@@ -245,7 +197,12 @@ def adam_settings(
     )
 
 
-def cosine_preset(fields: CosineFields, kind: str = "adamw") -> TrainingPreset:
+def constant_preset(kind: str, lr: float, **changed: Any) -> TrainingPreset:
+    """Return an optimiser with LeRobot's defaults but for ``changed``, at a constant rate."""
+    return TrainingPreset(OptimizerSettings(type=kind, **OPTIMIZERS[kind] | {"lr": lr} | changed))
+
+
+def cosine_preset(fields: Any, kind: str = "adamw") -> TrainingPreset:
     """Return AdamW with a warm-up and a cosine decay, from a config's fields."""
     schedule = ScheduleSettings(
         type="cosine_decay_with_warmup",
@@ -276,11 +233,7 @@ def shared_schedule(schedule: dict[str, Any], kind: str | None) -> dict[str, Any
 
 
 def check_non_negative(section: str, settings: dict[str, Any]) -> None:
-    """Refuse negative or infinite values, and 0 where it is a divisor.
-
-    Raises:
-        UsageError: naming the flag.
-    """
+    """Refuse negative or infinite values, and 0 where it is a divisor."""
     for name, value in settings.items():
         for number in value if isinstance(value, list) else [value]:
             if isinstance(number, int | float) and not 0 <= number < math.inf:

@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 from proctor.errors import UsageError
 from proctor.features import Interface
 from proctor.fingerprint import LOCAL_PATH, PATH_KEYS, PRESENTATION
-from proctor.policies.base import Policy, PolicyConfig, PolicyPlugin
-from proctor.settings import setting
+from proctor.policies.base import Policy, PolicyConfig, PolicyPlugin, flag
 
 
 @dataclass
@@ -24,32 +23,27 @@ class PretrainedConfig(PolicyConfig):
     }
 
     type: str = "pretrained"
-    path: str = setting(
-        "", "checkpoint folder, or Hub id as user/name (required)", PRESENTATION, LOCAL_PATH
+    path: str = flag(
+        "", "checkpoint folder, or Hub id as user/name", "required", PRESENTATION | LOCAL_PATH
     )
-    revision: str | None = setting(
-        None, "branch, tag or commit on the Hub (default: main)", PRESENTATION
-    )
-    overrides: dict[str, Any] = setting(
+    revision: str | None = flag(None, "branch, tag or commit on the Hub", "main", PRESENTATION)
+    overrides: dict[str, Any] = flag(
         {},
-        "fields of the checkpoint's config.json to change, as {n_action_steps: 8}; also as "
-        "single flags, --policy.n_action_steps=8 (default: no changes)",
-        {PATH_KEYS: ("tokenizer",)},
-        PRESENTATION,
+        "fields of the checkpoint's config.json to change, as {n_action_steps: 8}; "
+        "also as single flags, --policy.n_action_steps=8",
+        "no changes",
+        {PATH_KEYS: ("tokenizer",)} | PRESENTATION,
     )
-    latency_steps: int | None = setting(
+    latency_steps: int | None = flag(
         None,
-        "for serving: steps the robot executes during inference; an evaluation uses "
-        "--eval.latency_steps (default: 0)",
+        "for serving: steps the robot executes during inference; an evaluation "
+        "uses --eval.latency_steps",
+        "0",
     )
 
 
 def pin(config: PretrainedConfig) -> PretrainedConfig:
-    """Return the config with links, such as checkpoints/last, resolved.
-
-    Raises:
-        UsageError: the config has no path, or there is no such checkpoint.
-    """
+    """Return the config with links, such as checkpoints/last, resolved."""
     from proctor.policies.lerobot.location import pinned_path
 
     _require_path(config)
@@ -107,11 +101,7 @@ def _overrides(config: PretrainedConfig) -> dict[str, Any]:
 
 
 def trained_interface(config: PretrainedConfig) -> Interface:
-    """Return the interface that the checkpoint was trained for.
-
-    Raises:
-        UsageError: its files cannot be read.
-    """
+    """Return the interface that the checkpoint was trained for."""
     check_checkpoint(config)
     from proctor.policies.lerobot.checkpoint import checkpoint_interface
 

@@ -220,6 +220,10 @@ class UsualSteps:
     to_cpu: ProcessorStep
 
 
+StepLists: TypeAlias = tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]
+"""The steps of a preprocessor and of a postprocessor."""
+
+
 @dataclass(frozen=True)
 class Pipeline:
     """A named sequence of steps."""
@@ -243,10 +247,10 @@ class Pipeline:
         ``seen`` holds the observations of ``needs`` and, in training, of ``training_keys``:
         [B, ...] on the CPU, by the benchmark's names.
         """
-        told = PromptInputs(tuple(words), seen)
+        prompt_inputs = PromptInputs(tuple(words), seen)
         for step in self.steps if self.adds_prompt_inputs else ():
-            told = step.encode_prompt(told)
-        return told.arrays
+            prompt_inputs = step.encode_prompt(prompt_inputs)
+        return prompt_inputs.arrays
 
     @property
     def adds_prompt_inputs(self) -> bool:
@@ -274,19 +278,11 @@ class Pipeline:
         return {name: held for step in self.steps for name, held in step.files().items()}
 
     def with_tokenizers(self, tokenizers: Tokenizers) -> Pipeline:
-        """Return the pipeline with the tokenizers of its steps loaded.
-
-        Raises:
-            UsageError: a tokenizer is not available.
-        """
+        """Return the pipeline with the tokenizers of its steps loaded."""
         return replace(self, steps=tuple(step.with_tokenizers(tokenizers) for step in self.steps))
 
     def inverse_of(self, earlier: Pipeline) -> Pipeline:
-        """Return a postprocessor whose steps are bound to the ``earlier`` steps they invert.
-
-        Raises:
-            UsageError: a step has nothing to invert.
-        """
+        """Return a postprocessor whose steps are bound to the ``earlier`` steps they invert."""
         return replace(self, steps=tuple(step.inverse_of(earlier.steps) for step in self.steps))
 
     def with_rename_map(self, rename_map: dict[str, str] | None) -> Pipeline:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 import torch
@@ -11,7 +11,9 @@ from torch import Tensor
 
 from proctor.errors import UsageError
 from proctor.features import ACTION, STATE
-from proctor.policies.lerobot.step import OURS, ProcessorStep, Tensors
+from proctor.policies.lerobot.config import ConfigT
+from proctor.policies.lerobot.processors import Pipeline
+from proctor.policies.lerobot.step import OURS, ProcessorStep, Tensors, saved_fields
 
 RELATIVE_STATS = "relative_action"
 """Key of the statistics of relative actions: a row for each step of a chunk."""
@@ -52,11 +54,7 @@ class RelativeActions(ProcessorStep):
 
     def config(self) -> dict[str, Any]:
         """Return which action dimensions are relative."""
-        return {
-            "enabled": self.enabled,
-            "exclude_joints": self.exclude_joints,
-            "action_names": self.action_names,
-        }
+        return saved_fields(self)
 
 
 @dataclass(frozen=True)
@@ -89,11 +87,7 @@ class AbsoluteActions(ProcessorStep):
         return {"enabled": self.enabled}
 
     def inverse_of(self, earlier: Sequence[ProcessorStep]) -> ProcessorStep:
-        """Return the step bound to the relative-actions step that it inverts.
-
-        Raises:
-            UsageError: the preprocessor has none that is enabled.
-        """
+        """Return the step bound to the relative-actions step that it inverts."""
         found = [step for step in earlier if isinstance(step, RelativeActions) and step.enabled]
         if self.enabled and not found:
             raise UsageError(
@@ -102,3 +96,28 @@ class AbsoluteActions(ProcessorStep):
                 code="checkpoint.invalid-pipeline",
             )
         return replace(self, relative=found[0]) if self.enabled else self
+
+
+_FIELD = "action_feature_names"
+
+
+def with_action_names(config: ConfigT, names: Sequence[str] | None) -> ConfigT:
+    """Return the config with ``names`` as its ``action_feature_names``, if it has that field."""
+    if names is None or _FIELD not in {f.name for f in fields(config)}:
+        return config
+    changed: dict[str, Any] = {_FIELD: list(names)}
+    return replace(config, **changed)
+
+
+def pipelines_with_action_names(
+    before: Pipeline, after: Pipeline, names: Sequence[str] | None
+) -> tuple[Pipeline, Pipeline]:
+    """Return both pipelines with these names in their relative-actions step."""
+    if names is None:
+        return before, after
+    steps = [
+        replace(step, action_names=list(names)) if isinstance(step, RelativeActions) else step
+        for step in before.steps
+    ]
+    before = replace(before, steps=tuple(steps))
+    return before, after.inverse_of(before)

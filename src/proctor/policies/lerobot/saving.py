@@ -25,9 +25,9 @@ from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
 
 
 def write_checkpoint(
-    parts: LoadedCheckpoint, folder: Path, for_lerobot: str = NEWEST_LEROBOT
+    checkpoint: LoadedCheckpoint, folder: Path, for_lerobot: str = NEWEST_LEROBOT
 ) -> None:
-    """Write ``parts`` as a new folder that LeRobot ``for_lerobot`` (and newer) loads.
+    """Write ``checkpoint`` as a new folder that LeRobot ``for_lerobot`` (and newer) loads.
 
     The folder appears atomically, by a rename.
 
@@ -40,12 +40,12 @@ def write_checkpoint(
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         draft = Path(scratch) / "draft"
         draft.mkdir()
-        write_parts(parts, draft, for_lerobot)
+        write_checkpoint_files(checkpoint, draft, for_lerobot)
         draft.rename(folder)
 
 
-def write_parts(
-    parts: LoadedCheckpoint,
+def write_checkpoint_files(
+    checkpoint: LoadedCheckpoint,
     folder: Path,
     for_lerobot: str = NEWEST_LEROBOT,
     weights: Mapping[str, Tensor] | None = None,
@@ -53,22 +53,19 @@ def write_parts(
     """Write the files of a checkpoint into a folder that is not in use yet.
 
     ``weights`` replaces the network's state dict.
-
-    Raises:
-        OSError, SafetensorError: the files cannot be written.
     """
-    (folder / "config.json").write_text(encode_config(parts.config, for_lerobot))
-    state = parts.network.state_dict() if weights is None else weights
-    names = {key: parts.prefix + key for key in state if key not in parts.network.tied}
-    if parts.adapter is not None:
-        names = adapter_names(state, parts.prefix)
-        told = json.dumps(parts.adapter.raw_config, indent=2, sort_keys=True)
-        (folder / ADAPTER_CONFIG).write_text(told)
+    (folder / "config.json").write_text(encode_config(checkpoint.config, for_lerobot))
+    state = checkpoint.network.state_dict() if weights is None else weights
+    names = {key: checkpoint.prefix + key for key in state if key not in checkpoint.network.tied}
+    if checkpoint.adapter is not None:
+        names = adapter_names(state, checkpoint.prefix)
+        text = json.dumps(checkpoint.adapter.raw_config, indent=2, sort_keys=True)
+        (folder / ADAPTER_CONFIG).write_text(text)
     tensors = {name: state[key].cpu().contiguous() for key, name in names.items()}
-    file = folder / (WEIGHTS_FILE if parts.adapter is None else ADAPTER_WEIGHTS)
-    save_file(tensors, file, metadata={"format": "pt"} | _aliases(parts, names))
+    file = folder / (WEIGHTS_FILE if checkpoint.adapter is None else ADAPTER_WEIGHTS)
+    save_file(tensors, file, metadata={"format": "pt"} | _aliases(checkpoint, names))
     sort_metadata(file)
-    for pipeline in (parts.preprocessor, parts.postprocessor):
+    for pipeline in (checkpoint.preprocessor, checkpoint.postprocessor):
         write_pipeline(pipeline, folder)
 
 
@@ -87,11 +84,11 @@ def sort_metadata(file: Path) -> None:
         opened.write(text.ljust(size))
 
 
-def _aliases(parts: LoadedCheckpoint, names: Mapping[str, str]) -> dict[str, str]:
+def _aliases(checkpoint: LoadedCheckpoint, names: Mapping[str, str]) -> dict[str, str]:
     """Return the names of tied tensors that the file leaves out, mapped to those it holds."""
     return {
-        parts.prefix + alias: names[kept]
-        for alias, kept in parts.network.tied.items()
+        checkpoint.prefix + alias: names[kept]
+        for alias, kept in checkpoint.network.tied.items()
         if kept in names
     }
 

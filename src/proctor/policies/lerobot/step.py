@@ -2,8 +2,8 @@
 
 A step has two methods, and may implement either:
 
-    step(tensors)     with observations and actions, on the device, a batch at a time
-    step.hear(told)   with a task's words, on the CPU, before the batch goes to the device
+    step(tensors)                 observations and actions, on the device, a batch at a time
+    step.encode_prompt(inputs)    a task's words, on the CPU, before the batch goes to the device
 
 Text is not a tensor, so prompts are encoded apart: once per instruction, or once per row if the
 prompt holds the robot's state.
@@ -12,7 +12,7 @@ prompt holds the robot's state.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import torch
@@ -41,6 +41,12 @@ class PromptInputs:
     the steps before; in training also the actions [B, T, A]."""
     arrays: dict[str, Array] = field(default_factory=dict)
     """The network's prompt inputs by name, [B, ...] each."""
+
+
+def saved_fields(step: ProcessorStep) -> dict[str, Any]:
+    """Return the fields of a step that its config holds, in order."""
+    saved = [f.name for f in fields(step) if f.metadata.get("saved", True)]
+    return {name: getattr(step, name) for name in saved}
 
 
 @dataclass(frozen=True)
@@ -77,9 +83,13 @@ class ProcessorStep:
         """Return the tensors after this step; the argument is not changed."""
         return tensors
 
-    def encode_prompt(self, told: PromptInputs) -> PromptInputs:
-        """Return what is told after this step; what was seen is processed as all tensors are."""
-        return replace(told, seen=self(told.seen)) if told.seen else told
+    def encode_prompt(self, prompt_inputs: PromptInputs) -> PromptInputs:
+        """Return the prompt inputs after this step; observations go through the step too."""
+        return (
+            replace(prompt_inputs, seen=self(prompt_inputs.seen))
+            if prompt_inputs.seen
+            else prompt_inputs
+        )
 
     def config(self) -> dict[str, Any]:
         """Return the step's config for the JSON file."""

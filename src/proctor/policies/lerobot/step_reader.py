@@ -38,11 +38,7 @@ KNOWN = {
 
 
 def build_step(raw: Any, state: Tensors, where: str) -> ProcessorStep:
-    """Make a step from its JSON object and the tensors of its state file.
-
-    Raises:
-        UsageError: the step is unknown, or its config or statistics are invalid.
-    """
+    """Make a step from its JSON object and the tensors of its state file."""
     name = raw.get("registry_name") or raw.get("class") if isinstance(raw, dict) else None
     known = KNOWN if isinstance(name, str) and name in KNOWN else KNOWN | family_steps()
     if not isinstance(name, str) or name not in known:
@@ -108,11 +104,7 @@ def group_stats(state: Tensors) -> Stats:
 
 
 def check_stats(step: Normalize, where: str) -> None:
-    """Refuse statistics that are missing, NaN, infinite (never set), or would turn values round.
-
-    Raises:
-        UsageError: naming the statistic.
-    """
+    """Refuse statistics that are missing, NaN, infinite (never set), or would turn values round."""
     for key, each in step.stats.items():
         for name, value in each.items():
             if value.is_complex():

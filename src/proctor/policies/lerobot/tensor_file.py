@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from proctor.errors import UsageError
+from proctor.policies.lerobot.location import cannot_read
 from proctor.policies.lerobot.step import Tensors
 from proctor.system.files import MAX_JSON_BYTES, file_stamp, read_regular_file
 
@@ -96,17 +97,11 @@ class FileStates:
         try:
             names = [path.name for path in folder.iterdir()]
         except OSError as error:
-            raise UsageError(
-                f"cannot read {folder}: {error.strerror}", code="checkpoint.unreadable"
-            ) from None
+            raise cannot_read(folder, error) from None
         self._found = {name: file_stamp(folder / name) for name in names}
 
     def check(self, names: Iterable[str]) -> None:
-        """Check that the named files have not changed since the start.
-
-        Raises:
-            UsageError: a file changed, so the parts may belong to two checkpoints.
-        """
+        """Check that the named files have not changed since the start."""
         for name in names:
             file = self._folder / name
             if file_stamp(file) != self._found.get(name):
@@ -114,37 +109,22 @@ class FileStates:
 
 
 def hash_file(path: Path) -> FileHash:
-    """Return the hash of a small file.
-
-    Raises:
-        UsageError: it cannot be read.
-    """
+    """Return the hash of a small file."""
     found = FileHash()
     try:
         found.add(read_regular_file(path))
     except OSError as error:
-        raise UsageError(
-            f"cannot read {path}: {error.strerror}", code="checkpoint.unreadable"
-        ) from None
+        raise cannot_read(path, error) from None
     return found
 
 
 def read_tensors(path: Path) -> Tensors:
-    """Return all tensors of a safetensors file, on the CPU, in private memory.
-
-    Raises:
-        UsageError: the file is missing, a pickle, truncated, damaged, or changed while it was
-            read.
-    """
+    """Return all tensors of a safetensors file, on the CPU, in private memory."""
     return _read_file(path, lambda piece: None)
 
 
 def read_tensor_file(path: Path) -> TensorFile:
-    """Return all tensors of a safetensors file and the hash of the bytes that were read.
-
-    Raises:
-        UsageError: as ``read_tensors``.
-    """
+    """Return all tensors of a safetensors file and the hash of the bytes that were read."""
     found = FileHash()
     return TensorFile(_read_file(path, found.add), found)
 
@@ -155,9 +135,7 @@ def _read_file(path: Path, on_read: Callable[[bytes | memoryview], None]) -> Ten
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
-        raise UsageError(
-            f"cannot read {path}: {error.strerror}", code="checkpoint.unreadable"
-        ) from None
+        raise cannot_read(path, error) from None
     try:
         before, stamp = os.fstat(fd), file_stamp(fd)
         if not stat.S_ISREG(before.st_mode):

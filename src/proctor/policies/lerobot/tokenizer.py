@@ -21,6 +21,7 @@ from proctor.errors import (
     UsageError,
     strip_control_codes,
 )
+from proctor.policies.lerobot.location import cannot_read
 from proctor.policies.lerobot.tokenizer_rules import MATCHED_LETTERS, check_rules, patterns_in
 from proctor.system.files import read_regular_file
 from proctor.system.hub import download
@@ -45,12 +46,7 @@ class TextTokenizer:
     """A text tokenizer made from its files; pickled as these files."""
 
     def __init__(self, files: Mapping[str, bytes], where: str) -> None:
-        """Read a tokenizer; ``where`` names it in errors.
-
-        Raises:
-            UsageError: the files are invalid, or their rules refused.
-            MissingExtra: the ``tokenizers`` library is not installed.
-        """
+        """Read a tokenizer; ``where`` names it in errors."""
         self.files, self.where = dict(files), where
         rules = _object(files[TOKENIZER], f"{where}/{TOKENIZER}")
         check_rules(rules, f"{where}/{TOKENIZER}")
@@ -68,11 +64,7 @@ class TextTokenizer:
         return TextTokenizer, (self.files, self.where)
 
     def encode(self, text: str, most: int | None = None, *, specials: bool = True) -> list[int]:
-        """Return the token ids of ``text``, truncated to ``most``; by default with specials.
-
-        Raises:
-            UsageError: the text is too long, or has characters without tokens.
-        """
+        """Return the token ids of ``text``, truncated to ``most``; by default with specials."""
         if len(text) > self._most:
             raise UsageError(
                 f"the instruction has {len(text)} characters (at most {self._most})",
@@ -90,11 +82,7 @@ class TextTokenizer:
         return ids
 
     def special(self, name: str) -> int:
-        """Return the id of a special token, such as ``pad_token`` or ``eos_token``.
-
-        Raises:
-            UsageError: the tokenizer has none.
-        """
+        """Return the id of a special token, such as ``pad_token`` or ``eos_token``."""
         said = self._said.get(name)
         text = said.get("content") if isinstance(said, dict) else said
         number = self._tokenizer.token_to_id(text) if isinstance(text, str) else None
@@ -107,11 +95,7 @@ class TextTokenizer:
 
     @property
     def pad(self) -> int:
-        """The id of the padding token.
-
-        Raises:
-            UsageError: the tokenizer has none.
-        """
+        """The id of the padding token."""
         if "pad_token" not in self._said and isinstance(self._padding, dict):
             return int(self._padding.get("pad_id", 0))
         return self.special("pad_token")
@@ -127,11 +111,7 @@ class TextTokenizer:
         return int(self._tokenizer.get_vocab_size(with_added_tokens=False))
 
     def number(self, token: str) -> int:
-        """Return the id of a token.
-
-        Raises:
-            UsageError: the token is not in the vocabulary.
-        """
+        """Return the id of a token."""
         number = self._tokenizer.token_to_id(token)
         if number is None:
             raise UsageError(
@@ -169,9 +149,6 @@ class Tokenizers:
 
         Searched in this order: --policy.tokenizer, the checkpoint, a folder or Hub repository of
         that name. ``also`` names further files beside it to read.
-
-        Raises:
-            UsageError: it is not found or invalid; the text says what to do.
         """
         if (name, inside) not in self.found:
             wanted = (*FILES, *also)
@@ -220,9 +197,7 @@ def _bytes(file: Path) -> bytes:
     try:
         return read_regular_file(file)
     except OSError as error:
-        raise UsageError(
-            f"cannot read {file}: {error.strerror}", code="tokenizer.unreadable"
-        ) from None
+        raise cannot_read(file, error, "tokenizer.unreadable") from None
 
 
 def _object(raw: bytes, where: str) -> dict[str, Any]:
@@ -258,11 +233,7 @@ def _built(text: str, where: str) -> Any:
 
 @contextmanager
 def _telling(what: str) -> Iterator[None]:
-    """Turn the library's errors into one-line errors.
-
-    Raises:
-        UsageError: the library failed.
-    """
+    """Turn the library's errors into one-line errors."""
     try:
         yield
     except BaseException as error:

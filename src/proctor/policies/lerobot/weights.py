@@ -60,12 +60,7 @@ class SkipWeightInit(TorchFunctionMode):
 
 
 def read_weight_files(folder: Path) -> tuple[Tensors, dict[str, FileHash]]:
-    """Return the weights in ``folder``, from one file or from shards, and the files by name.
-
-    Raises:
-        UsageError: a file is missing, damaged, does not hold what the index says, or changed while
-            the others were read.
-    """
+    """Return the weights in ``folder``, from one file or from shards, and the files by name."""
     index = folder / INDEX_FILE
     if (folder / WEIGHTS_FILE).is_file() or not index.is_file():
         read = read_tensor_file(folder / WEIGHTS_FILE)
@@ -145,9 +140,6 @@ def load_weights(
 
     Everything is checked before anything is assigned. ``merged`` merges an adapter into the
     weights, after they have been renamed to today's names.
-
-    Raises:
-        UsageError: a key is missing, has the wrong shape or type, or holds NaN or infinity.
     """
     given = {key.replace("._orig_mod", "").removeprefix(prefix): t for key, t in tensors.items()}
     given = network.remap_state_dict(given)
@@ -170,11 +162,7 @@ def load_weights(
 
 
 def load_submodule(part: nn.Module, tensors: Tensors, where: str) -> None:
-    """Copy ``tensors`` into a submodule with the same parameter names.
-
-    Raises:
-        UsageError: a key is missing, has the wrong shape or type, or holds NaN or infinity.
-    """
+    """Copy ``tensors`` into a submodule with the same parameter names."""
     wanted = part.state_dict()
     for key, expected in wanted.items():
         check_tensor(key, expected, tensors.get(key), where)
@@ -182,11 +170,7 @@ def load_submodule(part: nn.Module, tensors: Tensors, where: str) -> None:
 
 
 def check_tensor(key: str, expected: Tensor, found: Tensor | None, where: str) -> None:
-    """Refuse a tensor that does not match ``expected``.
-
-    Raises:
-        UsageError: it is missing, has another shape or dtype, or holds NaN or infinity.
-    """
+    """Refuse a tensor that does not match ``expected``."""
     shape = list(expected.shape)
     if found is None:
         raise UsageError(

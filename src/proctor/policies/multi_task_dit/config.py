@@ -5,55 +5,41 @@ The network is in network.py, its denoiser in transformer.py. No torch here: `--
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from proctor.errors import UsageError
 from proctor.features import NormMode
-from proctor.fingerprint import TRAINING_ONLY, UNSAVED
-from proctor.policies.lerobot import shared_fields as shared
-from proctor.policies.lerobot.config import CheckpointPlugin
-from proctor.policies.lerobot.config_mixins import NOISE_SCHEDULE_CHOICES, DenoisingMixin
-from proctor.policies.lerobot.fresh import make_fresh
-from proctor.policies.lerobot.language_config import LanguageConfig
+from proctor.policies.lerobot.config import (
+    CheckpointPlugin,
+    run_flag,
+    setting,
+    training_field,
+    training_setting,
+)
+from proctor.policies.lerobot.config_mixins import DenoisingMixin, LanguageConfig
 from proctor.policies.lerobot.limits import (
-    MOST_LAYERS,
-    MOST_STEPS,
-    MOST_WIDTH,
-    check_choices,
+    LAYERS,
+    POSITIVE,
+    SHARE,
+    STEPS,
+    WIDTH,
+    Choices,
+    Limits,
+    check_divisible,
     check_embedding_width,
     check_same_shape,
-    check_sides,
-    check_sizes,
+    require_inputs,
+    up_to,
 )
 from proctor.policies.lerobot.presets import TrainingPreset
-from proctor.policies.lerobot.shared_fields import training_setting
-from proctor.settings import setting
+from proctor.policies.lerobot.shared_fields import normalization, optimizer_betas, shared
 
 if TYPE_CHECKING:
-    from proctor.policies.lerobot.processors import UsualSteps
-    from proctor.policies.lerobot.step import ProcessorStep
+    from proctor.policies.lerobot.processors import StepLists, UsualSteps
 
 CLIP = "openai/clip-vit-base-patch16"
-_MOST = {
-    "horizon": 512,
-    "hidden_dim": MOST_WIDTH,
-    "num_layers": MOST_LAYERS,
-    "num_heads": 1024,
-    "timestep_embed_dim": MOST_WIDTH,
-    "num_train_timesteps": MOST_STEPS,
-    "num_integration_steps": MOST_STEPS,
-    "tokenizer_max_length": 4096,
-}
-_CHOICES = {
-    "objective": ("diffusion", "flow_matching"),
-    **NOISE_SCHEDULE_CHOICES,
-    "integration_method": ("euler", "rk4"),
-    "timestep_sampling_strategy": ("beta", "uniform"),
-    "tokenizer_padding": ("max_length", "longest"),
-    "tokenizer_padding_side": ("right", "left"),
-}
 
 
 @dataclass
@@ -66,79 +52,91 @@ class DitConfig(DenoisingMixin, LanguageConfig):
     }
 
     type: str = "multi_task_dit"
-    n_obs_steps: int = shared.n_obs_steps(2)
-    horizon: int = shared.horizon(32)
-    n_action_steps: int = shared.n_action_steps(24)
-    objective: str = setting("diffusion", "training objective: diffusion or flow_matching")
-    noise_scheduler_type: str = shared.noise_scheduler_type()
-    num_train_timesteps: int = shared.num_train_timesteps()
-    beta_schedule: str = shared.beta_schedule()
-    beta_start: float = shared.beta_start()
-    beta_end: float = shared.beta_end()
-    prediction_type: str = shared.prediction_type()
-    clip_sample: bool = shared.clip_sample()
-    clip_sample_range: float = shared.clip_sample_range()
-    num_inference_steps: int | None = shared.num_inference_steps()
-    sigma_min: float = setting(
-        0.0, "flow matching: standard deviation of the noise at the end of the path"
+    n_obs_steps: int = shared("n_obs_steps", 2)
+    horizon: int = shared("horizon", 32, up_to(512))
+    n_action_steps: int = shared("n_action_steps", 24)
+    objective: str = setting(
+        "diffusion",
+        "training objective: diffusion or flow_matching",
+        Choices(("diffusion", "flow_matching")),
     )
-    num_integration_steps: int = setting(100, "flow matching: integration steps per inference")
-    integration_method: str = setting("euler", "flow matching: integration method, euler or rk4")
+    noise_scheduler_type: str = shared("noise_scheduler_type")
+    num_train_timesteps: int = shared("num_train_timesteps")
+    beta_schedule: str = shared("beta_schedule")
+    beta_start: float = shared("beta_start")
+    beta_end: float = shared("beta_end")
+    prediction_type: str = shared("prediction_type")
+    clip_sample: bool = shared("clip_sample")
+    clip_sample_range: float = shared("clip_sample_range")
+    num_inference_steps: int | None = shared("num_inference_steps")
+    sigma_min: float = setting(
+        0.0, "flow matching: standard deviation of the noise at the end of the path", Limits(0, 1)
+    )
+    num_integration_steps: int = setting(
+        100, "flow matching: integration steps per inference", STEPS
+    )
+    integration_method: str = setting(
+        "euler", "flow matching: integration method, euler or rk4", Choices(("euler", "rk4"))
+    )
     timestep_sampling_strategy: str = training_setting(
-        "beta", "flow matching: distribution of training timesteps, beta or uniform"
+        "beta",
+        "flow matching: distribution of training timesteps, beta or uniform",
+        Choices(("beta", "uniform")),
     )
     timestep_sampling_s: float = training_setting(0.999, "beta strategy: largest timestep, 0 to 1")
     timestep_sampling_alpha: float = training_setting(
-        1.5, "beta strategy: alpha of the Beta distribution"
+        1.5, "beta strategy: alpha of the Beta distribution", POSITIVE
     )
     timestep_sampling_beta: float = training_setting(
-        1.0, "beta strategy: beta of the Beta distribution"
+        1.0, "beta strategy: beta of the Beta distribution", POSITIVE
     )
-    hidden_dim: int = setting(512, "width of the transformer")
-    num_layers: int = setting(6, "layers of the transformer")
-    num_heads: int = setting(8, "attention heads of the transformer")
-    dropout: float = training_setting(0.1, "dropout probability of the attention weights")
+    hidden_dim: int = setting(512, "width of the transformer", WIDTH)
+    num_layers: int = setting(6, "layers of the transformer", LAYERS)
+    num_heads: int = setting(8, "attention heads of the transformer", up_to(1024))
+    dropout: float = training_setting(0.1, "dropout probability of the attention weights", SHARE)
     use_positional_encoding: bool = setting(
         False, "add learned position embeddings to the actions of a chunk"
     )
-    timestep_embed_dim: int = setting(256, "dimension of the timestep embedding")
+    timestep_embed_dim: int = setting(256, "dimension of the timestep embedding", WIDTH)
     use_rope: bool = setting(True, "use rotary position embeddings (RoPE)")
-    rope_base: float = setting(10000.0, "base of the rotary position embeddings")
+    rope_base: float = setting(10000.0, "base of the rotary position embeddings", POSITIVE)
     vision_encoder_name: str = setting(CLIP, "CLIP image encoder: a folder or a Hub id")
-    use_separate_rgb_encoder_per_camera: bool = shared.separate_encoders(False)
+    use_separate_rgb_encoder_per_camera: bool = shared("separate_encoders", False)
     vision_encoder_lr_multiplier: float = training_setting(
         0.1, "learning rate of the image encoder, as a multiple of optimizer_lr"
     )
-    image_resize_shape: list[int] | None = shared.resize_shape()
-    image_crop_shape: list[int] | None = shared.crop_shape([224, 224])
-    image_crop_is_random: bool = shared.crop_is_random()
+    image_resize_shape: list[int] | None = shared("resize_shape")
+    image_crop_shape: list[int] | None = shared("crop_shape", [224, 224])
+    image_crop_is_random: bool = shared("crop_is_random")
     text_encoder_name: str = setting(CLIP, "CLIP text encoder: a folder or a Hub id")
-    tokenizer_max_length: int = shared.tokenizer_max_length(77)
+    tokenizer_max_length: int = shared("tokenizer_max_length", 77)
     tokenizer_padding: str = setting(
         "max_length",
-        "padding of prompts, max_length or longest, saved for LeRobot; here prompts are "
-        "always padded to tokenizer_max_length",
+        "padding of prompts, max_length or longest, saved for LeRobot; here "
+        "prompts are always padded to tokenizer_max_length",
+        Choices(("max_length", "longest")),
     )
-    tokenizer_padding_side: str = setting("right", "padding side of prompts: right or left")
+    tokenizer_padding_side: str = setting(
+        "right", "padding side of prompts: right or left", Choices(("right", "left"))
+    )
     tokenizer_truncation: bool = setting(
         True, "truncate prompts that are longer than tokenizer_max_length"
     )
-    normalization_mapping: dict[str, NormMode] = shared.normalization(
+    normalization_mapping: dict[str, NormMode] = normalization(
         VISUAL=NormMode.MEAN_STD, STATE=NormMode.MIN_MAX, ACTION=NormMode.MIN_MAX
     )
-    optimizer_lr: float = shared.optimizer_lr(2e-5)
-    optimizer_betas: list[float] = shared.optimizer_betas(0.95, 0.999)
-    optimizer_eps: float = shared.optimizer_eps()
-    optimizer_weight_decay: float = shared.optimizer_weight_decay(0.0)
-    scheduler_name: str = shared.scheduler_name()
-    scheduler_warmup_steps: int = shared.scheduler_warmup_steps(0)
-    do_mask_loss_for_padding: bool = shared.do_mask_loss_for_padding()
-    drop_n_last_frames: int | None = shared.drop_n_last_frames(None)
-    load_clip_weights: bool = setting(
-        True,
-        "start from CLIP's pretrained weights; false: random initialisation",
-        UNSAVED,
-        TRAINING_ONLY,
+    optimizer_lr: float = shared("optimizer_lr", 2e-5)
+    optimizer_betas: list[float] = optimizer_betas(0.95, 0.999)
+    optimizer_eps: float = shared("optimizer_eps")
+    optimizer_weight_decay: float = shared("optimizer_weight_decay", 0.0)
+    scheduler_name: str = shared("scheduler_name")
+    scheduler_warmup_steps: int = shared("scheduler_warmup_steps", 0)
+    do_mask_loss_for_padding: bool = shared("do_mask_loss_for_padding")
+    drop_n_last_frames: int | None = shared("drop_n_last_frames", None)
+    load_clip_weights: bool = field(
+        default=True,
+        metadata=run_flag("start from CLIP's pretrained weights; false: random initialisation")
+        | training_field("start from CLIP's pretrained weights; false: random initialisation"),
     )
 
     def __post_init__(self) -> None:
@@ -162,9 +160,7 @@ class DitConfig(DenoisingMixin, LanguageConfig):
         height, width = self.crop or self.image_resize_shape or shape[:2]
         return height, width
 
-    def processing(
-        self, usual: UsualSteps
-    ) -> tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]:
+    def processing(self, usual: UsualSteps) -> StepLists:
         """Return the usual steps with a tokenizer among them."""
         from proctor.policies.lerobot.language import Tokenize
 
@@ -179,11 +175,7 @@ class DitConfig(DenoisingMixin, LanguageConfig):
         return before, (usual.unnormalize, usual.to_cpu)
 
     def training_preset(self) -> TrainingPreset:
-        """Return Adam, with the named schedule after a warm-up.
-
-        Raises:
-            UsageError: timesteps are to be sampled from a distribution that is not supported.
-        """
+        """Return Adam, with the named schedule after a warm-up."""
         if self.timestep_sampling_strategy == "beta" and 1.0 not in (
             self.timestep_sampling_alpha,
             self.timestep_sampling_beta,
@@ -198,20 +190,12 @@ class DitConfig(DenoisingMixin, LanguageConfig):
     def validate(self) -> None:
         """Check its own rules too: names, lengths, image sizes."""
         super().validate()
-        check_sizes(self, _MOST)
-        check_choices(self, _CHOICES)
-        check_sides(self, "image_resize_shape", "image_crop_shape")
         self._validate_widths()
         self.check_lengths()
-        self._validate_numbers()
         self._validate_inputs()
 
     def _validate_widths(self) -> None:
-        if self.hidden_dim % self.num_heads:
-            raise UsageError(
-                f"hidden_dim is {self.hidden_dim}, not a multiple of num_heads {self.num_heads}",
-                code="policy.not-divisible",
-            )
+        check_divisible(self, "hidden_dim", "num_heads")
         if self.use_rope and self.hidden_dim // self.num_heads % 2:
             raise UsageError(
                 "use_rope needs an even head width: change hidden_dim or num_heads",
@@ -219,34 +203,13 @@ class DitConfig(DenoisingMixin, LanguageConfig):
             )
         check_embedding_width(self, "timestep_embed_dim")
 
-    def _validate_numbers(self) -> None:
-        if not 0 <= self.dropout < 1:
-            raise UsageError(
-                f"dropout is {self.dropout:g} (choose from 0 to below 1)",
-                code="policy.out-of-range",
-            )
-        if not 0 <= self.sigma_min <= 1:
-            raise UsageError(
-                f"sigma_min is {self.sigma_min:g} (choose from 0 to 1)", code="policy.out-of-range"
-            )
-        for name in ("rope_base", "timestep_sampling_alpha", "timestep_sampling_beta"):
-            if not getattr(self, name) > 0:
-                raise UsageError(
-                    f"{name} is {getattr(self, name):g} (choose above 0)",
-                    code="policy.out-of-range",
-                )
-
     def _validate_inputs(self) -> None:
-        if self.state_dim is None:
-            raise UsageError(
-                "multi_task_dit needs observation.state as input", code="policy.missing-input"
-            )
+        require_inputs(self, state=True)
         check_same_shape("multi_task_dit", self.input_features, self.cameras)
 
 
 PLUGIN = CheckpointPlugin(
     config=DitConfig,
-    make=make_fresh,
     summary="Multi-task diffusion transformer, untrained (trained: --policy.path)",
     network="proctor.policies.multi_task_dit.network:Dit",
     prefix="",

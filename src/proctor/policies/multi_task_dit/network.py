@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from proctor.errors import UsageError
 from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, STATE
 from proctor.policies.blocks.clip import ClipTextModel, ClipVisionModel
-from proctor.policies.blocks.clip_sizes import clip_sizes
-from proctor.policies.blocks.losses import masked_mean
+from proctor.policies.blocks.encoder_sizes import clip_sizes
+from proctor.policies.blocks.layers import masked_mean
 from proctor.policies.blocks.rgb_encoder import encode_history, resize_and_crop
 from proctor.policies.blocks.schedule import NoiseSchedule
 from proctor.policies.lerobot.language import check_prompt_length
@@ -69,11 +69,7 @@ class Dit(Network):
         check_prompt_length(steps, sizes.max_position_embeddings)
 
     def load_pretrained(self) -> None:
-        """Load the pretrained weights of both CLIP encoders, as LeRobot does.
-
-        Raises:
-            UsageError: they are not available.
-        """
+        """Load the pretrained weights of both CLIP encoders, as LeRobot does."""
         if not self.config.load_clip_weights:
             return
         for part in self.observation_encoder.modules():

@@ -16,8 +16,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
-from proctor.policies.blocks.rotary import apply_rotary
-from proctor.policies.blocks.time_embedding import sinusoidal_embedding
+from proctor.policies.blocks.layers import apply_rotary, sinusoidal_embedding
 from proctor.policies.multi_task_dit.config import DitConfig
 
 

@@ -23,7 +23,7 @@ from proctor.policies.blocks.decoder_layer import (
     GroupedQueryProjections,
     grouped_query_attention,
 )
-from proctor.policies.blocks.rotary import apply_rotary
+from proctor.policies.blocks.layers import apply_rotary
 from proctor.policies.pi0.sizes import GemmaSize
 
 _EPS = 1e-6
@@ -201,7 +201,7 @@ class AdaptiveRmsNorm(nn.Module):
         nn.init.zeros_(self.dense.weight)
 
     def forward(self, x: Tensor, modulation: Tensor) -> tuple[Tensor, Tensor]:
-        """Return tokens modulated by ``told`` [B or 1, 1, 3 * width], and the gate."""
+        """Return tokens modulated by ``modulation`` [B or 1, 1, 3 * width], and the gate."""
         scale, shift, gate = modulation.float().chunk(3, dim=-1)
         normed = F.rms_norm(x.float(), x.shape[-1:], None, _EPS)
         return torch.addcmul(shift, normed, 1 + scale).to(x.dtype), gate.to(x.dtype)

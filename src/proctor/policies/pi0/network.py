@@ -14,20 +14,24 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, STATE
-from proctor.policies.blocks.rtc import make_guidance, rtc_notes
-from proctor.policies.lerobot.rtc_config import read_rtc
+from proctor.policies.blocks.rtc import GuidedNetwork
+from proctor.policies.lerobot.config_mixins import read_rtc
 from proctor.policies.pi0 import sizes
 from proctor.policies.pi0.config import FlowConfig
 from proctor.policies.pi0.gemma import Gemma, KVCache, TokenPositions, token_positions
-from proctor.policies.pi0.paligemma import PaliGemma, bidirectional_positions, pad_last_dim
-from proctor.policies.pi0.vision_language import PrefixEncoder
+from proctor.policies.pi0.paligemma import (
+    PaliGemma,
+    PrefixEncoder,
+    bidirectional_positions,
+    pad_last_dim,
+)
 from proctor.policies.runtime.network import NoiseSpec
 
 NOISE, TIME = "noise", "time"
@@ -42,7 +46,7 @@ class PrefixCache(NamedTuple):
     """Padding mask [B, P]: False at padding."""
 
 
-class FlowMatchingNetwork(PrefixEncoder):
+class FlowMatchingNetwork(PrefixEncoder, GuidedNetwork):
     """Base network of pi0 and pi0.5; attribute names are those of LeRobot's checkpoints."""
 
     config: FlowConfig
@@ -67,11 +71,7 @@ class FlowMatchingNetwork(PrefixEncoder):
         self.action_in_proj = nn.Linear(config.max_action_dim, expert.width)
         self.action_out_proj = nn.Linear(expert.width, config.max_action_dim)
         noise = (NoiseSpec.NORMAL, (config.chunk_size, config.max_action_dim))
-        rtc = read_rtc(config.rtc_config)
-        self.guide = make_guidance(rtc, config, config.chunk_size)
-        self.notes = rtc_notes(rtc, self.guide)
-        if self.guide is not None:
-            self.episode_inputs, self.asked_every = self.guide.episode_inputs, self.guide.every
+        self.use_guidance(read_rtc(config.rtc_config), config, config.chunk_size)
         self.draws = {NOISE: noise}
         self.loss_draws = {NOISE: noise, TIME: (NoiseSpec.UNIFORM, ())}
         for part in (model.language, gemma):
@@ -133,12 +133,6 @@ class FlowMatchingNetwork(PrefixEncoder):
                 velocity = self.guide.bend(velocity, x, 1 - step / steps, inputs)
             x = x - velocity / steps
         return x
-
-    def postprocess(self, chunks: Tensor, states: list[Any]) -> Tensor:
-        """With real-time chunking, store the rest of each chunk for the episode's next query."""
-        if self.guide is not None:
-            self.guide.keep(chunks, states)
-        return chunks
 
     def loss(
         self, batch: dict[str, Tensor], draws: dict[str, Tensor]
@@ -248,3 +242,33 @@ class Pi0(FlowMatchingNetwork):
         both = torch.cat([action, conditioning[0].expand_as(action)], dim=-1)
         mixed = self.action_time_mlp_out(F.silu(self.action_time_mlp_in(both)))
         return torch.cat([state[:, None], mixed], dim=1)
+
+
+class Pi05(FlowMatchingNetwork):
+    """The network; attribute names are those of LeRobot's checkpoints."""
+
+    adaptive = True
+    n_before = 0
+
+    def __init__(self, config: FlowConfig) -> None:
+        super().__init__(config)
+        width = self.expert.size.width
+        self.time_mlp_in = nn.Linear(width, width)
+        self.time_mlp_out = nn.Linear(width, width)
+
+    def renamed(self, key: str) -> str:
+        """Return pi0.5's name for a pi0 parameter."""
+        return key.removeprefix("action_") if key.startswith("action_time_mlp_") else key
+
+    def condition(self, time: Tensor) -> Tensor:
+        """Return the condition of the adaptive norms for embedded times [R, width]."""
+        return F.silu(self.time_mlp_out(F.silu(self.time_mlp_in(time))))
+
+    def time_conditioning(self, time: Tensor) -> list[Tensor]:
+        """Return scale, shift and gate of every adaptive norm."""
+        return self.expert.modulations(self.condition(time))
+
+    def tokens(self, inputs: dict[str, Tensor], x: Tensor, conditioning: list[Tensor]) -> Tensor:
+        """Return the action tokens."""
+        tokens: Tensor = self.action_in_proj(x)
+        return tokens

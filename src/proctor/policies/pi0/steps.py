@@ -38,11 +38,13 @@ class StatePrompt(ProcessorStep):
         """Input that the prompt is made from: the state."""
         return (STATE,)
 
-    def encode_prompt(self, told: PromptInputs) -> PromptInputs:
+    def encode_prompt(self, prompt_inputs: PromptInputs) -> PromptInputs:
         """Replace each instruction by a prompt with the state."""
-        bins = np.digitize(told.seen[STATE].float().numpy(), _BIN_EDGES) - 1
-        words = (self._prompt(text, row) for text, row in zip(told.words, bins, strict=True))
-        return replace(told, words=tuple(words))
+        bins = np.digitize(prompt_inputs.seen[STATE].float().numpy(), _BIN_EDGES) - 1
+        words = (
+            self._prompt(text, row) for text, row in zip(prompt_inputs.words, bins, strict=True)
+        )
+        return replace(prompt_inputs, words=tuple(words))
 
     def _prompt(self, text: str, bins: Array) -> str:
         task = text.strip().replace("_", " ").replace("\n", " ")
@@ -51,3 +53,11 @@ class StatePrompt(ProcessorStep):
     def check(self, where: str) -> None:
         """Refuse any ``task_key`` but the task."""
         check_task_key(self.task_key, where)
+
+
+@dataclass(frozen=True)
+class Pi05StatePrompt(StatePrompt):
+    """Write the state into the prompt, which ends with "Action: "."""
+
+    registry_name: ClassVar[str] = "pi05_prepare_state_tokenizer_processor_step"
+    ending: ClassVar[str] = "Action: "

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from proctor.errors import UsageError
-from proctor.policies.lerobot import shared_fields as shared
-from proctor.policies.lerobot.config import CheckpointPlugin
-from proctor.policies.lerobot.fresh import make_fresh
-from proctor.policies.lerobot.limits import MOST_STEPS, check_sizes
-from proctor.policies.lerobot.rtc_config import read_rtc
-from proctor.policies.lerobot.shared_fields import training_setting, unused
+from proctor.policies.lerobot.config import CheckpointPlugin, setting, training_setting, unused
+from proctor.policies.lerobot.config_mixins import read_rtc
+from proctor.policies.lerobot.limits import MOST_PROMPT, STEPS, Limits
+from proctor.policies.lerobot.shared_fields import shared
 from proctor.policies.pi0 import sizes
 from proctor.policies.pi0.config import PALIGEMMA, PiConfig
-from proctor.settings import setting
 
 if TYPE_CHECKING:
-    from proctor.policies.lerobot.processors import UsualSteps
-    from proctor.policies.lerobot.step import ProcessorStep
+    from proctor.policies.lerobot.processors import StepLists, UsualSteps
 
-_MOST_TOKENS = 4096
 _STEPS = "proctor.policies.pi0_fast.steps"
 
 
@@ -37,9 +32,11 @@ class Pi0FastConfig(PiConfig):
 
     type: str = "pi0_fast"
     max_action_tokens: int = training_setting(
-        256, "maximum action tokens per chunk; longer sequences are truncated"
+        256,
+        "maximum action tokens per chunk; longer sequences are truncated",
+        Limits(2, MOST_PROMPT),
     )
-    tokenizer_max_length: int = shared.tokenizer_max_length(200)
+    tokenizer_max_length: int = shared("tokenizer_max_length", 200)
     text_tokenizer_name: str = setting(
         PALIGEMMA, "text tokenizer of a new policy: a folder or a Hub id"
     )
@@ -47,10 +44,14 @@ class Pi0FastConfig(PiConfig):
         "lerobot/fast-action-tokenizer",
         "FAST action tokenizer, a folder or a Hub id, for checkpoints without one",
     )
-    temperature: float = setting(0.0, "sampling temperature of action tokens; 0: greedy decoding")
-    max_decoding_steps: int = setting(256, "maximum tokens decoded per inference")
+    temperature: float = setting(
+        0.0, "sampling temperature of action tokens; 0: greedy decoding", Limits(0, below=True)
+    )
+    max_decoding_steps: int = setting(256, "maximum tokens decoded per inference", STEPS)
     fast_skip_tokens: int = setting(
-        128, "tokens at the end of the text vocabulary that are not used for actions"
+        128,
+        "tokens at the end of the text vocabulary that are not used for actions",
+        Limits(0, sizes.VOCABULARY - 1),
     )
     validate_action_token_prefix: bool = setting(
         True, "return zero actions when the decoded text does not begin with 'Action:'"
@@ -62,9 +63,7 @@ class Pi0FastConfig(PiConfig):
         """Folder or Hub id of a new policy's text tokenizer."""
         return self.text_tokenizer_name
 
-    def processing(
-        self, usual: UsualSteps
-    ) -> tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]:
+    def processing(self, usual: UsualSteps) -> StepLists:
         """Return LeRobot's steps of pi0-FAST: the state in the prompt, actions as tokens."""
         from proctor.policies.pi0_fast.steps import Pi0FastStatePrompt, TokenizeActions
 
@@ -83,7 +82,6 @@ class Pi0FastConfig(PiConfig):
     def validate(self) -> None:
         """Also check the fields of action tokenization."""
         super().validate()
-        check_sizes(self, {"max_action_tokens": _MOST_TOKENS, "max_decoding_steps": MOST_STEPS})
         if read_rtc(self.rtc_config) is not None:
             raise UsageError(
                 "rtc_config is not supported: pi0_fast has no denoising steps to guide",
@@ -95,25 +93,10 @@ class Pi0FastConfig(PiConfig):
                 f"image_resolution is {self.image_resolution}: pi0_fast has {side}",
                 code="policy.invalid-shape",
             )
-        if not 0 <= self.temperature < float("inf"):
-            raise UsageError(
-                f"temperature is {self.temperature:g} (choose 0 or more)",
-                code="policy.out-of-range",
-            )
-        if not 0 <= self.fast_skip_tokens < sizes.VOCABULARY:
-            raise UsageError(
-                f"fast_skip_tokens is {self.fast_skip_tokens}", code="policy.out-of-range"
-            )
-        if self.max_action_tokens < 2:
-            raise UsageError(
-                "max_action_tokens is 1 (choose 2 or more: the first is BOS)",
-                code="policy.out-of-range",
-            )
 
 
 PLUGIN = CheckpointPlugin(
     config=Pi0FastConfig,
-    make=make_fresh,
     summary="pi0-FAST, which decodes actions as tokens, untrained (trained: --policy.path)",
     network="proctor.policies.pi0_fast.network:Pi0Fast",
     prefix="model.",

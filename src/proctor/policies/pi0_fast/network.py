@@ -20,8 +20,7 @@ from proctor.features import ACTION_MASK, ACTION_TOKENS, LANGUAGE_MASK, LANGUAGE
 from proctor.policies.lerobot.step import ProcessorStep
 from proctor.policies.pi0 import sizes
 from proctor.policies.pi0.gemma import TokenPositions, token_positions
-from proctor.policies.pi0.paligemma import PaliGemma, bidirectional_positions
-from proctor.policies.pi0.vision_language import PrefixEncoder
+from proctor.policies.pi0.paligemma import PaliGemma, PrefixEncoder, bidirectional_positions
 from proctor.policies.pi0_fast.config import Pi0FastConfig
 from proctor.policies.pi0_fast.fast import ActionTokenizer
 from proctor.policies.pi0_fast.steps import find_action_tokenizer

@@ -92,12 +92,12 @@ class TokenizeActions(ProcessorStep):
         """Training data that the step reads: the actions."""
         return (ACTION,)
 
-    def encode_prompt(self, told: PromptInputs) -> PromptInputs:
+    def encode_prompt(self, prompt_inputs: PromptInputs) -> PromptInputs:
         """Add the action tokens if there are actions."""
-        if ACTION not in told.seen:
-            return told
+        if ACTION not in prompt_inputs.seen:
+            return prompt_inputs
         assert self.action_tokenizer is not None, "a pipeline is equipped before it is used"
-        chunks = told.seen[ACTION].float().numpy()
+        chunks = prompt_inputs.seen[ACTION].float().numpy()
         tokens = np.zeros((len(chunks), self.max_action_tokens), np.int64)
         real = np.zeros(tokens.shape, np.bool_)
         for row, actions in enumerate(chunks):
@@ -110,7 +110,9 @@ class TokenizeActions(ProcessorStep):
                     code="policy.actions-too-long",
                 )
             tokens[row, : len(said)], real[row, : len(said)] = said, True
-        return replace(told, arrays={**told.arrays, ACTION_TOKENS: tokens, ACTION_MASK: real})
+        return replace(
+            prompt_inputs, arrays={**prompt_inputs.arrays, ACTION_TOKENS: tokens, ACTION_MASK: real}
+        )
 
     def config(self) -> dict[str, Any]:
         """Return the settings in LeRobot's order; settings that it may omit only if not default."""
@@ -146,11 +148,7 @@ class TokenizeActions(ProcessorStep):
             )
 
     def with_tokenizers(self, tokenizers: Tokenizers) -> TokenizeActions:
-        """Return the step with its text tokenizer and its FAST tokenizer loaded.
-
-        Raises:
-            UsageError: one is missing or invalid.
-        """
+        """Return the step with its text tokenizer and its FAST tokenizer loaded."""
         words = tokenizers.find(self.paligemma_tokenizer_name, self.words_inside)
         # --policy.tokenizer names a text tokenizer, never FAST's.
         codes = replace(tokenizers, given=None).find(self.action_tokenizer_name, self.inside)
@@ -183,11 +181,7 @@ def _scale(codes: TextTokenizer) -> _Scale:
 
 
 def find_action_tokenizer(steps: Sequence[ProcessorStep]) -> ActionTokenizer:
-    """Return the action tokenizer of the preprocessor steps.
-
-    Raises:
-        UsageError: no step has one.
-    """
+    """Return the action tokenizer of the preprocessor steps."""
     for step in steps:
         if isinstance(step, TokenizeActions) and step.action_tokenizer is not None:
             return step.action_tokenizer

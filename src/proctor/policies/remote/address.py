@@ -43,11 +43,7 @@ class Address:
 
 
 def parse_addresses(urls: str, protocol: Protocol | None) -> list[Address]:
-    """Return the addresses in ``urls``, which are comma-separated.
-
-    Raises:
-        UsageError: a URL is not that of a policy server, or the protocols differ.
-    """
+    """Return the addresses in ``urls``, which are comma-separated."""
     shown = redact_text(urls)
     found = [_address(url.strip(), protocol) for url in urls.split(",") if url.strip()]
     if not found:
@@ -70,11 +66,7 @@ def is_printable_ascii(text: str) -> bool:
 
 
 def check_api_key(flag: str, key: str | None) -> None:
-    """Refuse a key that no HTTP header can hold.
-
-    Raises:
-        UsageError: naming the flag, not the key.
-    """
+    """Refuse a key that no HTTP header can hold."""
     if key is not None and not is_printable_ascii(key):
         raise UsageError(f"{flag} has characters that no header may have", code="secret.invalid")
 

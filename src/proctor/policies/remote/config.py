@@ -1,4 +1,7 @@
-"""Flags of remote policies: servers, protocol, names of inputs, and conventions of numbers."""
+"""Plug-in and flags of remote policies: servers, protocol, names of inputs, conventions of numbers.
+
+No network library is imported before a policy is made.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,11 @@ from typing import ClassVar
 from urllib.parse import urlsplit
 
 from proctor.errors import UsageError
-from proctor.features import STATE
+from proctor.features import STATE, Interface
 from proctor.fingerprint import API_KEY_VARIABLE, PRESENTATION, secret_metadata
-from proctor.policies.base import PolicyConfig
+from proctor.policies.base import Policy, PolicyConfig, PolicyPlugin, flag
 from proctor.policies.remote.address import Address, check_api_key, parse_addresses
 from proctor.protocols.inference_messages import Protocol
-from proctor.settings import setting
 
 
 class Rotation(Enum):
@@ -48,73 +50,70 @@ class RemoteConfig(PolicyConfig):
     }
 
     type: str = "remote"
-    url: str = setting(
+    url: str = flag(
         "",
-        "policy server: ws://HOST:PORT (openpi), tcp:// (GR00T), vla:// (vla-eval) or "
-        "grpc:// (LeRobot); several servers: comma-separated (required)",
+        "policy server: ws://HOST:PORT (openpi), tcp:// (GR00T), vla:// (vla-eval) "
+        "or grpc:// (LeRobot); several servers: comma-separated",
+        "required",
         PRESENTATION,
     )
-    protocol: Protocol | None = setting(
-        None, "protocol of the server (default: that of the URL's scheme)"
-    )
-    rename_map: dict[str, str] | None = setting(
+    protocol: Protocol | None = flag(None, "protocol of the server", "that of the URL's scheme")
+    rename_map: dict[str, str] | None = flag(
         None,
-        "rename observations for the server, as {benchmark's name: server's name} (default: "
-        "no renaming)",
+        "rename observations for the server, as {benchmark's name: server's name}",
+        "no renaming",
     )
-    inputs: list[str] = setting([], "observation keys to send (default: all cameras and the state)")
-    rotation: Rotation = setting(
+    inputs: list[str] = flag([], "observation keys to send", "all cameras and the state")
+    rotation: Rotation = flag(
         Rotation.AXIS_ANGLE,
         "rotation format of the state that the server expects; the benchmark's is axis_angle",
     )
-    rotation_key: str | None = setting(
-        None, f"observation key of the state that contains the rotation (default: {STATE})"
+    rotation_key: str | None = flag(
+        None, "observation key of the state that contains the rotation", STATE
     )
-    rotation_at: int = setting(3, "index of the rotation's first number in the state")
-    gripper: Gripper = setting(
+    rotation_at: int = flag(3, "index of the rotation's first number in the state")
+    gripper: Gripper = flag(
         Gripper.AS_IS,
-        "gripper convention of the server's actions: the benchmark's -1 to 1 (as_is), its "
-        "negative, 0 to 1 (unit), or 1 to 0",
+        "gripper convention of the server's actions: the benchmark's -1 to 1 "
+        "(as_is), its negative, 0 to 1 (unit), or 1 to 0",
     )
-    n_action_steps: int | None = setting(
-        None, "actions executed per inference (default: the whole chunk)"
-    )
-    version: str | None = setting(
+    n_action_steps: int | None = flag(None, "actions executed per inference", "the whole chunk")
+    version: str | None = flag(
         None,
-        "version of the served weights; a run resumes from another URL only with the same "
-        "version (default: not stated)",
+        "version of the served weights; a run resumes from another URL only with the same version",
+        "not stated",
     )
-    served: str | None = setting(
+    served: str | None = flag(
         None,
-        "for LeRobot's server: checkpoint to load, a folder or a Hub id (required for "
-        "LeRobot's server)",
+        "for LeRobot's server: checkpoint to load, a folder or a Hub id",
+        "required for LeRobot's server",
     )
-    served_type: str | None = setting(
+    served_type: str | None = flag(
         None,
-        "for LeRobot's server: policy type of the checkpoint, such as act (required for "
-        "LeRobot's server)",
+        "for LeRobot's server: policy type of the checkpoint, such as act",
+        "required for LeRobot's server",
     )
-    served_device: str = setting(
-        "cpu", "for LeRobot's server: inference device, cpu, cuda or mps", PRESENTATION
+    served_device: str = flag(
+        "cpu", "for LeRobot's server: inference device, cpu, cuda or mps", marks=PRESENTATION
     )
-    actions_per_chunk: int = setting(50, "for LeRobot's server: maximum actions per chunk")
-    trust: bool = setting(
+    actions_per_chunk: int = flag(50, "for LeRobot's server: maximum actions per chunk")
+    trust: bool = flag(
         False,
         "accept pickles from a LeRobot server on another machine (read as data only)",
-        PRESENTATION,
+        marks=PRESENTATION,
     )
-    timeout_s: float = setting(120.0, "timeout of an inference request in seconds", PRESENTATION)
-    retry_s: float = setting(30.0, "seconds to retry after a lost connection", PRESENTATION)
-    in_flight: int = setting(64, "maximum concurrent requests", PRESENTATION)
-    api_key: str | None = setting(
+    timeout_s: float = flag(120.0, "timeout of an inference request in seconds", marks=PRESENTATION)
+    retry_s: float = flag(30.0, "seconds to retry after a lost connection", marks=PRESENTATION)
+    in_flight: int = flag(64, "maximum concurrent requests", marks=PRESENTATION)
+    api_key: str | None = flag(
         None,
         "API key of the server; other users can read command lines, so prefer "
-        f"${API_KEY_VARIABLE} or api_key_file (default: ${API_KEY_VARIABLE})",
-        PRESENTATION,
-        secret_metadata(API_KEY_VARIABLE),
+        f"${API_KEY_VARIABLE} or api_key_file",
+        f"${API_KEY_VARIABLE}",
+        PRESENTATION | secret_metadata(API_KEY_VARIABLE),
     )
-    api_key_file: Path | None = setting(
-        None, "file with the server's API key (default: no file)", PRESENTATION
+    api_key_file: Path | None = flag(
+        None, "file with the server's API key", "no file", PRESENTATION
     )
 
     @property
@@ -124,11 +123,7 @@ class RemoteConfig(PolicyConfig):
 
 
 def check_flags(config: RemoteConfig) -> None:
-    """Refuse invalid flags, without connecting to a server.
-
-    Raises:
-        UsageError: a flag is invalid; the text names it.
-    """
+    """Refuse invalid flags, without connecting to a server."""
     for address in config.addresses:
         if address.protocol is Protocol.LEROBOT and not (address.is_local or config.trust):
             raise UsageError(
@@ -174,3 +169,19 @@ def check_flags(config: RemoteConfig) -> None:
             code="flag.out-of-range",
         )
     check_api_key("--policy.api_key", config.api_key)
+
+
+def make(config: RemoteConfig, interface: Interface) -> Policy:
+    """Connect to the servers and check that their policy fits ``interface``."""
+    check_flags(config)
+    from proctor.policies.remote.policy import RemotePolicy
+
+    return RemotePolicy(config, interface)
+
+
+PLUGIN = PolicyPlugin(
+    config=RemoteConfig,
+    make=make,
+    summary="policy on a server: openpi, GR00T, vla-eval, LeRobot; --policy.url=ws://...",
+    check_config=check_flags,
+)

@@ -43,13 +43,15 @@ class ServerConnection(Protocol):
     """Names of the inputs that the server requires, if it lists them."""
 
     def start_episode(self, spec: EpisodeSpec) -> None:
-        """Tell the server that an episode starts."""
+        """Tell the server that an episode starts; do nothing if the protocol has no episodes."""
+        return
 
     def infer(self, request: InferenceRequest) -> Array:
         """Send an inference request; return the actions [T, A]."""
 
     def end_episode(self) -> None:
-        """Tell the server that the episode has ended."""
+        """Tell the server that the episode has ended; do nothing if the protocol has none."""
+        return
 
     def close(self) -> None:
         """Close the connection."""

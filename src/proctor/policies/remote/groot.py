@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from proctor.errors import ConnectionLost, ProtocolError, summarize_traceback
+from proctor.errors import ConnectionLost, ProtocolError
 from proctor.features import Array
 from proctor.policies.remote.address import Address
-from proctor.policies.remote.connection import ConnectionSettings, server_label
+from proctor.policies.remote.connection import ConnectionSettings, ServerConnection, server_label
 from proctor.protocols import groot, groot_dialect
 from proctor.protocols.inference_messages import InferenceRequest, ServerInfo
 from proctor.system.optional import LOAD_ERRORS, import_failure
@@ -27,18 +27,14 @@ _SLICE_MS = 100
 _BEAT_MS, _BEAT_TIMEOUT_MS = 2000, 10_000
 
 
-class GrootConnection:
+class GrootConnection(ServerConnection):
     """Connection over one REQ socket.
 
     ZeroMQ hides disconnects from its users, so the socket's monitor events report them.
     """
 
     def __init__(self, address: Address, settings: ConnectionSettings) -> None:
-        """Connect and do the handshake.
-
-        Raises:
-            ProtocolError: there is no server, or one of another protocol.
-        """
+        """Connect and do the handshake."""
         self._address, self._settings = address, settings
         self._closing = threading.Event()
         self._using = threading.Lock()
@@ -85,17 +81,10 @@ class GrootConnection:
         observation = groot.observation_data(request, dialect)
         call = groot.GrootRequest(groot.ACT, observation, msgpack_numpy=dialect.msgpack_numpy)
         reply = groot.decode_actions(self._call(call, self._settings.answer_s))
-        if reply.actions is None:
-            raise ProtocolError(
-                f"the server says: {summarize_traceback(reply.error or '')}",
-                code="server.request-failed",
-            )
+        actions = reply.required_actions()
         if len(reply.parts) > 1:
             self._settings.warn(f"the action is {', '.join(reply.parts)}, concatenated")
-        return reply.actions
-
-    def end_episode(self) -> None:
-        """Do nothing: the next episode starts with a reset."""
+        return actions
 
     def close(self) -> None:
         """Close the socket now, or as soon as the thread that uses it returns."""

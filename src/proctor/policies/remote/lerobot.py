@@ -22,7 +22,6 @@ from proctor.protocols import lerobot
 from proctor.protocols.inference_messages import InferenceRequest, ServerInfo, parse_server_info
 from proctor.protocols.msgpack_arrays import unpack
 from proctor.system.optional import LOAD_ERRORS, import_failure
-from proctor.types import EpisodeSpec
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # Proctor prints one line instead
 try:
@@ -149,7 +148,7 @@ def channel_credentials() -> Any:
     return grpc.ssl_channel_credentials(file.read_bytes() if file.is_file() else None)
 
 
-class _LerobotConnection:
+class _LerobotConnection(ServerConnection):
     """A channel as a ``ServerConnection`` of one episode."""
 
     def __init__(self, channel: _GrpcChannel) -> None:
@@ -159,15 +158,9 @@ class _LerobotConnection:
         self.expected_inputs: tuple[str, ...] = ()
         self.is_stateful = channel.server_info is not None and channel.server_info.remembers
 
-    def start_episode(self, spec: EpisodeSpec) -> None:
-        """Do nothing: the protocol has no episodes."""
-
     def infer(self, request: InferenceRequest) -> Array:
         """Send an inference request; return the actions."""
         return self._grpc.infer(request)
-
-    def end_episode(self) -> None:
-        """Do nothing: the protocol has no episodes."""
 
     def close(self) -> None:
         """Close the channel."""

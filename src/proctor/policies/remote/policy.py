@@ -14,17 +14,15 @@ from proctor.policies.latency import check_latency
 from proctor.policies.remote.address import Address
 from proctor.policies.remote.config import RemoteConfig
 from proctor.policies.remote.connection import ConnectionSettings, ServerConnection
-from proctor.policies.remote.conventions import (
+from proctor.policies.remote.names import (
+    ProtocolNames,
     convert_gripper,
     convert_rotation,
     converted_size,
     find_rotated_key,
-    rotation_note,
-)
-from proctor.policies.remote.names import (
-    ProtocolNames,
     names_for_other_servers,
     names_for_proctor_servers,
+    rotation_note,
     split_state,
 )
 from proctor.policies.remote.server_pool import EpisodeConnection, ServerPool, served_policy_name
@@ -185,11 +183,7 @@ def _check_rhythm(config: RemoteConfig, server_info: ServerInfo) -> None:
 
 
 def _common_info(infos: list[ServerInfo | None], addresses: list[Address]) -> ServerInfo | None:
-    """Return the policy info that all servers share; None for servers other than Proctor's.
-
-    Raises:
-        UsageError: the servers have different policies.
-    """
+    """Return the policy info that all servers share; None for servers other than Proctor's."""
     if any(server_info != infos[0] for server_info in infos):
         names = ", ".join(map(served_policy_name, infos))
         raise UsageError(
@@ -201,20 +195,16 @@ def _common_info(infos: list[ServerInfo | None], addresses: list[Address]) -> Se
 
 
 def _protocol_client(config: RemoteConfig, interface: Interface) -> _ProtocolClient:
-    """Return the client of the servers' protocol; this imports the protocol's libraries.
-
-    Raises:
-        MissingExtra: a library is not installed.
-    """
+    """Return the client of the servers' protocol; this imports the protocol's libraries."""
     match config.addresses[0].protocol:
         case Protocol.OPENPI:
-            from proctor.policies.remote.openpi import OpenpiConnection
+            from proctor.policies.remote.websocket import OpenpiConnection
 
             return _ProtocolClient(
                 ProtocolNames(*openpi.CAMERAS, None, openpi.STATE), OpenpiConnection
             )
         case Protocol.VLA_EVAL:
-            from proctor.policies.remote.vla_eval import VlaEvalConnection
+            from proctor.policies.remote.websocket import VlaEvalConnection
 
             names = ProtocolNames(*vla_eval.CAMERAS, "images/{}", vla_eval.STATES[0])
             return _ProtocolClient(names, VlaEvalConnection)

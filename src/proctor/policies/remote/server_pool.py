@@ -89,11 +89,7 @@ class ServerPool:
         self._infos: list[ServerInfo | None] = []
 
     def handshake(self) -> ServersInfo:
-        """Connect to every server; return their infos, and notes on those that do not answer.
-
-        Raises:
-            UsageError: no server answers, or one has another protocol.
-        """
+        """Connect to every server; return their infos, and notes on those that do not answer."""
         infos: list[ServerInfo | None] = []
         notes: list[str] = []
         expected_inputs: set[str] = set()

@@ -1,4 +1,8 @@
-"""Blocking WebSocket client with a deadline for every operation; no thread and no event loop."""
+"""Connections to openpi and vla-eval servers over a blocking WebSocket.
+
+Every operation has a deadline; there is no thread and no event loop. A vla-eval server may keep
+state of each episode.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,18 @@ import ssl
 import struct
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from proctor.errors import ConnectionLost, strip_control_codes
+from proctor.errors import ConnectionLost, ProtocolError, strip_control_codes
+from proctor.features import Array
 from proctor.policies.remote.address import Address
-from proctor.policies.remote.connection import ConnectionSettings
+from proctor.policies.remote.connection import ConnectionSettings, ServerConnection, server_label
+from proctor.protocols import openpi, vla_eval
+from proctor.protocols.inference_messages import InferenceRequest, ServerInfo
+from proctor.protocols.vla_eval import Message, MessageType
 from proctor.system.optional import LOAD_ERRORS, import_failure
+from proctor.types import EpisodeSpec
 
 try:
     from websockets.client import ClientProtocol
@@ -194,3 +204,89 @@ def _framed(data: bytes) -> tuple[bytes, bytes]:
 def _why_closed(protocol: ClientProtocol) -> str:
     code, reason = protocol.close_code, protocol.close_reason
     return f"the server closed the connection ({code}{f', {reason}' if reason else ''})"
+
+
+class OpenpiConnection(ServerConnection):
+    """Connection over one WebSocket; the protocol has no episodes."""
+
+    def __init__(self, address: Address, settings: ConnectionSettings) -> None:
+        """Connect and read the server's metadata."""
+        self._settings = settings
+        self._socket = WebSocket(address, settings)
+        try:
+            frame = self._socket.receive(settings.connect_s)
+            self.server_info: ServerInfo | None = openpi.decode_metadata(frame)
+            self.label = server_label(frame)
+            self.expected_inputs: tuple[str, ...] = ()
+            self.is_stateful = self.server_info is not None and self.server_info.remembers
+        except ProtocolError:
+            self._socket.close()
+            raise
+
+    def infer(self, request: InferenceRequest) -> Array:
+        """Send an inference request; return the actions."""
+        self._socket.send(openpi.encode_request(request), self._settings.answer_s)
+        reply = openpi.decode_reply(self._socket.receive(self._settings.answer_s))
+        return reply.required_actions()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+
+_MAX_HELLO = 2**18
+
+
+class VlaEvalConnection:
+    """Connection over one WebSocket."""
+
+    def __init__(self, address: Address, settings: ConnectionSettings) -> None:
+        """Connect and exchange hello messages."""
+        self._settings = settings
+        self._seq = 0
+        self._socket = WebSocket(address, settings)
+        try:
+            self._send(MessageType.HELLO, vla_eval.hello_payload())
+            frame = self._socket.receive(settings.connect_s)
+            if len(frame) > _MAX_HELLO:
+                raise ProtocolError(
+                    f"the server's hello has {len(frame)} bytes", code="protocol.too-large"
+                )
+            answer = vla_eval.decode(frame)
+            self.server_info: ServerInfo | None = vla_eval.decode_hello(answer, frame)
+            self.label = server_label(answer.payload)
+            self.expected_inputs: tuple[str, ...] = ()
+            self.is_stateful = self.server_info is None or self.server_info.remembers
+        except ProtocolError:
+            self._socket.close()
+            raise
+
+    def start_episode(self, spec: EpisodeSpec) -> None:
+        """Tell the server that an episode starts."""
+        self._send(MessageType.EPISODE_START, vla_eval.episode_payload(spec))
+
+    def infer(self, request: InferenceRequest) -> Array:
+        """Send an inference request; return the actions."""
+        self._send(MessageType.OBSERVATION, vla_eval.observation_payload(request))
+        frame = self._socket.receive(self._settings.answer_s)
+        answer = vla_eval.decode(frame)
+        actions = vla_eval.decode_reply(answer, frame).required_actions()
+        if answer.seq != self._seq:  # after a timeout the connection is closed, so none is late
+            raise ProtocolError(
+                f"the server replied to message {answer.seq}, expected {self._seq}",
+                code="protocol.wrong-sequence",
+            )
+        return actions
+
+    def end_episode(self) -> None:
+        """Tell the server that the episode has ended."""
+        self._send(MessageType.EPISODE_END, {})
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+    def _send(self, kind: MessageType, payload: Mapping[str, Any]) -> None:
+        self._seq += 1
+        frame = vla_eval.encode(Message(kind, payload, self._seq))
+        self._socket.send(frame, self._settings.answer_s)

@@ -12,38 +12,34 @@ from typing import TYPE_CHECKING, ClassVar, NoReturn, Self
 
 from proctor.errors import UsageError
 from proctor.features import REWARD, Feature, FeatureKind, Interface, NormMode
-from proctor.fingerprint import (
-    LOCAL_PATH,
-    PRESENTATION,
-    TRAINING_ONLY,
-    UNSAVED,
-)
-from proctor.policies.blocks.resnet10_sizes import ResNet10Sizes, resnet10_sizes
-from proctor.policies.lerobot import shared_fields as shared
+from proctor.fingerprint import LOCAL_PATH, PRESENTATION, TRAINING_ONLY
+from proctor.policies.blocks.encoder_sizes import ResNet10Sizes, resnet10_sizes
 from proctor.policies.lerobot.config import (
     NOT_A_FLAG,
     CheckpointConfig,
     CheckpointPlugin,
+    run_flag,
+    setting,
+    training_setting,
+    unused,
 )
-from proctor.policies.lerobot.limits import MOST_WIDTH, check_camera, check_choices, check_sizes
-from proctor.policies.lerobot.presets import OptimizerSettings, SampleWindows, TrainingPreset
-from proctor.policies.lerobot.shared_fields import training_setting, unused
-from proctor.settings import setting
+from proctor.policies.lerobot.limits import (
+    SHARE,
+    WIDTH,
+    Choices,
+    Limits,
+    check_camera,
+    check_fields,
+    up_to,
+)
+from proctor.policies.lerobot.presets import SampleWindows, TrainingPreset, constant_preset
+from proctor.policies.lerobot.shared_fields import normalization, shared
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from proctor.policies.lerobot.processors import UsualSteps
-    from proctor.policies.lerobot.step import ProcessorStep
+    from proctor.policies.lerobot.processors import StepLists, UsualSteps
 
 GRID = (4, 4)
 """Size of the feature map that LeRobot's spatial embedding assumes."""
-_MOST = {
-    "hidden_dim": MOST_WIDTH,
-    "latent_dim": MOST_WIDTH,
-    "image_embedding_pooling_dim": MOST_WIDTH,
-    "num_cameras": 64,
-}
 _ABSENT = {"saved": False} | NOT_A_FLAG
 """Field metadata: a field of policies that LeRobot's reward models do not have."""
 
@@ -64,35 +60,39 @@ class RewardClassifierConfig(CheckpointConfig):
     use_peft: bool = field(default=False, metadata=_ABSENT)
     device: str | None = field(default="cpu", metadata=PRESENTATION)
     name: str = unused("reward_classifier")
-    num_classes: int = setting(2, "classes of next.reward; 2: success or not")
-    hidden_dim: int = setting(256, "width of the classifier's hidden layer")
-    latent_dim: int = setting(256, "width of each camera's projection")
+    num_classes: int = setting(2, "classes of next.reward; 2: success or not", Limits(2, 1000))
+    hidden_dim: int = setting(256, "width of the classifier's hidden layer", WIDTH)
+    latent_dim: int = setting(256, "width of each camera's projection", WIDTH)
     image_embedding_pooling_dim: int = setting(
-        8, "features of the spatial embedding, per channel of the image encoder"
+        8, "features of the spatial embedding, per channel of the image encoder", WIDTH
     )
-    dropout_rate: float = shared.dropout(0.1)
+    dropout_rate: float = shared("dropout", 0.1, SHARE)
     model_name: str = setting(
-        "lerobot/resnet10", "ResNet10 image encoder: lerobot/resnet10, or a folder with config.json"
+        "lerobot/resnet10",
+        "ResNet10 image encoder: lerobot/resnet10, or a folder with config.json",
     )
-    model_type: str = setting("cnn", "kind of the image encoder: cnn")
-    num_cameras: int = setting(2, "number of cameras")
+    model_type: str = setting("cnn", "kind of the image encoder: cnn", Choices(("cnn",)))
+    num_cameras: int = setting(2, "number of cameras", up_to(64))
     learning_rate: float = training_setting(1e-4, "learning rate of AdamW")
     weight_decay: float = training_setting(0.01, "weight decay of AdamW")
     grad_clip_norm: float = training_setting(1.0, "maximum gradient norm (gradient clipping)")
-    normalization_mapping: dict[str, NormMode] = shared.normalization(VISUAL=NormMode.MEAN_STD)
-    train_projections: bool = setting(
-        False,
-        "train the cameras' spatial embeddings and projections too; LeRobot leaves them random",
-        UNSAVED,
-        TRAINING_ONLY,
+    normalization_mapping: dict[str, NormMode] = normalization(VISUAL=NormMode.MEAN_STD)
+    train_projections: bool = field(
+        default=False,
+        metadata=run_flag(
+            "train the cameras' spatial embeddings and projections too; LeRobot leaves them random"
+        )
+        | TRAINING_ONLY,
     )
-    model_file: str | None = setting(
-        None,
-        "file or folder of model_name's weights (model.safetensors) (default: downloaded)",
-        UNSAVED,
-        TRAINING_ONLY,
-        PRESENTATION,
-        LOCAL_PATH,
+    model_file: str | None = field(
+        default=None,
+        metadata=run_flag(
+            "file or folder of model_name's weights (model.safetensors)",
+            default_help="downloaded",
+        )
+        | TRAINING_ONLY
+        | PRESENTATION
+        | LOCAL_PATH,
     )
     kept_by_resume: ClassVar[tuple[str, ...]] = ("train_projections",)
 
@@ -112,9 +112,7 @@ class RewardClassifierConfig(CheckpointConfig):
         reward = Feature(FeatureKind.REWARD, (1,), "float32")
         return replace(self, input_features=cameras, output_features={REWARD: reward})
 
-    def processing(
-        self, usual: UsualSteps
-    ) -> tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]:
+    def processing(self, usual: UsualSteps) -> StepLists:
         """Return LeRobot's steps: one normaliser for the images, one for the reward."""
         from proctor.policies.lerobot.processors import Identity
 
@@ -128,33 +126,16 @@ class RewardClassifierConfig(CheckpointConfig):
 
     def training_preset(self) -> TrainingPreset:
         """Return AdamW with a constant learning rate."""
-        optimizer = OptimizerSettings(
-            type="adamw",
-            lr=self.learning_rate,
+        return constant_preset(
+            "adamw",
+            self.learning_rate,
             weight_decay=self.weight_decay,
             grad_clip_norm=self.grad_clip_norm,
-            betas=[0.9, 0.999],
-            eps=1e-8,
         )
-        return TrainingPreset(optimizer)
 
     def validate(self) -> None:
-        """Check cameras, sizes and the number of classes.
-
-        Raises:
-            UsageError: naming the invalid field.
-        """
-        check_sizes(self, _MOST)
-        check_choices(self, {"model_type": ("cnn",)})
-        if not 2 <= self.num_classes <= 1000:
-            raise UsageError(
-                f"num_classes is {self.num_classes} (choose 2-1000)", code="policy.out-of-range"
-            )
-        if not 0 <= self.dropout_rate < 1:
-            raise UsageError(
-                f"dropout_rate is {self.dropout_rate} (choose from 0 to below 1)",
-                code="policy.out-of-range",
-            )
+        """Check cameras, sizes and the number of classes."""
+        check_fields(self)
         if len(self.cameras) != self.num_cameras:
             raise UsageError(
                 f"num_cameras is {self.num_cameras}, but the inputs have {len(self.cameras)} "

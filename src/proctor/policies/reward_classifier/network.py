@@ -17,8 +17,8 @@ import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 from proctor.features import REWARD
+from proctor.policies.blocks.layers import SpatialEmbedding
 from proctor.policies.blocks.resnet10 import ResNet10, load_resnet10
-from proctor.policies.blocks.spatial_embedding import SpatialEmbedding
 from proctor.policies.reward_classifier.config import GRID, RewardClassifierConfig
 from proctor.policies.runtime.network import Network, shared_names
 
@@ -62,11 +62,7 @@ class RewardClassifier(Network):
         return self.config.num_classes == 2
 
     def load_pretrained(self) -> None:
-        """Load the published weights of the image encoder.
-
-        Raises:
-            UsageError: they are missing, damaged, or belong to another network.
-        """
+        """Load the published weights of the image encoder."""
         flag = "--reward_model.model_file"
         load_resnet10(self.encoder, self.config.model_name, self.config.model_file, flag)
 

@@ -70,11 +70,7 @@ class RewardPredictor:
 
 
 def load_predictor(path: str, revision: str | None = None, device: str = "auto") -> RewardPredictor:
-    """Return the reward classifier of a checkpoint folder or Hub id.
-
-    Raises:
-        UsageError: there is none, or it is not a reward classifier.
-    """
+    """Return the reward classifier of a checkpoint folder or Hub id."""
     folder: Path = locate(path, revision).folder
     parts = read_checkpoint(folder)
     if not isinstance(parts.network, RewardClassifier):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from proctor.errors import PolicyError
+from proctor.errors import PolicyError, ProctorError, UsageError, strip_control_codes
 from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, Array, Feature
 from proctor.fingerprint import ConfigUse
 from proctor.policies.base import Batch, Policy, PolicySpec, Query
@@ -20,16 +20,16 @@ from proctor.policies.compatibility import source_key
 from proctor.policies.latency import check_latency
 from proctor.policies.lerobot.adapter import Adapter
 from proctor.policies.lerobot.config import CheckpointConfig, defining_config
+from proctor.policies.lerobot.feature_json import channels_first
 from proctor.policies.lerobot.processors import Pipeline
 from proctor.policies.runtime.compiled import (
     compile_parts,
     require_compiler,
     summarize_compiler_errors,
 )
-from proctor.policies.runtime.dry_run import dry_run_steps
-from proctor.policies.runtime.instruction_encoder import InstructionEncoder
 from proctor.policies.runtime.network import Network, draw_noise
 from proctor.policies.runtime.prompts import (
+    InstructionEncoder,
     PromptGroup,
     check_token_ids,
     group_by_prompt_length,
@@ -46,7 +46,7 @@ from proctor.policies.runtime.runner import (
 )
 from proctor.types import EpisodeSpec, Task
 
-NOISE_KEY, PROMPT_KEY, EPISODE_KEY = "drawn: ", "told: ", "recalled: "
+NOISE_KEY, PROMPT_KEY, EPISODE_KEY = "drawn: ", "prompt: ", "recalled: "
 """Prefixes of the keys of noise, prompt inputs and episode state among the rows of a batch."""
 _COMPILE = "--policy.compile"
 
@@ -110,7 +110,7 @@ class ChunkPolicy(Policy):
             max_rows=None if self.device.type == "cpu" else config.pad_to,
             bit_exact=self.device.type == "cpu" or config.pad_to is not None,
             remembers=parts.network.new_episode() is not None,
-            asked_every=parts.network.asked_every,
+            steps_per_query=parts.network.steps_per_query,
             notes=(*parts.notes, *parts.network.notes, *([about_device] if about_device else ())),
             warnings=parts.warnings,
         )
@@ -154,9 +154,9 @@ class ChunkPolicy(Policy):
             rows[NOISE_KEY + name] = np.stack([one[name] for one in drawn])
         newest = {key: torch.tensor(rows[key][:, -1]) for key in self._kept}
         words = [self._instruction(query.spec.task) for query in batch.queries]
-        told = self._instruction_encoder(words, newest)
-        check_token_ids(told, self.network.vocabulary)
-        rows |= {PROMPT_KEY + name: array for name, array in told.items()}
+        prompt_inputs = self._instruction_encoder(words, newest)
+        check_token_ids(prompt_inputs, self.network.vocabulary)
+        rows |= {PROMPT_KEY + name: array for name, array in prompt_inputs.items()}
         for name in self.network.episode_inputs:
             rows[EPISODE_KEY + name] = np.stack([query.state[name] for query in batch.queries])
         parts = self._parts(rows)
@@ -186,8 +186,8 @@ class ChunkPolicy(Policy):
             for name, shape in self.network.episode_inputs.items():
                 rows[EPISODE_KEY + name] = np.zeros((size, *shape), np.float32)
             rows |= {
-                PROMPT_KEY + k: told
-                for k, told in self._instruction_encoder.blank_inputs(size).items()
+                PROMPT_KEY + k: prompt_inputs
+                for k, prompt_inputs in self._instruction_encoder.blank_inputs(size).items()
             }
             return self._parts(rows)[0].rows
 
@@ -239,7 +239,7 @@ class ChunkPolicy(Policy):
     def protocol(self) -> dict[str, Any]:
         """Return all that affects the actions: files, resolved config, pipelines, numerics."""
         parts = self.parts
-        told = {"prompts": prompt_padding_rule(self.device)} if self._skips_padding else {}
+        padding = {"prompts": prompt_padding_rule(self.device)} if self._skips_padding else {}
         return {
             "type": parts.config.type,
             "weights": "from the files" if parts.files else "untrained, drawn by torch from seed 0",
@@ -251,7 +251,7 @@ class ChunkPolicy(Policy):
             "postprocessor": parts.postprocessor.protocol(),
             "noise": "torch's generator, keyed by (seed, task name, episode index, query)",
             "numerics": numerics_record(self.device, parts.config.pad_to, amp=parts.config.use_amp)
-            | told,
+            | padding,
         }
 
 
@@ -278,3 +278,40 @@ def to_float_image(value: Tensor) -> Tensor:
     if value.dtype != torch.uint8:
         return value
     return value.movedim(-1, -3).to(torch.float32, memory_format=torch.contiguous_format) / 255
+
+
+def dry_run_steps(
+    config: CheckpointConfig,
+    preprocessor: Pipeline,
+    postprocessor: Pipeline,
+    instruction_encoder: InstructionEncoder,
+) -> None:
+    """Run the pre- and postprocessor on observations, an instruction and an action of zeros."""
+    inputs, size = config.input_features, config.action_dim
+    shapes = {key: (1, *channels_first(feature)) for key, feature in inputs.items()}
+    with _saying("the preprocessor cannot process the policy's inputs"):
+        # Not on torch's meta device: its arithmetic loads torch's compiler, which takes seconds.
+        renames, cpu = preprocessor.rename_map, torch.device("cpu")
+        seen = {source_key(key, renames): torch.zeros(shape) for key, shape in shapes.items()}
+        preprocessor.on(cpu)(seen)
+    with _saying("the preprocessor cannot encode an instruction"):
+        if config.language_conditioned and not instruction_encoder.blank_inputs(1):
+            raise UsageError(
+                f"{config.type} needs an instruction, but no preprocessor step makes tokens",
+                code="checkpoint.missing-tokenizer",
+            )
+    with _saying(f"the postprocessor cannot process actions of size {size}"):
+        beside = {key: torch.zeros(shapes[key]) for key in postprocessor.needs}
+        postprocessor.on(cpu)({ACTION: torch.zeros(1, 1, size), **beside})
+
+
+@contextmanager
+def _saying(what: str) -> Iterator[None]:
+    try:
+        yield
+    except ProctorError:
+        raise
+    except (RuntimeError, ValueError, IndexError, KeyError) as error:
+        raise UsageError(
+            f"{what}: {strip_control_codes(str(error), 200)}", code="checkpoint.pipeline-mismatch"
+        ) from None

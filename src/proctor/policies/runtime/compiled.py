@@ -42,11 +42,7 @@ def uncompiled() -> AbstractContextManager[None]:
 
 
 def require_compiler(flag: str, device: torch.device) -> None:
-    """Refuse ``flag`` if this machine lacks a compiler for ``device``.
-
-    Raises:
-        UsageError: naming the missing compiler or package.
-    """
+    """Refuse ``flag`` if this machine lacks a compiler for ``device``."""
     on_gpu = device.type == "cuda"
     usual = "clang++" if sys.platform == "darwin" else "g++"
     compiler = os.environ.get("CC", "gcc") if on_gpu else os.environ.get("CXX", usual)
@@ -64,11 +60,7 @@ def require_compiler(flag: str, device: torch.device) -> None:
 
 @contextmanager
 def summarize_compiler_errors(flag: str, kind: type[ProctorError]) -> Iterator[None]:
-    """Turn torch.compile's errors into one-line errors of ``kind``.
-
-    Raises:
-        ProctorError: of ``kind``: torch cannot compile a module called in this context.
-    """
+    """Turn torch.compile's errors into one-line errors of ``kind``."""
     from torch._dynamo.exc import TorchDynamoException
 
     try:

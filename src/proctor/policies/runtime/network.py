@@ -70,7 +70,7 @@ class Network(nn.Module, ABC):
     """Random numbers for each row of ``loss``."""
     episode_inputs: Mapping[str, tuple[int, ...]] = {}
     """Inputs of ``chunk`` that come from the episode's state: names and shapes."""
-    asked_every: int | None = None
+    steps_per_query: int | None = None
     """Steps between inference calls that ``episode_inputs`` assumes; None: any number."""
 
     n_raw_actions: int = 0

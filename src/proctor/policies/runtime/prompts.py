@@ -1,4 +1,11 @@
-"""Cut the padding of prompts, so that the network does not compute on it.
+"""Encode task instructions as arrays for the network, and cut the padding of prompts.
+
+Two sources are combined:
+
+    CheckpointConfig.encode_instruction   encodings without a tokenizer, as in language_act
+    Pipeline.encode_prompt                preprocessor steps: new lines, prompts, tokens
+
+A prompt may hold the robot's state. If it does not, each instruction is encoded once and cached.
 
 The tokenizer pads every prompt to the same length. A network that masks padding gives the same
 result without it, up to rounding. The length that is kept depends on the row's own prompt alone,
@@ -11,7 +18,7 @@ never on the rest of its batch, so an episode does not depend on the load.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +27,10 @@ from torch import Tensor
 
 from proctor.errors import UsageError
 from proctor.features import LANGUAGE_TOKENS, Array
+from proctor.fingerprint import ConfigUse
+from proctor.policies.compatibility import source_key
+from proctor.policies.lerobot.config import CheckpointConfig
+from proctor.policies.lerobot.processors import Pipeline
 
 
 class PromptGroup(NamedTuple):
@@ -31,31 +42,27 @@ class PromptGroup(NamedTuple):
 
 
 def group_by_prompt_length(
-    rows: dict[str, Array], heard: str, others: Sequence[str], device: torch.device
+    rows: dict[str, Array], padding_mask: str, others: Sequence[str], device: torch.device
 ) -> list[PromptGroup]:
     """Group rows by the length of their prompts, the shortest first.
 
-    ``heard`` is the key of the padding mask [B, max length], True at tokens; ``others`` are the
-    keys of the arrays that are cut like it.
+    ``padding_mask`` is the key of the mask [B, max length], True at tokens; ``others`` are the keys
+    of the arrays that are cut like it.
     """
-    lengths = _lengths(rows[heard], one_by_one=device.type == "cpu")
+    lengths = _lengths(rows[padding_mask], one_by_one=device.type == "cpu")
     found, parts = np.unique(lengths), []
     for length in found:
         places = np.flatnonzero(lengths == length)
         # Usually there is one length; images are then not copied.
         some = {name: v[places] if len(found) > 1 else v for name, v in rows.items()}
-        some |= {name: some[name][:, :length] for name in (heard, *others)}
+        some |= {name: some[name][:, :length] for name in (padding_mask, *others)}
         parts.append(PromptGroup(places, some))
     return parts
 
 
-def check_token_ids(told: Mapping[str, Array], vocabulary: int | None) -> None:
-    """Refuse token ids outside the network's vocabulary.
-
-    Raises:
-        UsageError: the tokenizer belongs to another model.
-    """
-    tokens = told.get(LANGUAGE_TOKENS)
+def check_token_ids(prompt_inputs: Mapping[str, Array], vocabulary: int | None) -> None:
+    """Refuse token ids outside the network's vocabulary."""
+    tokens = prompt_inputs.get(LANGUAGE_TOKENS)
     if tokens is not None and vocabulary is not None and tokens.max() >= vocabulary:
         raise UsageError(
             f"the prompt has token id {tokens.max()}, but the policy's vocabulary has {vocabulary} "
@@ -72,10 +79,10 @@ def restore_order(parts: Sequence[PromptGroup], made: Sequence[Tensor]) -> Tenso
     return torch.cat(list(made))[places.argsort()]
 
 
-def _lengths(heard: Array, *, one_by_one: bool) -> Array:
+def _lengths(padding_mask: Array, *, one_by_one: bool) -> Array:
     """Return the kept length of each row: up to its last token, at least 1."""
-    most = heard.shape[1]
-    lengths: Array = np.where(heard.any(1), most - heard[:, ::-1].argmax(1), 1)
+    most = padding_mask.shape[1]
+    lengths: Array = np.where(padding_mask.any(1), most - padding_mask[:, ::-1].argmax(1), 1)
     if not one_by_one:
         half = min(most, -(-most // 16) * 8)
         lengths = np.where(lengths <= half, half, most)
@@ -85,3 +92,71 @@ def _lengths(heard: Array, *, one_by_one: bool) -> Array:
 def prompt_padding_rule(device: torch.device) -> str:
     """Return how prompts are padded, for the run's record: it affects the last bits."""
     return "without padding" if device.type == "cpu" else "padded to half of the room, or all"
+
+
+_MOST_INSTRUCTIONS = 4096
+
+
+class InstructionEncoder:
+    """Turns instructions into the network's language inputs, one row each; picklable."""
+
+    def __init__(
+        self,
+        config: CheckpointConfig,
+        preprocessor: Pipeline,
+        use: ConfigUse = ConfigUse.EVALUATION,
+    ) -> None:
+        self._config = config
+        self._pipeline = preprocessor.on(torch.device("cpu"))
+        self._known: dict[str, dict[str, Array]] = {}
+        renames, keys = preprocessor.rename_map, preprocessor.needs
+        if use is ConfigUse.TRAINING:
+            keys += preprocessor.training_keys
+        self.needs = tuple(source_key(key, renames) for key in dict.fromkeys(keys))
+        """Observations that prompts need, by the benchmark's names; the newest of each is used."""
+
+    def __call__(self, words: Sequence[str], seen: Mapping[str, Tensor]) -> dict[str, Array]:
+        """Return the network's language inputs, [B, ...] each; empty if it has none.
+
+        ``seen`` holds the raw observations of ``needs``, [B, ...] (actions [B, T, A]), on the CPU.
+        """
+        if self.needs:
+            return self._read(words, {key: seen[key] for key in self.needs})
+        return _stacked([self._once(text) for text in words])
+
+    def blank_inputs(self, rows: int) -> dict[str, Array]:
+        """Return the inputs for empty instructions and zero observations, in the usual shapes."""
+        return self([""] * rows, self._blank(rows))
+
+    def _blank(self, rows: int) -> dict[str, Tensor]:
+        sizes, renames = self._config.input_features, self._pipeline.rename_map
+        shapes = {key: sizes[renames.get(key, key)].shape for key in self.needs}
+        return {key: torch.zeros((rows, *shape)) for key, shape in shapes.items()}
+
+    def find_indistinguishable(self, texts: Iterable[str]) -> tuple[str, str] | None:
+        """Return two different instructions that have the same encoding; None: there are none.
+
+        White space is ignored when texts are compared.
+        """
+        first: dict[Hashable, str] = {}
+        for text in {" ".join(text.split()): text for text in texts}.values():
+            read = self._read([text], self._blank(1)) if self.needs else self._once(text)
+            other = first.setdefault(self._config.instruction_key(read), text)
+            if other != text:
+                return other, text
+        return None
+
+    def _once(self, text: str) -> dict[str, Array]:
+        if text not in self._known:
+            if len(self._known) >= _MOST_INSTRUCTIONS:
+                self._known.clear()
+            self._known[text] = {name: rows[0] for name, rows in self._read([text], {}).items()}
+        return self._known[text]
+
+    def _read(self, words: Sequence[str], seen: dict[str, Tensor]) -> dict[str, Array]:
+        own = _stacked([self._config.encode_instruction(text) for text in words])
+        return own | self._pipeline.encode_prompt(words, seen)
+
+
+def _stacked(rows: Sequence[dict[str, Array]]) -> dict[str, Array]:
+    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}

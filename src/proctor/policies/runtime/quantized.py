@@ -43,11 +43,7 @@ class Int8Linear(nn.Module):
 
 
 def quantize(network: nn.Module) -> None:
-    """Replace every linear layer of ``network`` that is large enough by an ``Int8Linear``.
-
-    Raises:
-        UsageError: no layer is large enough.
-    """
+    """Replace every linear layer of ``network`` that is large enough by an ``Int8Linear``."""
     found = False
     for owner in list(network.modules()):
         for name, layer in list(owner.named_children()):

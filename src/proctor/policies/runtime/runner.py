@@ -39,11 +39,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def pick_device(name: str) -> torch.device:
-    """Return the device for ``cpu``, ``cuda``, ``cuda:1``, ``mps`` or ``auto`` (the fastest).
-
-    Raises:
-        UsageError: this machine has no such device.
-    """
+    """Return the device for ``cpu``, ``cuda``, ``cuda:1``, ``mps`` or ``auto`` (the fastest)."""
     if name == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")
@@ -77,9 +73,6 @@ def device_or_fallback(name: str) -> tuple[torch.device, str | None]:
 
     As in LeRobot, a missing accelerator is replaced by the fastest device. The fingerprint holds
     the device that was used.
-
-    Raises:
-        UsageError: the name is unknown, or the device number too high.
     """
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     kind = name.partition(":")[0]
@@ -102,11 +95,7 @@ def autocast(device: torch.device, *, wanted: bool) -> AbstractContextManager[An
 
 
 def pick_dtype(name: str | None) -> torch.dtype | None:
-    """Return torch's dtype for a flag's value; None keeps the dtype of the weights.
-
-    Raises:
-        UsageError: an unsupported dtype.
-    """
+    """Return torch's dtype for a flag's value; None keeps the dtype of the weights."""
     if name is None:
         return None
     if name not in DTYPES:
@@ -125,22 +114,22 @@ def numerics_record(
     """
     with inference_numerics(device):
         float32 = _float32_precision(device)
-    told: dict[str, Any] = {
+    record: dict[str, Any] = {
         "torch": str(torch.__version__),
         "device": device.type,
         "float32": float32,
     }
     if amp and device.type != "mps":
-        told["autocast"] = str(torch.get_autocast_dtype(device.type))
+        record["autocast"] = str(torch.get_autocast_dtype(device.type))
     if device.type != "cpu":  # a CPU runs row by row, whatever the size
-        told["pad_to"] = pad_to
+        record["pad_to"] = pad_to
     if device.type == "cuda":
-        told |= {
+        record |= {
             "NVIDIA_TF32_OVERRIDE": os.environ.get("NVIDIA_TF32_OVERRIDE"),
             "cuda": torch.version.cuda,
             "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
         }
-    return told
+    return record
 
 
 def _float32_precision(device: torch.device) -> dict[str, Any]:

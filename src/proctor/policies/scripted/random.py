@@ -10,9 +10,8 @@ import numpy as np
 
 from proctor.errors import UsageError
 from proctor.features import ActionSpec, Array, Interface
-from proctor.policies.base import Batch, Policy, PolicyConfig, PolicyPlugin, PolicySpec
+from proctor.policies.base import Batch, Policy, PolicyConfig, PolicyPlugin, PolicySpec, flag
 from proctor.policies.compatibility import check_offered
-from proctor.settings import setting
 from proctor.types import EpisodeSpec
 
 
@@ -23,10 +22,10 @@ class RandomConfig(PolicyConfig):
     help_group: ClassVar[str] = "Observations and actions"
 
     type: str = "random"
-    n_action_steps: int = setting(1, "actions per inference call")
-    n_obs_steps: int = setting(1, "observation steps requested per inference call (and ignored)")
-    inputs: list[str] = setting(
-        [], "observation keys requested from the benchmark (and ignored) (default: no observations)"
+    n_action_steps: int = flag(1, "actions per inference call")
+    n_obs_steps: int = flag(1, "observation steps requested per inference call (and ignored)")
+    inputs: list[str] = flag(
+        [], "observation keys requested from the benchmark (and ignored)", "no observations"
     )
 
 
@@ -37,17 +36,17 @@ class RandomPolicy(Policy):
     """
 
     def __init__(self, config: RandomConfig, interface: Interface) -> None:
-        for flag, value in (
+        for name, value in (
             ("n_action_steps", config.n_action_steps),
             ("n_obs_steps", config.n_obs_steps),
         ):
             if value < 1:
                 raise UsageError(
-                    f"--policy.{flag} must be at least 1, got {value}", code="flag.out-of-range"
+                    f"--policy.{name} must be at least 1, got {value}", code="flag.out-of-range"
                 )
             if value > 10_000:
                 raise UsageError(
-                    f"--policy.{flag} must be at most 10000, got {value}", code="flag.out-of-range"
+                    f"--policy.{name} must be at most 10000, got {value}", code="flag.out-of-range"
                 )
         check_offered(config.inputs, interface, "--policy.inputs")
         self.spec = PolicySpec(
@@ -80,6 +79,4 @@ def _finite_range(action: ActionSpec) -> tuple[Array | float, Array | float]:
     return lowest, highest
 
 
-PLUGIN = PolicyPlugin(
-    config=RandomConfig, make=RandomPolicy, summary="uniform random actions", is_trained=False
-)
+PLUGIN = PolicyPlugin(config=RandomConfig, make=RandomPolicy, summary="uniform random actions")

@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from proctor.errors import UsageError
 from proctor.features import NormMode
-from proctor.policies.lerobot import shared_fields as shared
-from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
-from proctor.policies.lerobot.config_mixins import ChunkMixin, CosineMixin, RtcMixin
-from proctor.policies.lerobot.fresh import make_fresh
-from proctor.policies.lerobot.image_size_free import ImageSizeFreeMixin
-from proctor.policies.lerobot.limits import MOST_PIXELS, MOST_STEPS, check_sizes
-from proctor.policies.lerobot.rtc_config import read_rtc
-from proctor.policies.lerobot.shared_fields import training_setting, unused
+from proctor.policies.lerobot.config import (
+    CheckpointPlugin,
+    setting,
+    training_setting,
+    unused,
+)
+from proctor.policies.lerobot.config_mixins import (
+    VlaConfig,
+)
+from proctor.policies.lerobot.limits import (
+    Choices,
+    Limits,
+    Sides,
+    check_periods,
+    up_to,
+)
+from proctor.policies.lerobot.shared_fields import normalization, optimizer_betas, shared
 from proctor.policies.smolvla.vlm import SMOLVLM2
-from proctor.settings import setting
 
 if TYPE_CHECKING:
-    from proctor.policies.lerobot.processors import UsualSteps
-    from proctor.policies.lerobot.step import ProcessorStep
+    from proctor.policies.lerobot.processors import StepLists, UsualSteps
 
 ALOHA_JOINTS = 14
-_MOST = {
-    "chunk_size": MOST_STEPS,
-    "max_state_dim": 1024,
-    "max_action_dim": 1024,
-    "tokenizer_max_length": 4096,
-    "num_steps": 1000,
-}
-_MODES = ("cross_attn", "self_attn")
+_MOST_DIM = 1024
 
 
 @dataclass
-class SmolVlaConfig(ImageSizeFreeMixin, ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
+class SmolVlaConfig(VlaConfig):
     """SmolVLA's fields, in LeRobot's order and with LeRobot 0.6's defaults."""
 
     help_groups: ClassVar[Mapping[str, str]] = {
@@ -45,81 +45,77 @@ class SmolVlaConfig(ImageSizeFreeMixin, ChunkMixin, CosineMixin, RtcMixin, Check
     }
 
     type: str = "smolvla"
-    chunk_size: int = shared.chunk_size(50)
-    n_action_steps: int = shared.n_action_steps(50)
-    normalization_mapping: dict[str, NormMode] = shared.normalization(
+    chunk_size: int = shared("chunk_size", 50)
+    n_action_steps: int = shared("n_action_steps", 50)
+    normalization_mapping: dict[str, NormMode] = normalization(
         VISUAL=NormMode.IDENTITY, STATE=NormMode.MEAN_STD, ACTION=NormMode.MEAN_STD
     )
-    max_state_dim: int = shared.max_state_dim(32)
-    max_action_dim: int = shared.max_action_dim(32)
+    max_state_dim: int = shared("max_state_dim", 32, up_to(_MOST_DIM))
+    max_action_dim: int = shared("max_action_dim", 32, up_to(_MOST_DIM))
     resize_imgs_with_padding: list[int] | None = setting(
         [512, 512],
         "resize images to [width,height] pixels, padded at the left and the top; none: no resizing",
+        Sides(("width", "height")),
     )
     empty_cameras: int = unused(0)
     adapt_to_pi_aloha: bool = setting(
         False, "convert ALOHA's joint angles to the units of the base model"
     )
     use_delta_joint_actions_aloha: bool = unused(False)
-    tokenizer_max_length: int = shared.tokenizer_max_length(48)
-    num_steps: int = setting(10, "denoising steps per inference")
+    tokenizer_max_length: int = shared("tokenizer_max_length", 48)
+    num_steps: int = setting(10, "denoising steps per inference", up_to(1000))
     use_cache: bool = unused(True)
-    freeze_vision_encoder: bool = shared.freeze_vision_encoder(True)
+    freeze_vision_encoder: bool = shared("freeze_vision_encoder", True)
     train_expert_only: bool = training_setting(
         True, "freeze the vision-language model; train the action expert only"
     )
     train_state_proj: bool = training_setting(True, "train the projection of the state")
-    optimizer_lr: float = shared.optimizer_lr(1e-4)
-    optimizer_betas: list[float] = shared.optimizer_betas(0.9, 0.95)
-    optimizer_eps: float = shared.optimizer_eps()
-    optimizer_weight_decay: float = shared.optimizer_weight_decay(1e-10)
-    optimizer_grad_clip_norm: float = shared.optimizer_grad_clip_norm(10.0)
-    scheduler_warmup_steps: int = shared.scheduler_warmup_steps(1000)
-    scheduler_decay_steps: int = shared.scheduler_decay_steps()
-    scheduler_decay_lr: float = shared.scheduler_decay_lr()
+    optimizer_lr: float = shared("optimizer_lr", 1e-4)
+    optimizer_betas: list[float] = optimizer_betas(0.9, 0.95)
+    optimizer_eps: float = shared("optimizer_eps")
+    optimizer_weight_decay: float = shared("optimizer_weight_decay", 1e-10)
+    optimizer_grad_clip_norm: float = shared("optimizer_grad_clip_norm", 10.0)
+    scheduler_warmup_steps: int = shared("scheduler_warmup_steps", 1000)
+    scheduler_decay_steps: int = shared("scheduler_decay_steps")
+    scheduler_decay_lr: float = shared("scheduler_decay_lr")
     vlm_model_name: str = setting(SMOLVLM2, "vision-language model: a folder or a Hub id")
     load_vlm_weights: bool = training_setting(
         False,
-        "start from the pretrained weights of the vision-language model; false: random "
-        "initialisation",
+        "start from the pretrained weights of the vision-language model; false: "
+        "random initialisation",
     )
     add_image_special_tokens: bool = unused(False)
     attention_mode: str = setting(
-        "cross_attn", "attention of the action expert: cross_attn or self_attn"
+        "cross_attn",
+        "attention of the action expert: cross_attn or self_attn",
+        Choices(("cross_attn", "self_attn")),
     )
     prefix_length: int = unused(-1)
     pad_language_to: str = setting(
         "longest",
-        "padding of prompts, max_length or longest, saved for LeRobot; here prompts are "
-        "always padded to tokenizer_max_length",
+        "padding of prompts, max_length or longest, saved for LeRobot; here "
+        "prompts are always padded to tokenizer_max_length",
     )
     num_expert_layers: int = setting(
-        -1, "layers of the action expert (default: as many as num_vlm_layers)"
+        -1, "layers of the action expert", default_help="as many as num_vlm_layers"
     )
     num_vlm_layers: int = setting(16, "layers of the language model to use; -1: all")
     self_attn_every_n_layers: int = setting(
         2, "with cross_attn: every n-th layer of the expert uses self-attention"
     )
     expert_width_multiplier: float = setting(
-        0.75, "ratio of the action expert's width to the language model's"
+        0.75, "ratio of the action expert's width to the language model's", Limits(0, 4, above=True)
     )
-    min_period: float = shared.min_period()
-    max_period: float = shared.max_period()
-    rtc_config: dict[str, Any] | None = shared.rtc_config()
+    min_period: float = shared("min_period")
+    max_period: float = shared("max_period")
+    rtc_config: dict[str, Any] | None = shared("rtc_config")
     compile_model: bool = unused(False)
     compile_mode: str = unused("max-autotune")
 
-    @property
-    def language_conditioned(self) -> bool:
-        """Always True: the prompt contains the instruction."""
-        return True
-
-    def processing(
-        self, usual: UsualSteps
-    ) -> tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]:
+    def processing(self, usual: UsualSteps) -> StepLists:
         """Return the usual processor steps and a tokenizer step."""
         from proctor.policies.lerobot.language import Tokenize
-        from proctor.policies.smolvla.steps import SmolVlaNewLine
+        from proctor.policies.smolvla.network import SmolVlaNewLine
 
         tokens = Tokenize(
             max_length=self.tokenizer_max_length,
@@ -139,26 +135,7 @@ class SmolVlaConfig(ImageSizeFreeMixin, ChunkMixin, CosineMixin, RtcMixin, Check
     def validate(self) -> None:
         """Also check SmolVLA's inputs and sizes, and refuse settings that are not supported."""
         super().validate()
-        check_sizes(self, _MOST)
-        read_rtc(self.rtc_config)
-        if self.n_obs_steps != 1:
-            raise UsageError(
-                f"n_obs_steps is {self.n_obs_steps}: SmolVLA takes one observation",
-                code="policy.one-observation",
-            )
-        self.check_chunk()
-        if self.state_dim is None or not self.cameras:
-            raise UsageError(
-                "SmolVLA needs a camera and observation.state as input", code="policy.missing-input"
-            )
-        if self.state_dim > self.max_state_dim or self.action_dim > self.max_action_dim:
-            raise UsageError(
-                f"state {self.state_dim} and action {self.action_dim} must fit into max_state_dim "
-                f"{self.max_state_dim} and max_action_dim {self.max_action_dim}",
-                code="policy.state-size-mismatch",
-            )
-        self._validate_images()
-        self._validate_layers()
+        check_periods(self)
         if self.adapt_to_pi_aloha and (self.state_dim, self.action_dim) != (ALOHA_JOINTS,) * 2:
             raise UsageError(
                 f"adapt_to_pi_aloha is for ALOHA's {ALOHA_JOINTS} joints; state and action have "
@@ -171,39 +148,12 @@ class SmolVlaConfig(ImageSizeFreeMixin, ChunkMixin, CosineMixin, RtcMixin, Check
                     f"{name} is set, which is not supported", code="policy.unsupported-field"
                 )
 
-    def _validate_images(self) -> None:
-        sides = self.resize_imgs_with_padding
-        if sides is not None and (len(sides) != 2 or not all(0 < n <= MOST_PIXELS for n in sides)):
-            raise UsageError(
-                f"resize_imgs_with_padding is {sides}, expected [width, height]",
-                code="policy.invalid-shape",
-            )
-
-    def _validate_layers(self) -> None:
-        if self.attention_mode not in _MODES:
-            raise UsageError(
-                f"attention_mode is {self.attention_mode!r} (choose {', '.join(_MODES)})",
-                code="policy.unknown-choice",
-            )
-        if not 0 < self.expert_width_multiplier <= 4:
-            raise UsageError(
-                f"expert_width_multiplier is {self.expert_width_multiplier:g} (above 0, up to 4)",
-                code="policy.out-of-range",
-            )
-        if not 0 < self.min_period < self.max_period:
-            raise UsageError(
-                f"min_period is {self.min_period:g}, max_period {self.max_period:g}; expected "
-                "0 < min_period < max_period",
-                code="policy.out-of-range",
-            )
-
 
 PLUGIN = CheckpointPlugin(
     config=SmolVlaConfig,
-    make=make_fresh,
     summary="SmolVLA, untrained (trained: --policy.path)",
     network="proctor.policies.smolvla.network:SmolVla",
     prefix="model.",
-    steps={"smolvla_new_line_processor": "proctor.policies.smolvla.steps:SmolVlaNewLine"},
+    steps={"smolvla_new_line_processor": "proctor.policies.smolvla.network:SmolVlaNewLine"},
     signature_fields=frozenset({"vlm_model_name", "expert_width_multiplier"}),
 )

@@ -14,31 +14,49 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, STATE
-from proctor.policies.blocks.losses import masked_mean
-from proctor.policies.blocks.rtc import make_guidance, rtc_notes
+from proctor.policies.blocks.layers import masked_mean, resize_with_padding
+from proctor.policies.blocks.rtc import GuidedNetwork
 from proctor.policies.blocks.siglip import ScaledPatchEmbeddings, SiglipEncoder
-from proctor.policies.lerobot.rtc_config import read_rtc
-from proctor.policies.runtime.network import Network, NoiseSpec
+from proctor.policies.lerobot.config_mixins import read_rtc
+from proctor.policies.lerobot.language import NewLine
+from proctor.policies.lerobot.location import local_folder
+from proctor.policies.lerobot.tensor_file import read_tensors
+from proctor.policies.lerobot.weights import WEIGHTS_FILE, check_tensor
+from proctor.policies.runtime.network import NoiseSpec
 from proctor.policies.smolvla import aloha
 from proctor.policies.smolvla.config import SmolVlaConfig
-from proctor.policies.smolvla.connector import Connector
-from proctor.policies.smolvla.expert import ActionExpert, ExpertCache, joint_layers
-from proctor.policies.smolvla.layers import LlamaModel, additive_mask, rotary_embedding
+from proctor.policies.smolvla.layers import (
+    ActionExpert,
+    Connector,
+    ExpertCache,
+    LlamaModel,
+    additive_mask,
+    joint_layers,
+    rotary_embedding,
+)
 from proctor.policies.smolvla.vlm import VlmSizes, read_vlm_sizes
-from proctor.policies.smolvla.vlm_weights import load_vlm
+from proctor.system.hub import download
 
 NOISE, TIME = "noise", "time"
 EMBEDDINGS = "model.text_model.embed_tokens"
 
 
-class SmolVla(Network):
+@dataclass(frozen=True)
+class SmolVlaNewLine(NewLine):
+    """SmolVLA's name of the step."""
+
+    registry_name: ClassVar[str] = "smolvla_new_line_processor"
+
+
+class SmolVla(GuidedNetwork):
     """The network; attribute names are those of LeRobot's checkpoints."""
 
     takes_history = False
@@ -62,11 +80,7 @@ class SmolVla(Network):
         self.groups = self.vlm_with_expert.lm_expert.groups
         self._check_image_sizes(sizes.granularity)
         chunk = (config.chunk_size, config.max_action_dim)
-        rtc = read_rtc(config.rtc_config)
-        self.guide = make_guidance(rtc, config, config.chunk_size)
-        self.notes = rtc_notes(rtc, self.guide)
-        if self.guide is not None:
-            self.episode_inputs, self.asked_every = self.guide.episode_inputs, self.guide.every
+        self.use_guidance(read_rtc(config.rtc_config), config, config.chunk_size)
         self.draws = {NOISE: (NoiseSpec.NORMAL, chunk)}
         self.loss_draws = {NOISE: (NoiseSpec.NORMAL, chunk), TIME: (NoiseSpec.UNIFORM, ())}
         self._freeze()
@@ -109,11 +123,7 @@ class SmolVla(Network):
         super().cast(dtype or torch.float32)
 
     def load_pretrained(self) -> None:
-        """Load the vision-language model's pretrained weights if the config asks for them.
-
-        Raises:
-            UsageError: the weights are missing or belong to another model.
-        """
+        """Load the vision-language model's pretrained weights if the config asks for them."""
         if self.config.load_vlm_weights:
             load_vlm(self.vlm_with_expert.vlm, self.config.vlm_model_name)
 
@@ -127,9 +137,8 @@ class SmolVla(Network):
 
     def postprocess(self, chunks: Tensor, states: list[Any]) -> Tensor:
         """With real-time chunking, store the rest of each chunk for the episode's next query."""
-        if self.guide is not None:
-            adapt = self.config.adapt_to_pi_aloha
-            self.guide.keep(aloha.decode_actions(chunks) if adapt else chunks, states)
+        adapt = self.config.adapt_to_pi_aloha
+        super().postprocess(aloha.decode_actions(chunks) if adapt else chunks, states)
         return chunks
 
     def sample(
@@ -281,17 +290,19 @@ class VlmParts(nn.Module):
         self.text_model = LlamaModel(sizes.text_config, n_layers)
 
 
-def resize_with_padding(images: Tensor, height: int, width: int) -> Tensor:
-    """Resize images with their aspect ratio; black padding at the top and the left."""
-    h, w = images.shape[-2:]
-    if (h, w) == (height, width):
-        return images
-    ratio = max(w / width, h / height)
-    fitted = (int(h / ratio), int(w / ratio))
-    smaller = F.interpolate(images, fitted, mode="bilinear", align_corners=False)
-    return F.pad(smaller, (max(0, width - fitted[1]), 0, max(0, height - fitted[0]), 0))
-
-
 def _fine(device: torch.device) -> torch.dtype:
     """Return float64, or float32 on Apple's GPUs, which have no float64."""
     return torch.float32 if device.type == "mps" else torch.float64
+
+
+def load_vlm(vlm: nn.Module, name: str) -> None:
+    """Load the weights of the model ``name``, a local folder or a Hub id, into ``vlm``.
+
+    Layers that ``vlm`` does not have are skipped.
+    """
+    folder = local_folder(name) or download(name, None, ["config.json", WEIGHTS_FILE])
+    file = folder / WEIGHTS_FILE
+    found, wanted = read_tensors(file), vlm.state_dict()
+    for key, expected in wanted.items():
+        check_tensor(key, expected, found.get(key), str(file))
+    vlm.load_state_dict({key: found[key] for key in wanted})

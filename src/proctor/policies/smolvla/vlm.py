@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from proctor.errors import UsageError
-from proctor.policies.blocks.encoder_sizes import Layers, SiglipSizes, Width
+from proctor.policies.blocks.encoder_sizes import Layers, SiglipSizes, Width, decode_checked
 from proctor.policies.lerobot.location import read_config_json
 
 VocabularySize = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
@@ -50,11 +50,7 @@ class VlmSizes:
         return self.vision_config.patch_size * self.scale_factor
 
     def check(self, where: str) -> None:
-        """Refuse sizes that do not make a network.
-
-        Raises:
-            UsageError: naming the field.
-        """
+        """Refuse sizes that do not make a network."""
         text = self.text_config
         if text.num_attention_heads % text.num_key_value_heads or text.head % 2:
             raise UsageError(
@@ -71,9 +67,6 @@ def read_vlm_sizes(name: str) -> VlmSizes:
     """Return the sizes of the model ``name``: a local folder or a Hub id.
 
     SMOLVLM2's sizes need no download.
-
-    Raises:
-        UsageError: there is no such model, or its config.json is not that of a SmolVLM.
     """
     if name == SMOLVLM2:
         return VlmSizes()
@@ -90,9 +83,4 @@ def read_vlm_sizes(name: str) -> VlmSizes:
         lacking = [key for key in needed if not isinstance(section, dict) or key not in section]
         if lacking:
             raise UsageError(f"{where}: {part} has no {lacking[0]}", code="policy.wrong-backbone")
-    try:
-        sizes = msgspec.convert(stated, VlmSizes)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{where}: {error}", code="policy.wrong-backbone") from None
-    sizes.check(where)
-    return sizes
+    return decode_checked(stated, VlmSizes, where)

@@ -12,28 +12,23 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from proctor.errors import UsageError
-from proctor.features import STATE, NormMode
-from proctor.policies.lerobot import shared_fields as shared
-from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
-from proctor.policies.lerobot.fresh import make_fresh
-from proctor.policies.lerobot.limits import MOST_WIDTH, check_sizes
-from proctor.policies.lerobot.presets import OptimizerSettings, SampleWindows, TrainingPreset
-from proctor.policies.lerobot.shared_fields import training_setting
-from proctor.settings import setting
+from proctor.features import NormMode
+from proctor.policies.lerobot.config import (
+    CheckpointConfig,
+    CheckpointPlugin,
+    setting,
+    training_setting,
+)
+from proctor.policies.lerobot.limits import (
+    WIDTH,
+    Limits,
+    check_one_observation,
+    require_inputs,
+    up_to,
+)
+from proctor.policies.lerobot.presets import SampleWindows, TrainingPreset, constant_preset
+from proctor.policies.lerobot.shared_fields import normalization, shared
 
-_MOST = {
-    "n_action_repeats": 1000,
-    "horizon": 1000,
-    "n_action_steps": 1000,
-    "image_encoder_hidden_dim": MOST_WIDTH,
-    "state_encoder_hidden_dim": MOST_WIDTH,
-    "latent_dim": MOST_WIDTH,
-    "q_ensemble_size": 100,
-    "mlp_dim": MOST_WIDTH,
-    "cem_iterations": 1000,
-    "n_gaussian_samples": 100_000,
-    "n_elites": 100_000,
-}
 _MOST_DRAWN = 10**8
 """Random numbers that one inference may draw: 0.4 GB."""
 SMALLEST_IMAGE = 39
@@ -52,38 +47,46 @@ class TdMpcConfig(CheckpointConfig):
     }
 
     type: str = "tdmpc"
-    n_action_repeats: int = setting(2, "action repeat: times that each action is executed")
-    horizon: int = setting(5, "planning horizon, in steps")
-    n_action_steps: int = setting(
-        1, "actions of a plan executed before the next inference; above 1: no action repeat"
+    n_action_repeats: int = setting(
+        2, "action repeat: times that each action is executed", up_to(1000)
     )
-    normalization_mapping: dict[str, NormMode] = shared.normalization(
+    horizon: int = setting(5, "planning horizon, in steps", up_to(1000))
+    n_action_steps: int = setting(
+        1,
+        "actions of a plan executed before the next inference; above 1: no action repeat",
+        up_to(1000),
+    )
+    normalization_mapping: dict[str, NormMode] = normalization(
         VISUAL=NormMode.IDENTITY,
         STATE=NormMode.IDENTITY,
         ENV=NormMode.IDENTITY,
         ACTION=NormMode.MIN_MAX,
     )
-    image_encoder_hidden_dim: int = setting(32, "channels of the image encoder")
-    state_encoder_hidden_dim: int = setting(256, "width of the state encoder")
-    latent_dim: int = setting(50, "dimension of the latent state")
-    q_ensemble_size: int = setting(5, "number of Q-functions in the ensemble")
-    mlp_dim: int = setting(512, "width of the world model's MLPs")
+    image_encoder_hidden_dim: int = setting(32, "channels of the image encoder", WIDTH)
+    state_encoder_hidden_dim: int = setting(256, "width of the state encoder", WIDTH)
+    latent_dim: int = setting(50, "dimension of the latent state", WIDTH)
+    q_ensemble_size: int = setting(5, "number of Q-functions in the ensemble", up_to(100))
+    mlp_dim: int = setting(512, "width of the world model's MLPs", WIDTH)
     discount: float = setting(0.9, "discount factor of returns, 0 to 1")
     use_mpc: bool = setting(
         True, "plan with the cross-entropy method (CEM); false: use the learned policy's actions"
     )
-    cem_iterations: int = setting(6, "CEM iterations per plan")
+    cem_iterations: int = setting(6, "CEM iterations per plan", up_to(1000))
     max_std: float = setting(2.0, "maximum standard deviation of sampled actions")
     min_std: float = setting(0.05, "minimum standard deviation of sampled actions")
-    n_gaussian_samples: int = setting(512, "action sequences sampled per CEM iteration")
+    n_gaussian_samples: int = setting(
+        512, "action sequences sampled per CEM iteration", up_to(100_000)
+    )
     n_pi_samples: int = setting(
-        51, "action sequences of the learned policy added to every CEM iteration"
+        51,
+        "action sequences of the learned policy added to every CEM iteration",
+        Limits(0, 100_000),
     )
     uncertainty_regularizer_coeff: float = setting(
         1.0, "coefficient of the penalty for disagreement of the Q-functions"
     )
     n_elites: int = setting(
-        50, "elites: best action sequences that the next CEM iteration is fitted to"
+        50, "elites: best action sequences that the next CEM iteration is fitted to", up_to(100_000)
     )
     elite_weighting_temperature: float = setting(
         0.5, "softmax temperature that weights elites by their value"
@@ -108,7 +111,7 @@ class TdMpcConfig(CheckpointConfig):
     target_model_momentum: float = training_setting(
         0.995, "momentum of the target model's moving average"
     )
-    optimizer_lr: float = shared.optimizer_lr(3e-4)
+    optimizer_lr: float = shared("optimizer_lr", 3e-4)
 
     @property
     def replan_steps(self) -> int:
@@ -132,20 +135,11 @@ class TdMpcConfig(CheckpointConfig):
 
     def training_preset(self) -> TrainingPreset:
         """Return Adam with a constant learning rate."""
-        optimizer = OptimizerSettings(
-            type="adam",
-            lr=self.optimizer_lr,
-            weight_decay=0.0,
-            grad_clip_norm=10.0,
-            betas=[0.9, 0.999],
-            eps=1e-8,
-        )
-        return TrainingPreset(optimizer)
+        return constant_preset("adam", self.optimizer_lr)
 
     def validate(self) -> None:
         """Check TD-MPC's rules too: inputs, executed actions, and the size of the search."""
         super().validate()
-        check_sizes(self, _MOST)
         self._validate_inputs()
         if self.normalization_mapping.get("ACTION") is not NormMode.MIN_MAX:
             raise UsageError(
@@ -172,13 +166,8 @@ class TdMpcConfig(CheckpointConfig):
         self._validate_search()
 
     def _validate_inputs(self) -> None:
-        if self.n_obs_steps != 1:
-            raise UsageError(
-                f"TD-MPC uses one observation, but n_obs_steps is {self.n_obs_steps}",
-                code="policy.one-observation",
-            )
-        if self.state_dim is None:
-            raise UsageError(f"TD-MPC needs {STATE} as input", code="policy.missing-input")
+        check_one_observation(self)
+        require_inputs(self, state=True)
         if len(self.cameras) > 1:
             raise UsageError(
                 f"TD-MPC uses at most one camera, not {', '.join(self.cameras)} (choose one for "
@@ -195,10 +184,6 @@ class TdMpcConfig(CheckpointConfig):
                 )
 
     def _validate_search(self) -> None:
-        if not 0 <= self.n_pi_samples <= 100_000:
-            raise UsageError(
-                f"n_pi_samples is {self.n_pi_samples} (choose 0-100000)", code="policy.out-of-range"
-            )
         if self.n_elites > self.n_plans:
             raise UsageError(
                 f"n_elites is {self.n_elites}, but an iteration has only {self.n_plans} plans",
@@ -221,7 +206,6 @@ class TdMpcConfig(CheckpointConfig):
 
 PLUGIN = CheckpointPlugin(
     config=TdMpcConfig,
-    make=make_fresh,
     summary="TD-MPC, untrained (trained: --policy.path)",
     network="proctor.policies.tdmpc.network:TdMpc",
     prefix="",

@@ -13,17 +13,20 @@ from typing import ClassVar
 
 from proctor.errors import UsageError
 from proctor.features import STATE, NormMode
-from proctor.policies.lerobot import shared_fields as shared
-from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
-from proctor.policies.lerobot.fresh import make_fresh
+from proctor.policies.lerobot.config import (
+    CheckpointConfig,
+    CheckpointPlugin,
+    setting,
+    training_setting,
+)
 from proctor.policies.lerobot.limits import (
-    MOST_LAYERS,
-    MOST_STEPS,
-    MOST_WIDTH,
-    check_backbone,
+    LAYERS,
+    POSITIVE,
+    STEPS,
+    WIDTH,
     check_crop,
-    check_sides,
-    check_sizes,
+    check_divisible,
+    up_to,
 )
 from proctor.policies.lerobot.presets import (
     SampleWindows,
@@ -31,24 +34,12 @@ from proctor.policies.lerobot.presets import (
     TrainingPreset,
     adam_settings,
 )
-from proctor.policies.lerobot.shared_fields import training_setting
-from proctor.settings import setting
-
-_MOST = {
-    "n_action_pred_token": 1000,
-    "action_chunk_size": 1000,
-    "spatial_softmax_num_keypoints": MOST_WIDTH,
-    "vqvae_n_embed": MOST_WIDTH,
-    "vqvae_embedding_dim": MOST_WIDTH,
-    "vqvae_enc_hidden_dim": MOST_WIDTH,
-    "gpt_block_size": MOST_STEPS,
-    "gpt_input_dim": MOST_WIDTH,
-    "gpt_output_dim": MOST_WIDTH,
-    "gpt_n_layer": MOST_LAYERS,
-    "gpt_n_head": MOST_WIDTH,
-    "gpt_hidden_dim": MOST_WIDTH,
-    "n_vqvae_training_steps": 10**9,
-}
+from proctor.policies.lerobot.shared_fields import (
+    backbone_file,
+    normalization,
+    optimizer_betas,
+    shared,
+)
 
 
 @dataclass
@@ -61,43 +52,49 @@ class VqBetConfig(CheckpointConfig):
     }
 
     type: str = "vqbet"
-    n_obs_steps: int = shared.n_obs_steps(5)
+    n_obs_steps: int = shared("n_obs_steps", 5)
     n_action_pred_token: int = setting(
-        3, "action chunks predicted from the newest observation on, each one step later"
+        3,
+        "action chunks predicted from the newest observation on, each one step later",
+        up_to(1000),
     )
-    action_chunk_size: int = setting(5, "actions per chunk, executed before the next inference")
-    normalization_mapping: dict[str, NormMode] = shared.normalization(
+    action_chunk_size: int = setting(
+        5, "actions per chunk, executed before the next inference", up_to(1000)
+    )
+    normalization_mapping: dict[str, NormMode] = normalization(
         VISUAL=NormMode.IDENTITY, STATE=NormMode.MIN_MAX, ACTION=NormMode.MIN_MAX
     )
-    vision_backbone: str = shared.vision_backbone()
-    crop_shape: list[int] | None = shared.crop_shape([84, 84])
-    crop_is_random: bool = shared.crop_is_random()
-    pretrained_backbone_weights: str | None = shared.pretrained_backbone_weights()
-    backbone_file: str | None = shared.backbone_file()
-    use_group_norm: bool = shared.use_group_norm()
-    spatial_softmax_num_keypoints: int = shared.spatial_softmax_num_keypoints()
+    vision_backbone: str = shared("vision_backbone")
+    crop_shape: list[int] | None = shared("crop_shape", [84, 84])
+    crop_is_random: bool = shared("crop_is_random")
+    pretrained_backbone_weights: str | None = shared("pretrained_backbone_weights")
+    backbone_file: str | None = backbone_file()
+    use_group_norm: bool = shared("use_group_norm")
+    spatial_softmax_num_keypoints: int = shared("spatial_softmax_num_keypoints")
     n_vqvae_training_steps: int = training_setting(
-        20000, "optimiser steps of phase 1, which trains the VQ-VAE"
+        20000, "optimiser steps of phase 1, which trains the VQ-VAE", up_to(10**9)
     )
-    vqvae_n_embed: int = setting(16, "codes per codebook of the VQ-VAE")
-    vqvae_embedding_dim: int = setting(256, "dimension of a code's embedding")
-    vqvae_enc_hidden_dim: int = setting(128, "width of the VQ-VAE's encoder and decoder")
-    gpt_block_size: int = setting(500, "maximum tokens of the transformer")
-    gpt_input_dim: int = setting(512, "dimension of the transformer's input tokens")
-    gpt_output_dim: int = setting(512, "dimension of the transformer's output tokens")
-    gpt_n_layer: int = setting(8, "layers of the transformer")
-    gpt_n_head: int = setting(8, "attention heads of the transformer")
-    gpt_hidden_dim: int = setting(512, "width of the transformer")
-    dropout: float = shared.dropout(0.1)
+    vqvae_n_embed: int = setting(16, "codes per codebook of the VQ-VAE", WIDTH)
+    vqvae_embedding_dim: int = setting(256, "dimension of a code's embedding", WIDTH)
+    vqvae_enc_hidden_dim: int = setting(128, "width of the VQ-VAE's encoder and decoder", WIDTH)
+    gpt_block_size: int = setting(500, "maximum tokens of the transformer", STEPS)
+    gpt_input_dim: int = setting(512, "dimension of the transformer's input tokens", WIDTH)
+    gpt_output_dim: int = setting(512, "dimension of the transformer's output tokens", WIDTH)
+    gpt_n_layer: int = setting(8, "layers of the transformer", LAYERS)
+    gpt_n_head: int = setting(8, "attention heads of the transformer", WIDTH)
+    gpt_hidden_dim: int = setting(512, "width of the transformer", WIDTH)
+    dropout: float = shared("dropout", 0.1)
     offset_loss_weight: float = training_setting(10000.0, "weight of the action offset loss")
     primary_code_loss_weight: float = training_setting(5.0, "weight of the first code's loss")
     secondary_code_loss_weight: float = training_setting(0.5, "weight of the second code's loss")
-    bet_softmax_temperature: float = setting(0.1, "softmax temperature of the code sampling")
+    bet_softmax_temperature: float = setting(
+        0.1, "softmax temperature of the code sampling", POSITIVE
+    )
     sequentially_select: bool = setting(False, "predict the second code conditioned on the first")
-    optimizer_lr: float = shared.optimizer_lr(1e-4)
-    optimizer_betas: list[float] = shared.optimizer_betas(0.95, 0.999)
-    optimizer_eps: float = shared.optimizer_eps()
-    optimizer_weight_decay: float = shared.optimizer_weight_decay(1e-6)
+    optimizer_lr: float = shared("optimizer_lr", 1e-4)
+    optimizer_betas: list[float] = optimizer_betas(0.95, 0.999)
+    optimizer_eps: float = shared("optimizer_eps")
+    optimizer_weight_decay: float = shared("optimizer_weight_decay", 1e-6)
     optimizer_vqvae_lr: float = training_setting(1e-3, "learning rate of phase 1")
     optimizer_vqvae_weight_decay: float = training_setting(1e-4, "weight decay of phase 1")
     scheduler_warmup_steps: int = training_setting(
@@ -138,38 +135,24 @@ class VqBetConfig(CheckpointConfig):
     def validate(self) -> None:
         """Check VQ-BeT's rules too: one camera and the state, and a context that fits."""
         super().validate()
-        check_backbone(self)
-        check_sizes(self, _MOST)
         if len(self.cameras) != 1 or set(self.input_features) != {STATE, self.cameras[0]}:
             raise UsageError(
                 f"VQ-BeT uses one camera and {STATE}, not {', '.join(self.input_features)} "
                 "(choose for training with --dataset.inputs)",
                 code="policy.wrong-inputs",
             )
-        if self.gpt_hidden_dim % self.gpt_n_head:
-            raise UsageError(
-                f"gpt_hidden_dim is {self.gpt_hidden_dim}, not a multiple of gpt_n_head "
-                f"{self.gpt_n_head}",
-                code="policy.not-divisible",
-            )
+        check_divisible(self, "gpt_hidden_dim", "gpt_n_head")
         n_tokens = 3 * self.n_obs_steps + self.n_action_pred_token - 1
         if self.gpt_block_size < n_tokens:
             raise UsageError(
                 f"gpt_block_size is {self.gpt_block_size}, fewer than the {n_tokens} tokens",
                 code="policy.out-of-range",
             )
-        if not self.bet_softmax_temperature > 0:
-            raise UsageError(
-                f"bet_softmax_temperature is {self.bet_softmax_temperature} (choose above 0)",
-                code="policy.out-of-range",
-            )
-        check_sides(self, "crop_shape")
         check_crop("crop_shape", self.crop_shape, self.input_features[self.cameras[0]].shape[:2])
 
 
 PLUGIN = CheckpointPlugin(
     config=VqBetConfig,
-    make=make_fresh,
     summary="VQ-BeT, untrained (trained: --policy.path)",
     network="proctor.policies.vqbet.network:VqBet",
     prefix="vqbet.",

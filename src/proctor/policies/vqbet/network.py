@@ -63,11 +63,7 @@ class VqBet(Network):
             self.loss_draws[CROP] = (NoiseSpec.UNIFORM, (2,))
 
     def load_pretrained(self) -> None:
-        """Load the ImageNet weights of the image encoder, if the config asks for them.
-
-        Raises:
-            UsageError: they are missing, damaged, or belong to another network.
-        """
+        """Load the ImageNet weights of the image encoder, if the config asks for them."""
         load_backbones(
             self.config, [self.rgb_encoder.backbone], group_norm=self.config.use_group_norm
         )

@@ -6,28 +6,33 @@ spaces in actions.py. No torch here: `--help` reads configs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from proctor.errors import UsageError
 from proctor.features import IMAGES, FeatureKind, Interface, NormMode
 from proctor.fingerprint import EVALUATION_ONLY, ConfigUse
-from proctor.policies.lerobot import shared_fields as shared
-from proctor.policies.lerobot.config import CheckpointPlugin
-from proctor.policies.lerobot.config_mixins import ChunkMixin
-from proctor.policies.lerobot.fresh import make_fresh
-from proctor.policies.lerobot.image_size_free import with_interface_sizes
-from proctor.policies.lerobot.language_config import LanguageConfig
-from proctor.policies.lerobot.limits import MOST_PIXELS, MOST_STEPS, MOST_WIDTH, check_sizes
+from proctor.policies.base import flag
+from proctor.policies.lerobot.config import CheckpointPlugin, setting, training_setting
+from proctor.policies.lerobot.config_mixins import ChunkMixin, LanguageConfig, with_interface_sizes
+from proctor.policies.lerobot.limits import (
+    MOST_STEPS,
+    STEPS,
+    WIDTH,
+    Choices,
+    Limits,
+    Sides,
+    check_divisible,
+    require_inputs,
+    up_to,
+)
 from proctor.policies.lerobot.presets import XVLA_ADAMW, TrainingPreset, cosine_preset
-from proctor.policies.lerobot.shared_fields import training_setting
+from proctor.policies.lerobot.shared_fields import normalization, optimizer_betas, shared
 from proctor.policies.xvla.florence_config import FlorenceSizes, read_florence
-from proctor.settings import setting
 
 if TYPE_CHECKING:
-    from proctor.policies.lerobot.processors import UsualSteps
-    from proctor.policies.lerobot.step import ProcessorStep
+    from proctor.policies.lerobot.processors import StepLists, UsualSteps
 
 SIZES = {
     "ee6d": (20, 20),
@@ -41,20 +46,6 @@ SIZES = {
 The mode "auto" takes the robot's length; the network pads it to ``max_action_dim``."""
 _STEPS = "proctor.policies.xvla.steps"
 _EMPTY = IMAGES + "empty_camera_"
-_MOST = {
-    "chunk_size": MOST_STEPS,
-    "n_action_steps": MOST_STEPS,
-    "hidden_size": MOST_WIDTH,
-    "depth": 200,
-    "num_heads": MOST_WIDTH,
-    "num_domains": MOST_STEPS,
-    "dim_time": MOST_WIDTH,
-    "max_len_seq": 2**20,
-    "num_denoising_steps": MOST_STEPS,
-    "max_state_dim": MOST_WIDTH,
-    "max_action_dim": MOST_WIDTH,
-    "tokenizer_max_length": MOST_STEPS,
-}
 
 
 @dataclass
@@ -69,85 +60,95 @@ class XVlaConfig(ChunkMixin, LanguageConfig):
     }
 
     type: str = "xvla"
-    chunk_size: int = shared.chunk_size(32)
-    n_action_steps: int = shared.n_action_steps(32)
-    dtype: str | None = setting(
-        "float32", "dtype of weights and activations: float32, bfloat16 or float16", EVALUATION_ONLY
+    chunk_size: int = shared("chunk_size", 32)
+    n_action_steps: int = shared("n_action_steps", 32, STEPS)
+    dtype: str | None = flag(
+        "float32",
+        "dtype of weights and activations: float32, bfloat16 or float16",
+        marks=EVALUATION_ONLY,
     )
-    normalization_mapping: dict[str, NormMode] = shared.normalization(
+    normalization_mapping: dict[str, NormMode] = normalization(
         VISUAL=NormMode.IDENTITY, STATE=NormMode.IDENTITY, ACTION=NormMode.IDENTITY
     )
     florence_config: dict[str, Any] = training_setting(
-        {}, "config of the Florence-2 encoder, as in transformers (default: Florence-2 large)"
+        {}, "config of the Florence-2 encoder, as in transformers", default_help="Florence-2 large"
     )
     tokenizer_name: str = training_setting(
         "facebook/bart-large", "tokenizer of the prompts: a folder or a Hub id"
     )
     tokenizer_max_length: int = training_setting(
-        64, "maximum tokens of a prompt; longer prompts are truncated"
+        64, "maximum tokens of a prompt; longer prompts are truncated", STEPS
     )
     tokenizer_padding_side: str = training_setting(
         "right", "padding side of prompts: right or left"
     )
     pad_language_to: str = training_setting(
         "max_length",
-        "padding of prompts, max_length or longest, saved for LeRobot; here prompts are "
-        "always padded to tokenizer_max_length",
+        "padding of prompts, max_length or longest, saved for LeRobot; here "
+        "prompts are always padded to tokenizer_max_length",
     )
-    hidden_size: int = setting(1024, "width of the transformer")
-    depth: int = setting(24, "layers of the transformer")
-    num_heads: int = setting(16, "attention heads of the transformer")
-    mlp_ratio: float = setting(4.0, "ratio of the MLPs' width to the transformer's")
+    hidden_size: int = setting(1024, "width of the transformer", WIDTH)
+    depth: int = setting(24, "layers of the transformer", up_to(200))
+    num_heads: int = setting(16, "attention heads of the transformer", WIDTH)
+    mlp_ratio: float = setting(
+        4.0, "ratio of the MLPs' width to the transformer's", Limits(0, 64, above=True)
+    )
     num_domains: int = setting(
-        30, "number of domains (robot types), each with its own soft prompts"
+        30, "number of domains (robot types), each with its own soft prompts", STEPS
     )
-    len_soft_prompts: int = setting(32, "soft prompt tokens per domain")
-    dim_time: int = setting(32, "dimension of the timestep embedding")
-    max_len_seq: int = setting(512, "maximum tokens of the transformer")
+    len_soft_prompts: int = setting(32, "soft prompt tokens per domain", Limits(0, MOST_STEPS))
+    dim_time: int = setting(32, "dimension of the timestep embedding", WIDTH)
+    max_len_seq: int = setting(512, "maximum tokens of the transformer", up_to(2**20))
     use_hetero_proj: bool = setting(
         False, "use a separate projection of image features for each domain"
     )
-    action_mode: str = setting("ee6d", f"action space: {', '.join((*SIZES, 'auto'))}")
-    num_denoising_steps: int = setting(10, "denoising steps per inference")
+    action_mode: str = setting(
+        "ee6d", f"action space: {', '.join((*SIZES, 'auto'))}", Choices((*SIZES, "auto"))
+    )
+    num_denoising_steps: int = setting(10, "denoising steps per inference", STEPS)
     use_proprio: bool = setting(True, "use the robot's state as input")
-    max_state_dim: int = shared.max_state_dim(32)
+    max_state_dim: int = shared("max_state_dim", 32)
     max_action_dim: int = setting(
-        20, "with action_mode=auto: length that actions are zero-padded to"
+        20, "with action_mode=auto: length that actions are zero-padded to", WIDTH
     )
     domain_feature_key: str | None = training_setting(
-        None, "dataset column with the domain id; only none is supported (default: domain 0)"
+        None, "dataset column with the domain id; only none is supported", default_help="domain 0"
     )
     resize_imgs_with_padding: list[int] | None = setting(
         None,
-        "resize images to [height,width] pixels, padded at the left and the top (default: no "
-        "resizing)",
+        "resize images to [height,width] pixels, padded at the left and the top",
+        Sides(),
+        default_help="no resizing",
     )
     num_image_views: int | None = setting(
-        None, "camera views of the network; missing ones stay empty (default: one per camera)"
+        None,
+        "camera views of the network; missing ones stay empty",
+        Limits(0, 64),
+        default_help="one per camera",
     )
-    empty_cameras: int = setting(0, "additional camera views that stay empty")
-    freeze_vision_encoder: bool = shared.freeze_vision_encoder(False)
+    empty_cameras: int = setting(0, "additional camera views that stay empty", Limits(0, 64))
+    freeze_vision_encoder: bool = shared("freeze_vision_encoder", False)
     freeze_language_encoder: bool = training_setting(False, "freeze the language encoder")
     train_policy_transformer: bool = training_setting(
         True, "train the policy transformer; false: freeze it, except its soft prompts"
     )
     train_soft_prompts: bool = training_setting(True, "train the soft prompts; false: freeze them")
-    optimizer_lr: float = shared.optimizer_lr(1e-4)
-    optimizer_betas: list[float] = shared.optimizer_betas(0.9, 0.99)
-    optimizer_eps: float = shared.optimizer_eps()
-    optimizer_weight_decay: float = shared.optimizer_weight_decay(0.0)
-    optimizer_grad_clip_norm: float = shared.optimizer_grad_clip_norm(10.0)
+    optimizer_lr: float = shared("optimizer_lr", 1e-4)
+    optimizer_betas: list[float] = optimizer_betas(0.9, 0.99)
+    optimizer_eps: float = shared("optimizer_eps")
+    optimizer_weight_decay: float = shared("optimizer_weight_decay", 0.0)
+    optimizer_grad_clip_norm: float = shared("optimizer_grad_clip_norm", 10.0)
     optimizer_soft_prompt_lr_scale: float = training_setting(
         1.0, "learning rate of the soft prompts, as a multiple of optimizer_lr"
     )
     optimizer_soft_prompt_warmup_lr_scale: float | None = training_setting(
         None,
-        "learning rate of the soft prompts in the warm-up, as a multiple of optimizer_lr "
-        "(default: optimizer_soft_prompt_lr_scale)",
+        "learning rate of the soft prompts in the warm-up, as a multiple of optimizer_lr",
+        default_help="optimizer_soft_prompt_lr_scale",
     )
-    scheduler_warmup_steps: int = shared.scheduler_warmup_steps(1_000)
-    scheduler_decay_steps: int = shared.scheduler_decay_steps()
-    scheduler_decay_lr: float = shared.scheduler_decay_lr()
+    scheduler_warmup_steps: int = shared("scheduler_warmup_steps", 1_000)
+    scheduler_decay_steps: int = shared("scheduler_decay_steps")
+    scheduler_decay_lr: float = shared("scheduler_decay_lr")
 
     def __post_init__(self) -> None:
         """Drop the empty cameras that LeRobot adds to the inputs, but count them as views.
@@ -198,9 +199,7 @@ class XVlaConfig(ChunkMixin, LanguageConfig):
             return self
         return with_interface_sizes(interface, self, renames, use)
 
-    def processing(
-        self, usual: UsualSteps
-    ) -> tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]:
+    def processing(self, usual: UsualSteps) -> StepLists:
         """Return the usual processor steps, a tokenizer step and X-VLA's image steps."""
         from proctor.policies.lerobot.language import Tokenize
         from proctor.policies.xvla.steps import AddDomain, ImageNetNormalize, ImageToFloat
@@ -228,38 +227,12 @@ class XVlaConfig(ChunkMixin, LanguageConfig):
     def validate(self) -> None:
         """Also check X-VLA's action space, views and number of tokens."""
         super().validate()
-        check_sizes(self, _MOST)
-        if self.n_action_steps > self.chunk_size:
-            raise UsageError(
-                f"n_action_steps is {self.n_action_steps} (choose 1-{self.chunk_size})",
-                code="policy.out-of-range",
-            )
-        if self.hidden_size % self.num_heads:
-            raise UsageError(
-                f"hidden_size {self.hidden_size} is not divisible by num_heads {self.num_heads}",
-                code="policy.not-divisible",
-            )
-        if not 0 <= self.len_soft_prompts <= MOST_STEPS or not 0 < self.mlp_ratio <= 64:
-            raise UsageError(
-                f"len_soft_prompts is {self.len_soft_prompts} (choose 0-{MOST_STEPS}), mlp_ratio "
-                f"{self.mlp_ratio:g} (above 0, up to 64)",
-                code="policy.out-of-range",
-            )
-        if not 0 <= self.empty_cameras <= 64 or not 0 <= (self.num_image_views or 1) <= 64:
-            raise UsageError(
-                "empty_cameras or num_image_views is out of range (choose 0-64)",
-                code="policy.out-of-range",
-            )
+        self.check_chunk()
+        check_divisible(self, "hidden_size", "num_heads")
         self._validate_actions()
         self._validate_inputs()
 
     def _validate_actions(self) -> None:
-        if self.action_mode not in (*SIZES, "auto"):
-            known = ", ".join((*SIZES, "auto"))
-            raise UsageError(
-                f"action_mode is {self.action_mode!r} (choose {known})",
-                code="policy.unknown-choice",
-            )
         size, executed = self.action_sizes
         if self.action_dim != executed:
             raise UsageError(
@@ -279,23 +252,14 @@ class XVlaConfig(ChunkMixin, LanguageConfig):
             )
 
     def _validate_inputs(self) -> None:
-        if not self.cameras:
-            raise UsageError("X-VLA needs a camera as input", code="policy.missing-input")
+        require_inputs(self, camera=True)
         if self.use_proprio and self.state_dim is None:
             raise UsageError(
                 "X-VLA needs observation.state as input (or use_proprio=false)",
                 code="policy.missing-input",
             )
-        resized = self.resize_imgs_with_padding
-        if resized is not None and (
-            len(resized) != 2 or min(resized) < 1 or max(resized) > MOST_PIXELS
-        ):
-            raise UsageError(
-                f"resize_imgs_with_padding is {resized}, expected [height, width]",
-                code="policy.invalid-shape",
-            )
         shapes = {self.input_features[key].shape for key in self.cameras}
-        if resized is None and len(shapes) > 1:
+        if self.resize_imgs_with_padding is None and len(shapes) > 1:
             raise UsageError(
                 f"X-VLA's cameras differ in shape ({sorted(shapes)}): set resize_imgs_with_padding",
                 code="policy.camera-shapes-differ",
@@ -311,7 +275,6 @@ class XVlaConfig(ChunkMixin, LanguageConfig):
 
 PLUGIN = CheckpointPlugin(
     config=XVlaConfig,
-    make=make_fresh,
     summary="X-VLA, untrained (trained: --policy.path)",
     network="proctor.policies.xvla.network:XVla",
     prefix="model.",
@@ -322,6 +285,6 @@ PLUGIN = CheckpointPlugin(
         "xvla_add_domain_id": f"{_STEPS}:AddDomain",
         "xvla_rotation_6d_to_axis_angle": f"{_STEPS}:AxisAngle",
     },
-    optimizers={XVLA_ADAMW: "proctor.policies.xvla.optimizer:parameter_groups"},
+    optimizers={XVLA_ADAMW: "proctor.policies.xvla.network:parameter_groups"},
     signature_fields=frozenset({"florence_config", "len_soft_prompts"}),
 )

@@ -6,40 +6,52 @@ No torch here: `--help` reads this file.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 import msgspec
 
 from proctor.errors import UsageError
-from proctor.policies.lerobot.limits import MOST_PIXELS, MOST_WIDTH
+from proctor.policies.base import declared
+from proctor.policies.lerobot.limits import (
+    ALLOWED,
+    MOST_PIXELS,
+    MOST_WIDTH,
+    WIDTH,
+    Limits,
+    check_fields,
+    up_to,
+)
 
 _STAGES = 8
-_MOST_LAYERS = 256
-_MOST_WORDS = 2**20
+_WIDTH, _LAYERS, _WORDS = up_to(16 * MOST_WIDTH), up_to(256), up_to(2**20)
+
+
+def _size(default: Any, allowed: Limits) -> Any:
+    return declared(default, {ALLOWED: allowed})
 
 
 @dataclass(frozen=True)
 class DavitSizes:
     """Sizes of DaViT, stage by stage; the defaults are those of Florence-2-large."""
 
-    depths: list[int] = field(default_factory=lambda: [1, 1, 9, 1])
-    patch_size: list[int] = field(default_factory=lambda: [7, 3, 3, 3])
-    patch_stride: list[int] = field(default_factory=lambda: [4, 2, 2, 2])
-    patch_padding: list[int] = field(default_factory=lambda: [3, 1, 1, 1])
-    patch_prenorm: list[bool] = field(default_factory=lambda: [False, True, True, True])
-    embed_dim: list[int] = field(default_factory=lambda: [256, 512, 1024, 2048])
-    num_heads: list[int] = field(default_factory=lambda: [8, 16, 32, 64])
-    num_groups: list[int] = field(default_factory=lambda: [8, 16, 32, 64])
-    in_channels: int = 3
-    window_size: int = 12
+    depths: list[int] = _size([1, 1, 9, 1], _LAYERS)
+    patch_size: list[int] = _size([7, 3, 3, 3], up_to(MOST_PIXELS))
+    patch_stride: list[int] = _size([4, 2, 2, 2], up_to(MOST_PIXELS))
+    patch_padding: list[int] = _size([3, 1, 1, 1], Limits(0, MOST_PIXELS))
+    patch_prenorm: list[bool] = declared([False, True, True, True], {})
+    embed_dim: list[int] = _size([256, 512, 1024, 2048], WIDTH)
+    num_heads: list[int] = _size([8, 16, 32, 64], WIDTH)
+    num_groups: list[int] = _size([8, 16, 32, 64], WIDTH)
+    in_channels: int = _size(3, Limits(3, 3))
+    window_size: int = _size(12, up_to(MOST_PIXELS))
     drop_path_rate: float = 0.1
     mlp_ratio: float = 4.0
     qkv_bias: bool = True
     activation_function: str = "gelu"
-    projection_dim: int = 1024
-    max_temporal_embeddings: int = 100
-    max_position_embeddings: int = 50
+    projection_dim: int = _size(1024, _WIDTH)
+    max_temporal_embeddings: int = _size(100, _WORDS)
+    max_position_embeddings: int = _size(50, _WORDS)
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
         """Return rows and columns of an image's feature map."""
@@ -54,12 +66,12 @@ class DavitSizes:
 class BartSizes:
     """Sizes of BART's encoder; the defaults are those of Florence-2-large."""
 
-    vocab_size: int = 51289
-    d_model: int = 1024
-    encoder_layers: int = 12
+    vocab_size: int = _size(51289, _WORDS)
+    d_model: int = _size(1024, _WIDTH)
+    encoder_layers: int = _size(12, _LAYERS)
     encoder_attention_heads: int = 16
-    encoder_ffn_dim: int = 4096
-    max_position_embeddings: int = 4096
+    encoder_ffn_dim: int = _size(4096, _WIDTH)
+    max_position_embeddings: int = _size(4096, _WORDS)
     activation_function: str = "gelu"
     dropout: float = 0.1
     attention_dropout: float = 0.0
@@ -76,11 +88,7 @@ class FlorenceSizes:
     text: BartSizes
 
     def tokens(self, size: tuple[int, int], words: int) -> tuple[int, int]:
-        """Return the number of tokens of an image (height, width), and of image and prompt.
-
-        Raises:
-            UsageError: there are more tokens than position embeddings.
-        """
+        """Return the number of tokens of an image (height, width), and of image and prompt."""
         rows, columns = self.vision.grid(*size)
         most = self.vision.max_position_embeddings
         if min(rows, columns) < 1 or max(rows, columns) > most:
@@ -108,11 +116,7 @@ _SOURCE = ["spatial_avg_pool", "temporal_avg_pool"]
 
 
 def read_florence(raw: Mapping[str, Any]) -> FlorenceSizes:
-    """Return the sizes in ``florence_config``; omitted fields are those of Florence-2-large.
-
-    Raises:
-        UsageError: another backbone, or invalid sizes.
-    """
+    """Return the sizes in ``florence_config``; omitted fields are those of Florence-2-large."""
     vision = dict(_section(raw, "vision_config"))
     if "dim_embed" in vision:
         vision["embed_dim"] = vision.pop("dim_embed")
@@ -166,7 +170,7 @@ def _check(florence: FlorenceSizes) -> None:
     """Refuse invalid sizes before the network allocates memory."""
     vision, text = florence.vision, florence.text
     _check_stages(vision)
-    _check_sizes(vision, text)
+    check_fields(text, "florence_config: ")
     if text.encoder_attention_heads < 1 or text.d_model % text.encoder_attention_heads:
         raise UsageError(
             f"florence_config: d_model {text.d_model} is not divisible by encoder_attention_heads",
@@ -194,17 +198,7 @@ def _check_stages(vision: DavitSizes) -> None:
                 f"florence_config: {name} must have one number per stage, for 1-{_STAGES} stages",
                 code="policy.invalid-shape",
             )
-    most = {"depths": _MOST_LAYERS, "patch_size": MOST_PIXELS, "patch_stride": MOST_PIXELS}
-    most |= {"embed_dim": MOST_WIDTH, "num_heads": MOST_WIDTH, "num_groups": MOST_WIDTH}
-    for name, largest in most.items():
-        if not all(1 <= value <= largest for value in getattr(vision, name)):
-            raise UsageError(
-                f"florence_config: {name} is {getattr(vision, name)}", code="policy.out-of-range"
-            )
-    if not all(0 <= pad <= MOST_PIXELS for pad in vision.patch_padding):
-        raise UsageError(
-            f"florence_config: patch_padding is {vision.patch_padding}", code="policy.out-of-range"
-        )
+    check_fields(vision, "florence_config: ")
     for width, heads, groups in zip(
         vision.embed_dim, vision.num_heads, vision.num_groups, strict=True
     ):
@@ -214,29 +208,3 @@ def _check_stages(vision: DavitSizes) -> None:
                 f"{groups} groups",
                 code="policy.not-divisible",
             )
-
-
-def _check_sizes(vision: DavitSizes, text: BartSizes) -> None:
-    """Refuse sizes out of range, of both encoders."""
-    if vision.in_channels != 3 or not 1 <= vision.window_size <= MOST_PIXELS:
-        raise UsageError(
-            "florence_config: expected in_channels 3 and a window_size of at least 1",
-            code="policy.out-of-range",
-        )
-    sizes = {"projection_dim": vision.projection_dim, "d_model": text.d_model}
-    sizes |= {"encoder_ffn_dim": text.encoder_ffn_dim}
-    longest = (vision.max_position_embeddings, vision.max_temporal_embeddings)
-    for name, value in sizes.items():
-        if not 1 <= value <= 16 * MOST_WIDTH:
-            raise UsageError(f"florence_config: {name} is {value}", code="policy.out-of-range")
-    if not all(1 <= n <= _MOST_WORDS for n in (*longest, text.max_position_embeddings)):
-        raise UsageError(
-            "florence_config: max_position_embeddings or max_temporal_embeddings is not in "
-            f"1-{_MOST_WORDS}",
-            code="policy.out-of-range",
-        )
-    if not 1 <= text.vocab_size <= _MOST_WORDS or not 1 <= text.encoder_layers <= _MOST_LAYERS:
-        raise UsageError(
-            "florence_config: vocab_size or encoder_layers is out of range",
-            code="policy.out-of-range",
-        )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own convention)
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 
 from proctor.errors import UsageError
 from proctor.features import ACTION, LANGUAGE_TOKENS, STATE
+from proctor.policies.blocks.layers import resize_with_padding
 from proctor.policies.lerobot.language import Tokenize, check_prompt_length
 from proctor.policies.lerobot.step import ProcessorStep
 from proctor.policies.runtime.network import Network, NoiseSpec
@@ -144,9 +146,6 @@ class XVla(Network):
 
         Prompts must be padded to a fixed length: X-VLA attends to padding, so padding to the
         longest prompt would make actions depend on the rest of the batch.
-
-        Raises:
-            UsageError: a step does not fit the network.
         """
         most = self.config.num_domains
         check_prompt_length(steps, self.config.tokenizer_max_length)
@@ -270,20 +269,40 @@ def _shape(config: XVlaConfig, florence: FlorenceSizes) -> TransformerSizes:
     )
 
 
-def resize_with_padding(images: Tensor, height: int, width: int) -> Tensor:
-    """Resize images [B, 3, H, W] with their aspect ratio; zero padding at the left and the top."""
-    now = images.shape[-2:]
-    if now == (height, width):
-        return images
-    ratio = max(now[1] / width, now[0] / height)
-    size = int(now[0] / ratio), int(now[1] / ratio)
-    scaled = F.interpolate(images, size=size, mode="bilinear", align_corners=False)
-    return F.pad(scaled, (width - size[1], 0, height - size[0], 0))
-
-
 def _state_notes(config: XVlaConfig) -> tuple[str, ...]:
     """Return a note if the network ignores a part of the state, as in LeRobot."""
     given, size = config.state_dim or 0, config.state_size
     if not size or given <= size:
         return ()
     return (f"only the first {size} of {given} state dimensions are used (--policy.max_state_dim)",)
+
+
+_OTHER = "other"
+_NAMED = {"vlm": "vlm", "soft_prompt": "soft_prompts"}
+"""Substring of a parameter's name -> its parameter group."""
+
+
+def parameter_groups(settings: dict[str, Any], network: nn.Module) -> list[dict[str, Any]]:
+    """Return parameter groups with their own learning rates, as torch's optimisers take them.
+
+    The vision-language model has a tenth of the learning rate; soft prompts have their own.
+    """
+    groups: dict[str, list[nn.Parameter]] = {"vlm": [], "soft_prompts": [], _OTHER: []}
+    for name, parameter in network.named_parameters():
+        if parameter.requires_grad:
+            found = (group for part, group in _NAMED.items() if part in name.lower())
+            groups[next(found, _OTHER)].append(parameter)
+    warm_up = settings["soft_prompt_warmup_lr_scale"]
+    soft_prompts = settings["soft_prompt_lr_scale"] if warm_up is None else warm_up
+    rates = {"vlm": 0.1, "soft_prompts": soft_prompts, _OTHER: 1.0}
+    decays = {"vlm": 0.1, "soft_prompts": 1.0, _OTHER: 1.0}
+    return [
+        {
+            "params": parameters,
+            "lr": settings["lr"] * rates[name],
+            "weight_decay": settings["weight_decay"] * decays[name],
+            "name": name,
+        }
+        for name, parameters in groups.items()
+        if parameters
+    ]

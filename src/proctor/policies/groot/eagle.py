@@ -18,7 +18,7 @@ from proctor.policies.blocks.encoder_sizes import SiglipSizes
 from proctor.policies.blocks.siglip import SiglipEncoder
 from proctor.policies.groot.backbone import BackboneTokens
 from proctor.policies.groot.qwen_text import QwenText, TokenPlaces, axis_rotary, causal_mask
-from proctor.policies.groot_n15.sizes import EagleSizes
+from proctor.policies.groot.sizes import EagleSizes
 
 
 class PoolingMlp(nn.Module):

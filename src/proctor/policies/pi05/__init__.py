@@ -1,1 +1,0 @@
-"""pi0.5 (Physical Intelligence, 2025)."""
