@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from proctor.runs.journal import EpisodeRecord, read_journal
-from proctor.system.platform_info import git_commit, usable_cores
+from proctor.system.platform.platform_info import git_commit, usable_cores
 
 PROCTOR = [sys.executable, "-m", "proctor.cli"]
 Part = Callable[[Path], None]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from measurements.command import PROCTOR, evaluate, make_parser, run_parts, say, total
 from measurements.monitored_command import evaluate_monitored
-from proctor.system.platform_info import usable_cores
+from proctor.system.platform.platform_info import usable_cores
 
 
 def efficiency(folder: Path, *, tiny: bool) -> None:

@@ -21,7 +21,7 @@ from collections.abc import Hashable, Sequence
 from pathlib import Path
 
 from measurements.command import evaluate, make_parser, run_parts
-from proctor.benchmarks.foreign.launch import interpreter_path
+from proctor.benchmarks.isolated.launch import interpreter_path
 from proctor.runs.journal import EpisodeRecord
 
 _CARTPOLE = ("--env.type=gym", "--env.id=CartPole-v1", "--env.success=truncated")

@@ -27,7 +27,7 @@ from measurements.inference import batch_for, fields_of, make, write_vlm
 from measurements.rendering import Scenes, render_in_parallel
 from proctor.config.base import STRICT_BATCH
 from proctor.runs.sessions import read_session_totals
-from proctor.system.platform_info import usable_cores
+from proctor.system.platform.platform_info import usable_cores
 
 IMAGES = "--policy.inputs=observation.image,observation.state"
 

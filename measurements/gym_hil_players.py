@@ -15,7 +15,7 @@ import numpy as np
 
 from proctor.benchmarks.gym_hil.benchmark import GymHil, GymHilConfig
 from proctor.features import Array, Expert, Observation
-from proctor.rl.environments import SimOnlineEnv
+from proctor.rl.environment.environments import SimOnlineEnv
 
 _CONTINUOUS = 3
 """Numbers of an action that are motion; the last one is the gripper's command."""

@@ -117,7 +117,7 @@ def memory(folder: Path, *, tiny: bool) -> None:
 
 
 def _backend() -> str:
-    from proctor.system.gl import find_gl_backend
+    from proctor.system.graphics.gl import find_gl_backend
 
     backend = find_gl_backend()
     assert backend is not None

@@ -34,15 +34,15 @@ from measurements.command import machine, make_parser
 from proctor.features import ACTION, ActionSpec, Feature, FeatureKind, Interface
 from proctor.policies.base import Batch, Query
 from proctor.policies.blocks.encoder_sizes import SiglipSizes
-from proctor.policies.groot import network as groot_network
-from proctor.policies.groot.qwen_sizes import QwenSizes, RopeSizes, TextSizes, VisionSizes
-from proctor.policies.groot.sizes import EagleSizes, GrootSizes, TransformerSizes
-from proctor.policies.lerobot.checkpoint import instantiate_network, load_policy
-from proctor.policies.lerobot.config import encode_config
-from proctor.policies.lerobot.families import family
-from proctor.policies.lerobot.pipelines import default_pipelines
-from proctor.policies.lerobot.saving import write_pipeline
-from proctor.policies.lerobot.weights import SkipWeightInit
+from proctor.policies.groot.network import network as groot_network
+from proctor.policies.groot.network.qwen_sizes import QwenSizes, RopeSizes, TextSizes, VisionSizes
+from proctor.policies.groot.network.sizes import EagleSizes, GrootSizes, TransformerSizes
+from proctor.policies.lerobot.checkpoint.checkpoint import instantiate_network, load_policy
+from proctor.policies.lerobot.checkpoint.saving import write_pipeline
+from proctor.policies.lerobot.checkpoint.weights import SkipWeightInit
+from proctor.policies.lerobot.config.config import encode_config
+from proctor.policies.lerobot.config.families import family
+from proctor.policies.lerobot.processors.pipelines import default_pipelines
 from proctor.policies.pi0 import sizes
 from proctor.policies.pi0.sizes import GemmaSize
 from proctor.policies.runtime.runner import Runner

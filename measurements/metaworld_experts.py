@@ -24,7 +24,7 @@ import numpy as np
 from measurements.command import machine, make_parser
 from proctor.benchmarks.metaworld.benchmark import ExpertScripts, Metaworld, MetaworldConfig
 from proctor.features import ENVIRONMENT_STATE, Array, Expert
-from proctor.system.platform_info import usable_cores
+from proctor.system.platform.platform_info import usable_cores
 from proctor.types import Task
 
 POSITIONS = [*range(4, 7), *range(11, 14), *range(36, 39)]

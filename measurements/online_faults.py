@@ -35,8 +35,8 @@ import torch
 from safetensors.torch import load_file
 
 from measurements.command import PROCTOR, make_parser, run_parts, say
-from proctor.policies.lerobot.processors import Pipeline
-from proctor.rl.links import InProcessLink, LearnerEndpoint
+from proctor.policies.lerobot.processors.processors import Pipeline
+from proctor.rl.link.links import InProcessLink, LearnerEndpoint
 from proctor.rl.replay.journal import Journal
 from proctor.rl.replay_storage import ReplayStorage, StorageSettings
 from proctor.rl.transitions import Transition

@@ -33,7 +33,7 @@ from torch.nn import functional
 
 from measurements.gym_hil_players import EpisodeStart, Played, make_players
 from proctor.benchmarks.gym_hil.benchmark import GymHil, GymHilConfig, ObsType
-from proctor.config.online_sections import CriticNetworkSettings, SacSettings
+from proctor.config.sections.online import CriticNetworkSettings, SacSettings
 from proctor.features import ACTION, Array, FeatureKind, Observation
 from proctor.policies.gaussian_actor.config import (
     IMAGENET_MEAN,
@@ -46,11 +46,11 @@ from proctor.policies.gaussian_actor.network import (
     GaussianActorNetwork,
     ObservationEncoder,
 )
-from proctor.policies.lerobot.pipelines import default_pipelines
-from proctor.policies.lerobot.processors import Stats
+from proctor.policies.lerobot.processors.pipelines import default_pipelines
+from proctor.policies.lerobot.processors.processors import Stats
 from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
 from proctor.rl.algorithms.sac import Sac
-from proctor.rl.environments import SimOnlineEnv
+from proctor.rl.environment.environments import SimOnlineEnv
 from proctor.rl.replay.buffer import ReplayBuffer, ReplaySettings
 from proctor.rl.replay.mixer import OnlineOfflineMixer
 from proctor.rl.transitions import Transition, TransitionBatch

@@ -73,10 +73,10 @@ def ours(case: Case) -> float:
     """Return the updates per second of Proctor's SAC, measured in this process."""
     import torch
 
-    from proctor.config.online_sections import SacSettings
+    from proctor.config.sections.online import SacSettings
     from proctor.policies.gaussian_actor.config import GaussianActorConfig
     from proctor.policies.gaussian_actor.network import GaussianActorNetwork
-    from proctor.policies.lerobot.config import decode_config
+    from proctor.policies.lerobot.config.config import decode_config
     from proctor.rl.algorithms.sac import Sac
 
     torch.set_num_threads(1)

@@ -29,7 +29,7 @@ from proctor.datasets.frames.encoder import VideoEncoder, codec_named
 from proctor.evaluation.recording import prepare, run_recording
 from proctor.features import ENVIRONMENT_STATE, IMAGE, STATE, Array
 from proctor.runs.journal import EpisodeRecord, read_journal
-from proctor.system.platform_info import usable_cores
+from proctor.system.platform.platform_info import usable_cores
 
 SEED = 1000
 SCENES = "drawer-open-v3,button-press-v3,basketball-v3,push-v3,reach-v3,door-open-v3,window-open-v3"

@@ -15,7 +15,7 @@ from typing import Any
 from measurements.gpu_limit import best_rate
 from proctor.benchmarks.metaworld.benchmark import Metaworld, MetaworldConfig
 from proctor.features import IMAGE, Array
-from proctor.system.gl import gl_variables
+from proctor.system.graphics.gl import gl_variables
 
 
 @dataclass(frozen=True)

@@ -249,12 +249,12 @@ def measure_replies(runs: int, seed: int, folder: Path) -> None:
     """
     from proctor.config.builder import build
     from proctor.config.robot_recording import RobotRecordConfig
-    from proctor.control.keys import KeyHub
-    from proctor.control.recording_session import (
+    from proctor.control.recording.session import (
         Surroundings,
         prepare_recording,
         run_recording_session,
     )
+    from proctor.control.terminal.keys import KeyHub
 
     root = folder / "replies"
     settings = {"robot.type": "so101_follower", "robot.port": "sim:virtual", "dataset.fps": "30"}

@@ -16,7 +16,7 @@ import numpy as np
 
 from measurements.command import machine, make_parser
 from proctor.config.robot_evaluation import RobotEvalConfig, TrialSettings
-from proctor.control.trial_plan import TrialStopping, draw_trials, remaining_trials
+from proctor.control.trials.plan import TrialStopping, draw_trials, remaining_trials
 from proctor.policies.base import PolicyConfig
 from proctor.robots.base import RobotConfig
 from proctor.types import Outcome, Task

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from measurements.command import PROCTOR
 from proctor.runs.training import CHECKPOINTS
-from proctor.training.checkpoints import Checkpoints
+from proctor.training.checkpoints.saving import Checkpoints
 
 _EVERY_S = 0.2
 _STOP_S = 300

@@ -46,7 +46,7 @@ from measurements.running_training import RunningTraining, newest_checkpoint
 from proctor.benchmarks.metaworld.tasks import TASKS
 from proctor.runs.journal import read_journal
 from proctor.stats.rates import rate_text
-from proctor.training.checkpoints import AVERAGED
+from proctor.training.checkpoints.saving import AVERAGED
 from proctor.types import Outcome
 
 EIGHT = (

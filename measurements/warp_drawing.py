@@ -28,7 +28,7 @@ from proctor.benchmarks.metaworld.benchmark import Metaworld, MetaworldConfig
 from proctor.benchmarks.mujoco.render_config import Renderer, RendererDevice
 from proctor.features import IMAGE, Array
 from proctor.runs.journal import EpisodeRecord
-from proctor.system.environment import temporary_environment
+from proctor.system.platform.environment import temporary_environment
 from proctor.types import Task
 
 SEED, STEPS = 1000, 20

@@ -18,14 +18,14 @@ from pathlib import Path
 from docs_errors import error_page, escaped
 
 from proctor import plugins
-from proctor.commands.all_flags import CONFIGS, command_configs
-from proctor.commands.names import COMMANDS
-from proctor.commands.verbs import VERBS, verb
+from proctor.commands.shared.all_flags import CONFIGS, command_configs
+from proctor.commands.shared.names import COMMANDS, command_module
+from proctor.commands.shared.verbs import VERBS, verb
 from proctor.config.base import Config, PluginSection, plugin_sections
 from proctor.config.builder import find_plugin, own_flags, plugin_flags
-from proctor.config.command import CommandConfig, summary_of
-from proctor.config.flags import Flag
-from proctor.config.help_lines import flag_text, flag_usage, group_flags
+from proctor.config.flags.command import CommandConfig, summary_of
+from proctor.config.flags.help_lines import flag_text, flag_usage, group_flags
+from proctor.config.flags.parsing import Flag
 
 ROOT = Path(__file__).resolve().parents[1]
 PLUGIN_TITLES = {
@@ -173,7 +173,7 @@ def prose(text: str) -> str:
 
 def _command_of(name: str) -> type[CommandConfig] | None:
     """Return the dataclass of a command, or None for one that reads its words itself."""
-    module = import_module(f"proctor.commands.{name.replace('-', '_')}")
+    module = import_module(command_module(name))
     kinds = (kind for kind in vars(module).values() if isinstance(kind, type))
     own = (kind for kind in kinds if kind.__module__ == module.__name__)
     return next((kind for kind in own if issubclass(kind, CommandConfig)), None)
@@ -209,7 +209,7 @@ def _split_block(block: str) -> tuple[str, list[tuple[str, str]]]:
 def _printed_help(name: str) -> str:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        import_module(f"proctor.commands.{name.replace('-', '_')}").run(["--help"])
+        import_module(command_module(name)).run(["--help"])
     return printed.getvalue().rstrip()
 
 

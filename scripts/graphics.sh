@@ -3,7 +3,7 @@
 # that OpenCV loads where it is installed (PushT), which wants libGL and GLib.
 python=$1
 "$python" -c 'import importlib.util, sys
-from proctor.system.gl import find_gl_backend as find
+from proctor.system.graphics.gl import find_gl_backend as find
 try:
     importlib.util.find_spec("cv2") and importlib.import_module("cv2")
 except ImportError:

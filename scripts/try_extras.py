@@ -82,7 +82,7 @@ IMPORTS = {
     "dev": "hypothesis, pytest",
     "docs": "sphinx, furo, myst_parser, sphinx_copybutton",
     "gamepad": "proctor.robots.teleoperators.gamepad, pygame",
-    "pandas": "pandas, proctor.report.results",
+    "pandas": "pandas, proctor.report.run.results",
     "peft": "peft, proctor.policies.lerobot.adapter",
     "rerun": "av, pyarrow, rerun",
     "robot": "serial, proctor.robots.cameras.opencv, cv2",

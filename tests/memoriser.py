@@ -71,7 +71,7 @@ def starts_in(root: Path, episodes: Iterable[int] | None = None) -> TrainedStart
     """Return the starts of a dataset's episodes, as a training reads them."""
     from proctor.datasets.format.episodes import read_episodes
     from proctor.datasets.format.info_file import read_info
-    from proctor.training.trained_starts import episode_starts
+    from proctor.training.checkpoints.trained_starts import episode_starts
 
     found = read_episodes(root, read_info(root))
     chosen = range(len(found)) if episodes is None else episodes

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from proctor.report.serve import PageServer, RunServer
-from proctor.report.site import Site
+from proctor.report.server.serve import PageServer, RunServer
+from proctor.report.server.site import Site
 
 Server = TypeVar("Server", bound=PageServer)
 

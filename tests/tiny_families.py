@@ -17,10 +17,10 @@ from proctor.features import ACTION, IMAGE, STATE, Feature, FeatureKind, Interfa
 from proctor.plugins import find_benchmark, find_policy
 from proctor.policies.base import Batch, Query
 from proctor.policies.compatibility import default_inputs
-from proctor.policies.lerobot.checkpoint import instantiate_network
-from proctor.policies.lerobot.config import decode_config
-from proctor.policies.lerobot.families import family
-from proctor.policies.lerobot.saving import write_checkpoint
+from proctor.policies.lerobot.checkpoint.checkpoint import instantiate_network
+from proctor.policies.lerobot.checkpoint.saving import write_checkpoint
+from proctor.policies.lerobot.config.config import decode_config
+from proctor.policies.lerobot.config.families import family
 from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
 from proctor.types import EpisodeSpec, Task
 from tests.tiny_pi import N_WORDS, RUNS, tiny_sizes

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from proctor.config.online_sections import CriticNetworkSettings, SacSettings
+from proctor.config.sections.online import CriticNetworkSettings, SacSettings
 from proctor.policies.gaussian_actor.config import GaussianActorConfig
 from proctor.policies.gaussian_actor.network import GaussianActorNetwork
-from proctor.policies.lerobot.config import decode_config
+from proctor.policies.lerobot.config.config import decode_config
 from proctor.rl.algorithms.sac import IS_DEMONSTRATION, PENALTY, Sac
 from proctor.rl.transitions import TransitionBatch
 

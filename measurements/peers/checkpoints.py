@@ -14,10 +14,10 @@ from proctor.policies.act import config as act
 from proctor.policies.act.config import ActConfig
 from proctor.policies.diffusion import config as diffusion
 from proctor.policies.diffusion.config import DiffusionConfig
-from proctor.policies.lerobot.checkpoint import instantiate_network
-from proctor.policies.lerobot.config import CheckpointConfig
-from proctor.policies.lerobot.pipelines import default_pipelines
-from proctor.policies.lerobot.saving import write_checkpoint
+from proctor.policies.lerobot.checkpoint.checkpoint import instantiate_network
+from proctor.policies.lerobot.checkpoint.saving import write_checkpoint
+from proctor.policies.lerobot.config.config import CheckpointConfig
+from proctor.policies.lerobot.processors.pipelines import default_pipelines
 from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
 
 LEAST_LEROBOT = "0.4.4"

@@ -27,7 +27,7 @@ import torch
 
 from measurements.command import machine, say
 from measurements.peers.protocol_peer import MOMENTS, PROMPT, SIZE, image, state
-from proctor.commands.serve import opened
+from proctor.commands.evaluation.serve import opened
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.config.serving import ServeConfig
@@ -37,9 +37,9 @@ from proctor.features import ACTION, STATE, Array, Feature, FeatureKind
 from proctor.policies.act import config as act
 from proctor.policies.act.config import ActConfig
 from proctor.policies.callable_policy import PolicyFunction
-from proctor.policies.lerobot.checkpoint import instantiate_network
-from proctor.policies.lerobot.pipelines import default_pipelines
-from proctor.policies.lerobot.saving import write_checkpoint
+from proctor.policies.lerobot.checkpoint.checkpoint import instantiate_network
+from proctor.policies.lerobot.checkpoint.saving import write_checkpoint
+from proctor.policies.lerobot.processors.pipelines import default_pipelines
 from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
 from proctor.protocols.inference_messages import InferenceRequest
 from proctor.serving.server import serving

@@ -17,7 +17,7 @@ from measurements.peers.install import ROOT, peer_python, vla_python
 from measurements.peers.resource_usage import Usage, measure
 from proctor.benchmarks.libero.assets import find_assets
 from proctor.runs.journal import read_journal
-from proctor.system.gl import gl_variables
+from proctor.system.graphics.gl import gl_variables
 
 STUB = ROOT / "tests" / "parity" / "stub"
 _LIBERO_PARTS = ("hf-libero", "robosuite", "mujoco", "numpy")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from proctor.api.training import train
     from proctor.callbacks.progress_updates import ProgressUpdate
     from proctor.errors import ProctorNote, ProctorWarning
-    from proctor.evaluation.vector import make_env
+    from proctor.evaluation.gym.vector import make_env
     from proctor.policies.callable_policy import PolicyFunction
 
 __all__ = [
@@ -49,7 +49,7 @@ _MODULES = {
     "evaluate": "proctor.api.evaluation",
     "load_dataset": "proctor.api.datasets",
     "load_run": "proctor.api.results",
-    "make_env": "proctor.evaluation.vector",
+    "make_env": "proctor.evaluation.gym.vector",
     "record": "proctor.api.recording",
     "train": "proctor.api.training",
 }

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
-from proctor.commands.names import COMMANDS
+from proctor.commands.shared.names import COMMANDS, command_module
 from proctor.errors import (
     PolicyError,
     ProctorError,
@@ -23,7 +23,7 @@ from proctor.errors import (
     printable_text,
     strip_control_codes,
 )
-from proctor.system.environment import hidden_keys
+from proctor.system.platform.environment import hidden_keys
 from proctor.system.signals import termination_raises
 from proctor.system.streams import make_streams_robust, report_lost_output
 
@@ -105,9 +105,7 @@ def _run(words: list[str]) -> int:
             code="command.unknown",
         )
     _check_working_directory()
-    run: Callable[[list[str]], int] = import_module(
-        f"proctor.commands.{words[0].replace('-', '_')}"
-    ).run
+    run: Callable[[list[str]], int] = import_module(command_module(words[0])).run
     return run(["--help" if word == "-h" else word for word in words[1:]])
 
 
@@ -115,9 +113,9 @@ def _search_help(words: list[str]) -> int:
     """Print the help of a command, or the flags of all commands that contain ``words``."""
     if words[0] in COMMANDS:
         return _run([words[0], "--help", *words[1:]])
-    from proctor.commands.all_flags import flags_of_commands
-    from proctor.config.help_lines import help_width, print_help
-    from proctor.config.help_search import search_help
+    from proctor.commands.shared.all_flags import flags_of_commands
+    from proctor.config.flags.help_lines import help_width, print_help
+    from proctor.config.flags.help_search import search_help
 
     print_help(search_help("proctor", flags_of_commands(), words, help_width()))
     return 0

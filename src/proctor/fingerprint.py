@@ -35,7 +35,7 @@ API_KEY_VARIABLE = "PROCTOR_API_KEY"
 def secret_metadata(variable: str) -> dict[str, Any]:
     """Return field metadata for a secret that an environment variable may hold.
 
-    A field ``NAME_file`` beside it may name a file with the secret (``config/secrets``).
+    A field ``NAME_file`` beside it may name a file with the secret (``config/flags/secrets``).
     """
     return SECRET | {"variable": variable}
 

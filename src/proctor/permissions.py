@@ -20,8 +20,8 @@ from typing import Any
 
 from proctor.errors import UsageError
 from proctor.fingerprint import API_KEY_VARIABLE
-from proctor.system.environment import key_variable
 from proctor.system.loopback import LOOPBACK
+from proctor.system.platform.environment import key_variable
 from proctor.system.redaction import REDACTED, is_redacted, redact, redact_text
 
 CODE_NAMES = ("policy.type", "env.type", "env.id", "robot.type", "teleop.type")

@@ -21,7 +21,7 @@ from proctor.benchmarks.base import Benchmark, BenchmarkConfig, BenchmarkPlugin
 from proctor.errors import UsageError, did_you_mean
 from proctor.fingerprint import ConfigUse
 from proctor.policies.base import PolicyConfig, PolicyPlugin
-from proctor.policies.lerobot.families import (
+from proctor.policies.lerobot.config.families import (
     FAMILIES,
     FORMER_NAMES,
     REWARD_MODELS,
@@ -41,7 +41,7 @@ from proctor.robots.third_party import (
     third_party_module,
     third_party_names,
 )
-from proctor.system.source_files import source_hashes
+from proctor.system.platform.source_files import source_hashes
 from proctor.system.user_code import (
     definition_location,
     explaining_user_code_errors,
@@ -77,7 +77,7 @@ BUILT_IN = {
         **FAMILIES,
         **REWARD_MODELS,
         "expert": "proctor.policies.scripted.expert:PLUGIN",
-        "pretrained": "proctor.policies.lerobot.pretrained:PLUGIN",
+        "pretrained": "proctor.policies.lerobot.checkpoint.pretrained:PLUGIN",
         PYTHON_OBJECT: "proctor.policies.callable_policy:PLUGIN",
         "random": "proctor.policies.scripted.random:PLUGIN",
         "remote": "proctor.policies.remote.config:PLUGIN",
@@ -109,7 +109,7 @@ BUILT_IN = {
     },
 }
 """All built-in plug-ins. A new benchmark is its folder and one line here; a new policy family is
-its folder and one line in ``policies/lerobot/families``."""
+its folder and one line in ``policies/lerobot/config/families``."""
 
 _FLAGS = {
     "benchmarks": "--env.type",
@@ -146,7 +146,7 @@ def benchmark_maker(config: BenchmarkConfig) -> Callable[[], Benchmark]:
     plugin = find_benchmark(config.type)
     if plugin.starts_interpreter or (config.python is None and config.command is None):
         return plugin.maker(config)
-    from proctor.benchmarks.foreign.builtin import builtin_maker
+    from proctor.benchmarks.isolated.builtin import builtin_maker
 
     place = BUILT_IN["benchmarks"].get(config.type, config.type)
     if ":" not in place:

@@ -103,7 +103,7 @@ def setting(
         above: Lower end, which is not accepted itself.
         below: Upper end, which is not accepted itself.
         choices: The words that are accepted.
-        more: Metadata by name, which ``config/command`` lists, such as ``placeholder``.
+        more: Metadata by name, which ``config/flags/command`` lists, such as ``placeholder``.
     """
     metadata = {**_help(text), **more}
     for mark in marks:

@@ -19,7 +19,7 @@ LIMITS = ServerLimits(max_clients=24, open_s=1.0, message_s=8.0, memory_bytes=96
 @contextlib.contextmanager
 def serve() -> Iterator[dict[str, int]]:
     """A policy server with all protocols."""
-    from proctor.commands.serve import opened
+    from proctor.commands.evaluation.serve import opened
     from proctor.config.builder import build
     from proctor.config.serving import ServeConfig
     from proctor.serving.server import serving
@@ -37,9 +37,9 @@ def learner() -> Iterator[dict[str, int]]:
     """A learner that stores transitions in a journal."""
     import threading
 
-    from proctor.rl.learner_service import LearnerService, ServiceLimits
-    from proctor.rl.links import LearnerEndpoint
-    from proctor.rl.payloads import TransitionSpec
+    from proctor.rl.learner.service import LearnerService, ServiceLimits
+    from proctor.rl.link.links import LearnerEndpoint
+    from proctor.rl.link.payloads import TransitionSpec
     from proctor.rl.replay.journal import Journal
 
     endpoint = LearnerEndpoint()
@@ -72,7 +72,7 @@ def view() -> Iterator[dict[str, int]]:
     """The pages of a folder without runs."""
     import threading
 
-    from proctor.report.serve import RunServer
+    from proctor.report.server.serve import RunServer
 
     with tempfile.TemporaryDirectory() as folder:
         server = RunServer(Path(folder), "127.0.0.1", 0)
@@ -89,8 +89,8 @@ def robot_host() -> Iterator[dict[str, int]]:
 
     from proctor.config.robot_host import HostSettings
     from proctor.control.host_ports import HostPorts
+    from proctor.control.loop.session import ControlSession
     from proctor.control.robot_host import serve_robot
-    from proctor.control.session import ControlSession
     from proctor.robots.arms.lekiwi import Lekiwi, LekiwiConfig
 
     robot = Lekiwi(LekiwiConfig(port="sim", cameras={}))

@@ -12,8 +12,8 @@ from typing import Any
 
 from proctor.policies.remote.address import parse_addresses
 from proctor.policies.remote.connection import ConnectionSettings, ServerConnection
-from proctor.protocols import zmtp
-from proctor.rl.learner_channel import ChannelLost, LearnerAddress, LearnerChannel
+from proctor.protocols.zmtp import frames as zmtp
+from proctor.rl.learner.channel import ChannelLost, LearnerAddress, LearnerChannel
 from proctor.robots.arms.lekiwi_client import LekiwiClient, LekiwiClientConfig
 from proctor.robots.base import RealClock
 from proctor.robots.cameras.zmq import ZMQCameraConfig, make_camera
@@ -80,12 +80,12 @@ CLIENTS = {
     ),
     "groot": Client((f"{_REMOTE}.groot",), _connection("groot", "GrootConnection", "tcp")),
     "lerobot": Client((f"{_REMOTE}.lerobot",), _connection("lerobot", "make_connector", "grpc")),
-    "actor": Client(("proctor.rl.learner_channel", "proctor.rl.payloads"), _use_learner),
+    "actor": Client(("proctor.rl.learner.channel", "proctor.rl.link.payloads"), _use_learner),
     "lekiwi_client": Client(
         (
             "proctor.robots.arms.lekiwi_client",
             "proctor.robots.arms.host_link",
-            "proctor.protocols.zmtp_socket",
+            "proctor.protocols.zmtp.socket",
         ),
         _use_lekiwi,
     ),

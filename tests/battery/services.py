@@ -24,14 +24,15 @@ from websockets.sync.client import ClientConnection, connect
 
 from proctor.features import STATE
 from proctor.policies.remote.connection import ConnectionSettings
-from proctor.protocols import actor_learner, lerobot, zmtp
+from proctor.protocols import actor_learner, lerobot
+from proctor.protocols.formats.protobuf import encode_chunks
+from proctor.protocols.formats.torch_archive import save_archive
 from proctor.protocols.inference_messages import InferenceRequest
-from proctor.protocols.pickle_writer import dump
-from proctor.protocols.protobuf import encode_chunks
-from proctor.protocols.torch_archive import save_archive
-from proctor.protocols.zmtp_peer import KEYED, MessageLimits, Role, ZmtpPeer
-from proctor.protocols.zmtp_socket import ZmtpSocket
-from proctor.rl.payloads import encode_transitions
+from proctor.protocols.pickle.writer import dump
+from proctor.protocols.zmtp import frames as zmtp
+from proctor.protocols.zmtp.peer import KEYED, MessageLimits, Role, ZmtpPeer
+from proctor.protocols.zmtp.socket import ZmtpSocket
+from proctor.rl.link.payloads import encode_transitions
 from proctor.system.limits import CycleLimits
 from tests.battery import child
 from tests.battery.clients import connection_to
@@ -383,8 +384,8 @@ _WEBSOCKET = ("proctor.serving.websocket", "proctor.serving.server")
 _ROBOT_HOST = (
     "proctor.control.host_ports",
     "proctor.control.robot_host",
-    "proctor.protocols.zmtp_peer",
-    "proctor.protocols.zmtp_socket",
+    "proctor.protocols.zmtp.peer",
+    "proctor.protocols.zmtp.socket",
 )
 
 SERVICES = {
@@ -426,7 +427,7 @@ SERVICES = {
     ),
     "learner": Service(
         "learner",
-        ("proctor.rl.learner_service", "proctor.rl.payloads"),
+        ("proctor.rl.learner.service", "proctor.rl.link.payloads"),
         _good_grpc(_STORE, _transitions),
         _ask_grpc(_STORE),
         lambda port: _Held(port, _STORE),
@@ -453,7 +454,7 @@ SERVICES = {
     ),
     "view": Service(
         "view",
-        ("proctor.report.serve",),
+        ("proctor.report.server.serve",),
         _good_http,
         _ask_http,
         lambda port: socket.create_connection((HOST, port), ANSWER_S),

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from proctor.report.compare_page import write_compare_page
-from proctor.report.comparison import Criteria, compare_all
-from proctor.report.run import load_run
+from proctor.report.compare.comparison import Criteria, compare_all
+from proctor.report.compare.page import write_compare_page
+from proctor.report.run.run import load_run
 from proctor.runs.folder import RunRecord
 from proctor.runs.journal import EpisodeRecord
 from proctor.runs.paths import RecordedPath

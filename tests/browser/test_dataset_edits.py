@@ -10,8 +10,8 @@ import pytest
 
 from proctor.datasets.format.info_file import read_info
 from proctor.datasets.format.tasks import read_tasks
-from proctor.report.dataset_site import DatasetSite
-from proctor.report.serve import PageServer
+from proctor.report.dataset.site import DatasetSite
+from proctor.report.server.serve import PageServer
 from tests.browser.test_dataset_page import until
 from tests.browser.test_report_page import background, click, column, sideways_overflow, texts
 from tests.served import serving

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import proctor.datasets
-from proctor.report.dataset_page import PageLimits, write_dataset_page
-from proctor.report.dataset_site import DatasetSite
-from proctor.report.dataset_summary import read_summary
+from proctor.report.dataset.page import PageLimits, write_dataset_page
+from proctor.report.dataset.site import DatasetSite
+from proctor.report.dataset.summary import read_summary
 from tests.browser.test_report_page import (
     background,
     click,

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from proctor.report.page import write_page
+from proctor.report.run.page import write_page
 from proctor.runs.journal import EpisodeRecord
 from proctor.runs.labels import read_labels
 from proctor.runs.states import STATES_FILE, StateRecord

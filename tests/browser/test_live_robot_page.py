@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from proctor.report.live_robot import (
+from proctor.report.server.live_robot import (
     LiveChannel,
     LiveRobot,
     LiveStatus,
     LiveStep,
     serving_live_robot,
 )
-from proctor.system.png import encode_png
+from proctor.system.graphics.png import encode_png
 
 pytestmark = pytest.mark.browser
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from proctor.report.page import write_page
+from proctor.report.run.page import write_page
 from proctor.types import Outcome, Score
 from tests.run_folders import RECORD, eight_episodes, episode, infected, write_run
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from proctor.report.page import write_page
-from proctor.report.run import load_run
+from proctor.report.run.page import write_page
+from proctor.report.run.run import load_run
 from tests.browser.test_docs_site import violations
 from tests.browser.test_report_page import TINY_VIDEO, OpenPage, click, sideways_overflow, texts
 from tests.run_folders import perturbed_run, write_run

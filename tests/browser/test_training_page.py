@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proctor.report.training_page import write_training_page
+from proctor.report.training.page import write_training_page
 from tests.training_folders import RECORD, reading, write_training
 
 pytestmark = pytest.mark.browser

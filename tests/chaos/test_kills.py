@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proctor.commands.names import COMMANDS
+from proctor.commands.shared.names import COMMANDS
 from tests.chaos.command_cases import CASES
 from tests.chaos.kills import PAIRS, Bench, run_trial
 

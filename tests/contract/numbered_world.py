@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from proctor.benchmarks.base import BenchmarkPlugin
-from proctor.benchmarks.foreign.plugin import WorldProbe, make_foreign
+from proctor.benchmarks.isolated.plugin import WorldProbe, make_foreign
 from proctor_worker.worlds.point import PointSim, PointWorld
 from tests.unit.worker.point_world import PointConfig
 

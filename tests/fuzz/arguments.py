@@ -9,10 +9,10 @@ import yaml
 from hypothesis import strategies as st
 
 from proctor import plugins
-from proctor.commands.verbs import VERBS
+from proctor.commands.shared.verbs import VERBS
 from proctor.config.builder import own_flags
 from proctor.config.evaluation import EvalConfig
-from proctor.config.flags import Flag, flags_of
+from proctor.config.flags.parsing import Flag, flags_of
 from tests.fuzz.hostile import Draw, mutated, numbers, spoiled, texts, values, words
 from tests.fuzz.sandbox import Sandbox
 

@@ -20,9 +20,9 @@ from proctor.policies.act import config as act
 from proctor.policies.act.config import ActConfig
 from proctor.policies.diffusion import config as diffusion
 from proctor.policies.diffusion.config import DiffusionConfig
-from proctor.policies.lerobot.checkpoint import fresh_policy
-from proctor.policies.lerobot.pipelines import default_pipelines
-from proctor.policies.lerobot.saving import write_checkpoint
+from proctor.policies.lerobot.checkpoint.checkpoint import fresh_policy
+from proctor.policies.lerobot.checkpoint.saving import write_checkpoint
+from proctor.policies.lerobot.processors.pipelines import default_pipelines
 from proctor.policies.multi_task_dit import config as dit
 from proctor.policies.multi_task_dit.config import DitConfig
 from tests.fuzz.hostile import BOMBS, Draw, json_bytes, mutated, numbers, spoiled, texts, words
@@ -171,7 +171,7 @@ def listeners(draw: Draw, sandbox: Sandbox) -> None:
     files[name] = draw(json_bytes(json.loads(files[name])))
     folder = sandbox.inputs / "checkpoint"
     write_files(folder, files)
-    with mock.patch("proctor.system.hub.resolve", side_effect=OSError("no way there")):
+    with mock.patch("proctor.system.hub.repositories.resolve", side_effect=OSError("no way there")):
         sandbox.run_command(
             ["eval", f"--policy.path={folder}", "--env.type=fake", "--eval.n_episodes=1"]
         )
@@ -245,9 +245,9 @@ def hub(draw: Draw, sandbox: Sandbox) -> None:
     if draw(st.booleans()):
         said.append(words(f"--policy.revision={draw(texts)}"))
     reply = (
-        mock.patch("proctor.policies.lerobot.location.download", return_value=folder)
+        mock.patch("proctor.policies.lerobot.checkpoint.location.download", return_value=folder)
         if answer is None
-        else mock.patch("proctor.system.hub.resolve", side_effect=answer)
+        else mock.patch("proctor.system.hub.repositories.resolve", side_effect=answer)
     )
     with reply:
         sandbox.run_command(said)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from proctor.protocols import groot_arrays, zmtp
+from proctor.protocols import groot_arrays
+from proctor.protocols.zmtp import frames as zmtp
 from proctor.rl.replay.frames import complete_frames, frame
 from proctor.runs.journal import EpisodeRecord
 from proctor.runs.jsonl import UNREADABLE

@@ -22,9 +22,9 @@ from proctor.features import ACTION
 from proctor.fingerprint import ConfigUse
 from proctor.policies.compatibility import source_key
 from proctor.policies.lerobot.adapter import ADAPTER_CONFIG, ADAPTER_WEIGHTS
-from proctor.policies.lerobot.checkpoint import read_checkpoint, read_config
-from proctor.policies.lerobot.feature_json import channels_first
-from proctor.policies.lerobot.pipelines import read_pipelines, restrict_features
+from proctor.policies.lerobot.checkpoint.checkpoint import read_checkpoint, read_config
+from proctor.policies.lerobot.config.feature_json import channels_first
+from proctor.policies.lerobot.processors.pipelines import read_pipelines, restrict_features
 from proctor.policies.runtime.chunk_policy import dry_run_steps
 from proctor.policies.runtime.prompts import InstructionEncoder
 from tests.fuzz.checkpoints import PICKLE, hostile_tensors
@@ -223,7 +223,9 @@ def _heard_and_played(folder: Path) -> None:
 
 
 def _no_hub() -> Any:
-    return mock.patch("proctor.system.hub.resolve", side_effect=OSError("no way there"))
+    return mock.patch(
+        "proctor.system.hub.repositories.resolve", side_effect=OSError("no way there")
+    )
 
 
 def _judged(sandbox: Sandbox, do: Any, what: str) -> None:

@@ -17,17 +17,11 @@ from hypothesis import strategies as st
 
 from proctor.errors import ProctorError
 from proctor.features import IMAGE, STATE, Feature, FeatureKind
-from proctor.protocols import (
-    groot,
-    groot_dialect,
-    lerobot,
-    openpi,
-    pickle_reader,
-    pickle_writer,
-    vla_eval,
-)
+from proctor.protocols import groot, groot_dialect, lerobot, openpi, vla_eval
+from proctor.protocols.formats.protobuf import encode_fields
 from proctor.protocols.inference_messages import InferenceRequest, ObservationField, ServerInfo
-from proctor.protocols.protobuf import encode_fields
+from proctor.protocols.pickle import reader as pickle_reader
+from proctor.protocols.pickle import writer as pickle_writer
 from proctor.serving.inputs import Inputs
 from proctor.types import EpisodeSpec, Task
 from tests.fuzz.hostile import NUMBERS, ODD, TEXTS, Draw

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from proctor.protocols.protobuf import ChunkAssembler, encode_chunks
-from proctor.protocols.torch_archive import load_archive, save_archive
-from proctor.rl import payloads
-from proctor.rl.links import ActorWeights, InteractionMessage
+from proctor.protocols.formats.protobuf import ChunkAssembler, encode_chunks
+from proctor.protocols.formats.torch_archive import load_archive, save_archive
+from proctor.rl.link import payloads
+from proctor.rl.link.links import ActorWeights, InteractionMessage
 from proctor.rl.transitions import Transition
 from tests.fuzz.frames import frame_kind, tried
 from tests.fuzz.sentinel import CANARY

@@ -7,8 +7,8 @@ import json
 from hypothesis import strategies as st
 
 from proctor.errors import ProctorError
-from proctor.policies.lerobot.tokenizer import TOKENIZER, TextTokenizer
-from proctor.policies.lerobot.tokenizer_rules import KNOWN_PATTERNS
+from proctor.policies.lerobot.tokenizer.rules import KNOWN_PATTERNS
+from proctor.policies.lerobot.tokenizer.tokenizer import TOKENIZER, TextTokenizer
 from tests.fuzz.hostile import Draw, texts
 from tests.fuzz.sandbox import Sandbox
 from tests.unit.policies.tiny_tokenizer import rules, split

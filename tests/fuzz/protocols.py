@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from proctor.report.served_pages import list_page
+from proctor.report.server.served_pages import list_page
 from tests.fuzz.hostile import Draw, texts
 from tests.fuzz.runs import hostile_files, plant, write_files
 from tests.fuzz.sandbox import SECRET, BrokenPromise, Sandbox

@@ -21,7 +21,7 @@ from proctor.errors import ProctorError
 from proctor.evaluation import run as evaluation
 from proctor.evaluation.session import Session
 from proctor.evaluation.video_replay import ReplayedVideos
-from proctor.report.serve import RunServer
+from proctor.report.server.serve import RunServer
 from proctor.types import Outcome
 from tests.fuzz.bounds import Taken, alarm, little_room, unheard
 from tests.fuzz.sentinel import CANARY, Sentinel
@@ -275,8 +275,8 @@ def _patches(sandbox: Sandbox) -> list[Any]:
         mock.patch.object(evaluation, "wandb_tracking", return_value=contextlib.nullcontext([])),
         mock.patch("proctor.evaluation.preparing.git_commit", return_value=None),
         mock.patch("proctor.evaluation.audit.run_alone", _recorded_again),
-        mock.patch("proctor.system.gl.probe_backends", return_value=[]),
-        mock.patch("proctor.policies.lerobot.families.entry_points", _installed()),
+        mock.patch("proctor.system.graphics.gl.probe_backends", return_value=[]),
+        mock.patch("proctor.policies.lerobot.config.families.entry_points", _installed()),
         mock.patch.object(sys, "path", [*sys.path, str(sandbox.outside)]),
         mock.patch.object(sys, "dont_write_bytecode", True),
         mock.patch("tempfile.tempdir", str(sandbox.temporary)),

@@ -23,8 +23,9 @@ import msgspec
 import zmq
 from hypothesis import strategies as st
 
-from proctor.protocols import lerobot, zmtp
+from proctor.protocols import lerobot
 from proctor.protocols.inference_messages import Protocol
+from proctor.protocols.zmtp import frames as zmtp
 from proctor.serving.service import PolicyService
 from tests.fuzz.bounds import measured, unheard
 from tests.fuzz.frames import AT_ONCE, groot_samples, lerobot_samples, mutated_frame

@@ -11,7 +11,7 @@ from recipes import load_case, recipe_weight
 
 from proctor.policies.gaussian_actor.config import GaussianActorConfig
 from proctor.policies.gaussian_actor.network import GaussianActorNetwork
-from proctor.policies.lerobot.config import decode_config
+from proctor.policies.lerobot.config.config import decode_config
 
 CASES = ("sac_state", "sac_img_discrete", "sac_resnet10")
 TINY_RESNET10 = {

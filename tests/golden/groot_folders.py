@@ -11,8 +11,8 @@ from recipes import GOLDEN, hashed_weight
 from safetensors.torch import save_file
 
 from proctor.policies.groot.config import GrootN17Config
-from proctor.policies.groot.network import GrootN17
-from proctor.policies.lerobot.config import decode_config
+from proctor.policies.groot.network.network import GrootN17
+from proctor.policies.lerobot.config.config import decode_config
 
 RUN = GOLDEN / "groot_run"
 WORDS = ["Push the red_block!", "open it", "pick up the red cube and put it on the plate please"]

@@ -8,7 +8,7 @@ from recipes import assert_close, fill_weights, load_case
 
 from proctor.policies.act.config import ActConfig
 from proctor.policies.act.network import Act, TemporalEnsemble, image_positions
-from proctor.policies.lerobot.config import decode_config
+from proctor.policies.lerobot.config.config import decode_config
 
 FORWARD = 1e-5
 LOSS = 1e-6

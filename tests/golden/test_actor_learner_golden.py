@@ -13,15 +13,15 @@ import torch
 from tests.golden.recipes import GOLDEN, recipe_input, recipe_weight
 
 from proctor.protocols import actor_learner
-from proctor.protocols.protobuf import (
+from proctor.protocols.formats.protobuf import (
     CHUNK_BYTES,
     MAX_MESSAGE_BYTES,
     ChunkAssembler,
     decode_fields,
     encode_chunks,
 )
-from proctor.protocols.torch_archive import load_archive, save_archive
-from proctor.rl.payloads import (
+from proctor.protocols.formats.torch_archive import load_archive, save_archive
+from proctor.rl.link.payloads import (
     decode_interaction,
     decode_transitions,
     decode_weights,

@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 
 from proctor.features import Feature, FeatureKind, NormMode
 from proctor.policies.base import Batch, Query
-from proctor.policies.lerobot.checkpoint import read_checkpoint, read_config
-from proctor.policies.lerobot.pipelines import read_pipeline
-from proctor.policies.lerobot.processors import Normalize, Unnormalize
-from proctor.policies.lerobot.saving import write_checkpoint
+from proctor.policies.lerobot.checkpoint.checkpoint import read_checkpoint, read_config
+from proctor.policies.lerobot.checkpoint.saving import write_checkpoint
+from proctor.policies.lerobot.processors.pipelines import read_pipeline
+from proctor.policies.lerobot.processors.processors import Normalize, Unnormalize
 from proctor.policies.runtime.chunk_policy import ChunkPolicy
 from proctor.types import EpisodeSpec, Task
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from proctor import plugins
-from proctor.commands.all_flags import command_configs
+from proctor.commands.shared.all_flags import command_configs
 from proctor.config.builder import build, own_flags
-from proctor.config.flags import Flag, flags_of
+from proctor.config.flags.parsing import Flag, flags_of
 from proctor.fingerprint import to_json
 
 GOLDEN: dict[str, Any] = json.loads(

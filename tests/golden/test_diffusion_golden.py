@@ -8,7 +8,7 @@ from recipes import assert_close, fill_weights, load_case
 
 from proctor.policies.diffusion.config import DiffusionConfig
 from proctor.policies.diffusion.network import Diffusion
-from proctor.policies.lerobot.config import decode_config
+from proctor.policies.lerobot.config.config import decode_config
 
 FORWARD = 1e-5
 SAMPLED = 1e-4

@@ -10,8 +10,8 @@ import pytest
 import torch
 from recipes import GOLDEN, assert_close, fill_weights, load_case, recipe_weight
 
-from proctor.policies.lerobot.config import decode_config
-from proctor.policies.lerobot.weights import SkipWeightInit
+from proctor.policies.lerobot.checkpoint.weights import SkipWeightInit
+from proctor.policies.lerobot.config.config import decode_config
 from proctor.policies.multi_task_dit.config import DitConfig
 from proctor.policies.multi_task_dit.network import Dit
 from proctor.policies.multi_task_dit.transformer import NoisePredictor

@@ -19,14 +19,14 @@ pytest.importorskip("tokenizers", reason="words need a tokenizer: pip install 'p
 from proctor.features import LANGUAGE_MASK, LANGUAGE_TOKENS, STATE
 from proctor.fingerprint import ConfigUse
 from proctor.policies.base import Batch, Query
-from proctor.policies.lerobot.checkpoint import read_checkpoint
-from proctor.policies.lerobot.config import decode_config
-from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings
-from proctor.policies.lerobot.saving import write_checkpoint
+from proctor.policies.lerobot.checkpoint.checkpoint import read_checkpoint
+from proctor.policies.lerobot.checkpoint.saving import write_checkpoint
+from proctor.policies.lerobot.config.config import decode_config
+from proctor.policies.lerobot.config.presets import OptimizerSettings, ScheduleSettings
 from proctor.policies.multi_task_dit.config import DitConfig
 from proctor.policies.multi_task_dit.network import Dit
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, to_float_image
-from proctor.training.optim import (
+from proctor.training.optim.optimizers import (
     clip_gradients,
     make_optimizer,
     make_scheduler,

@@ -11,16 +11,16 @@ from recipes import GOLDEN, assert_close, fill_weights, load_case
 
 from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, STATE
 from proctor.policies.blocks.rtc import HAS_LEFT, LEFT_OVER, ChunkGuidance
-from proctor.policies.groot.backbone import BackboneTokens, Layout
 from proctor.policies.groot.config import GrootN17Config
-from proctor.policies.groot.head import ActionHead
-from proctor.policies.groot.network import DROP, NOISE, TIME, GrootN17, prefix_of
-from proctor.policies.groot.qwen_sizes import QwenSizes
-from proctor.policies.groot.sizes import GrootSizes, decode_sizes
-from proctor.policies.groot.steps import ACTION_MASK, EMBODIMENT, VIEW
-from proctor.policies.lerobot.config import decode_config
-from proctor.policies.lerobot.config_mixins import RtcConfig
-from proctor.policies.lerobot.weights import SkipWeightInit
+from proctor.policies.groot.network.backbone import BackboneTokens, Layout
+from proctor.policies.groot.network.head import ActionHead
+from proctor.policies.groot.network.network import DROP, NOISE, TIME, GrootN17, prefix_of
+from proctor.policies.groot.network.qwen_sizes import QwenSizes
+from proctor.policies.groot.network.sizes import GrootSizes, decode_sizes
+from proctor.policies.groot.steps.steps import ACTION_MASK, EMBODIMENT, VIEW
+from proctor.policies.lerobot.checkpoint.weights import SkipWeightInit
+from proctor.policies.lerobot.config.config import decode_config
+from proctor.policies.lerobot.config.mixins import RtcConfig
 
 pytestmark = pytest.mark.vla
 

@@ -9,10 +9,10 @@ import torch
 from recipes import GOLDEN, assert_close, fill_weights, load_case, recipe_weight
 from safetensors.torch import load_file
 
-from proctor.policies.groot.backbone import BackboneTokens
-from proctor.policies.groot.eagle import EagleBackbone
-from proctor.policies.groot.head import ActionHead
-from proctor.policies.groot.sizes import decode_eagle, decode_n15_head
+from proctor.policies.groot.network.backbone import BackboneTokens
+from proctor.policies.groot.network.eagle import EagleBackbone
+from proctor.policies.groot.network.head import ActionHead
+from proctor.policies.groot.network.sizes import decode_eagle, decode_n15_head
 
 pytestmark = pytest.mark.vla
 

@@ -12,15 +12,15 @@ from safetensors.torch import load_file
 
 pytest.importorskip("tokenizers", reason="words need a tokenizer: pip install 'proctor[vla]'")
 from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, STATE
-from proctor.policies.groot.decode_steps import ActionDecode, ActionUnpack
-from proctor.policies.groot.encode_step import VlmEncode
-from proctor.policies.groot.images import ImageGeometry
-from proctor.policies.groot.qwen_sizes import VisionSizes
-from proctor.policies.groot.qwen_vision import QwenVision
-from proctor.policies.groot.statistics import flat_stats
-from proctor.policies.groot.steps import ACTION_MASK, EMBODIMENT, VIEW, PackInputs
-from proctor.policies.lerobot.step import PromptInputs
-from proctor.policies.lerobot.tokenizer import Tokenizers
+from proctor.policies.groot.network.qwen_sizes import VisionSizes
+from proctor.policies.groot.network.qwen_vision import QwenVision
+from proctor.policies.groot.steps.decode_steps import ActionDecode, ActionUnpack
+from proctor.policies.groot.steps.encode_step import VlmEncode
+from proctor.policies.groot.steps.images import ImageGeometry
+from proctor.policies.groot.steps.statistics import flat_stats
+from proctor.policies.groot.steps.steps import ACTION_MASK, EMBODIMENT, VIEW, PackInputs
+from proctor.policies.lerobot.processors.step import PromptInputs
+from proctor.policies.lerobot.tokenizer.tokenizer import Tokenizers
 
 pytestmark = pytest.mark.vla
 EXACT, SCALED = 0.0, 1e-6

@@ -30,12 +30,12 @@ from groot_folders import (
 
 from proctor.features import ACTION, STATE, ActionSpec, Feature, FeatureKind, Interface
 from proctor.policies.base import Batch, Query
-from proctor.policies.groot.network import DROP, NOISE, TIME
-from proctor.policies.lerobot.checkpoint import load_policy, read_checkpoint
-from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings
-from proctor.policies.lerobot.saving import write_checkpoint
+from proctor.policies.groot.network.network import DROP, NOISE, TIME
+from proctor.policies.lerobot.checkpoint.checkpoint import load_policy, read_checkpoint
+from proctor.policies.lerobot.checkpoint.saving import write_checkpoint
+from proctor.policies.lerobot.config.presets import OptimizerSettings, ScheduleSettings
 from proctor.policies.runtime.chunk_policy import ChunkPolicy
-from proctor.training.optim import (
+from proctor.training.optim.optimizers import (
     clip_gradients,
     make_optimizer,
     make_scheduler,

@@ -10,14 +10,19 @@ import pytest
 import torch
 from recipes import GOLDEN, load_case
 
-from proctor.config.env_processors import EnvProcessorSettings
+from proctor.config.sections.env_processors import EnvProcessorSettings
 from proctor.errors import UsageError
 from proctor.features import STATE, ActionSpec, Feature, FeatureKind, Observation
-from proctor.rl.actor import Actor, ActorDecision, ActorSettings
-from proctor.rl.environments import EnvStep, StepInfo
-from proctor.rl.interventions import InterventionSignal, to_vector
-from proctor.rl.links import ActorWeights, InProcessLink, LearnerEndpoint
-from proctor.rl.processors import CropResize, GripperPenalty, JointVelocity, ProcessedEnv
+from proctor.rl.actor.actor import Actor, ActorDecision, ActorSettings
+from proctor.rl.actor.interventions import InterventionSignal, to_vector
+from proctor.rl.environment.environments import EnvStep, StepInfo
+from proctor.rl.environment.processors import (
+    CropResize,
+    GripperPenalty,
+    JointVelocity,
+    ProcessedEnv,
+)
+from proctor.rl.link.links import ActorWeights, InProcessLink, LearnerEndpoint
 from proctor.rl.transitions import Transition
 
 CONFIG, INPUTS, OUTPUTS = load_case("hil_processors")

@@ -12,8 +12,8 @@ from recipes import GOLDEN, assert_close, fill_weights, load_case
 from tests.tiny_pi import tiny_sizes
 
 from proctor.features import ACTION, Feature, FeatureKind
-from proctor.policies.lerobot.config import decode_config
-from proctor.policies.lerobot.weights import SkipWeightInit
+from proctor.policies.lerobot.checkpoint.weights import SkipWeightInit
+from proctor.policies.lerobot.config.config import decode_config
 from proctor.policies.pi0_fast.config import Pi0FastConfig
 from proctor.policies.pi0_fast.fast import ActionTokenizer, FastCodec
 from proctor.policies.pi0_fast.network import Pi0Fast

@@ -11,7 +11,7 @@ import torch
 from recipes import GOLDEN, assert_close
 
 from proctor.features import ACTION, Feature, FeatureKind
-from proctor.policies.lerobot.weights import SkipWeightInit
+from proctor.policies.lerobot.checkpoint.weights import SkipWeightInit
 from proctor.policies.pi0.config import Pi0Config, Pi05Config
 from proctor.policies.pi0.network import Pi0, Pi05
 from proctor.policies.pi0.paligemma import resize_with_padding

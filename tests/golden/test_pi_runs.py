@@ -15,15 +15,15 @@ from tests.tiny_pi import tiny_sizes
 from proctor.features import ActionSpec, Feature, FeatureKind, Interface
 from proctor.fingerprint import ConfigUse
 from proctor.policies.base import Batch, Query
-from proctor.policies.lerobot.checkpoint import (
+from proctor.policies.lerobot.checkpoint.checkpoint import (
     instantiate_network,
     load_policy,
     read_checkpoint,
     read_config,
 )
-from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings
-from proctor.policies.lerobot.weights import SkipWeightInit
-from proctor.training.optim import (
+from proctor.policies.lerobot.checkpoint.weights import SkipWeightInit
+from proctor.policies.lerobot.config.presets import OptimizerSettings, ScheduleSettings
+from proctor.training.optim.optimizers import (
     clip_gradients,
     make_optimizer,
     make_scheduler,

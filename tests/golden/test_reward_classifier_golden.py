@@ -9,7 +9,7 @@ import torch
 from gaussian_actor_cases import fill_parameters, write_tiny_resnet10
 from recipes import GOLDEN, assert_close, load_case
 
-from proctor.policies.lerobot.config import decode_config
+from proctor.policies.lerobot.config.config import decode_config
 from proctor.policies.reward_classifier.config import RewardClassifierConfig
 from proctor.policies.reward_classifier.network import RewardClassifier
 

@@ -11,11 +11,11 @@ import torch
 from recipes import GOLDEN
 from safetensors.torch import load_file
 
-from proctor.config.online_sections import SacSettings
+from proctor.config.sections.online import SacSettings
 from proctor.errors import UsageError
-from proctor.policies.lerobot.checkpoint import read_checkpoint
+from proctor.policies.lerobot.checkpoint.checkpoint import read_checkpoint
 from proctor.rl.algorithms.sac import Sac
-from proctor.rl.checkpoints import read_sac, write_sac
+from proctor.rl.learner.checkpoints import read_sac, write_sac
 
 CHECKPOINT = GOLDEN / "rl_run" / "000006"
 OPTIMIZERS = ("actor", "critic", "discrete_critic", "temperature")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from proctor.commands.all_flags import command_configs
+from proctor.commands.shared.all_flags import command_configs
 from proctor.config.base import Config
 from proctor.config.builder import build
 from proctor.errors import UsageError

@@ -10,7 +10,7 @@ from recipes import GOLDEN, assert_close, recipe_input
 from safetensors.torch import load_file
 
 from proctor.policies.blocks.rtc import HAS_LEFT, LEFT_OVER, ChunkGuidance, prefix_weights
-from proctor.policies.lerobot.config_mixins import read_rtc
+from proctor.policies.lerobot.config.mixins import read_rtc
 
 TOLD = json.loads((GOLDEN / "misc.json").read_text())
 

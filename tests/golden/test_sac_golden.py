@@ -8,7 +8,7 @@ import torch
 from gaussian_actor_cases import CASES, load_actor
 from recipes import load_case, recipe_weight
 
-from proctor.config.online_sections import SacSettings
+from proctor.config.sections.online import SacSettings
 from proctor.rl.algorithms.sac import Sac
 from proctor.rl.algorithms.sac_draws import SacDraws
 from proctor.rl.transitions import TransitionBatch

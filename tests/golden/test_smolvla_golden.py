@@ -9,8 +9,8 @@ import torch
 from recipes import GOLDEN, assert_close, fill_weights, load_case
 
 from proctor.policies.blocks.encoder_sizes import SiglipSizes
-from proctor.policies.lerobot.config import decode_config
-from proctor.policies.lerobot.weights import SkipWeightInit
+from proctor.policies.lerobot.checkpoint.weights import SkipWeightInit
+from proctor.policies.lerobot.config.config import decode_config
 from proctor.policies.smolvla.config import SmolVlaConfig
 from proctor.policies.smolvla.network import SmolVla
 from proctor.policies.smolvla.vlm import TextSizes, VlmSizes

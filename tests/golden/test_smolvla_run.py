@@ -19,15 +19,15 @@ from safetensors.torch import load_file, save_file
 pytest.importorskip("tokenizers", reason="words need a tokenizer: pip install 'proctor[vla]'")
 from proctor.features import LANGUAGE_MASK, LANGUAGE_TOKENS
 from proctor.policies.base import Batch, Query
-from proctor.policies.lerobot.checkpoint import read_checkpoint
-from proctor.policies.lerobot.config import decode_config
-from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings
-from proctor.policies.lerobot.saving import write_checkpoint
+from proctor.policies.lerobot.checkpoint.checkpoint import read_checkpoint
+from proctor.policies.lerobot.checkpoint.saving import write_checkpoint
+from proctor.policies.lerobot.config.config import decode_config
+from proctor.policies.lerobot.config.presets import OptimizerSettings, ScheduleSettings
 from proctor.policies.runtime.chunk_policy import ChunkPolicy
 from proctor.policies.smolvla import aloha
 from proctor.policies.smolvla.config import SmolVlaConfig
 from proctor.policies.smolvla.network import SmolVla
-from proctor.training.optim import (
+from proctor.training.optim.optimizers import (
     clip_gradients,
     make_optimizer,
     make_scheduler,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from recipes import assert_close, fill_weights, load_case
 
-from proctor.policies.lerobot.config import decode_config
+from proctor.policies.lerobot.config.config import decode_config
 from proctor.policies.tdmpc.config import TdMpcConfig
 from proctor.policies.tdmpc.network import TdMpc
 

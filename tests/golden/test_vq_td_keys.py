@@ -9,10 +9,10 @@ import pytest
 from recipes import GOLDEN
 
 from proctor.features import Feature, FeatureKind
-from proctor.policies.lerobot.checkpoint import instantiate_network
-from proctor.policies.lerobot.config import decode_config
-from proctor.policies.lerobot.families import family
-from proctor.policies.lerobot.weights import SkipWeightInit
+from proctor.policies.lerobot.checkpoint.checkpoint import instantiate_network
+from proctor.policies.lerobot.checkpoint.weights import SkipWeightInit
+from proctor.policies.lerobot.config.config import decode_config
+from proctor.policies.lerobot.config.families import family
 
 TRUE = GOLDEN / "keys_vq_td_true.txt"
 INPUTS = {

@@ -16,11 +16,15 @@ from recipes import GOLDEN, assert_close
 from safetensors.torch import load_file, save_file
 
 from proctor.policies.base import Batch, Query
-from proctor.policies.lerobot.checkpoint import instantiate_network, read_checkpoint, read_config
-from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings
+from proctor.policies.lerobot.checkpoint.checkpoint import (
+    instantiate_network,
+    read_checkpoint,
+    read_config,
+)
+from proctor.policies.lerobot.config.presets import OptimizerSettings, ScheduleSettings
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint, to_float_image
 from proctor.policies.vqbet.network import VqBet
-from proctor.training.optim import (
+from proctor.training.optim.optimizers import (
     clip_gradients,
     make_optimizer,
     make_scheduler,

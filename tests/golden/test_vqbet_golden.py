@@ -6,7 +6,7 @@ import pytest
 import torch
 from recipes import assert_close, fill_weights, load_case
 
-from proctor.policies.lerobot.config import decode_config
+from proctor.policies.lerobot.config.config import decode_config
 from proctor.policies.vqbet.config import VqBetConfig
 from proctor.policies.vqbet.network import VqBet
 

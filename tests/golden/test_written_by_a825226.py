@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from proctor.cli import main
-from proctor.report.run import load_run
+from proctor.report.run.run import load_run
 
 pytest.importorskip("pyarrow", reason="datasets need pyarrow: pip install 'proctor[dataset]'")
 pytest.importorskip("av", reason="one dataset has videos: pip install 'proctor[dataset]'")

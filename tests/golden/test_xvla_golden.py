@@ -9,7 +9,7 @@ import torch
 from recipes import GOLDEN, assert_close, fill_weights, load_case, recipe_input
 
 from proctor.features import ACTION, STATE
-from proctor.policies.lerobot.config import decode_config
+from proctor.policies.lerobot.config.config import decode_config
 from proctor.policies.xvla.actions import make_action_space
 from proctor.policies.xvla.config import SIZES, XVlaConfig
 from proctor.policies.xvla.network import NOISE, TIME, XVla

@@ -16,13 +16,18 @@ from safetensors.torch import load_file, save_file
 from proctor.features import ACTION, Feature, FeatureKind
 from proctor.fingerprint import ConfigUse
 from proctor.policies.base import Batch, Query
-from proctor.policies.lerobot.checkpoint import read_checkpoint
-from proctor.policies.lerobot.config import decode_config
+from proctor.policies.lerobot.checkpoint.checkpoint import read_checkpoint
+from proctor.policies.lerobot.config.config import decode_config
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, to_float_image
 from proctor.policies.xvla.config import XVlaConfig
 from proctor.policies.xvla.network import NOISE, TIME, XVla
-from proctor.training.optim import clip_gradients, make_optimizer, make_scheduler, param_groups
-from proctor.training.optim import resolve as recipe_for
+from proctor.training.optim.optimizers import (
+    clip_gradients,
+    make_optimizer,
+    make_scheduler,
+    param_groups,
+)
+from proctor.training.optim.optimizers import resolve as recipe_for
 from proctor.types import EpisodeSpec, Task
 
 pytestmark = pytest.mark.vla
@@ -127,7 +132,7 @@ def test_five_steps_of_training_end_with_the_same_weights(checkpoint, mode, expe
 
 
 def _nothing():
-    from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings
+    from proctor.policies.lerobot.config.presets import OptimizerSettings, ScheduleSettings
 
     return OptimizerSettings(), ScheduleSettings()
 

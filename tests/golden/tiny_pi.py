@@ -8,7 +8,7 @@ import torch
 from recipes import fill_weights, load_case
 from tests.tiny_pi import tiny_sizes
 
-from proctor.policies.lerobot.config import decode_config
+from proctor.policies.lerobot.config.config import decode_config
 from proctor.policies.pi0.config import Pi0Config, Pi05Config
 from proctor.policies.pi0.network import FlowMatchingNetwork, Pi0, Pi05
 

@@ -11,7 +11,7 @@ import torch
 from proctor.cli import main
 from proctor.config.builder import build
 from proctor.config.training import TrainConfig
-from proctor.training.device_samples import _as_words, place_on_device
+from proctor.training.data.device_samples import _as_words, place_on_device
 from proctor.training.setup import prepare
 from tests.unit.training.builders import SMALL_LANGUAGE_ACT, words, write_seen
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from proctor.policies.lerobot.checkpoint import read_checkpoint
+from proctor.policies.lerobot.checkpoint.checkpoint import read_checkpoint
 from proctor.policies.runtime import quantized
 from proctor.policies.runtime.chunk_policy import ChunkPolicy
 from proctor.policies.runtime.runner import GraphRunner, Runner

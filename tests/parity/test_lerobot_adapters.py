@@ -23,7 +23,7 @@ from tests.unit.training.builders import (  # noqa: E402
 )
 
 from proctor.policies.base import Batch, Query  # noqa: E402
-from proctor.policies.lerobot.checkpoint import read_checkpoint  # noqa: E402
+from proctor.policies.lerobot.checkpoint.checkpoint import read_checkpoint  # noqa: E402
 from proctor.policies.runtime.chunk_policy import ChunkPolicy  # noqa: E402
 from proctor.types import EpisodeSpec, Task  # noqa: E402
 

@@ -21,8 +21,8 @@ from groot_folders import write_base, write_checkpoint_of  # noqa: E402
 from recipes import assert_close  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
-from proctor.policies.lerobot.checkpoint import read_checkpoint  # noqa: E402
-from proctor.policies.lerobot.saving import write_checkpoint  # noqa: E402
+from proctor.policies.lerobot.checkpoint.checkpoint import read_checkpoint  # noqa: E402
+from proctor.policies.lerobot.checkpoint.saving import write_checkpoint  # noqa: E402
 
 PYTHON = os.environ.get("PROCTOR_LEROBOT_VLA_PYTHON", "")
 SIDE = Path(__file__).with_name("lerobot_groot_side.py")

@@ -24,11 +24,11 @@ from tests.unit.policies.tiny_groot_n15 import ACTIONS, CHUNK, FRONT, STATES, WR
 
 from proctor.features import ACTION, STATE  # noqa: E402
 from proctor.policies.base import Batch, Query  # noqa: E402
-from proctor.policies.groot.network import NOISE, TIME  # noqa: E402
-from proctor.policies.lerobot.checkpoint import read_checkpoint  # noqa: E402
-from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings  # noqa: E402
+from proctor.policies.groot.network.network import NOISE, TIME  # noqa: E402
+from proctor.policies.lerobot.checkpoint.checkpoint import read_checkpoint  # noqa: E402
+from proctor.policies.lerobot.config.presets import OptimizerSettings, ScheduleSettings  # noqa: E402
 from proctor.policies.runtime.chunk_policy import ChunkPolicy  # noqa: E402
-from proctor.training.optim import (  # noqa: E402
+from proctor.training.optim.optimizers import (  # noqa: E402
     clip_gradients,
     make_optimizer,
     make_scheduler,

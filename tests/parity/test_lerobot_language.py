@@ -26,8 +26,8 @@ from recipes import assert_close  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 from tests.tiny_pi import tiny_sizes  # noqa: E402
 
-from proctor.policies.lerobot.checkpoint import read_checkpoint  # noqa: E402
-from proctor.policies.lerobot.saving import write_checkpoint  # noqa: E402
+from proctor.policies.lerobot.checkpoint.checkpoint import read_checkpoint  # noqa: E402
+from proctor.policies.lerobot.checkpoint.saving import write_checkpoint  # noqa: E402
 
 HERE = Path(__file__).parent
 PYTHON = os.environ.get("PROCTOR_LEROBOT_VLA_PYTHON", "")

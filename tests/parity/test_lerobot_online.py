@@ -25,11 +25,11 @@ from proctor.config.online_training import OnlineTrainConfig
 from proctor.features import Interface
 from proctor.policies.gaussian_actor.config import GaussianActorConfig
 from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
-from proctor.rl.actor import Actor, ActorSettings
-from proctor.rl.actor_policy import ActorPolicy
-from proctor.rl.environments import SimOnlineEnv
-from proctor.rl.interventions import NoIntervention
-from proctor.rl.links import ActorWeights
+from proctor.rl.actor.actor import Actor, ActorSettings
+from proctor.rl.actor.interventions import NoIntervention
+from proctor.rl.actor.policy import ActorPolicy
+from proctor.rl.environment.environments import SimOnlineEnv
+from proctor.rl.link.links import ActorWeights
 from proctor.rl.policy_parts import make_policy
 from proctor.rl.replay.journal import Journal
 from proctor.rl.transitions import Transition
@@ -39,8 +39,8 @@ pytest.importorskip("gym_hil", reason="the environment: pip install 'proctor[hil
 
 from tests.ports import free_port
 
-from proctor.rl.learner_channel import LearnerAddress
-from proctor.rl.learner_client import GrpcLearnerLink, LinkSettings
+from proctor.rl.learner.channel import LearnerAddress
+from proctor.rl.link.learner_client import GrpcLearnerLink, LinkSettings
 
 HERE = Path(__file__).parent
 PYTHON = os.environ.get("PROCTOR_LEROBOT_PYTHON", "")

@@ -22,11 +22,11 @@ from proctor.features import Feature, FeatureKind  # noqa: E402
 from proctor.policies.act.config import ActConfig  # noqa: E402
 from proctor.policies.base import Batch, Query  # noqa: E402
 from proctor.policies.diffusion.config import DiffusionConfig  # noqa: E402
-from proctor.policies.lerobot.checkpoint import instantiate_network, read_checkpoint  # noqa: E402
-from proctor.policies.lerobot.families import family  # noqa: E402
-from proctor.policies.lerobot.feature_json import channels_first  # noqa: E402
-from proctor.policies.lerobot.pipelines import default_pipelines  # noqa: E402
-from proctor.policies.lerobot.saving import write_checkpoint  # noqa: E402
+from proctor.policies.lerobot.checkpoint.checkpoint import instantiate_network, read_checkpoint  # noqa: E402
+from proctor.policies.lerobot.checkpoint.saving import write_checkpoint  # noqa: E402
+from proctor.policies.lerobot.config.families import family  # noqa: E402
+from proctor.policies.lerobot.config.feature_json import channels_first  # noqa: E402
+from proctor.policies.lerobot.processors.pipelines import default_pipelines  # noqa: E402
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint  # noqa: E402
 from proctor.policies.runtime.network import draw_noise  # noqa: E402
 from proctor.policies.tdmpc.config import TdMpcConfig  # noqa: E402

@@ -22,11 +22,11 @@ from gaussian_actor_cases import write_tiny_resnet10  # noqa: E402
 from recipes import load_case  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
-from proctor.policies.lerobot.checkpoint import instantiate_network, read_checkpoint  # noqa: E402
-from proctor.policies.lerobot.config import decode_config  # noqa: E402
-from proctor.policies.lerobot.families import family  # noqa: E402
-from proctor.policies.lerobot.pipelines import default_pipelines  # noqa: E402
-from proctor.policies.lerobot.saving import write_checkpoint  # noqa: E402
+from proctor.policies.lerobot.checkpoint.checkpoint import instantiate_network, read_checkpoint  # noqa: E402
+from proctor.policies.lerobot.checkpoint.saving import write_checkpoint  # noqa: E402
+from proctor.policies.lerobot.config.config import decode_config  # noqa: E402
+from proctor.policies.lerobot.config.families import family  # noqa: E402
+from proctor.policies.lerobot.processors.pipelines import default_pipelines  # noqa: E402
 from proctor.policies.runtime.chunk_policy import LoadedCheckpoint  # noqa: E402
 
 HERE = Path(__file__).parent

@@ -19,9 +19,9 @@ from tests.unit.training.builders import FEATURES, SMALL_ACT, SMALL_DIFFUSION, w
 
 from proctor.cli import main  # noqa: E402
 from proctor.datasets.writer import DatasetWriter  # noqa: E402
-from proctor.policies.lerobot.checkpoint import read_checkpoint  # noqa: E402
+from proctor.policies.lerobot.checkpoint.checkpoint import read_checkpoint  # noqa: E402
+from proctor.training.data.sampler import BatchOrder, usable_frames  # noqa: E402
 from proctor.training.rng import RngStreams  # noqa: E402
-from proctor.training.sampler import BatchOrder, usable_frames  # noqa: E402
 
 HERE = Path(__file__).parent
 PYTHON = os.environ.get("PROCTOR_LEROBOT_PYTHON", "")

@@ -20,13 +20,13 @@ from recipes import GOLDEN  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 from test_vq_td_tiny import check_played, check_trained  # noqa: E402
 
-from proctor.policies.lerobot.checkpoint import (  # noqa: E402
+from proctor.policies.lerobot.checkpoint.checkpoint import (  # noqa: E402
     instantiate_network,
     read_checkpoint,
     read_config,
 )
-from proctor.policies.lerobot.pipelines import read_pipelines  # noqa: E402
-from proctor.policies.lerobot.saving import write_checkpoint  # noqa: E402
+from proctor.policies.lerobot.checkpoint.saving import write_checkpoint  # noqa: E402
+from proctor.policies.lerobot.processors.pipelines import read_pipelines  # noqa: E402
 from proctor.policies.runtime.chunk_policy import LoadedCheckpoint  # noqa: E402
 
 HERE = Path(__file__).parent

@@ -26,7 +26,7 @@ from proctor.benchmarks.libero_plus.benchmark import LiberoPlus, LiberoPlusConfi
 from proctor.benchmarks.libero_plus.noise import noise_key
 from proctor.benchmarks.libero_plus.selection import Kind, kind_of
 from proctor.benchmarks.libero_plus.tasks import LEVELS, PlusTask, plus_tasks
-from proctor.system.gl import find_gl_backend
+from proctor.system.graphics.gl import find_gl_backend
 
 PYTHON = os.environ.get("PROCTOR_LIBERO_PLUS_PYTHON", "")
 pytestmark = [

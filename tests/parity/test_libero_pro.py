@@ -22,7 +22,7 @@ from proctor.benchmarks.libero_pro.benchmark import LiberoPro, LiberoProConfig, 
 from proctor.benchmarks.libero_pro.tasks import SUITES
 from proctor.errors import UsageError
 from proctor.features import Array, Observation
-from proctor.system.gl import find_gl_backend
+from proctor.system.graphics.gl import find_gl_backend
 from proctor.types import EpisodeSpec, Task
 
 HERE = Path(__file__).parent

@@ -19,7 +19,7 @@ from tests.conftest import digests
 
 import proctor
 from proctor.benchmarks.recipes.installation import find_interpreter
-from proctor.system.gl import find_gl_backend
+from proctor.system.graphics.gl import find_gl_backend
 
 HERE = Path(__file__).parent
 ROBOMIMIC = ("Lift", "PickPlaceCan", "NutAssemblySquare", "TwoArmTransport", "ToolHang")

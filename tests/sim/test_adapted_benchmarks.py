@@ -14,12 +14,12 @@ from gymnasium.utils.env_checker import check_env
 from proctor import evaluate, make_env
 from proctor.benchmarks.mujoco.world import world_state
 from proctor.cli import main
+from proctor.evaluation.gym.sim_env import SimEnv, SimEnvParts
 from proctor.evaluation.run import Evaluation
-from proctor.evaluation.sim_env import SimEnv, SimEnvParts
 from proctor.features import Array, FeatureKind, observed_keys
 from proctor.policies.base import Batch, PolicyPlugin
 from proctor.policies.scripted.random import RandomConfig, RandomPolicy
-from proctor.report.reproduce import episode_command_prefix, episode_flag, task_flags
+from proctor.report.claims.reproduce import episode_command_prefix, episode_flag, task_flags
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import read_journal
 from proctor.testing import check_sim

@@ -24,7 +24,7 @@ ENV = {
 
 
 def write(folder: Path, kind: str, **fields: Any) -> Path:
-    from proctor.policies.lerobot.saving import write_checkpoint
+    from proctor.policies.lerobot.checkpoint.saving import write_checkpoint
 
     benchmark = plugins.find_benchmark("metaworld")
     settings = {key: value for key, value in ENV.items() if key != "type"}

@@ -14,7 +14,7 @@ from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.evaluation.preparing import prepare
 from proctor.evaluation.run import run_evaluation
-from proctor.report.contamination import make_contamination
+from proctor.report.run.contamination import make_contamination
 from proctor.trained_starts import TrainedStarts
 from tests.memoriser import starts_in
 from tests.recordings import record

@@ -11,7 +11,7 @@ from proctor.benchmarks.gym_hil.benchmark import GymHil, GymHilConfig, ObsType
 from proctor.benchmarks.gym_hil.tasks import CAMERAS
 from proctor.errors import UsageError
 from proctor.features import ENVIRONMENT_STATE, STATE
-from proctor.rl.environments import SimOnlineEnv
+from proctor.rl.environment.environments import SimOnlineEnv
 from proctor.testing import check_sim
 
 pytestmark = pytest.mark.sim

@@ -21,10 +21,10 @@ from proctor.datasets.format.info_file import read_info
 from proctor.errors import UsageError
 from proctor.evaluation.tracking import wandb_results
 from proctor.features import FILM, REWARD, SUCCESS
-from proctor.report.page_data import page_data
-from proctor.report.run import load_run
+from proctor.report.run.page_data import page_data
+from proctor.report.run.run import load_run
 from proctor.stats.anytime import NOT_MONITORED
-from proctor.system.gl import choose_backend_on_import
+from proctor.system.graphics.gl import choose_backend_on_import
 from proctor.testing import check_sim
 from proctor.types import Outcome
 from tests.refusals import refuses
@@ -245,7 +245,7 @@ def test_a_backend_is_chosen_when_mujoco_is_imported_and_not_before(
         asked.append(needed)
         return {"MUJOCO_GL": "chosen"}
 
-    monkeypatch.setattr("proctor.system.gl.gl_variables", chosen)
+    monkeypatch.setattr("proctor.system.graphics.gl.gl_variables", chosen)
     monkeypatch.delenv("MUJOCO_GL", raising=False)
     monkeypatch.delitem(sys.modules, "mujoco", raising=False)
     monkeypatch.setattr(sys, "meta_path", [])  # nobody finds it: it is not really imported

@@ -15,11 +15,11 @@ from proctor.benchmarks.libero import settling_check
 from proctor.benchmarks.libero.benchmark import ControlMode, Libero, LiberoConfig
 from proctor.benchmarks.libero.sim import SETTLE_ACTION, LiberoSim, axis_angle
 from proctor.benchmarks.training_starts import unpublished
-from proctor.engine.episode import Episode
-from proctor.evaluation.sim_env import SimEnv
-from proctor.evaluation.vector import LazyVectorEnv
+from proctor.engine.worker.episode import Episode
+from proctor.evaluation.gym.sim_env import SimEnv
+from proctor.evaluation.gym.vector import LazyVectorEnv
 from proctor.features import Array
-from proctor.system.gl import find_gl_backend
+from proctor.system.graphics.gl import find_gl_backend
 from proctor.testing import check_sim
 from proctor.types import EpisodeSpec, Task
 from tests.sim.libero_reference import course_of, needs_assets, state_of, without_textures

@@ -25,7 +25,7 @@ from proctor.benchmarks.metaworld.smooth_experts import SMOOTH_EXPERTS
 from proctor.benchmarks.metaworld.tasks import TASKS
 from proctor.errors import UsageError
 from proctor.features import Array
-from proctor.system.gl import find_gl_backend
+from proctor.system.graphics.gl import find_gl_backend
 from tests.refusals import refuses
 
 pytest.importorskip("metaworld")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from proctor.cli import main
-from proctor.system.gl import find_gl_backend
+from proctor.system.graphics.gl import find_gl_backend
 
 pytest.importorskip("mujoco")
 pytestmark = pytest.mark.sim

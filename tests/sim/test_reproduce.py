@@ -9,7 +9,7 @@ import pytest
 
 from proctor import evaluate
 from proctor.cli import main
-from proctor.report.reproduce import episode_command_prefix, episode_flag, task_flags
+from proctor.report.claims.reproduce import episode_command_prefix, episode_flag, task_flags
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import read_journal
 

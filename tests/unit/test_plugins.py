@@ -59,7 +59,7 @@ def in_a_fresh_process(code: str) -> None:
 
 WITH_FIFTEEN_FAMILIES = (
     "import sys\n"
-    "from proctor.policies.lerobot.families import FAMILIES\n"
+    "from proctor.policies.lerobot.config.families import FAMILIES\n"
     "FAMILIES.update({f'family{i}': f'no.such.module{i}:PLUGIN' for i in range(12)})\n"
     "assert len(FAMILIES) >= 15\n"
 )
@@ -71,7 +71,7 @@ def test_help_costs_a_tenth_of_a_second_at_most_whatever_stands_in_the_table() -
         "from proctor.cli import main\n"
         "assert main(['--help']) == 0\n"
         "spent = time.process_time()\n"
-        "assert 'proctor.policies.lerobot.families' not in sys.modules\n"
+        "assert 'proctor.policies.lerobot.config.families' not in sys.modules\n"
         "print(spent)\n"
     )
     nothing = "import time; print(time.process_time())"
@@ -87,7 +87,7 @@ def test_help_costs_a_tenth_of_a_second_at_most_whatever_stands_in_the_table() -
 def test_finding_one_family_imports_no_other_and_no_network() -> None:
     in_a_fresh_process(
         f"{WITH_FIFTEEN_FAMILIES}"
-        "from proctor.policies.lerobot.families import family\n"
+        "from proctor.policies.lerobot.config.families import family\n"
         "assert family('act').network == 'proctor.policies.act.network:Act'\n"
         "assert family('nonesuch') is None\n"
         "assert not {'torch', 'proctor.policies.diffusion.config', "

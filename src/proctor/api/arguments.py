@@ -18,7 +18,7 @@ from proctor.config.builder import aliased_flags, own_flags
 from proctor.errors import UsageError, did_you_mean
 from proctor.fingerprint import to_json
 from proctor.policies.callable_policy import CallableConfig, policy_name
-from proctor.system.hub import HUB_ID
+from proctor.system.hub.repositories import HUB_ID
 
 
 def check_names(

@@ -19,10 +19,10 @@ from proctor.benchmarks.base import BenchmarkConfig
 from proctor.callbacks.base import Callback
 from proctor.callbacks.progress import Progress, VideoProgress
 from proctor.callbacks.progress_updates import ProgressArgument, ProgressDisplay
-from proctor.commands.eval_settings import resumed_run
+from proctor.commands.evaluation.eval_settings import resumed_run
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
-from proctor.config.merging import merge_settings
+from proctor.config.flags.merging import merge_settings
 from proctor.errors import ProctorNote, ProctorWarning
 from proctor.evaluation.notices import Notices, end_notices, start_notices
 from proctor.evaluation.preparing import prepare

@@ -19,9 +19,9 @@ from proctor.benchmarks.base import BenchmarkConfig
 from proctor.callbacks.base import Callback
 from proctor.callbacks.progress import RecordingProgress, RecordingTarget
 from proctor.callbacks.progress_updates import ProgressArgument, ProgressDisplay
-from proctor.commands.record import resumed_recording
+from proctor.commands.training.record import resumed_recording
 from proctor.config.builder import build
-from proctor.config.merging import merge_settings
+from proctor.config.flags.merging import merge_settings
 from proctor.config.recording import RecordConfig
 from proctor.errors import UsageError
 from proctor.evaluation.notices import start_notices

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from proctor.api.arguments import plain, refuse_unknown
-from proctor.commands.compare import CompareCommand
+from proctor.commands.evaluation.compare import CompareCommand
 from proctor.errors import ProctorWarning, UsageError
-from proctor.report import run as runs
-from proctor.report.comparison import Comparison, Criteria, compare_all
-from proctor.report.results import Results
-from proctor.report.run import Run
-from proctor.report.training_run import Training, load_training
+from proctor.report.compare.comparison import Comparison, Criteria, compare_all
+from proctor.report.run import run as runs
+from proctor.report.run.results import Results
+from proctor.report.run.run import Run
+from proctor.report.training.run import Training, load_training
 from proctor.runs.folder import RUN_FILE
 from proctor.runs.training import RECORD_FILE
 

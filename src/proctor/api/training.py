@@ -16,14 +16,14 @@ from proctor.api.arguments import (
 )
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.callbacks.progress_updates import ProgressArgument, ProgressDisplay
-from proctor.commands.train import settings_from
+from proctor.commands.training.train import settings_from
 from proctor.config.builder import build
-from proctor.config.lerobot_training import drop_lerobot_settings
+from proctor.config.lerobot.training import drop_lerobot_settings
 from proctor.config.training import TrainConfig
 from proctor.errors import ProctorNote, ProctorWarning, UsageError
 from proctor.evaluation.recording import RecordingResult
-from proctor.report.training_run import Training, load_training
-from proctor.system.hub import HUB_ID
+from proctor.report.training.run import Training, load_training
+from proctor.system.hub.repositories import HUB_ID
 from proctor.system.streams import open_closed_streams
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from proctor.benchmarks.base import Benchmark, MeasuredSim, Sim
 from proctor.features import Array, Feature, FeatureKind, Observation
 from proctor.starts import StartSource, condensed, make_start
-from proctor.system.platform_info import installed_versions
+from proctor.system.platform.platform_info import installed_versions
 from proctor.system.user_code import plugin_error
 from proctor.types import Start
 

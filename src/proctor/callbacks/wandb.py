@@ -28,7 +28,7 @@ from proctor.runs.records import RunProgress
 from proctor.runs.training import EvaluationLogRow
 from proctor.settings import setting
 from proctor.stats.counts import Counts
-from proctor.system.environment import key_variable, temporary_environment
+from proctor.system.platform.environment import key_variable, temporary_environment
 from proctor.system.redaction import redact
 from proctor.types import EpisodeResult
 

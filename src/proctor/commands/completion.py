@@ -10,7 +10,7 @@ import enum
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from proctor.config.command import CommandConfig, argument, run_command
+from proctor.config.flags.command import CommandConfig, argument, run_command
 from proctor.errors import ProctorError, UsageError, did_you_mean
 
 _BASH = """\
@@ -87,8 +87,8 @@ def print_candidates(words: Sequence[str]) -> int:
 
 def candidates(before: Sequence[str], last: str) -> Iterator[str]:
     """Yield the words that can stand in place of ``last`` after ``before``."""
-    from proctor.commands.names import COMMANDS
-    from proctor.commands.verbs import VERBS
+    from proctor.commands.shared.names import COMMANDS
+    from proctor.commands.shared.verbs import VERBS
 
     if not before:
         yield from _beginning(COMMANDS, last)
@@ -114,8 +114,8 @@ def _beginning(words: Iterable[str], start: str) -> Iterator[str]:
 
 def _flags(command: str, rest: Sequence[str]) -> Iterator[tuple[str, object]]:
     """Yield name and type of each flag of a command, with those of the chosen plug-ins."""
-    from proctor.commands.all_flags import CONFIGS, PLAIN, command_configs, plain_command
-    from proctor.commands.verbs import VERBS, verb
+    from proctor.commands.shared.all_flags import CONFIGS, PLAIN, command_configs, plain_command
+    from proctor.commands.shared.verbs import VERBS, verb
     from proctor.config.base import plugin_sections
     from proctor.config.builder import own_flags, plugin_flags
 
@@ -142,7 +142,7 @@ def _flags(command: str, rest: Sequence[str]) -> Iterator[tuple[str, object]]:
 
 def _values(command: str, rest: Sequence[str], name: str) -> list[str]:
     """Return the values that a flag can have, if they can be listed."""
-    from proctor.commands.all_flags import CONFIGS, command_configs
+    from proctor.commands.shared.all_flags import CONFIGS, command_configs
     from proctor.config.base import plugin_sections
     from proctor.config.builder import known_types
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import chain
 
-from proctor.config.command import CommandConfig, run_command
+from proctor.config.flags.command import CommandConfig, run_command
 
 EXIT_BROKEN = 1
 
@@ -24,7 +24,7 @@ class DoctorCommand(CommandConfig):
         """Print every finding as it is made and return the exit code."""
         from proctor.benchmarks.mujoco.warp_doctor import warp_findings
         from proctor.evaluation.smoke_test import smoke_test_benchmarks
-        from proctor.system.doctor import DoctorLevel, run_checks
+        from proctor.system.platform.doctor import DoctorLevel, run_checks
 
         findings = []
         for finding in chain(run_checks(smoke_test_benchmarks), warp_findings()):

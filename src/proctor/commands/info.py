@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from proctor import plugins
-from proctor.config.command import CommandConfig, run_command
+from proctor.config.flags.command import CommandConfig, run_command
 from proctor.errors import UsageError
-from proctor.system.platform_info import installed_version, usable_cores
+from proctor.system.platform.platform_info import installed_version, usable_cores
 from proctor.version import __version__
 
 
@@ -53,7 +53,7 @@ def info_lines() -> list[str]:
 def _graphics() -> str:
     if installed_version("mujoco") is None:
         return "unknown (mujoco is not installed)"
-    from proctor.system.gl import find_gl_backend
+    from proctor.system.graphics.gl import find_gl_backend
 
     backend = find_gl_backend()
     return f"{backend} works" if backend else "no working GL backend found"

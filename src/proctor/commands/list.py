@@ -42,7 +42,7 @@ class _Listed:
 
 def run(words: list[str]) -> int:
     """Run the command and return its exit code."""
-    from proctor.config.flags import split_argv
+    from proctor.config.flags.parsing import split_argv
 
     positional, flags = split_argv(words, {"help", "env.trust_remote_code"})
     if "help" in flags:
@@ -154,7 +154,7 @@ def _benchmark_table() -> tuple[Table, int]:
 
 def _how_many(name: str, plugin: BenchmarkPlugin) -> str:
     """Return the number of tasks, or how to install a missing benchmark."""
-    from proctor.system.platform_info import installed_version
+    from proctor.system.platform.platform_info import installed_version
 
     try:
         needed = _made({"type": name}).distributions
@@ -167,7 +167,7 @@ def _how_many(name: str, plugin: BenchmarkPlugin) -> str:
 
 
 def _policy_table() -> tuple[Table, int]:
-    from proctor.policies.lerobot.config import CheckpointPlugin
+    from proctor.policies.lerobot.config.config import CheckpointPlugin
 
     table = _table("policy", "what it is", "trained by")
     for name in plugins.known_plugins("policies"):
@@ -206,7 +206,7 @@ def _text(cell: object) -> Any:
 
 
 def _show(shown: tuple[Table, int]) -> None:
-    from proctor.report.tables import fit_table, table_console
+    from proctor.report.html.tables import fit_table, table_console
 
     table, names = shown
     console = table_console()

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from proctor.benchmarks.base import BenchmarkConfig
-from proctor.config.sections import RolloutConfig
+from proctor.config.sections.evaluation import RolloutConfig
 from proctor.errors import UsageError
 from proctor.fingerprint import PRESENTATION, ConfigUse, is_flag, to_json
 from proctor.policies.base import PolicyConfig
 from proctor.settings import check_settings, setting
 
 if TYPE_CHECKING:
-    from proctor.config.flags import Flag
+    from proctor.config.flags.parsing import Flag
 
 STRICT_BATCH = 8
 """Batch size that --eval.strict pads to, a constant: results depend on it in their last bits.

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from proctor import plugins
 from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin
 from proctor.config.base import Config, PluginSection, plugin_sections
-from proctor.config.flags import Flag, check_known, decode, flags_of
-from proctor.config.secrets import read_secrets
+from proctor.config.flags.parsing import Flag, check_known, decode, flags_of
+from proctor.config.flags.secrets import read_secrets
 from proctor.errors import UsageError
 from proctor.fingerprint import ConfigUse, flatten
 from proctor.lerobot_flags import (

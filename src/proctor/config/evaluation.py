@@ -11,8 +11,8 @@ from proctor.benchmarks.perturbations import ALL, DIMENSIONS, LEVELS
 from proctor.benchmarks.perturbations.selection import check_levels, parse_dimensions
 from proctor.callbacks.wandb import WandbConfig
 from proctor.config.base import RunConfig
-from proctor.config.flags import path_of
-from proctor.config.sections import EvalSettings, SchedulerKind, VideoSettings
+from proctor.config.flags.parsing import path_of
+from proctor.config.sections.evaluation import EvalSettings, SchedulerKind, VideoSettings
 from proctor.errors import UsageError
 from proctor.fingerprint import NAME_LIST, PRESENTATION
 from proctor.settings import setting

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import ClassVar
 
 from proctor.config.base import plugin_section
-from proctor.config.env_processors import EnvProcessorSettings
 from proctor.config.evaluation import EvalConfig
-from proctor.config.online_sections import (
+from proctor.config.sections.env_processors import EnvProcessorSettings
+from proctor.config.sections.online import (
     InterventionSettings,
     InterventionSource,
     OnlineSettings,
     Role,
     SacSettings,
 )
+from proctor.config.sections.training import DatasetLocation
 from proctor.config.training import TrainingConfig
-from proctor.config.training_sections import DatasetLocation
 from proctor.errors import UsageError
 from proctor.fingerprint import (
     API_KEY_VARIABLE,
@@ -27,7 +27,7 @@ from proctor.fingerprint import (
 )
 from proctor.policies.base import PolicyConfig
 from proctor.policies.gaussian_actor.config import GaussianActorConfig
-from proctor.policies.lerobot.pretrained import PretrainedConfig
+from proctor.policies.lerobot.checkpoint.pretrained import PretrainedConfig
 from proctor.policies.remote.address import check_api_key
 from proctor.robots.base import RobotConfig, TeleoperatorConfig
 from proctor.settings import setting

@@ -17,7 +17,7 @@ from proctor.errors import UsageError
 from proctor.features import REWARD, SUCCESS
 from proctor.fingerprint import PRESENTATION
 from proctor.settings import setting
-from proctor.system.hub import HUB_ID
+from proctor.system.hub.repositories import HUB_ID
 from proctor.types import MAX_EPISODES
 
 EXTRAS = ("environment_state", REWARD, SUCCESS)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from proctor.config.base import MOST_SEED, Config, plugin_section
-from proctor.config.devices import MOST_FPS
-from proctor.config.display import DisplayFlags
-from proctor.config.flags import path_of
+from proctor.config.flags.parsing import path_of
+from proctor.config.sections.devices import MOST_FPS
+from proctor.config.sections.display import DisplayFlags
 from proctor.fingerprint import PRESENTATION
 from proctor.policies.base import PolicyConfig
 from proctor.robots.base import RobotConfig

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from proctor.config.base import Config, plugin_section
-from proctor.config.devices import MOST_FPS
+from proctor.config.sections.devices import MOST_FPS
 from proctor.errors import UsageError
 from proctor.robots.base import RobotConfig
 from proctor.settings import setting

@@ -9,9 +9,9 @@ from typing import ClassVar
 
 from proctor.callbacks.staged_episodes import Keep
 from proctor.config.base import MOST_SEED, RECORDED_SEED
-from proctor.config.devices import MOST_FPS, RobotCommandConfig
-from proctor.config.display import DisplayFlags
 from proctor.config.recording import RecordedDataset
+from proctor.config.sections.devices import MOST_FPS, RobotCommandConfig
+from proctor.config.sections.display import DisplayFlags
 from proctor.errors import UsageError
 from proctor.settings import setting
 from proctor.types import MAX_EPISODES

@@ -8,9 +8,9 @@ from enum import Enum
 from typing import Any, ClassVar
 
 from proctor.config.base import MOST_SEED, RECORDED_SEED, plugin_section
-from proctor.config.devices import MOST_FPS, RobotCommandConfig
-from proctor.config.display import DisplayFlags
 from proctor.config.robot_recording import RobotDatasetSettings
+from proctor.config.sections.devices import MOST_FPS, RobotCommandConfig
+from proctor.config.sections.display import DisplayFlags
 from proctor.errors import UsageError
 from proctor.policies.base import PolicyConfig
 from proctor.settings import setting

@@ -11,11 +11,11 @@ from typing import ClassVar
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.config.base import MOST_SEED, Config, plugin_section
 from proctor.config.evaluation import EvalConfig
-from proctor.config.flags import Flag, flags_of
-from proctor.config.help_lines import VARIES
-from proctor.config.peft import PeftSettings
-from proctor.config.sections import EvalSettings, VideoSettings
-from proctor.config.training_sections import (
+from proctor.config.flags.help_lines import VARIES
+from proctor.config.flags.parsing import Flag, flags_of
+from proctor.config.sections.evaluation import EvalSettings, VideoSettings
+from proctor.config.sections.peft import PeftSettings
+from proctor.config.sections.training import (
     AcceleratorSettings,
     EmaSettings,
     ParallelismSettings,
@@ -27,9 +27,9 @@ from proctor.datasets.cache_settings import CacheKind
 from proctor.errors import UsageError
 from proctor.fingerprint import PRESENTATION, ConfigUse, flatten
 from proctor.policies.base import PolicyConfig
-from proctor.policies.lerobot.families import REWARD_MODELS
-from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings
-from proctor.policies.lerobot.pretrained import PretrainedConfig
+from proctor.policies.lerobot.checkpoint.pretrained import PretrainedConfig
+from proctor.policies.lerobot.config.families import REWARD_MODELS
+from proctor.policies.lerobot.config.presets import OptimizerSettings, ScheduleSettings
 from proctor.settings import require_finite, setting
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 
 from proctor.config.robot_host import HostSettings
 from proctor.errors import ProtocolError, UsageError
-from proctor.protocols.zmtp_peer import MessageLimits, Refusal, Refused, Role, ZmtpPeer
-from proctor.protocols.zmtp_socket import ZmtpSocket
+from proctor.protocols.zmtp.peer import MessageLimits, Refusal, Refused, Role, ZmtpPeer
+from proctor.protocols.zmtp.socket import ZmtpSocket
 from proctor.robots.host_key import read_host_key
 from proctor.system.limits import CycleLimits
 

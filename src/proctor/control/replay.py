@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from proctor.config.replay import ReplayConfig
-from proctor.control.approach import approach
-from proctor.control.keys import ControlKey
-from proctor.control.pacing import Jitter, Pacer
-from proctor.control.recorded_dataset import check_robot_type
-from proctor.control.recording_log import read_recording_log
-from proctor.control.session import ControlSession
-from proctor.control.take import changed_channels
-from proctor.control.units import channels_of, check_channels
+from proctor.control.loop.pacing import Jitter, Pacer
+from proctor.control.loop.session import ControlSession
+from proctor.control.loop.units import channels_of, check_channels
+from proctor.control.policy.approach import approach
+from proctor.control.recording.log import read_recording_log
+from proctor.control.recording.recorded_dataset import check_robot_type
+from proctor.control.recording.take import changed_channels
+from proctor.control.terminal.keys import ControlKey
 from proctor.datasets.reader import open_handle
 from proctor.errors import UsageError
 from proctor.features import ACTION

@@ -21,7 +21,7 @@ from proctor.features import (
     Interface,
     Observation,
 )
-from proctor.policies.lerobot.trained_channels import UNKNOWN_CHANNELS, TrainedChannels
+from proctor.policies.lerobot.checkpoint.trained_channels import UNKNOWN_CHANNELS, TrainedChannels
 from proctor.robots.base import Action, Robot, RobotObservation, Unit
 
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from proctor.control.loop.units import units_block
 from proctor.control.robot_features import camera_shapes, scene_state_names, state_channels
-from proctor.control.units import units_block
 from proctor.errors import RobotError
 from proctor.features import ACTION, ENVIRONMENT_STATE, IMAGES, STATE, Array
 from proctor.robots.base import Action, Robot, RobotObservation, Unit

@@ -19,9 +19,9 @@ import numpy as np
 
 from proctor.config.robot_host import HostSettings
 from proctor.control.host_ports import MOST_ACTION_BYTES, HostPorts
-from proctor.control.keys import ControlKey
-from proctor.control.pacing import Jitter, Pacer
-from proctor.control.session import ControlSession
+from proctor.control.loop.pacing import Jitter, Pacer
+from proctor.control.loop.session import ControlSession
+from proctor.control.terminal.keys import ControlKey
 from proctor.errors import ProtocolError
 from proctor.robots.base import Action, DeviceHealth, Robot, RobotObservation, Unit
 from proctor.robots.cameras.opencv import import_cv2

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from proctor.control.keys import ControlKey
-from proctor.control.pacing import Jitter, Pacer
+from proctor.control.loop.pacing import Jitter, Pacer
+from proctor.control.loop.session import ControlSession
+from proctor.control.recording.take import LoopWatcher
 from proctor.control.robot_frames import Exchange
-from proctor.control.session import ControlSession
-from proctor.control.take import LoopWatcher
+from proctor.control.terminal.keys import ControlKey
 from proctor.robots.base import DeviceHealth
 
 

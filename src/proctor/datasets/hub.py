@@ -15,11 +15,11 @@ from proctor.datasets.format.info import VERSION, Info
 from proctor.datasets.format.info_file import read_info
 from proctor.datasets.source import chosen_revision
 from proctor.errors import UsageError, strip_control_codes
-from proctor.system.hub import HUB_ID, fetch, hub_api, open_repo, revisions, uploading
-from proctor.system.hub_client import http_errors
-from proctor.system.hub_files import HubRepo
+from proctor.system.hub.client import http_errors
+from proctor.system.hub.files import HubRepo
+from proctor.system.hub.repositories import HUB_ID, fetch, hub_api, open_repo, revisions, uploading
+from proctor.system.hub.uploads import exactly, named_few, other_files
 from proctor.system.links import refuse_leaving_links
-from proctor.system.uploads import exactly, named_few, other_files
 
 CARD_FILE = "README.md"
 _META = ("meta/info.json", "meta/stats.json", "meta/*.parquet")

@@ -12,8 +12,8 @@ from pathlib import Path
 from proctor.datasets.format.info import INFO_FILE, VERSION, VERSIONS
 from proctor.errors import DatasetError, HubUnreachable, UsageError
 from proctor.system.files import read_regular_file, user_cache_folder
-from proctor.system.hub import HUB_ID, HubLocation, download, revisions
-from proctor.system.hub_files import HubRepo, check_source
+from proctor.system.hub.files import HubRepo, check_source
+from proctor.system.hub.repositories import HUB_ID, HubLocation, download, revisions
 
 _BRANCH = "main"
 _COMMIT_FILE = f".cache/huggingface/download/{INFO_FILE}.metadata"

@@ -56,7 +56,7 @@ from proctor.datasets.writing.totals import read_totals
 from proctor.errors import DatasetError, strip_control_codes
 from proctor.system.files import recover_swap, require_utf8
 from proctor.system.locks import Lock
-from proctor.system.platform_info import usable_cores
+from proctor.system.platform.platform_info import usable_cores
 
 _OPEN = "open"
 _MAX_THREADS = 16

@@ -11,7 +11,6 @@ from proctor.callbacks.base import Callback
 from proctor.callbacks.staged_episodes import RecordingOptions
 from proctor.callbacks.video import VideoOptions
 from proctor.engine.failures import diverged_result, errored_result
-from proctor.engine.in_process import make_pool
 from proctor.engine.inference import (
     ActionRequest,
     ActionRequestBatch,
@@ -19,7 +18,11 @@ from proctor.engine.inference import (
     Inference,
     Ticket,
 )
-from proctor.engine.messages import (
+from proctor.engine.processes.in_process import make_pool
+from proctor.engine.processes.startup_failures import StartupFailures
+from proctor.engine.rollout_settings import RolloutSettings
+from proctor.engine.scheduler import Scheduler
+from proctor.engine.transport.messages import (
     CloseSim,
     EpisodeEnded,
     EpisodeStarted,
@@ -34,10 +37,7 @@ from proctor.engine.messages import (
     WorkerFailed,
     WorkerReady,
 )
-from proctor.engine.rollout_settings import RolloutSettings
-from proctor.engine.scheduler import Scheduler
-from proctor.engine.shared_memory import ObservationBuffer
-from proctor.engine.startup_failures import StartupFailures
+from proctor.engine.transport.shared_memory import ObservationBuffer
 from proctor.errors import (
     EpisodeStateLost,
     PluginError,

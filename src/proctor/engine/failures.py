@@ -14,7 +14,7 @@ import signal
 import traceback
 from dataclasses import replace
 
-from proctor.engine.messages import WorkerFailed
+from proctor.engine.transport.messages import WorkerFailed
 from proctor.errors import SimulatorFault, truncate_text
 from proctor.system import clock
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from proctor.benchmarks.base import Benchmark
-from proctor.config.sections import RolloutConfig
+from proctor.config.sections.evaluation import RolloutConfig
 from proctor.engine.scheduler import SchedulerLimits
-from proctor.engine.worker_settings import WorkerSettings
+from proctor.engine.worker.settings import WorkerSettings
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from typing import Any
 
 from proctor.callbacks.base import Callback
 from proctor.engine.engine import Engine
-from proctor.engine.episode import DIGEST
 from proctor.engine.inference import Inference, ThreadInference
 from proctor.engine.rollout_settings import RolloutSettings
 from proctor.engine.scheduler import Scheduler, SchedulerLimits
+from proctor.engine.worker.episode import DIGEST
 from proctor.errors import UsageError
 from proctor.fingerprint import PROTOCOL_FORMAT, changed_fields, describe_changes
 from proctor.policies.base import Policy

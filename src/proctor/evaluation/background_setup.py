@@ -6,8 +6,8 @@ import contextlib
 import threading
 
 from proctor.benchmarks.base import Benchmark, display_keys
-from proctor.engine.forking import start_fork_server
-from proctor.engine.warm_workers import WarmWorkers, use_warm_workers
+from proctor.engine.processes.forking import start_fork_server
+from proctor.engine.processes.warm_workers import WarmWorkers, use_warm_workers
 from proctor.errors import ProctorError
 
 

@@ -12,11 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from proctor.engine.cluster_engine import ClusterEngine, LogLine
-from proctor.engine.cluster_messages import Cluster
+from proctor.engine.cluster.cluster_engine import ClusterEngine, LogLine
+from proctor.engine.cluster.messages import Cluster
+from proctor.engine.cluster.replicated import ReplicatedInference
 from proctor.engine.engine import Engine
 from proctor.engine.inference import Inference, InlineInference, ThreadInference
-from proctor.engine.replicated import ReplicatedInference
 from proctor.engine.rollout_settings import RolloutSettings
 from proctor.engine.scheduler import Scheduler, SchedulerLimits
 from proctor.evaluation.plan import max_batch, n_workers

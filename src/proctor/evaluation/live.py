@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from proctor.engine.fork_server import PARENT_SIGNALS
-from proctor.engine.forking import without_main_module
+from proctor.engine.processes.fork_server import PARENT_SIGNALS
+from proctor.engine.processes.forking import without_main_module
 from proctor.errors import UsageError
-from proctor.report.serve import RunServer
+from proctor.report.server.serve import RunServer
 
 _START_S, _END_S = 60.0, 5.0
 

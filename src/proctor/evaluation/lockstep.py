@@ -34,9 +34,9 @@ from proctor.errors import (
     WorkerError,
     summarize_traceback,
 )
-from proctor.evaluation.lerobot_names import from_lerobot_names
-from proctor.evaluation.sim_env import SimEnvParts
-from proctor.evaluation.vector import LazyVectorEnv
+from proctor.evaluation.gym.lerobot_names import from_lerobot_names
+from proctor.evaluation.gym.sim_env import SimEnvParts
+from proctor.evaluation.gym.vector import LazyVectorEnv
 from proctor.features import Array, FeatureKind, Observation
 from proctor.policies.base import PolicySpec
 from proctor.runs.records import RunProgress

@@ -9,16 +9,16 @@ from pathlib import Path
 from proctor.benchmarks.training_starts import PUBLISHED_NOTE, has_published_starts
 from proctor.config.base import RunConfig
 from proctor.config.evaluation import EvalConfig
+from proctor.config.flags.unused_flags import unused_in_run
 from proctor.config.recording import RecordConfig
-from proctor.config.unused_flags import unused_in_run
 from proctor.evaluation.rollout_context import RolloutContext
 from proctor.evaluation.run import Evaluation
 from proctor.features import ActionSpec
 from proctor.policies.compatibility import indistinguishable_text
-from proctor.report.protocol_differences import changed_protocol
-from proctor.report.run_warnings import journal_warnings
-from proctor.report.selection import checkpoint_selection_note
-from proctor.report.starts import planned_repeats, start_warnings
+from proctor.report.compare.protocol_differences import changed_protocol
+from proctor.report.run.selection import checkpoint_selection_note
+from proctor.report.run.starts import planned_repeats, start_warnings
+from proctor.report.run.warnings import journal_warnings
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import EpisodeRecord, read_journal
 

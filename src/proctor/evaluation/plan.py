@@ -14,7 +14,7 @@ from proctor.errors import UsageError
 from proctor.policies.base import Placement, PolicySpec
 from proctor.runs.journal import EpisodeRecord
 from proctor.runs.records import PlannedTask
-from proctor.system.platform_info import WORKER_MB, usable_cores, usable_memory_bytes
+from proctor.system.platform.platform_info import WORKER_MB, usable_cores, usable_memory_bytes
 from proctor.types import MAX_EPISODES, EpisodeSpec
 
 

@@ -17,10 +17,10 @@ from proctor.benchmarks.checks import check_benchmark, check_task_ids
 from proctor.callbacks.judge import Judge
 from proctor.config.base import RunConfig
 from proctor.config.evaluation import EvalConfig
-from proctor.engine.pool import check_importable
+from proctor.engine.processes.pool import check_importable
+from proctor.engine.processes.warm_workers import FirstEpisode, WarmWorkers, close_warm_workers
 from proctor.engine.rollout_settings import RolloutSettings
 from proctor.engine.scheduler import Scheduler
-from proctor.engine.warm_workers import FirstEpisode, WarmWorkers, close_warm_workers
 from proctor.errors import UsageError, did_you_mean
 from proctor.evaluation.background_setup import start_background_setup
 from proctor.evaluation.perturbing import MadeBenchmark, with_perturbations, without_unnoticed
@@ -36,8 +36,8 @@ from proctor.evaluation.plan import (
     workers_within,
 )
 from proctor.evaluation.rollout_context import RolloutContext, scheduler_limits
-from proctor.evaluation.trained_starts import trained_starts_of
-from proctor.evaluation.unseen import with_unseen_plan
+from proctor.evaluation.starts.trained_starts import trained_starts_of
+from proctor.evaluation.starts.unseen import with_unseen_plan
 from proctor.features import Interface
 from proctor.fingerprint import without_secrets
 from proctor.policies.base import Policy, PolicyConfig, PolicyPlugin, PolicySpec
@@ -51,9 +51,9 @@ from proctor.policies.latency import check_latency
 from proctor.runs.folder import RunFolder, RunRecord
 from proctor.runs.path_checks import refuse_run_inside_dataset
 from proctor.runs.paths import record_paths
-from proctor.system.environment import DRAWER_VARIABLE
-from proctor.system.package_files import package_hashes
-from proctor.system.platform_info import (
+from proctor.system.platform.environment import DRAWER_VARIABLE
+from proctor.system.platform.package_files import package_hashes
+from proctor.system.platform.platform_info import (
     git_commit,
     installed_versions,
     raise_descriptor_limit,

@@ -21,9 +21,9 @@ from proctor.callbacks.dataset import DatasetCallback, OpenDataset
 from proctor.callbacks.early_stopping import EarlyStopping
 from proctor.callbacks.staged_episodes import Keep
 from proctor.config.recording import RecordConfig
-from proctor.config.sections import VideoSettings
+from proctor.config.sections.evaluation import VideoSettings
 from proctor.errors import UsageError
-from proctor.evaluation.cluster import make_executor
+from proctor.evaluation.cluster.run import make_executor
 from proctor.evaluation.demonstrations import Demonstrations, check_recording, pending_episodes
 from proctor.evaluation.plan import RemainingEpisodes, check_planned
 from proctor.evaluation.preparing import make_run_record, prepare_context

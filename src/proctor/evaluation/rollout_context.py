@@ -17,9 +17,9 @@ from proctor.benchmarks.base import Benchmark
 from proctor.benchmarks.starts import start_keys
 from proctor.callbacks.judge import Judge
 from proctor.config.base import RunConfig
-from proctor.engine.episode import DIGEST
 from proctor.engine.rollout_settings import RolloutSettings
 from proctor.engine.scheduler import SchedulerLimits
+from proctor.engine.worker.episode import DIGEST
 from proctor.errors import UsageError
 from proctor.features import Feature
 from proctor.fingerprint import (
@@ -31,8 +31,8 @@ from proctor.fingerprint import (
 )
 from proctor.policies.base import Placement, Policy
 from proctor.runs.folder import RunFolder
-from proctor.system.environment import lasting_variables
-from proctor.system.platform_info import installed_versions
+from proctor.system.platform.environment import lasting_variables
+from proctor.system.platform.platform_info import installed_versions
 from proctor.trained_starts import TrainedStarts
 from proctor.types import EpisodeSpec
 

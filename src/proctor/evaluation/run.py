@@ -15,27 +15,27 @@ from proctor.callbacks.staged_episodes import RecordingOptions
 from proctor.callbacks.wandb import read_run_id, require_wandb
 from proctor.config.evaluation import EvalConfig
 from proctor.errors import RunFolderError
-from proctor.evaluation.cluster import make_executor
+from proctor.evaluation.cluster.run import make_executor
 from proctor.evaluation.demonstrations import Demonstrations
 from proctor.evaluation.plan import check_planned, remaining_episodes
 from proctor.evaluation.preparing import make_run_record
 from proctor.evaluation.rollout_context import RolloutContext, require_judged
 from proctor.evaluation.rollouts import check_rollout_recording, recording_rollouts
 from proctor.evaluation.session import MakeVideoCallbacks, Session
+from proctor.evaluation.starts.trained_starts import write_trained_starts
 from proctor.evaluation.stop_rules import make_early_stopping
 from proctor.evaluation.tracking import wandb_tracking
-from proctor.evaluation.trained_starts import write_trained_starts
 from proctor.evaluation.video_replay import ReplayedVideos, VideoReplay
-from proctor.report.contamination import contamination_of
-from proctor.report.history import history_of
-from proctor.report.judge_agreement import judge_agreement
-from proctor.report.results import Results
-from proctor.report.robustness import make_robustness
-from proctor.report.robustness_table import robustness_json
-from proctor.report.run_warnings import run_warnings
-from proctor.report.sensitivity import make_sensitivity
-from proctor.report.stopped import end_reason
-from proctor.report.summary import eval_info
+from proctor.report.robustness.drops import make_robustness
+from proctor.report.robustness.sensitivity import make_sensitivity
+from proctor.report.robustness.table import robustness_json
+from proctor.report.run.contamination import contamination_of
+from proctor.report.run.history import history_of
+from proctor.report.run.judge_agreement import judge_agreement
+from proctor.report.run.results import Results
+from proctor.report.run.stopped import end_reason
+from proctor.report.run.summary import eval_info
+from proctor.report.run.warnings import run_warnings
 from proctor.runs.disk_errors import (
     explaining_disk_errors,
     ignoring_later_disk_errors,
@@ -193,7 +193,7 @@ def _write_results(
     with ignoring_later_disk_errors():
         rows = _write_info(folder, planned, record, decision)
         if not isinstance(sys.exception(), RunFolderError):  # a full disk has no room for the page
-            from proctor.report.page import write_page  # late: the first action does not wait
+            from proctor.report.run.page import write_page  # late: the first action does not wait
 
             write_page(folder)
     return rows

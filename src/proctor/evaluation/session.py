@@ -27,7 +27,7 @@ from proctor.evaluation.video_replay import (
 from proctor.runs.disk_errors import ignoring_later_disk_errors
 from proctor.runs.journal import EpisodeRecord, videos_in
 from proctor.runs.videos import remove_unfinished
-from proctor.system.environment import DRAWER_VARIABLE
+from proctor.system.platform.environment import DRAWER_VARIABLE
 from proctor.types import EpisodeSpec
 
 MakeVideoCallbacks = Callable[[int], list[Callback]]
@@ -140,7 +140,7 @@ class Session:
                     close_all(watching)
                 finally:
                     with ignoring_later_disk_errors():
-                        from proctor.report.page import write_page
+                        from proctor.report.run.page import write_page
 
                         write_page(self._folder)
         videos = videos_in(self._folder)

@@ -26,8 +26,8 @@ from proctor.benchmarks.base import Benchmark, display_keys
 from proctor.benchmarks.recipes.catalog import recipe_names
 from proctor.benchmarks.recipes.installation import find_interpreter
 from proctor.errors import MissingExtra, NoGraphics, UsageError, summarize_traceback
-from proctor.system.doctor import DoctorFinding, DoctorLevel
-from proctor.system.platform_info import (
+from proctor.system.platform.doctor import DoctorFinding, DoctorLevel
+from proctor.system.platform.platform_info import (
     usable_cores,
 )
 

@@ -7,9 +7,9 @@ from typing import Any
 from proctor.callbacks.early_stopping import EarlyStopping
 from proctor.config.evaluation import EvalConfig
 from proctor.errors import UsageError
-from proctor.report.pairing import planned_partners
-from proctor.report.protocol_differences import require_same_worlds
-from proctor.report.run import Run, load_run
+from proctor.report.compare.pairing import planned_partners
+from proctor.report.compare.protocol_differences import require_same_worlds
+from proctor.report.run.run import Run, load_run
 from proctor.stats.stopping import EpisodeOutcome, PairedTest, StopRule, parse_stop_rule
 from proctor.types import EpisodeSpec
 

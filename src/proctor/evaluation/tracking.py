@@ -9,8 +9,8 @@ from typing import Any
 
 from proctor.callbacks.base import Callback
 from proctor.callbacks.wandb import WandbCallback, WandbConfig, WandbResults
-from proctor.report.history import history_of
-from proctor.report.summary import by_task, clean_rows, tally
+from proctor.report.run.history import history_of
+from proctor.report.run.summary import by_task, clean_rows, tally
 from proctor.runs.folder import EVAL_INFO_FILE, RUN_FILE, RunRecord
 from proctor.runs.journal import (
     JOURNAL_FILE,
@@ -46,7 +46,7 @@ def wandb_tracking(
 
 def wandb_results(folder: Path, record: RunRecord, how: MonitoredRates) -> WandbResults:
     """Read the final results for W&B from a run folder."""
-    from proctor.report.page import REPORT_FILE  # late: the first action does not wait
+    from proctor.report.run.page import REPORT_FILE  # late: the first action does not wait
 
     planned = record.planned_episodes
     rows = with_clean_tasks(read_journal(folder).rows, record.tasks or ())

@@ -16,13 +16,13 @@ from types import MappingProxyType
 from proctor.benchmarks.base import Benchmark, display_keys
 from proctor.callbacks.base import Callback
 from proctor.callbacks.video import VideoOptions, require_encoder
-from proctor.config.sections import VideoSelection, VideoSettings
-from proctor.engine.cluster_engine import ClusterEngine
+from proctor.config.sections.evaluation import VideoSelection, VideoSettings
+from proctor.engine.cluster.cluster_engine import ClusterEngine
 from proctor.engine.engine import Engine
 from proctor.errors import PolicyError, UsageError, WorkerError, summarize_traceback
 from proctor.features import Array, FeatureKind
 from proctor.policies.base import Policy
-from proctor.report.robustness import pair_with_clean
+from proctor.report.robustness.drops import pair_with_clean
 from proctor.runs.folder import write_json
 from proctor.runs.journal import EpisodeRecord, make_record, video_path
 from proctor.runs.replay import EpisodeReplay

@@ -27,7 +27,7 @@ from proctor.policies.base import (
     flag,
 )
 from proctor.policies.checks import check_policy
-from proctor.system.source_files import source_hashes
+from proctor.system.platform.source_files import source_hashes
 from proctor.system.user_code import is_installed
 from proctor.types import EpisodeSpec
 

@@ -3,8 +3,8 @@
 service transport.LearnerService: Ready(Empty) -> Empty, SendTransitions(stream Transition) ->
 Empty, SendInteractions(stream InteractionMessage) -> Empty, StreamParameters(Empty) -> stream
 Parameters.
-All messages are chunks (``protocols/protobuf``). Parameters and transitions are torch's archives,
-interactions are pickles (``rl/payloads``).
+All messages are chunks (``protocols/formats/protobuf``). Parameters and transitions are torch's
+archives, interactions are pickles (``rl/link/payloads``).
 
 Proctor's actors add metadata, which LeRobot's learner ignores: their name and the number of the
 first transition of a call. Proctor's learner then answers a call when the transitions are stored.

@@ -18,6 +18,18 @@ import numpy as np
 
 from proctor.errors import ProtocolError, strip_control_codes
 from proctor.features import ACTION, Array
+from proctor.protocols.formats.msgpack_arrays import (
+    PROCTOR_KEY,
+    bad_frame,
+    flatten_keys,
+    pack,
+    quoting,
+    require_text,
+    short_repr,
+    short_text,
+    unpack,
+)
+from proctor.protocols.formats.msgpack_scan import Scan, ScanLimits, ValueKind
 from proctor.protocols.groot_arrays import decode_arrays, encode_arrays, uses_msgpack_numpy
 from proctor.protocols.groot_dialect import LANGUAGE, OLD_ERROR, Dialect
 from proctor.protocols.inference_messages import (
@@ -30,18 +42,6 @@ from proctor.protocols.inference_messages import (
     encode_episode,
     parse_server_info,
 )
-from proctor.protocols.msgpack_arrays import (
-    PROCTOR_KEY,
-    bad_frame,
-    flatten_keys,
-    pack,
-    quoting,
-    require_text,
-    short_repr,
-    short_text,
-    unpack,
-)
-from proctor.protocols.msgpack_scan import Scan, ScanLimits, ValueKind
 from proctor.protocols.preauth import PRE_AUTH
 
 VIDEO, STATE = "video/", "state/"

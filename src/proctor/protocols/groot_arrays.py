@@ -12,7 +12,7 @@ from typing import Any
 
 from proctor.errors import ProtocolError
 from proctor.features import Array
-from proctor.protocols.msgpack_arrays import (
+from proctor.protocols.formats.msgpack_arrays import (
     decode_array,
     decode_scalar,
     raw_bytes,

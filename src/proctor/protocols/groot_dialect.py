@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from proctor.protocols.msgpack_arrays import unpack
+from proctor.protocols.formats.msgpack_arrays import unpack
 
 LANGUAGE = "language/"
 PROMPT_NAME = "language/annotation.human.task_description"

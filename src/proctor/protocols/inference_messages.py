@@ -11,7 +11,7 @@ import msgspec
 
 from proctor.errors import ProtocolError, summarize_traceback
 from proctor.features import Array, Feature, FeatureKind
-from proctor.protocols.msgpack_arrays import PROCTOR_KEY
+from proctor.protocols.formats.msgpack_arrays import PROCTOR_KEY
 from proctor.types import EpisodeSpec, Task
 
 _Text = Annotated[str, msgspec.Meta(max_length=10_000)]

@@ -18,23 +18,28 @@ import numpy as np
 
 from proctor.errors import ProtocolError
 from proctor.features import IMAGES, Array
-from proctor.protocols.inference_messages import (
-    InferenceRequest,
-    check_action_count,
-    decode_episode_request,
-    encode_episode,
-)
-from proctor.protocols.msgpack_arrays import (
+from proctor.protocols.formats.msgpack_arrays import (
     PROCTOR_KEY,
     array_or_none,
     bad_frame,
     require_text,
     short_repr,
 )
-from proctor.protocols.pickle_names import Record
-from proctor.protocols.pickle_reader import load
-from proctor.protocols.pickle_writer import Tensor, dump
-from proctor.protocols.protobuf import ChunkAssembler, decode_fields, encode_chunks, encode_fields
+from proctor.protocols.formats.protobuf import (
+    ChunkAssembler,
+    decode_fields,
+    encode_chunks,
+    encode_fields,
+)
+from proctor.protocols.inference_messages import (
+    InferenceRequest,
+    check_action_count,
+    decode_episode_request,
+    encode_episode,
+)
+from proctor.protocols.pickle.names import Record
+from proctor.protocols.pickle.reader import load
+from proctor.protocols.pickle.writer import Tensor, dump
 from proctor.system.limits import MAX_MESSAGE_BYTES
 
 SERVICE = "transport.AsyncInference"

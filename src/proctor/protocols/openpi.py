@@ -13,15 +13,7 @@ from typing import Any
 import numpy as np
 
 from proctor.features import Array
-from proctor.protocols.inference_messages import (
-    InferenceReply,
-    InferenceRequest,
-    ServerInfo,
-    decode_episode_request,
-    encode_episode,
-    parse_server_info,
-)
-from proctor.protocols.msgpack_arrays import (
+from proctor.protocols.formats.msgpack_arrays import (
     PROCTOR_KEY,
     array_or_none,
     bad_frame,
@@ -35,6 +27,14 @@ from proctor.protocols.msgpack_arrays import (
     require_text,
     unpack_map,
     write_tree,
+)
+from proctor.protocols.inference_messages import (
+    InferenceReply,
+    InferenceRequest,
+    ServerInfo,
+    decode_episode_request,
+    encode_episode,
+    parse_server_info,
 )
 
 CAMERAS = ("observation/image", "observation/wrist_image")

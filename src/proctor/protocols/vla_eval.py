@@ -15,16 +15,8 @@ from typing import Any
 
 from proctor.errors import ProtocolError
 from proctor.features import Array
-from proctor.protocols.images import FORMATS, decode_image, image_size
-from proctor.protocols.inference_messages import (
-    InferenceReply,
-    InferenceRequest,
-    ServerInfo,
-    decode_episode_request,
-    encode_episode,
-    parse_server_info,
-)
-from proctor.protocols.msgpack_arrays import (
+from proctor.protocols.formats.images import FORMATS, decode_image, image_size
+from proctor.protocols.formats.msgpack_arrays import (
     PROCTOR_KEY,
     array_or_none,
     bad_frame,
@@ -39,6 +31,14 @@ from proctor.protocols.msgpack_arrays import (
     short_text,
     unpack_map,
     write_tree,
+)
+from proctor.protocols.inference_messages import (
+    InferenceReply,
+    InferenceRequest,
+    ServerInfo,
+    decode_episode_request,
+    encode_episode,
+    parse_server_info,
 )
 from proctor.system.limits import MAX_MESSAGE_BYTES
 from proctor.types import EpisodeSpec

@@ -14,7 +14,7 @@ from proctor.features import ACTION
 from proctor.rl.replay.buffer import ReplayBuffer
 from proctor.rl.replay.datasets import fill_from_dataset, rewards_are_assumed
 from proctor.trained_starts import TrainedStarts
-from proctor.training.trained_starts import episode_starts
+from proctor.training.checkpoints.trained_starts import episode_starts
 
 
 @dataclass(frozen=True)

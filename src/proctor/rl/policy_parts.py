@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from proctor import plugins
-from proctor.config.online_sections import Fix
 from proctor.config.online_training import OnlineTrainConfig
+from proctor.config.sections.online import Fix
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import ACTION, ActionSpec, Array, Feature, FeatureKind, Interface, NormMode
 from proctor.fingerprint import ConfigUse
 from proctor.policies.gaussian_actor.config import GaussianActorConfig
 from proctor.policies.gaussian_actor.processors import make_pipelines
-from proctor.policies.lerobot.checkpoint import build_network, read_checkpoint
-from proctor.policies.lerobot.config import CheckpointPlugin
-from proctor.policies.lerobot.pretrained import PretrainedConfig, local_checkpoint
+from proctor.policies.lerobot.checkpoint.checkpoint import build_network, read_checkpoint
+from proctor.policies.lerobot.checkpoint.pretrained import PretrainedConfig, local_checkpoint
+from proctor.policies.lerobot.config.config import CheckpointPlugin
 from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
 from proctor.training.rng import RngStreams
 

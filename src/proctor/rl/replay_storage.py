@@ -16,11 +16,11 @@ from pathlib import Path
 
 import torch
 
-from proctor.config.online_sections import Fix
+from proctor.config.sections.online import Fix
 from proctor.features import ACTION
-from proctor.policies.lerobot.processors import Pipeline
-from proctor.rl.learner_metrics import BufferSizes
-from proctor.rl.links import ActorPosition, ReceivedTransition
+from proctor.policies.lerobot.processors.processors import Pipeline
+from proctor.rl.learner.metrics import BufferSizes
+from proctor.rl.link.links import ActorPosition, ReceivedTransition
 from proctor.rl.replay.buffer import ReplayBuffer, ReplaySettings
 from proctor.rl.replay.datasets import DEFAULT_TASK, write_dataset
 from proctor.rl.replay.journal import Journal, JournalFormat

@@ -9,25 +9,25 @@ from pathlib import Path
 
 import torch
 
-from proctor.config.online_sections import Fix
 from proctor.config.online_training import OnlineTrainConfig, parse_address
+from proctor.config.sections.online import Fix
 from proctor.features import Feature, FeatureKind, Interface
 from proctor.policies.gaussian_actor.network import GaussianActorNetwork
-from proctor.policies.lerobot.pretrained import PretrainedConfig, local_checkpoint
+from proctor.policies.lerobot.checkpoint.pretrained import PretrainedConfig, local_checkpoint
 from proctor.policies.runtime.runner import pick_device
 from proctor.rl.algorithms.base import Algorithm
 from proctor.rl.algorithms.sac import Sac
-from proctor.rl.checkpoints import ALGORITHM, read_sac
 from proctor.rl.demonstrations import Demonstrations, open_demonstrations
-from proctor.rl.environment_setup import environment_interface
-from proctor.rl.learner import Learner
-from proctor.rl.links import LearnerEndpoint
-from proctor.rl.payloads import TransitionSpec
+from proctor.rl.environment.setup import environment_interface
+from proctor.rl.learner.checkpoints import ALGORITHM, read_sac
+from proctor.rl.learner.learner import Learner
+from proctor.rl.link.links import LearnerEndpoint
+from proctor.rl.link.payloads import TransitionSpec
 from proctor.rl.policy_parts import TrainedPolicy, make_policy
 from proctor.rl.replay_storage import Admitted, ReplayStorage, StorageSettings
 from proctor.system.limits import ServerLimits
 from proctor.system.loopback import LOOPBACK
-from proctor.training.checkpoints import PRETRAINED
+from proctor.training.checkpoints.saving import PRETRAINED
 from proctor.training.rng import RngStreams
 
 _MOST_REMOTE_ACTORS = 16
@@ -99,7 +99,7 @@ class OnlineSetup:
             UsageError: the port is in use, the TLS files are invalid, or another address than
                 loopback has no API key.
         """
-        from proctor.rl.learner_service import LearnerService
+        from proctor.rl.learner.service import LearnerService
 
         host, port = learner_address(self.config, self.policy)
         limits = ServerLimits(

@@ -12,8 +12,8 @@ import numpy as np
 
 from proctor.errors import ProctorError, ProtocolError, strip_control_codes
 from proctor.protocols import groot, groot_dialect
+from proctor.protocols.formats.msgpack_arrays import PROCTOR_KEY
 from proctor.protocols.inference_messages import InferenceRequest
-from proctor.protocols.msgpack_arrays import PROCTOR_KEY
 from proctor.serving.batcher import BatchedReply, ClientSession
 from proctor.serving.inputs import Inputs
 from proctor.serving.service import PolicyService

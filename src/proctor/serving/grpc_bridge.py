@@ -15,7 +15,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any, NoReturn
 
 from proctor.system.limits import ServerLimits, connection_limit
-from proctor.system.optional import LOAD_ERRORS, import_failure
+from proctor.system.platform.optional import LOAD_ERRORS, import_failure
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # errors are printed by Proctor instead
 try:

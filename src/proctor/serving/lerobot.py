@@ -1,6 +1,6 @@
 """Serves LeRobot's protocol: a robot sends observations and requests actions, over gRPC.
 
-Pickles are read by ``protocols/pickle_reader``, which creates only plain values and records.
+Pickles are read by ``protocols/pickle/reader``, which creates only plain values and records.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 from proctor.errors import ProctorError, ProtocolError, strip_control_codes
 from proctor.protocols import lerobot
+from proctor.protocols.formats.msgpack_arrays import pack
 from proctor.protocols.inference_messages import Protocol
-from proctor.protocols.msgpack_arrays import pack
 from proctor.protocols.preauth import PRE_AUTH
 from proctor.serving.batcher import ClientSession, RequestBatcher
 from proctor.serving.calls import ClientSilent, OpenCall
@@ -31,7 +31,7 @@ from proctor.serving.senders import CALLS_OF_PEER, Senders
 from proctor.serving.service import PolicyService
 from proctor.system.limits import OpenEndpoint, ServerLimits, cannot_listen
 from proctor.system.loopback import REFUSAL
-from proctor.system.optional import LOAD_ERRORS, import_failure
+from proctor.system.platform.optional import LOAD_ERRORS, import_failure
 
 try:
     import grpc

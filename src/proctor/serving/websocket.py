@@ -18,7 +18,7 @@ from proctor.errors import strip_control_codes
 from proctor.serving.senders import Sender, Senders, aborting
 from proctor.system.limits import OpenEndpoint, ServerLimits, bound_socket, cannot_listen
 from proctor.system.loopback import REFUSAL
-from proctor.system.optional import LOAD_ERRORS, import_failure
+from proctor.system.platform.optional import LOAD_ERRORS, import_failure
 
 try:
     from websockets.asyncio.server import Server, ServerConnection, serve

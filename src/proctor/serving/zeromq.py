@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 from proctor.errors import ProtocolError, strip_control_codes
-from proctor.protocols import zmtp
+from proctor.protocols.zmtp import frames as zmtp
 from proctor.serving.senders import Sender, Senders, aborting
 from proctor.system.limits import OpenEndpoint, ServerLimits, bound_socket, cannot_listen
 

@@ -16,9 +16,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from proctor.errors import UsageError, strip_control_codes
-from proctor.system.environment import hidden_keys
-from proctor.system.optional import LOAD_ERRORS, import_failure
-from proctor.system.platform_info import usable_cores
+from proctor.system.platform.environment import hidden_keys
+from proctor.system.platform.optional import LOAD_ERRORS, import_failure
+from proctor.system.platform.platform_info import usable_cores
 
 _TIMEOUT_S = 3.0
 _OBJECT_STORE_BYTES = 128 * 2**20

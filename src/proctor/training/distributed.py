@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from proctor.config.training_sections import ParallelismSettings
+from proctor.config.sections.training import ParallelismSettings
 from proctor.errors import TrainingError, UsageError, summarize_traceback
-from proctor.training.sampler import ProcessShare
+from proctor.training.data.sampler import ProcessShare
 
 _PATIENCE = timedelta(hours=6)
 """Processes wait this long while one downloads, decodes or validates. torchrun stops all processes

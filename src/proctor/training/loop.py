@@ -27,40 +27,46 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from proctor.config.lerobot_training import lerobot_train_config
-from proctor.config.training_sections import Precision
+from proctor.config.lerobot.training import lerobot_train_config
+from proctor.config.sections.training import Precision
 from proctor.errors import TrainingError, UsageError
-from proctor.policies.lerobot.presets import given_fields
-from proctor.policies.lerobot.processors import Pipeline
-from proctor.policies.lerobot.saving import write_checkpoint_files
+from proctor.policies.lerobot.checkpoint.saving import write_checkpoint_files
+from proctor.policies.lerobot.config.presets import given_fields
+from proctor.policies.lerobot.processors.processors import Pipeline
 from proctor.policies.runtime.chunk_policy import to_float_image
 from proctor.policies.runtime.network import Network
 from proctor.policies.runtime.numerics import step_numerics, training_numerics
 from proctor.runs.training import resume_flags
 from proctor.system.files import display_path
 from proctor.trained_starts import TRAINED_STARTS_FILE
-from proctor.training.augmentation import augment, plan_augmentation
-from proctor.training.checkpoints import AVERAGED, PRETRAINED, STATE, Checkpoints
-from proctor.training.data import Batch, n_rows
-from proctor.training.divergence import Divergence, RiseWatch, explain_divergence
-from proctor.training.ema import WeightAverage
-from proctor.training.gradient_guard import GradientGuard, update_unless
-from proctor.training.graph import GraphedStep, uses_cuda_graph
-from proctor.training.learner import Learner
-from proctor.training.metrics import DivergedTraining, Metrics, MetricTracker, Update
-from proctor.training.optim import (
+from proctor.training.checkpoints.saving import AVERAGED, PRETRAINED, STATE, Checkpoints
+from proctor.training.checkpoints.state import (
+    Batching,
+    Snapshot,
+    TrainerState,
+    read_state,
+    write_state,
+)
+from proctor.training.checkpoints.trained_episodes import keep_record
+from proctor.training.data.augmentation import augment, plan_augmentation
+from proctor.training.data.loading import Batch, n_rows
+from proctor.training.data.sampler import WHOLE_SHARE
+from proctor.training.data.sharding import full_tensor, gather_state
+from proctor.training.metrics.metrics import DivergedTraining, Metrics, MetricTracker, Update
+from proctor.training.metrics.stopping import SaveTimer, StopRequests
+from proctor.training.optim.divergence import Divergence, RiseWatch, explain_divergence
+from proctor.training.optim.ema import WeightAverage
+from proctor.training.optim.gradient_guard import GradientGuard, update_unless
+from proctor.training.optim.graph import GraphedStep, uses_cuda_graph
+from proctor.training.optim.learner import Learner
+from proctor.training.optim.optimizers import (
     clip_gradients,
     make_optimizer,
     make_scheduler,
     param_groups,
 )
 from proctor.training.rng import RngStreams
-from proctor.training.sampler import WHOLE_SHARE
 from proctor.training.setup import TrainingSetup
-from proctor.training.sharding import full_tensor, gather_state
-from proctor.training.state import Batching, Snapshot, TrainerState, read_state, write_state
-from proctor.training.stopping import SaveTimer, StopRequests
-from proctor.training.trained_episodes import keep_record
 
 _FUSED = ("cuda", "cpu")
 """Devices with fused optimisers; on a CPU they take a quarter to a half of the time."""

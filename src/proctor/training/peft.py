@@ -16,16 +16,16 @@ from typing import Any
 import msgspec
 from torch import nn
 
-from proctor.config.peft import ALL_LINEAR, PeftSettings
+from proctor.config.sections.peft import ALL_LINEAR, PeftSettings
 from proctor.config.training import TrainConfig
 from proctor.errors import UsageError, strip_control_codes
 from proctor.policies.lerobot.adapter import Adapter, AdapterConfig, adapter_names
-from proctor.policies.lerobot.location import CheckpointFolder
-from proctor.policies.lerobot.pretrained import PretrainedConfig
-from proctor.policies.lerobot.weights import check_tensor
+from proctor.policies.lerobot.checkpoint.location import CheckpointFolder
+from proctor.policies.lerobot.checkpoint.pretrained import PretrainedConfig
+from proctor.policies.lerobot.checkpoint.weights import check_tensor
 from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
 from proctor.policies.runtime.network import Network
-from proctor.system.optional import LOAD_ERRORS, import_failure
+from proctor.system.platform.optional import LOAD_ERRORS, import_failure
 from proctor.training.rng import RngStreams
 
 _ADAPTABLE = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.MultiheadAttention)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from proctor.policies.runtime.network import Network, draw_noise
-from proctor.training.sampler import WHOLE_SHARE, ProcessShare
+from proctor.training.data.sampler import WHOLE_SHARE, ProcessShare
 
 
 def random_number(what: str, seed: int, step: int) -> int:

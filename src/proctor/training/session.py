@@ -15,23 +15,23 @@ from proctor.benchmarks.perturbations.training_wordings import wordings_digest
 from proctor.callbacks import wandb
 from proctor.callbacks.progress_updates import UpdateSender
 from proctor.config.training import TrainConfig
-from proctor.policies.lerobot.pretrained import PretrainedConfig, pin
+from proctor.policies.lerobot.checkpoint.pretrained import PretrainedConfig, pin
 from proctor.runs.training import CHECKPOINTS, EVALUATIONS
 from proctor.system.files import require_utf8
-from proctor.training.checkpoints import STATE
-from proctor.training.distributed import process_group
-from proctor.training.folder import SessionData, TrainingFolder
-from proctor.training.loop import Trainer
-from proctor.training.monitor import TrainingMonitor
-from proctor.training.publishing import (
+from proctor.training.checkpoints.folder import SessionData, TrainingFolder
+from proctor.training.checkpoints.publishing import (
     Publication,
     check_publication,
     parse_publication,
     publish,
 )
+from proctor.training.checkpoints.saving import STATE
+from proctor.training.checkpoints.state import read_step
+from proctor.training.distributed import process_group
+from proctor.training.loop import Trainer
+from proctor.training.metrics.monitor import TrainingMonitor
+from proctor.training.metrics.stopping import StopRequests
 from proctor.training.setup import TrainingSetup, prepare
-from proctor.training.state import read_step
-from proctor.training.stopping import StopRequests
 
 
 class SessionObserver:

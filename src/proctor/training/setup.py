@@ -11,14 +11,14 @@ import torch
 
 from proctor import plugins
 from proctor.benchmarks.base import interface_of
-from proctor.config.lerobot_training import checkpoint_overrides
-from proctor.config.training import TrainConfig
-from proctor.config.training_sections import StartMethod
-from proctor.config.unused_flags import (
+from proctor.config.flags.unused_flags import (
     unused_in_training,
     unused_without_images,
     unused_without_preset,
 )
+from proctor.config.lerobot.training import checkpoint_overrides
+from proctor.config.sections.training import StartMethod
+from proctor.config.training import TrainConfig
 from proctor.datasets.cache_settings import CacheKind
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import ACTION, ENVIRONMENT_STATE, STATE, Feature, FeatureKind, Interface
@@ -32,17 +32,17 @@ from proctor.policies.control_check import (
     refuse_disjoint,
 )
 from proctor.policies.latency import check_config_latency
-from proctor.policies.lerobot.checkpoint import (
+from proctor.policies.lerobot.checkpoint.checkpoint import (
     build_network,
     read_checkpoint,
     read_config,
 )
-from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
-from proctor.policies.lerobot.families import REWARD_MODELS
-from proctor.policies.lerobot.location import locate
-from proctor.policies.lerobot.pipelines import action_stats, default_pipelines
-from proctor.policies.lerobot.pretrained import PretrainedConfig
-from proctor.policies.lerobot.relative_actions import (
+from proctor.policies.lerobot.checkpoint.location import locate
+from proctor.policies.lerobot.checkpoint.pretrained import PretrainedConfig
+from proctor.policies.lerobot.config.config import CheckpointConfig, CheckpointPlugin
+from proctor.policies.lerobot.config.families import REWARD_MODELS
+from proctor.policies.lerobot.processors.pipelines import action_stats, default_pipelines
+from proctor.policies.lerobot.processors.relative_actions import (
     RELATIVE_STATS,
     pipelines_with_action_names,
     with_action_names,
@@ -51,28 +51,33 @@ from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
 from proctor.policies.runtime.network import ImageRegion
 from proctor.policies.runtime.runner import pick_device
 from proctor.runs.training import TrainingDataset
-from proctor.training.checkpoints import PRETRAINED
-from proctor.training.data import Batch, LoaderSettings, batches, start_fork_server
-from proctor.training.dataset_selection import DatasetSelection, FrameCounts, select_dataset
-from proctor.training.device_samples import DeviceSamples, Samples, place_on_device
-from proctor.training.distributed import SINGLE_PROCESS, DistributedContext
-from proctor.training.graph import uses_cuda_graph
-from proctor.training.learner import check_compiler
-from proctor.training.normalization import (
+from proctor.training.checkpoints.saving import PRETRAINED
+from proctor.training.checkpoints.trained_episodes import TrainedEpisodes, base_episodes
+from proctor.training.checkpoints.trained_starts import earlier_starts, episode_starts
+from proctor.training.data.dataset_selection import DatasetSelection, FrameCounts, select_dataset
+from proctor.training.data.device_samples import DeviceSamples, Samples, place_on_device
+from proctor.training.data.loading import Batch, LoaderSettings, batches, start_fork_server
+from proctor.training.data.normalization import (
     check_resumed_normalization,
     dataset_stats,
     require_stats,
     with_stats,
 )
-from proctor.training.optim import OptimizationSettings, own_rate_notes, param_groups, resolve
+from proctor.training.data.relative_stats import relative_action_stats
+from proctor.training.data.same_dataset import training_datasets, validated_episodes
+from proctor.training.data.sampler import BatchOrder
+from proctor.training.data.wordings import TaskWordings, wordings_notes
+from proctor.training.distributed import SINGLE_PROCESS, DistributedContext
+from proctor.training.optim.graph import uses_cuda_graph
+from proctor.training.optim.learner import check_compiler
+from proctor.training.optim.optimizers import (
+    OptimizationSettings,
+    own_rate_notes,
+    param_groups,
+    resolve,
+)
 from proctor.training.peft import adapter_settings, add_adapter
-from proctor.training.relative_stats import relative_action_stats
 from proctor.training.rng import RngStreams
-from proctor.training.same_dataset import training_datasets, validated_episodes
-from proctor.training.sampler import BatchOrder
-from proctor.training.trained_episodes import TrainedEpisodes, base_episodes
-from proctor.training.trained_starts import earlier_starts, episode_starts
-from proctor.training.wordings import TaskWordings, wordings_notes
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proctor.commands.verbs import VERBS
+from proctor.commands.shared.verbs import VERBS
 from tests.chaos.files.__main__ import shares, sweep_command
 from tests.chaos.files.cases import CASES
 from tests.chaos.files.injection import FAULTS, compile_injector, require_injector

@@ -16,9 +16,9 @@ pytest.importorskip("pyarrow", reason="datasets need pyarrow: pip install 'proct
 import proctor
 from proctor.errors import UsageError
 from proctor.evaluation.recording import RecordingResult
-from proctor.report.comparison import Comparison
-from proctor.report.results import Results
-from proctor.report.training_run import Training
+from proctor.report.compare.comparison import Comparison
+from proctor.report.run.results import Results
+from proctor.report.training.run import Training
 from tests.recordings import columns, same
 from tests.refusals import refuses
 from tests.training_folders import write_training

@@ -19,7 +19,7 @@ import proctor
 from proctor import ProgressUpdate
 from proctor.cli import main
 from proctor.errors import RunFolderError, UsageError
-from proctor.report.training_run import Training
+from proctor.report.training.run import Training
 from tests.refusals import refuses
 from tests.unit.training.builders import RUN, SMALL_ACT, files_of, words, write_numbers
 

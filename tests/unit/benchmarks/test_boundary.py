@@ -17,12 +17,12 @@ import pytest
 
 from proctor.benchmarks.checks import check_benchmark
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
-from proctor.benchmarks.foreign.launch import Launch
-from proctor.benchmarks.foreign.local_sim import LocalSim
 from proctor.benchmarks.guarded_sim import GuardedSim
 from proctor.benchmarks.gym.hub_env import SingleEnv
 from proctor.benchmarks.gym.sim import GymSim
 from proctor.benchmarks.gym.success import parse_success
+from proctor.benchmarks.isolated.launch import Launch
+from proctor.benchmarks.isolated.local_sim import LocalSim
 from proctor.callbacks.action_labels import ExpertLabeling
 from proctor.engine.chunks import checked_chunks
 from proctor.engine.expert_labeler import ExpertLabeler

@@ -21,7 +21,11 @@ from proctor.benchmarks.mujoco.render_config import (
 )
 from proctor.errors import PluginError, UsageError
 from proctor.fingerprint import defining_fields
-from proctor.system.environment import DRAWER_VARIABLE, RENDERER_VARIABLE, lasting_variables
+from proctor.system.platform.environment import (
+    DRAWER_VARIABLE,
+    RENDERER_VARIABLE,
+    lasting_variables,
+)
 from proctor_worker.drawing.scene import (
     BOX,
     MESH,

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from proctor import plugins
-from proctor.benchmarks.foreign.benchmark import ForeignBenchmark, _facts, world_config
-from proctor.benchmarks.foreign.launch import Launch
+from proctor.benchmarks.isolated.benchmark import ForeignBenchmark, _facts, world_config
+from proctor.benchmarks.isolated.launch import Launch
 from proctor.benchmarks.recipes import catalog
 from proctor_worker.records import Refused
 from proctor_worker.worlds import calvin, maniskill, rlbench, robocasa, robotwin

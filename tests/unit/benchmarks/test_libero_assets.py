@@ -20,7 +20,7 @@ from proctor.benchmarks.libero.benchmark import Libero, LiberoConfig
 from proctor.benchmarks.libero.download import download_assets
 from proctor.benchmarks.libero.tasks import STANDARD_SUITES, SUITES
 from proctor.errors import HubUnreachable, UsageError
-from proctor.system.hub import HubLocation
+from proctor.system.hub.repositories import HubLocation
 from tests.refusals import refuses
 
 CONTENTS = {"scenes/floor.xml": b"<floor/>", "cup.stl": b"a cup" * 1000, "cup.png": b"pixels"}

@@ -14,7 +14,7 @@ import proctor
 from proctor import ProgressUpdate
 from proctor.callbacks.progress_updates import NotebookBar
 from proctor.errors import UsageError
-from proctor.report.run import load_run
+from proctor.report.run.run import load_run
 from tests.refusals import refuses
 
 FAKE = {"type": "fake", "episode_length": 8}

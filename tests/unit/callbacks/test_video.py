@@ -22,8 +22,8 @@ from rich.console import Console
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
 from proctor.callbacks.progress import VideoProgress
 from proctor.callbacks.video import VideoFile, VideoOptions, default_frame_interval, side_by_side
-from proctor.config.sections import VideoSelection, VideoSettings
-from proctor.engine.video_sim import VideoSim
+from proctor.config.sections.evaluation import VideoSelection, VideoSettings
+from proctor.engine.worker.video_sim import VideoSim
 from proctor.errors import MissingExtra, NoGraphics, UsageError
 from proctor.evaluation import video_replay
 from proctor.evaluation.run import Evaluation
@@ -31,8 +31,8 @@ from proctor.evaluation.video_replay import ActionHistory
 from proctor.features import Array, Observation
 from proctor.policies.base import Batch, PolicyPlugin
 from proctor.policies.scripted.random import RandomConfig, RandomPolicy
-from proctor.report.page_data import page_data
-from proctor.report.run import load_run
+from proctor.report.run.page_data import page_data
+from proctor.report.run.run import load_run
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import JOURNAL_FILE, read_journal
 from proctor.runs.records import RunProgress

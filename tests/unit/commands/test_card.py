@@ -12,9 +12,9 @@ import pytest
 
 from proctor.cli import main
 from proctor.errors import UsageError
-from proctor.report.card_check import check_card
-from proctor.report.card_file import read_card
-from proctor.report.run import load_run
+from proctor.report.claims.card_check import check_card
+from proctor.report.claims.card_file import read_card
+from proctor.report.run.run import load_run
 from proctor.stats.equivalence import Verdict
 from proctor.types import Outcome
 from tests.refusals import refuses

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from proctor.cli import main
-from proctor.commands import verbs
-from proctor.config.command import CommandConfig, argument, summary_of
-from proctor.config.flags import flags_of
+from proctor.commands.shared import verbs
+from proctor.config.flags.command import CommandConfig, argument, summary_of
+from proctor.config.flags.parsing import flags_of
 
 
 def test_help_lists_every_verb_with_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,7 +41,8 @@ def test_the_help_of_a_verb_has_every_flag_with_its_meaning(
 
 def test_help_imports_neither_torch_nor_pyarrow() -> None:
     program = (
-        "import sys; from proctor.cli import main; from proctor.commands.verbs import VERBS\n"
+        "import sys; from proctor.cli import main\n"
+        "from proctor.commands.shared.verbs import VERBS\n"
         "for words in ['data'], *([name, verb] for name in VERBS for verb in VERBS[name]), "
         "['benchmarks'], ['compare'], ['report'], "
         "['audit'], ['view'], ['doctor'], ['info']: main([*words, '--help'])\n"
@@ -68,7 +69,7 @@ class Squash(CommandConfig):
 @pytest.fixture
 def squash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verbs, "Squash", Squash, raising=False)
-    monkeypatch.setitem(verbs.VERBS["data"], "squash", "proctor.commands.verbs:Squash")
+    monkeypatch.setitem(verbs.VERBS["data"], "squash", "proctor.commands.shared.verbs:Squash")
 
 
 @pytest.mark.usefixtures("squash")

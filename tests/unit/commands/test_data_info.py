@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from proctor.cli import main
-from proctor.report.dataset_summary import read_summary
-from proctor.report.dataset_tables import TableSize, duration, size_text, summary_tables
+from proctor.report.dataset.summary import read_summary
+from proctor.report.dataset.tables import TableSize, duration, size_text, summary_tables
 from tests.unit.datasets.damage import (
     EPISODES,
     INFO,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from proctor.cli import main
-from proctor.commands import find_port
+from proctor.commands.robots import find_port
 from proctor.errors import BusError, RobotError
 from proctor.robots.base import CameraConfig
 from proctor.robots.buses import discovery

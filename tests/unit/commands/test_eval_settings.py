@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from proctor.cli import main
-from proctor.commands.eval_settings import settings_from
+from proctor.commands.evaluation.eval_settings import settings_from
 from proctor.errors import UsageError
 from proctor.runs.journal import JOURNAL_FILE
 from tests.refusals import refuses

@@ -17,13 +17,13 @@ import proctor
 from proctor import cli
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
-from proctor.config.flags import path_of, read_config_file
+from proctor.config.flags.parsing import path_of, read_config_file
 from proctor.errors import RunFolderError, UsageError
 from proctor.evaluation.preparing import prepare
 from proctor.evaluation.run import Evaluation
 from proctor.policies.scripted.random import RandomPolicy
-from proctor.report.page import write_page
-from proctor.report.served_pages import list_page
+from proctor.report.run.page import write_page
+from proctor.report.server.served_pages import list_page
 from proctor.runs.folder import RunFolder, write_run_file
 from tests.refusals import refuses
 from tests.run_folders import eight_episodes, write_run

@@ -16,15 +16,15 @@ import pytest
 
 from proctor import cli
 from proctor.cli import main
-from proctor.commands.all_flags import CONFIGS, command_configs, plain_command
-from proctor.commands.arguments import choose_config, split_arguments
-from proctor.commands.data_lerobot import DataEditCommand
-from proctor.commands.eval_settings import settings_from
+from proctor.commands.data.lerobot import DataEditCommand
+from proctor.commands.evaluation.eval_settings import settings_from
 from proctor.commands.lerobot import INSTEAD, RUN_AS, translate
-from proctor.commands.train import settings_from as training_settings_from
+from proctor.commands.shared.all_flags import CONFIGS, command_configs, plain_command
+from proctor.commands.shared.arguments import choose_config, split_arguments
+from proctor.commands.training.train import settings_from as training_settings_from
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
-from proctor.config.lerobot_training import drop_lerobot_settings
+from proctor.config.lerobot.training import drop_lerobot_settings
 from proctor.config.training import TrainConfig
 from proctor.errors import ProctorError, UsageError
 from tests.refusals import refuses
@@ -63,7 +63,7 @@ def read(line: str) -> None:
 def read_checkpoint_of(family: str, folder: Path) -> None:
     """Read the config of a checkpoint of ``family``."""
     pytest.importorskip("torch")
-    from proctor.policies.lerobot.checkpoint import read_config
+    from proctor.policies.lerobot.checkpoint.checkpoint import read_config
 
     (folder / "config.json").write_text(json.dumps({"type": family}))
     read_config(folder)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from proctor.cli import main
-from proctor.commands.plan import PlanCommand
+from proctor.commands.evaluation.plan import PlanCommand
 from proctor.errors import UsageError
 from proctor.types import Outcome
 from tests.refusals import refuses

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from proctor.cli import main
-from proctor.control.recording_log import EpisodeEnd, read_recording_log
+from proctor.control.recording.log import EpisodeEnd, read_recording_log
 from proctor.datasets.format.info_file import read_info
 from proctor.datasets.reader import open as open_dataset
 from tests.fake_robots import FakeRobot, fail_after_connect

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from proctor.cli import main
-from proctor.commands.reproduce import ReproduceCommand
+from proctor.commands.evaluation.reproduce import ReproduceCommand
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.errors import UsageError
-from proctor.report.claims import Claim, check_claim, find_claim, read_claims
-from proctor.report.summary import tally
+from proctor.report.claims.claims import Claim, check_claim, find_claim, read_claims
+from proctor.report.run.summary import tally
 from proctor.stats.equivalence import Verdict, verdict_of
 from proctor.types import Outcome
 from tests.refusals import refuses

@@ -13,7 +13,7 @@ import pytest
 from proctor.cli import main
 from proctor.config.builder import build
 from proctor.config.rollout import RolloutConfig
-from proctor.control.recording_log import EpisodeEnd, read_recording_log
+from proctor.control.recording.log import EpisodeEnd, read_recording_log
 from proctor.datasets.format.info_file import read_info
 from proctor.errors import UsageError
 from tests.fake_robots import FakeRobot, fail_after_connect

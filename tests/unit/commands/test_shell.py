@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from proctor.engine import fork_server
+from proctor.engine.processes import fork_server
 from proctor.errors import UsageError
 from proctor.runs.journal import read_journal
 from tests.refusals import refuses

@@ -13,8 +13,8 @@ from proctor.benchmarks.base import BenchmarkConfig
 from proctor.config.base import RunConfig, plugin_section
 from proctor.config.builder import BooleanFlags, build, own_flags
 from proctor.config.evaluation import EvalConfig
-from proctor.config.flags import split_argv
-from proctor.config.help import flags_help
+from proctor.config.flags.help import flags_help
+from proctor.config.flags.parsing import split_argv
 from proctor.errors import UsageError
 from proctor.policies.base import PolicyConfig
 from tests.refusals import refuses

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from proctor.commands.arguments import choose_config
+from proctor.commands.shared.arguments import choose_config
 from proctor.config.builder import build
-from proctor.config.devices import OneDeviceConfig, RobotCommandConfig, TeleoperateConfig
 from proctor.config.evaluation import EvalConfig
-from proctor.config.help import help_text
+from proctor.config.flags.help import help_text
+from proctor.config.sections.devices import OneDeviceConfig, RobotCommandConfig, TeleoperateConfig
 from proctor.errors import UsageError
 from tests.fake_robots import FakeRobotConfig, FakeTeleoperatorConfig
 from tests.refusals import refuses

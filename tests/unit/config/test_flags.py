@@ -11,9 +11,9 @@ import pytest
 from proctor.benchmarks.fake import Fault
 from proctor.config.builder import BooleanFlags, build, own_flags
 from proctor.config.evaluation import EvalConfig
-from proctor.config.flags import flags_of, read_config_file, split_argv
-from proctor.config.help_lines import help_lines
-from proctor.config.sections import SchedulerKind
+from proctor.config.flags.help_lines import help_lines
+from proctor.config.flags.parsing import flags_of, read_config_file, split_argv
+from proctor.config.sections.evaluation import SchedulerKind
 from proctor.errors import UsageError
 from tests.refusals import refuses
 

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from proctor.cli import main
+from proctor.commands.shared.names import command_module
 from proctor.config.base import Config
 from proctor.config.evaluation import EvalConfig
-from proctor.config.help import help_text
+from proctor.config.flags.help import help_text
 from proctor.config.recording import RecordConfig
 from proctor.config.training import TrainConfig
 
@@ -199,7 +200,7 @@ def narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 def on_a_terminal(command: str, *words: str) -> str:
     """Return what a command prints, without ``main``, which replaces standard output."""
     with contextlib.redirect_stdout(Terminal()) as stream:
-        assert import_module(f"proctor.commands.{command}").run(list(words)) == 0
+        assert import_module(command_module(command)).run(list(words)) == 0
     return stream.getvalue()
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from proctor.commands.all_flags import CONFIGS, PLAIN, command_configs, plain_command
-from proctor.commands.verbs import VERBS, verb
-from proctor.config.flags import Flag, parse_value
-from proctor.config.help import all_flags
-from proctor.config.help_lines import VARIES, default_text, flag_usage
+from proctor.commands.shared.all_flags import CONFIGS, PLAIN, command_configs, plain_command
+from proctor.commands.shared.verbs import VERBS, verb
+from proctor.config.flags.help import all_flags
+from proctor.config.flags.help_lines import VARIES, default_text, flag_usage
+from proctor.config.flags.parsing import Flag, parse_value
 from proctor.features import NormMode
 
 LONGEST = 160

@@ -15,15 +15,15 @@ from proctor import plugins
 from proctor.benchmarks.mujoco.render_config import ObservationType
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
-from proctor.config.lerobot_training import drop_lerobot_settings
+from proctor.config.lerobot.training import drop_lerobot_settings
 from proctor.config.recording import RecordConfig
 from proctor.config.training import TrainConfig
 from proctor.errors import UsageError
 from proctor.evaluation.preparing import default_folder
 from proctor.features import STATE
 from proctor.fingerprint import ConfigUse
-from proctor.policies.lerobot.families import FAMILIES, family
-from proctor.policies.lerobot.overrides import idle_overrides, override
+from proctor.policies.lerobot.checkpoint.overrides import idle_overrides, override
+from proctor.policies.lerobot.config.families import FAMILIES, family
 from tests.refusals import refuses
 
 FLAGS: dict[str, Any] = json.loads(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proctor.config.merging import EarlierRun, Settings, merge_settings
+from proctor.config.flags.merging import EarlierRun, Settings, merge_settings
 from proctor.errors import UsageError
 from proctor.permissions import require_permission
 from tests.refusals import refuses

@@ -11,9 +11,9 @@ import pytest
 
 from proctor.config.base import plugin_sections
 from proctor.config.builder import build, known_types
-from proctor.config.lerobot_online import build_online
-from proctor.config.online_sections import Fix, InterventionSource, Role
+from proctor.config.lerobot.online import build_online
 from proctor.config.online_training import OnlineTrainConfig, parse_address
+from proctor.config.sections.online import Fix, InterventionSource, Role
 from proctor.errors import UsageError
 from proctor.policies.gaussian_actor.config import GaussianActorConfig
 

@@ -16,7 +16,7 @@ from proctor import cli, plugins
 from proctor import config as config_package
 from proctor.config.base import Config, plugin_sections
 from proctor.config.builder import plugin_flags
-from proctor.config.flags import Flag, flags_of
+from proctor.config.flags.parsing import Flag, flags_of
 from proctor.errors import UsageError
 from proctor.permissions import (
     NAMES,

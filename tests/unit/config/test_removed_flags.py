@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from proctor.commands.eval_settings import settings_from
+from proctor.commands.evaluation.eval_settings import settings_from
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
-from proctor.config.removed_flags import REMOVED_FLAGS
+from proctor.config.flags.removed_flags import REMOVED_FLAGS
 from proctor.errors import UsageError
 from proctor.evaluation.run import Evaluation
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from proctor import cli
-from proctor.commands.eval_several import evaluate_several, variants_of
+from proctor.commands.evaluation.eval_several import evaluate_several, variants_of
 from proctor.config.base import Config
 from proctor.config.builder import build, own_flags
 from proctor.config.evaluation import EvalConfig
@@ -23,7 +23,7 @@ from proctor.config.training import TrainConfig
 from proctor.errors import EXIT_INTERRUPTED, UsageError
 from proctor.fingerprint import API_KEY_VARIABLE, without_secrets
 from proctor.policies.remote.config import RemoteConfig, check_flags
-from proctor.system.environment import hidden_keys, key_variable
+from proctor.system.platform.environment import hidden_keys, key_variable
 from tests.refusals import refuses
 from tests.unit.protocols.serving import served
 

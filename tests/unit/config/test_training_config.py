@@ -9,10 +9,10 @@ import pytest
 
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
-from proctor.config.help import flags_help
-from proctor.config.lerobot_training import drop_lerobot_settings, lerobot_train_config
+from proctor.config.flags.help import flags_help
+from proctor.config.lerobot.training import drop_lerobot_settings, lerobot_train_config
+from proctor.config.sections.training import Precision
 from proctor.config.training import TrainConfig
-from proctor.config.training_sections import Precision
 from proctor.errors import UsageError
 from proctor.features import Feature, FeatureKind
 from proctor.lerobot_flags import lerobot_flags

@@ -9,16 +9,16 @@ import pytest
 
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
-from proctor.config.training import TrainConfig
-from proctor.config.unused_flags import (
+from proctor.config.flags.unused_flags import (
     unused_in_run,
     unused_in_training,
     unused_without_images,
     unused_without_preset,
 )
+from proctor.config.training import TrainConfig
 from proctor.errors import UsageError
-from proctor.policies.lerobot.config import CheckpointConfig
-from proctor.policies.lerobot.pretrained import PretrainedConfig
+from proctor.policies.lerobot.checkpoint.pretrained import PretrainedConfig
+from proctor.policies.lerobot.config.config import CheckpointConfig
 
 TRAIN = {"dataset.repo_id": "a/b", "policy.type": "act"}
 EVAL = {"policy.type": "zero", "env.type": "fake"}

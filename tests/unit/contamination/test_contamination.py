@@ -24,9 +24,9 @@ from proctor.datasets.writer import DatasetWriter
 from proctor.errors import UsageError
 from proctor.evaluation.preparing import prepare
 from proctor.evaluation.run import Evaluation, run_evaluation
-from proctor.report.card import card_of
-from proctor.report.page_data import page_data
-from proctor.report.run import load_run
+from proctor.report.claims.card import card_of
+from proctor.report.run.page_data import page_data
+from proctor.report.run.run import load_run
 from proctor.runs.folder import EVAL_INFO_FILE
 from proctor.trained_starts import TRAINED_STARTS_FILE, TrainedStarts
 from tests.memoriser import starts_in, write_memory
@@ -157,7 +157,9 @@ def test_only_unseen_starts_are_planned_and_resuming_keeps_them(
     assert found.contamination.text == "0 of 9 starts were in the training data"
     journal = tmp_path / "run" / "episodes.jsonl"
     journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:4]))
-    monkeypatch.setattr("proctor.evaluation.unseen._reset_all", None)  # cached: nothing is reset
+    monkeypatch.setattr(
+        "proctor.evaluation.starts.unseen._reset_all", None
+    )  # cached: nothing is reset
     again = evaluate(memory, tmp_path / "run", resume=True, **flags)
     assert [row.seed for row in again.rows] == [row.seed for row in found.rows]
     assert [row.digest for row in again.rows] == [row.digest for row in found.rows]

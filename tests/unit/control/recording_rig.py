@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from proctor.control.frame_queue import FrameQueue
-from proctor.control.keys import KeyHub
-from proctor.control.recorded_dataset import RecordedDataset, new_dataset
-from proctor.control.recording import RecordingPlan, RecordingResult, RecordingRun
-from proctor.control.recording_log import RecordingLog
-from proctor.control.session import EmergencyStop
-from proctor.control.stop_signals import StopSignals
-from proctor.control.take import ControlLoop
+from proctor.control.loop.frame_queue import FrameQueue
+from proctor.control.loop.session import EmergencyStop
+from proctor.control.loop.stop_signals import StopSignals
+from proctor.control.recording.log import RecordingLog
+from proctor.control.recording.recorded_dataset import RecordedDataset, new_dataset
+from proctor.control.recording.recording import RecordingPlan, RecordingResult, RecordingRun
+from proctor.control.recording.take import ControlLoop
+from proctor.control.terminal.keys import KeyHub
 from proctor.datasets.frames.encoder import CODECS
 from proctor.datasets.reader import open as open_dataset
 from proctor.datasets.reading.dataset import Dataset

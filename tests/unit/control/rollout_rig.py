@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from proctor.control.frame_queue import FrameQueue
-from proctor.control.keys import KeyHub
-from proctor.control.policy_loop import LoopRate, PolicyLoop
-from proctor.control.recorded_dataset import new_dataset
-from proctor.control.recording_log import RecordingLog, read_recording_log
-from proctor.control.rollout_recorder import INTERVENTION, INTERVENTION_FEATURE, RolloutRecorder
-from proctor.control.session import ControlSession
+from proctor.control.loop.frame_queue import FrameQueue
+from proctor.control.loop.session import ControlSession
+from proctor.control.policy.loop import LoopRate, PolicyLoop
+from proctor.control.recording.log import RecordingLog, read_recording_log
+from proctor.control.recording.recorded_dataset import new_dataset
+from proctor.control.rollout.recorder import INTERVENTION, INTERVENTION_FEATURE, RolloutRecorder
+from proctor.control.terminal.keys import KeyHub
 from proctor.datasets.frames.encoder import Codec
 from proctor.robots.base import Action, RobotObservation
 from proctor.types import EpisodeSpec, Task

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proctor.control.dagger import DaggerSettings, DaggerState, DaggerStrategy
+from proctor.control.rollout.dagger import DaggerSettings, DaggerState, DaggerStrategy
 from tests.unit.control.rollout_rig import Rig, spec
 
 CORRECTION = {"shoulder.pos": -10.0, "elbow.pos": 5.0, "gripper.pos": 20.0}

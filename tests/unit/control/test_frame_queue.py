@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from proctor.control.frame_queue import FrameQueue, default_capacity, short_thread_switches
+from proctor.control.loop.frame_queue import FrameQueue, default_capacity, short_thread_switches
 from proctor.datasets.reader import open as open_dataset
 from proctor.datasets.writer import DatasetWriter
 from proctor.errors import DatasetError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proctor.control.interpolation import ActionInterpolator
+from proctor.control.loop.interpolation import ActionInterpolator
 
 Rows = list[list[float]]
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from proctor.control.keys import ControlKey, KeyHub, KeyParser, KeyReader, TerminalKeys
+from proctor.control.terminal.keys import ControlKey, KeyHub, KeyParser, KeyReader, TerminalKeys
 
 SHOWS_LINES = termios.ICANON | termios.ECHO
 
@@ -114,7 +114,7 @@ def test_a_failure_inside_restores_the_terminal(terminal: tuple[int, int]) -> No
 
 CHILD = """
 import os, sys, time
-from proctor.control.keys import TerminalKeys
+from proctor.control.terminal.keys import TerminalKeys
 with TerminalKeys() as keys:
     reader = keys.reader()
     print("ready", keys.is_live, flush=True)
@@ -173,7 +173,7 @@ def test_without_a_terminal_there_are_no_keys() -> None:
         [
             sys.executable,
             "-c",
-            "from proctor.control.keys import TerminalKeys\n"
+            "from proctor.control.terminal.keys import TerminalKeys\n"
             "with TerminalKeys() as keys: print(keys.is_live, keys.reader().poll())",
         ],
         capture_output=True,

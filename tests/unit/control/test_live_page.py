@@ -8,9 +8,9 @@ import urllib.request
 
 import pytest
 
-from proctor.control.live_page import LiveAddress, LivePage, live_page
 from proctor.control.robot_frames import Exchange
-from proctor.report.live_robot import LiveRobot
+from proctor.control.terminal.live_page import LiveAddress, LivePage, live_page
+from proctor.report.server.live_robot import LiveRobot
 from tests.unit.control.trial_robots import ReachRobot
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from proctor.control.keys import KeyHub, TerminalKeys
-from proctor.control.operator import TerminalOperator
+from proctor.control.terminal.keys import KeyHub, TerminalKeys
+from proctor.control.terminal.operator import TerminalOperator
 from proctor.errors import RobotError
 from tests.refusals import refuses
 
@@ -108,7 +108,7 @@ def test_keys_end_although_a_line_was_typed_while_they_were_awaited(
 
     person, program = pty.openpty()
     with TerminalKeys(program) as keys:
-        monkeypatch.setattr("proctor.control.keys.select", SimpleNamespace(select=late))
+        monkeypatch.setattr("proctor.control.terminal.keys.select", SimpleNamespace(select=late))
         operator = TerminalOperator(keys, input_fd=program, output=io.StringIO())
         while not selected.is_set():  # until a line is typed while keys are awaited
             time.sleep(0.15)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proctor.control.pacing import Pacer
+from proctor.control.loop.pacing import Pacer
 from proctor.robots.base import RealClock
 from tests.unit.control.trial_robots import VirtualClock
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from proctor.control.policy_driver import PolicyDriver, RobotPolicy, load_robot_policy
+from proctor.control.policy.driver import PolicyDriver, RobotPolicy, load_robot_policy
 from proctor.control.robot_features import ChannelMapping, robot_interface
 from proctor.errors import PolicyError, RobotError, SpecMismatch, UsageError
 from proctor.features import ACTION, ENVIRONMENT_STATE, STATE, Array
 from proctor.policies.base import Batch, Policy, PolicySpec
-from proctor.policies.lerobot.trained_channels import TrainedChannels, trained_channels
+from proctor.policies.lerobot.checkpoint.trained_channels import TrainedChannels, trained_channels
 from proctor.policies.scripted.expert import ExpertConfig
 from proctor.policies.scripted.random import RandomConfig
 from proctor.policies.scripted.zero import ZeroConfig

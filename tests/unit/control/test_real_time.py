@@ -7,8 +7,8 @@ import threading
 import numpy as np
 import pytest
 
-from proctor.control.policy_driver import PolicyDriver, RobotPolicy
-from proctor.control.real_time import RealTimeDriver, latency_steps
+from proctor.control.policy.driver import PolicyDriver, RobotPolicy
+from proctor.control.policy.real_time import RealTimeDriver, latency_steps
 from proctor.control.robot_features import ChannelMapping, robot_interface
 from proctor.engine.action_queue import ActionQueue
 from proctor.errors import PolicyError

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from proctor.callbacks.staged_episodes import Keep
-from proctor.control.recording import RecordingPlan
-from proctor.control.recording_log import EpisodeEnd, read_recording_log
-from proctor.control.session import EmergencyStop
+from proctor.control.loop.session import EmergencyStop
+from proctor.control.recording.log import EpisodeEnd, read_recording_log
+from proctor.control.recording.recording import RecordingPlan
 from proctor.errors import DeviceNotConnected
 from tests.unit.control.recording_rig import PLAN, Rig, image_levels
 
@@ -205,7 +205,7 @@ class TestSimulatedScene:
 
     @staticmethod
     def _replanned(rig: Rig) -> Rig:
-        from proctor.control.recorded_dataset import new_dataset
+        from proctor.control.recording.recorded_dataset import new_dataset
         from proctor.datasets.frames.encoder import CODECS
 
         rig.dataset = new_dataset(rig.root, rig.robot, 10, video=True, codec=CODECS["h264"])

@@ -14,11 +14,16 @@ import numpy as np
 import pytest
 
 from proctor.cli import main
-from proctor.config.display import DisplayFlags
-from proctor.control.live_page import LivePage
-from proctor.control.rerun_display import DisplayedTick, RerunDisplay, load_rerun, rerun_display
+from proctor.config.sections.display import DisplayFlags
 from proctor.control.robot_frames import Exchange
-from proctor.control.watching import LoopDisplay
+from proctor.control.terminal.live_page import LivePage
+from proctor.control.terminal.rerun_display import (
+    DisplayedTick,
+    RerunDisplay,
+    load_rerun,
+    rerun_display,
+)
+from proctor.control.terminal.watching import LoopDisplay
 from proctor.errors import MissingExtra, UsageError
 from tests.refusals import refuses
 from tests.unit.control.trial_robots import ReachRobot
@@ -127,7 +132,9 @@ def test_blind_trials_are_shown_without_the_policies_names(
 
     fake = SimpleNamespace(**vars(RERUN), RecordingStream=make_stream)
     monkeypatch.setitem(sys.modules, "rerun", fake)
-    monkeypatch.setattr("proctor.control.rerun_display._open_viewer", lambda stream, flags: None)
+    monkeypatch.setattr(
+        "proctor.control.terminal.rerun_display._open_viewer", lambda stream, flags: None
+    )
     here = "tests.unit.control.trial_robots"
     words = [f"--robot.type={here}:ROBOT", f"--policy.type={here}:good,{here}:bad", "--fps=10"]
     words += ["--eval.n_episodes=1", "--eval.episode_time_s=0.5", f"--output_dir={tmp_path}"]

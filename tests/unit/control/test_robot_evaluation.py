@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from proctor.cli import main
-from proctor.commands.eval import run as eval_command
+from proctor.commands.evaluation.eval import run as eval_command
 from proctor.config.robot_evaluation import RobotEvalConfig
 from proctor.config.robot_recording import RobotRecordConfig
 from proctor.config.rollout import RolloutConfig
 from proctor.control.sealed_session import SEALED_FILE, read_session
-from proctor.control.trial_plan import draw_trials
+from proctor.control.trials.plan import draw_trials
 from proctor.errors import UsageError
-from proctor.report.comparison import Criteria, compare_all
-from proctor.report.run import load_run
+from proctor.report.compare.comparison import Criteria, compare_all
+from proctor.report.run.run import load_run
 from proctor.runs.journal import read_journal
 from proctor.types import MAX_EPISODES, Outcome
 from tests.refusals import refuses
@@ -108,7 +108,7 @@ def test_by_default_no_recorded_scene_is_evaluated() -> None:
 def test_a_person_without_a_terminal_is_refused_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proctor.control.keys._controlling_terminal", lambda: None)
+    monkeypatch.setattr("proctor.control.terminal.keys._controlling_terminal", lambda: None)
     with refuses(UsageError, "robot.no-terminal"):
         eval_command(
             [

@@ -15,8 +15,8 @@ import pytest
 
 from proctor.config.robot_host import HostSettings
 from proctor.control.host_ports import HostPorts
+from proctor.control.loop.session import ControlSession
 from proctor.control.robot_host import HostResult, serve_robot
-from proctor.control.session import ControlSession
 from proctor.errors import DeviceNotConnected, UsageError
 from proctor.robots.arms.lekiwi_client import LekiwiClient, LekiwiClientConfig
 from proctor.robots.base import Action

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from proctor.control.keys import KeyHub
-from proctor.control.session import ControlSession, EmergencyStop
+from proctor.control.loop.session import ControlSession, EmergencyStop
+from proctor.control.terminal.keys import KeyHub
 from proctor.errors import BusError, DeviceNotConnected
 from tests.fake_robots import FakeRobot, FakeRobotConfig, FakeTeleoperator, FakeTeleoperatorConfig
 from tests.refusals import refuses
@@ -149,7 +149,7 @@ def test_the_emergency_key_interrupts_a_loop_that_hangs(robot: FakeRobot) -> Non
 
 HANGS = """
 import signal, sys, time
-from proctor.control.session import ControlSession
+from proctor.control.loop.session import ControlSession
 from tests.fake_robots import FakeRobot
 
 robot = FakeRobot()

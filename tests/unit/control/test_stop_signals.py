@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from proctor.control.stop_signals import StopSignals
+from proctor.control.loop.stop_signals import StopSignals
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 

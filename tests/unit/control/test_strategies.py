@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from proctor.control.recording_log import next_seed
-from proctor.control.session import EmergencyStop
-from proctor.control.strategies import (
+from proctor.control.loop.session import EmergencyStop
+from proctor.control.recording.log import next_seed
+from proctor.control.rollout.strategies import (
     BaseStrategy,
     EpisodePlan,
     EpisodicStrategy,

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from proctor.control.keys import KeyHub
-from proctor.control.session import ControlSession, EmergencyStop
+from proctor.control.loop.session import ControlSession, EmergencyStop
+from proctor.control.loop.units import attach_teleoperator
 from proctor.control.teleoperate import teleoperate
-from proctor.control.units import attach_teleoperator
+from proctor.control.terminal.keys import KeyHub
 from proctor.errors import BusError, UsageError
 from proctor.robots.base import Unit
 from tests.fake_robots import FakeRobot, FakeTeleoperator, VirtualClock

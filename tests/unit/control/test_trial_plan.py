@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from proctor.control.trial_plan import draw_trials, remaining_trials
+from proctor.control.trials.plan import draw_trials, remaining_trials
 
 
 def test_every_block_has_every_policy_once() -> None:

@@ -8,17 +8,17 @@ import pytest
 
 from proctor.config.builder import build
 from proctor.config.robot_evaluation import RobotEvalConfig
-from proctor.control.live_page import LivePage
-from proctor.control.policy_driver import PolicyDriver, load_robot_policy
-from proctor.control.stop_signals import StopSignals
-from proctor.control.trial_loop import Stopped, TrialLoop
-from proctor.control.trial_plan import robot_task
-from proctor.control.trial_records import PolicyUnderTest
-from proctor.control.trial_session import SessionOptions, TrialSession
-from proctor.control.verdicts import Briefing, PersonJudge
+from proctor.control.loop.stop_signals import StopSignals
+from proctor.control.policy.driver import PolicyDriver, load_robot_policy
+from proctor.control.terminal.live_page import LivePage
+from proctor.control.trials.loop import Stopped, TrialLoop
+from proctor.control.trials.plan import robot_task
+from proctor.control.trials.records import PolicyUnderTest
+from proctor.control.trials.session import SessionOptions, TrialSession
+from proctor.control.trials.verdicts import Briefing, PersonJudge
 from proctor.errors import RobotError
-from proctor.report.live_robot import LiveRobot
-from proctor.report.run import load_run
+from proctor.report.run.run import load_run
+from proctor.report.server.live_robot import LiveRobot
 from proctor.robots.base import Action, RobotObservation
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import read_journal

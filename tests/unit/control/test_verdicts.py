@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proctor.control.verdicts import (
+from proctor.control.trials.verdicts import (
     Briefing,
     PersonJudge,
     Ruling,

@@ -10,7 +10,7 @@ import pytest
 from proctor import datasets
 from proctor.datasets.source import chosen_revision, lerobot_home
 from proctor.errors import DatasetError, HubUnreachable, UsageError
-from proctor.system import hub_client
+from proctor.system.hub import client as hub_client
 from tests.loopback_hub import LoopbackHub, loopback_hub
 from tests.refusals import refuses
 from tests.unit.datasets.making import change, copied, make_numbers

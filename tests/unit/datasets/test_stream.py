@@ -17,7 +17,7 @@ from proctor.datasets.reader import open as open_dataset
 from proctor.datasets.reading.stream_files import LocalFiles
 from proctor.datasets.stream import Stream, StreamOptions, open_stream
 from proctor.errors import DatasetError, UsageError
-from proctor.system.hub import HubLocation
+from proctor.system.hub.repositories import HubLocation
 from tests.refusals import refuses
 from tests.unit.datasets.making import GOLDEN, TOP, copied, make_numbers, turn_old
 

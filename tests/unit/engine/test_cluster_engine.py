@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from proctor.callbacks.base import Callback
-from proctor.engine import cluster_engine
-from proctor.engine.cluster_engine import ClusterEngine
-from proctor.engine.cluster_messages import (
+from proctor.engine.cluster import cluster_engine
+from proctor.engine.cluster.cluster_engine import ClusterEngine
+from proctor.engine.cluster.messages import (
     EpisodeBatch,
     EpisodeDelivery,
     NodeEffort,

@@ -16,8 +16,8 @@ import pytest
 
 from proctor.benchmarks.fake import Fake, FakeConfig, Fault
 from proctor.cli import main
-from proctor.engine.in_process import InProcessPool
-from proctor.engine.messages import Order
+from proctor.engine.processes.in_process import InProcessPool
+from proctor.engine.transport.messages import Order
 from proctor.errors import PolicyError, UsageError, WorkerError
 from proctor.evaluation.run import Evaluation
 from proctor.features import Array
@@ -313,7 +313,7 @@ def test_a_worker_that_has_started_does_not_wait_for_the_start_of_the_others(
             heard.append(("order", slot))
             super().send(slot, order)
 
-    monkeypatch.setattr("proctor.engine.in_process.InProcessPool", HeardPool)
+    monkeypatch.setattr("proctor.engine.processes.in_process.InProcessPool", HeardPool)
     run(eval__batch_size=4, eval__use_async_envs=False)
     assert heard.index(("order", 0)) < heard.index(("start", 3))
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
-from proctor.engine.episode import ObservedEpisode, Window
+from proctor.engine.worker.episode import ObservedEpisode, Window
 from proctor.evaluation.run import Evaluation
-from proctor.report.summary import tally
+from proctor.report.run.summary import tally
 from proctor.runs.journal import make_record
 from proctor.runs.sessions import read_session_totals
 from proctor.types import EpisodeSpec, Outcome, StepResult

@@ -17,7 +17,7 @@ from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
 from proctor.benchmarks.guarded_sim import GuardedSim, proctor_code
 from proctor.callbacks.staged_episodes import EpisodeRecorder, RecordingOptions
-from proctor.engine.episode import Window
+from proctor.engine.worker.episode import Window
 from proctor.errors import SimulatorFault, WorkerError
 from proctor.evaluation.run import Evaluation
 from proctor.features import Array, Observation

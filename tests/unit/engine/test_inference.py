@@ -12,8 +12,9 @@ import pytest
 
 from proctor.benchmarks.fake import Fake, FakeConfig
 from proctor.callbacks.base import Callback
-from proctor.config.sections import RolloutConfig
+from proctor.config.sections.evaluation import RolloutConfig
 from proctor.engine.chunks import blame_policy
+from proctor.engine.cluster.replicated import ReplicatedInference
 from proctor.engine.engine import Engine
 from proctor.engine.inference import (
     ActionReply,
@@ -22,7 +23,6 @@ from proctor.engine.inference import (
     EpisodeAttempt,
     ThreadInference,
 )
-from proctor.engine.replicated import ReplicatedInference
 from proctor.engine.rollout_settings import RolloutSettings
 from proctor.engine.scheduler import Scheduler, SchedulerLimits
 from proctor.errors import PolicyError, UsageError

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from proctor.engine.message_encoding import decode, encode
-from proctor.engine.messages import ExecuteChunk, NeedsActions, SimClosed, WorkerFailed
+from proctor.engine.transport.message_encoding import decode, encode
+from proctor.engine.transport.messages import ExecuteChunk, NeedsActions, SimClosed, WorkerFailed
 
 
 @pytest.mark.parametrize("shape", [(1, 4), (10, 7), (1, 1)])

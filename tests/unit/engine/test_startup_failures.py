@@ -12,7 +12,7 @@ import pytest
 from proctor import cli
 from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
-from proctor.engine.startup_failures import StartupFailures
+from proctor.engine.processes.startup_failures import StartupFailures
 from proctor.errors import SimulatorUnavailable
 from proctor.evaluation.run import Evaluation
 from proctor.runs.journal import read_journal

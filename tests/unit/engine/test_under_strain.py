@@ -23,14 +23,14 @@ from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
 from proctor.callbacks.base import Callback, close_all
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
-from proctor.config.sections import RolloutConfig
-from proctor.engine.channel import make_channel
-from proctor.engine.forking import ensure_fork_server
-from proctor.engine.in_process import InProcessPool
-from proctor.engine.messages import Report, StartEpisode, WorkerFailed, WorkerReady
-from proctor.engine.pool import ProcessPool
+from proctor.config.sections.evaluation import RolloutConfig
+from proctor.engine.processes.forking import ensure_fork_server
+from proctor.engine.processes.in_process import InProcessPool
+from proctor.engine.processes.pool import ProcessPool
 from proctor.engine.rollout_settings import RolloutSettings
-from proctor.engine.shared_memory import ObservationBuffer
+from proctor.engine.transport.channel import make_channel
+from proctor.engine.transport.messages import Report, StartEpisode, WorkerFailed, WorkerReady
+from proctor.engine.transport.shared_memory import ObservationBuffer
 from proctor.evaluation.preparing import prepare
 from proctor.evaluation.run import Evaluation, run_evaluation
 from proctor.features import ActionSpec
@@ -115,7 +115,7 @@ def test_a_worker_that_starts_slowly_is_not_taken_for_one_that_hangs() -> None:
 def test_a_terminal_that_hangs_up_ends_neither_fork_server_nor_resource_tracker() -> None:
     program = (
         "import signal, psutil\n"
-        "from proctor.engine.forking import start_fork_server\n"
+        "from proctor.engine.processes.forking import start_fork_server\n"
         "start_fork_server((), {})\n"
         "children = psutil.Process().children()\n"
         "for child in children:\n"
@@ -312,7 +312,7 @@ def test_an_engine_that_cannot_be_made_keeps_no_descriptor(
 
 def test_a_log_that_cannot_be_opened_ends_no_worker(tmp_path: Path) -> None:
     program = (
-        "import sys\nfrom pathlib import Path\nfrom proctor.engine import worker\n"
+        "import sys\nfrom pathlib import Path\nfrom proctor.engine.worker import worker\n"
         "worker._detach_from_terminal(Path(sys.argv[1]))\nprint('into nothing')\n"
     )
     words = [sys.executable, "-c", program, str(tmp_path / "gone/workers.log")]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proctor.engine.warm_workers import WarmWorkers
+from proctor.engine.processes.warm_workers import WarmWorkers
 from proctor.errors import SpecMismatch
 from proctor.evaluation import preparing
 from proctor.evaluation.run import Evaluation

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from proctor.commands.audit import run as audit
-from proctor.commands.compare import run as compare
+from proctor.commands.evaluation.audit import run as audit
+from proctor.commands.evaluation.compare import run as compare
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
-from proctor.config.sections import EvalSettings
+from proctor.config.sections.evaluation import EvalSettings
 from proctor.errors import UsageError
 from proctor.evaluation.preparing import prepare
 from proctor.evaluation.run import Evaluation
@@ -25,9 +25,9 @@ from proctor.features import Array
 from proctor.fingerprint import changed_fields, defining_fields, describe_changes, is_presentation
 from proctor.policies.base import Batch
 from proctor.policies.scripted.random import RandomConfig, RandomPolicy
-from proctor.report.page import write_page
+from proctor.report.run.page import write_page
 from proctor.runs.folder import RunFolder
-from proctor.system.source_files import module_hashes, source_hashes
+from proctor.system.platform.source_files import module_hashes, source_hashes
 from tests.refusals import refuses
 from tests.run_folders import RECORD, eight_episodes, write_run
 

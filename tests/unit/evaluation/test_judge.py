@@ -12,16 +12,16 @@ from proctor.callbacks.base import Callback
 from proctor.cli import main
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
-from proctor.engine.cluster_engine import ClusterEngine
+from proctor.engine.cluster.cluster_engine import ClusterEngine
 from proctor.engine.scheduler import Scheduler, SchedulerLimits
 from proctor.errors import SpecMismatch, UsageError
-from proctor.evaluation.node import NodeSetup
+from proctor.evaluation.cluster.node import NodeSetup
 from proctor.evaluation.preparing import prepare
 from proctor.features import IMAGE, Feature, FeatureKind
-from proctor.report.judge_agreement import judge_agreement
-from proctor.report.page_data import page_data
-from proctor.report.protocol_differences import changed_protocol
-from proctor.report.run import load_run
+from proctor.report.compare.protocol_differences import changed_protocol
+from proctor.report.run.judge_agreement import judge_agreement
+from proctor.report.run.page_data import page_data
+from proctor.report.run.run import load_run
 from proctor.runs.journal import EpisodeRecord, read_journal
 from proctor.types import EpisodeKey, EpisodeResult, Outcome
 from tests.refusals import refuses
@@ -29,8 +29,8 @@ from tests.run_folders import episode
 from tests.unit.evaluation.test_node import Threads
 
 torch = pytest.importorskip("torch", reason="a judge needs torch: pip install 'proctor[torch]'")
-from proctor.policies.lerobot.pipelines import default_pipelines  # noqa: E402
-from proctor.policies.lerobot.saving import write_checkpoint  # noqa: E402
+from proctor.policies.lerobot.checkpoint.saving import write_checkpoint  # noqa: E402
+from proctor.policies.lerobot.processors.pipelines import default_pipelines  # noqa: E402
 from proctor.policies.reward_classifier.config import RewardClassifierConfig  # noqa: E402
 from proctor.policies.reward_classifier.network import RewardClassifier  # noqa: E402
 from proctor.policies.runtime.chunk_policy import LoadedCheckpoint  # noqa: E402

@@ -15,8 +15,8 @@ import pytest
 from proctor.callbacks.base import Callback
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
-from proctor.engine.cluster_engine import ClusterEngine
-from proctor.engine.cluster_messages import (
+from proctor.engine.cluster.cluster_engine import ClusterEngine
+from proctor.engine.cluster.messages import (
     EpisodeBatch,
     EpisodeDelivery,
     NodeJoined,
@@ -24,9 +24,9 @@ from proctor.engine.cluster_messages import (
     NodeReport,
     RolloutOptions,
 )
-from proctor.engine.forking import start_fork_server
+from proctor.engine.processes.forking import start_fork_server
 from proctor.engine.scheduler import Scheduler, SchedulerLimits
-from proctor.evaluation.node import Node, NodeSetup
+from proctor.evaluation.cluster.node import Node, NodeSetup
 from proctor.evaluation.preparing import prepare
 from proctor.evaluation.run import Evaluation
 from proctor.runs.journal import video_path

@@ -15,8 +15,8 @@ from proctor.benchmarks.checks import check_benchmark
 from proctor.benchmarks.fake import Fake, FakeConfig
 from proctor.cli import main
 from proctor.config.builder import build
+from proctor.config.flags.unused_flags import unused_in_run
 from proctor.config.recording import RecordConfig
-from proctor.config.unused_flags import unused_in_run
 from proctor.errors import PluginError, ProctorNote, ProctorWarning
 from proctor.policies.base import PolicyConfig, PolicyPlugin
 from proctor.policies.scripted.expert import ExpertPolicy

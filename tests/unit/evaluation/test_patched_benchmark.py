@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from proctor.benchmarks.fake import Fake
-from proctor.commands.audit import run as audit
-from proctor.commands.compare import run as compare
+from proctor.commands.evaluation.audit import run as audit
+from proctor.commands.evaluation.compare import run as compare
 from proctor.errors import UsageError
 from proctor.evaluation.run import Evaluation
 from proctor.runs.folder import RunFolder, RunRecord

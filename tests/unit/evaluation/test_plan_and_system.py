@@ -20,7 +20,7 @@ from proctor.evaluation.plan import (
     workers_for,
 )
 from proctor.evaluation.preparing import prepare
-from proctor.system.platform_info import cgroup_quota, usable_cores
+from proctor.system.platform.platform_info import cgroup_quota, usable_cores
 
 
 def test_the_plan_lists_every_episode_of_every_task_with_its_seed() -> None:

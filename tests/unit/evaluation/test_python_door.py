@@ -23,11 +23,11 @@ import proctor
 from proctor import PolicyFunction
 from proctor.cli import main
 from proctor.errors import MissingExtra, UsageError
-from proctor.evaluation.gym_env import GymEnv, _flat
+from proctor.evaluation.gym.env import GymEnv, _flat
 from proctor.evaluation.run import Evaluation
 from proctor.features import Array
 from proctor.policies.base import Batch, Placement, Policy, PolicySpec
-from proctor.report.run import Run
+from proctor.report.run.run import Run
 from proctor.runs.folder import RunFolder
 from proctor.types import EpisodeSpec
 from tests.conftest import digests

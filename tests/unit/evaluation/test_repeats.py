@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from proctor.benchmarks.fake import Fake, FakeConfig
-from proctor.config.sections import EvalSettings
-from proctor.engine.episode import _best_scores
+from proctor.config.sections.evaluation import EvalSettings
+from proctor.engine.worker.episode import _best_scores
 from proctor.errors import UsageError
 from proctor.evaluation.plan import make_plan
 from proctor.evaluation.run import Evaluation
-from proctor.report.page import write_page
-from proctor.report.run import load_run
-from proctor.report.summary import at_end_text, eval_info, pass_rates, pass_text, tally
+from proctor.report.run.page import write_page
+from proctor.report.run.run import load_run
+from proctor.report.run.summary import at_end_text, eval_info, pass_rates, pass_text, tally
 from proctor.stats.independent_units import independent_units
 from proctor.stats.rates import wilson_interval
 from proctor.stats.repeats import pass_all

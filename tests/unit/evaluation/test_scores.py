@@ -16,8 +16,8 @@ from proctor.cli import main
 from proctor.errors import PluginError
 from proctor.evaluation.run import Evaluation
 from proctor.features import Array
-from proctor.report.page_data import page_data
-from proctor.report.run import load_run
+from proctor.report.run.page_data import page_data
+from proctor.report.run.run import load_run
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import read_journal
 from proctor.types import Score, StepResult, Task

@@ -16,10 +16,10 @@ from proctor.callbacks.wandb import WandbConfig, success_metrics
 from proctor.cli import main
 from proctor.evaluation import tracking
 from proctor.evaluation.run import Evaluation
-from proctor.report.page_data import page_data
-from proctor.report.run import load_run
-from proctor.report.starts import planned_repeats, start_warnings
-from proctor.report.summary import eval_info, tally
+from proctor.report.run.page_data import page_data
+from proctor.report.run.run import load_run
+from proctor.report.run.starts import planned_repeats, start_warnings
+from proctor.report.run.summary import eval_info, tally
 from proctor.stats.anytime import AnytimeInterval
 from proctor.stats.counts import Counts
 from proctor.stats.independent_units import UnitCounts

@@ -20,12 +20,12 @@ import pytest
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim, Fault
 from proctor.benchmarks.guarded_sim import GuardedSim
 from proctor.callbacks.journal_writer import EffortLog
-from proctor.engine.episode import Episode
-from proctor.engine.forking import start_fork_server
-from proctor.engine.messages import WorkerReady
-from proctor.engine.pool import ProcessPool
+from proctor.engine.processes.forking import start_fork_server
+from proctor.engine.processes.pool import ProcessPool
 from proctor.engine.rollout_settings import RolloutSettings
-from proctor.engine.shared_memory import ObservationBuffer
+from proctor.engine.transport.messages import WorkerReady
+from proctor.engine.transport.shared_memory import ObservationBuffer
+from proctor.engine.worker.episode import Episode
 from proctor.errors import RunFolderError, SimulatorFault
 from proctor.features import ActionSpec, Feature, FeatureKind
 from proctor.runs.folder import write_run_file
@@ -112,7 +112,7 @@ def test_ctrl_c_while_the_fork_server_starts_shows_no_traceback() -> None:
     program = (
         "import signal, psutil\n"
         "from pathlib import Path\n"
-        "from proctor.engine.forking import start_fork_server\n"
+        "from proctor.engine.processes.forking import start_fork_server\n"
         "start_fork_server((), {})\n"
         "assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())\n"
         "(server,) = [c for c in psutil.Process().children() if 'forkserver' in str(c.cmdline())]\n"

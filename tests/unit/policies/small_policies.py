@@ -19,11 +19,11 @@ from proctor.policies.base import Batch, Query
 from proctor.policies.diffusion.config import DiffusionConfig
 from proctor.policies.gaussian_actor.config import GaussianActorConfig
 from proctor.policies.language_act.config import LanguageActConfig
-from proctor.policies.lerobot.checkpoint import instantiate_network
-from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
-from proctor.policies.lerobot.families import family
-from proctor.policies.lerobot.pipelines import default_pipelines
-from proctor.policies.lerobot.saving import write_checkpoint
+from proctor.policies.lerobot.checkpoint.checkpoint import instantiate_network
+from proctor.policies.lerobot.checkpoint.saving import write_checkpoint
+from proctor.policies.lerobot.config.config import CheckpointConfig, CheckpointPlugin
+from proctor.policies.lerobot.config.families import family
+from proctor.policies.lerobot.processors.pipelines import default_pipelines
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint
 from proctor.policies.runtime.network import Network
 from proctor.policies.tdmpc.config import TdMpcConfig

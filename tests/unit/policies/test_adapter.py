@@ -19,7 +19,7 @@ from tests.refusals import refuses
 from proctor.errors import UsageError
 from proctor.fingerprint import ConfigUse
 from proctor.policies.base import Batch, Query
-from proctor.policies.lerobot.checkpoint import load_policy, read_checkpoint
+from proctor.policies.lerobot.checkpoint.checkpoint import load_policy, read_checkpoint
 from proctor.policies.runtime.chunk_policy import ChunkPolicy
 from proctor.types import EpisodeSpec, Task
 

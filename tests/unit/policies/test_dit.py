@@ -24,7 +24,7 @@ from tests.unit.policies.tiny_tokenizer import HALF, write_clip
 from proctor.errors import UsageError
 from proctor.features import Feature, FeatureKind
 from proctor.policies.blocks.encoder_sizes import clip_sizes
-from proctor.policies.lerobot.checkpoint import build_network, fresh_policy
+from proctor.policies.lerobot.checkpoint.checkpoint import build_network, fresh_policy
 from proctor.policies.multi_task_dit.config import PLUGIN, DitConfig
 from proctor.policies.multi_task_dit.network import Dit
 

@@ -11,8 +11,8 @@ import small_policies as small
 
 from proctor.cli import main
 from proctor.features import ACTION, ENVIRONMENT_STATE, Feature, FeatureKind
-from proctor.report.latency_curve import protocol_latency
-from proctor.report.run import load_run
+from proctor.report.run.latency_curve import protocol_latency
+from proctor.report.run.run import load_run
 
 PAGE = Path(__file__).parents[3] / "docs" / "guides" / "latency.md"
 FENCES = re.findall(r"```(bash|console)\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from proctor.policies.lerobot import step_reader
-from proctor.policies.lerobot.families import (
+from proctor.policies.lerobot.config.families import (
     FAMILIES,
     families,
     family_steps,
     import_attribute,
     optimizer_groups,
 )
-from proctor.policies.lerobot.presets import OPTIMIZERS
-from proctor.policies.lerobot.step_reader import KNOWN, build_step
+from proctor.policies.lerobot.config.presets import OPTIMIZERS
+from proctor.policies.lerobot.processors import step_reader
+from proctor.policies.lerobot.processors.step_reader import KNOWN, build_step
 
 SHARED = Path(step_reader.__file__).parent
 

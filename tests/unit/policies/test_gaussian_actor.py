@@ -29,10 +29,10 @@ from proctor.policies.blocks.encoder_sizes import ResNet10Sizes
 from proctor.policies.gaussian_actor.config import GaussianActorConfig
 from proctor.policies.gaussian_actor.network import GaussianActorNetwork
 from proctor.policies.gaussian_actor.processors import make_pipelines
-from proctor.policies.lerobot.checkpoint import load_policy, read_checkpoint
-from proctor.policies.lerobot.config import encode_config
-from proctor.policies.lerobot.overrides import override
-from proctor.policies.lerobot.saving import write_checkpoint, write_pipeline
+from proctor.policies.lerobot.checkpoint.checkpoint import load_policy, read_checkpoint
+from proctor.policies.lerobot.checkpoint.overrides import override
+from proctor.policies.lerobot.checkpoint.saving import write_checkpoint, write_pipeline
+from proctor.policies.lerobot.config.config import encode_config
 
 RUN = Path(__file__).parents[2] / "golden" / "data" / "rl_run" / "000006" / "pretrained_model"
 """The policy of a real run of LeRobot's learner and actor."""

@@ -27,15 +27,15 @@ from proctor.features import (  # noqa: E402
 )
 from proctor.policies.base import Batch, Query  # noqa: E402
 from proctor.policies.blocks.poses import compose_poses, relative_poses  # noqa: E402
-from proctor.policies.groot.chat import read_prompt  # noqa: E402
 from proctor.policies.groot.config import GrootN17Config, make  # noqa: E402
-from proctor.policies.groot.decode_steps import ActionDecode  # noqa: E402
-from proctor.policies.groot.encode_step import CROP, VlmEncode  # noqa: E402
-from proctor.policies.groot.images import PatchGeometry  # noqa: E402
-from proctor.policies.groot.network import strengths  # noqa: E402
-from proctor.policies.groot.steps import VIEW, PackInputs  # noqa: E402
-from proctor.policies.lerobot.checkpoint import load_policy  # noqa: E402
-from proctor.policies.lerobot.tokenizer import TextTokenizer, Tokenizers  # noqa: E402
+from proctor.policies.groot.network.network import strengths  # noqa: E402
+from proctor.policies.groot.steps.chat import read_prompt  # noqa: E402
+from proctor.policies.groot.steps.decode_steps import ActionDecode  # noqa: E402
+from proctor.policies.groot.steps.encode_step import CROP, VlmEncode  # noqa: E402
+from proctor.policies.groot.steps.images import PatchGeometry  # noqa: E402
+from proctor.policies.groot.steps.steps import VIEW, PackInputs  # noqa: E402
+from proctor.policies.lerobot.checkpoint.checkpoint import load_policy  # noqa: E402
+from proctor.policies.lerobot.tokenizer.tokenizer import TextTokenizer, Tokenizers  # noqa: E402
 from proctor.policies.runtime import quantized  # noqa: E402
 from proctor.types import EpisodeSpec, Task  # noqa: E402
 

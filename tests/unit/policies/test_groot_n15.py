@@ -19,12 +19,12 @@ from proctor.errors import UsageError
 from proctor.features import ACTION, LANGUAGE_TOKENS, STATE
 from proctor.policies.base import Batch, Query
 from proctor.policies.groot.config import GrootN15Config
-from proctor.policies.groot.network import NOISE, TIME, GrootN15
-from proctor.policies.groot.steps import ACTION_MASK
-from proctor.policies.lerobot.checkpoint import read_checkpoint
-from proctor.policies.lerobot.config import decode_config
-from proctor.policies.lerobot.saving import write_checkpoint
-from proctor.policies.lerobot.weights import SkipWeightInit
+from proctor.policies.groot.network.network import NOISE, TIME, GrootN15
+from proctor.policies.groot.steps.steps import ACTION_MASK
+from proctor.policies.lerobot.checkpoint.checkpoint import read_checkpoint
+from proctor.policies.lerobot.checkpoint.saving import write_checkpoint
+from proctor.policies.lerobot.checkpoint.weights import SkipWeightInit
+from proctor.policies.lerobot.config.config import decode_config
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint
 from proctor.types import EpisodeSpec, Task
 

@@ -28,20 +28,24 @@ from torch import Tensor, nn
 from proctor.errors import UsageError
 from proctor.features import LANGUAGE_MASK, LANGUAGE_TOKENS, NormMode
 from proctor.fingerprint import ConfigUse
-from proctor.policies.lerobot.config import CheckpointConfig
-from proctor.policies.lerobot.language import Tokenize
-from proctor.policies.lerobot.pipelines import default_pipelines, file_hashes, read_pipelines
-from proctor.policies.lerobot.processors import (
+from proctor.policies.lerobot.checkpoint.saving import write_pipeline
+from proctor.policies.lerobot.config.config import CheckpointConfig
+from proctor.policies.lerobot.processors.pipelines import (
+    default_pipelines,
+    file_hashes,
+    read_pipelines,
+)
+from proctor.policies.lerobot.processors.processors import (
     Normalize,
     Pipeline,
     Rename,
     Stats,
     UsualSteps,
 )
-from proctor.policies.lerobot.relative_actions import AbsoluteActions, RelativeActions
-from proctor.policies.lerobot.saving import write_pipeline
-from proctor.policies.lerobot.step import ProcessorStep, PromptInputs
-from proctor.policies.lerobot.tokenizer import TextTokenizer, Tokenizers
+from proctor.policies.lerobot.processors.relative_actions import AbsoluteActions, RelativeActions
+from proctor.policies.lerobot.processors.step import ProcessorStep, PromptInputs
+from proctor.policies.lerobot.tokenizer.language import Tokenize
+from proctor.policies.lerobot.tokenizer.tokenizer import TextTokenizer, Tokenizers
 from proctor.policies.pi0.steps import Pi0NewLine, Pi05StatePrompt
 from proctor.policies.pi0_fast.steps import Pi0FastStatePrompt
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint

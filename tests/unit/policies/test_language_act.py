@@ -24,7 +24,7 @@ from proctor.policies.language_act.network import (
     shift_images,
 )
 from proctor.policies.language_act.text_encoding import piece_weights, word_pieces
-from proctor.policies.lerobot.config import decode_config, encode_config
+from proctor.policies.lerobot.config.config import decode_config, encode_config
 from proctor.policies.runtime.network import LR_MULTIPLIER, draw_noise
 
 

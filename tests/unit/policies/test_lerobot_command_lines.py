@@ -18,8 +18,8 @@ import torch
 from proctor import plugins
 from proctor.benchmarks.base import interface_of
 from proctor.cli import main
-from proctor.commands.arguments import split_arguments
-from proctor.commands.eval_settings import settings_from
+from proctor.commands.evaluation.eval_settings import settings_from
+from proctor.commands.shared.arguments import split_arguments
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.evaluation import preparing
@@ -29,7 +29,7 @@ from proctor.features import ACTION, Array, Feature, FeatureKind
 from proctor.policies.act import network
 from proctor.policies.blocks.resnet import OUT_CHANNELS
 from proctor.policies.compatibility import default_inputs
-from proctor.policies.lerobot.checkpoint import load_policy
+from proctor.policies.lerobot.checkpoint.checkpoint import load_policy
 from proctor.policies.runtime.chunk_policy import ChunkPolicy
 from proctor.runs.journal import read_journal
 

@@ -24,11 +24,11 @@ from proctor.errors import UsageError
 from proctor.evaluation.run import Evaluation
 from proctor.features import IMAGES, STATE
 from proctor.fingerprint import ConfigUse
-from proctor.policies.lerobot.checkpoint import instantiate_network, read_checkpoint
-from proctor.policies.lerobot.config import CheckpointConfig, decode_config, encode_config
-from proctor.policies.lerobot.families import family
-from proctor.policies.lerobot.pipelines import default_pipelines
-from proctor.policies.lerobot.saving import write_checkpoint
+from proctor.policies.lerobot.checkpoint.checkpoint import instantiate_network, read_checkpoint
+from proctor.policies.lerobot.checkpoint.saving import write_checkpoint
+from proctor.policies.lerobot.config.config import CheckpointConfig, decode_config, encode_config
+from proctor.policies.lerobot.config.families import family
+from proctor.policies.lerobot.processors.pipelines import default_pipelines
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint
 from proctor.types import EpisodeSpec
 

@@ -13,10 +13,10 @@ from tests.refusals import refuses
 
 from proctor.errors import SpecMismatch, UsageError
 from proctor.features import Feature, FeatureKind, NormMode
-from proctor.policies.lerobot.checkpoint import load_policy
-from proctor.policies.lerobot.processors import Normalize
-from proctor.policies.lerobot.step_reader import check_stats
-from proctor.policies.lerobot.tensor_file import read_tensors
+from proctor.policies.lerobot.checkpoint.checkpoint import load_policy
+from proctor.policies.lerobot.checkpoint.tensor_file import read_tensors
+from proctor.policies.lerobot.processors.processors import Normalize
+from proctor.policies.lerobot.processors.step_reader import check_stats
 
 NORMALIZER = "policy_preprocessor_step_3_normalizer_processor.safetensors"
 

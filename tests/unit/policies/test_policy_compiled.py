@@ -19,7 +19,7 @@ from tests.tiny_families import TINY, checkpoint_of, first_actions, tiny_models
 
 from proctor.errors import PolicyError, UsageError
 from proctor.policies.act.network import DetrEncoder
-from proctor.policies.lerobot.checkpoint import read_checkpoint
+from proctor.policies.lerobot.checkpoint.checkpoint import read_checkpoint
 from proctor.policies.runtime.chunk_policy import ChunkPolicy
 
 pytestmark = pytest.mark.vla

@@ -14,7 +14,7 @@ from proctor import plugins
 from proctor.benchmarks.base import interface_of
 from proctor.errors import SpecMismatch, UsageError
 from proctor.evaluation.run import Evaluation
-from proctor.policies.lerobot.saving import write_checkpoint
+from proctor.policies.lerobot.checkpoint.saving import write_checkpoint
 
 SMALL_ACT = {
     "chunk_size": 8, "n_action_steps": 4, "dim_model": 32, "n_heads": 2, "dim_feedforward": 32,

@@ -16,12 +16,12 @@ from tests.refusals import refuses
 
 from proctor import plugins
 from proctor.benchmarks.base import interface_of
-from proctor.commands.audit import run as audit
+from proctor.commands.evaluation.audit import run as audit
 from proctor.errors import UsageError
 from proctor.evaluation.run import Evaluation
 from proctor.fingerprint import changed_fields
-from proctor.policies.lerobot.checkpoint import load_policy
-from proctor.policies.lerobot.saving import write_checkpoint
+from proctor.policies.lerobot.checkpoint.checkpoint import load_policy
+from proctor.policies.lerobot.checkpoint.saving import write_checkpoint
 from proctor.policies.runtime.runner import numerics_record
 
 NORMALIZER = "policy_preprocessor_step_3_normalizer_processor.safetensors"

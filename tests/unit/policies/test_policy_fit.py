@@ -21,7 +21,7 @@ from proctor.policies.compatibility import (
     check_offered,
     default_inputs,
 )
-from proctor.policies.lerobot.config import decode_config, encode_config
+from proctor.policies.lerobot.config.config import decode_config, encode_config
 
 WRIST = "observation.images.wrist"
 

@@ -16,8 +16,8 @@ from tests.refusals import refuses
 from proctor.errors import UsageError
 from proctor.policies.act.config import PLUGIN as ACT
 from proctor.policies.diffusion.config import PLUGIN as DIFFUSION
-from proctor.policies.lerobot.checkpoint import fresh_policy, load_policy
-from proctor.policies.lerobot.tensor_file import read_tensors
+from proctor.policies.lerobot.checkpoint.checkpoint import fresh_policy, load_policy
+from proctor.policies.lerobot.checkpoint.tensor_file import read_tensors
 from proctor.policies.runtime.runner import pick_device
 
 NORMALIZER = "policy_preprocessor_step_3_normalizer_processor.safetensors"
@@ -239,7 +239,7 @@ def test_a_device_number_that_is_none_is_refused(name: str) -> None:
 
 def test_a_name_that_is_no_text_is_refused_in_one_line() -> None:
     from proctor.policies.act.config import ActConfig
-    from proctor.policies.lerobot.config import decode_config
+    from proctor.policies.lerobot.config.config import decode_config
 
     features = {"observation.state": {"type": "\udcff", "shape": [2]}}
     with refuses(UsageError, "checkpoint.invalid-config"):

@@ -12,9 +12,15 @@ from tests.refusals import refuses
 
 from proctor.errors import UsageError
 from proctor.features import Feature, FeatureKind, NormMode
-from proctor.policies.lerobot.checkpoint import read_checkpoint
-from proctor.policies.lerobot.processors import Normalize, Rename, ToBatch, ToDevice, Unnormalize
-from proctor.policies.lerobot.saving import write_checkpoint
+from proctor.policies.lerobot.checkpoint.checkpoint import read_checkpoint
+from proctor.policies.lerobot.checkpoint.saving import write_checkpoint
+from proctor.policies.lerobot.processors.processors import (
+    Normalize,
+    Rename,
+    ToBatch,
+    ToDevice,
+    Unnormalize,
+)
 
 WRIST = "observation.images.wrist_cam"
 

@@ -26,9 +26,9 @@ from small_policies import (
 from proctor.policies.act import config as act
 from proctor.policies.base import Policy
 from proctor.policies.diffusion import config as diffusion
-from proctor.policies.lerobot import location as hub
-from proctor.policies.lerobot.checkpoint import load_policy, read_checkpoint
-from proctor.policies.lerobot.saving import write_checkpoint
+from proctor.policies.lerobot.checkpoint import location as hub
+from proctor.policies.lerobot.checkpoint.checkpoint import load_policy, read_checkpoint
+from proctor.policies.lerobot.checkpoint.saving import write_checkpoint
 from proctor.policies.runtime import runner as runner_module
 from proctor.policies.runtime.chunk_policy import ChunkPolicy
 from proctor.policies.runtime.runner import GraphRunner, Runner, pad_rows
@@ -267,7 +267,7 @@ def test_the_first_action_of_a_checkpoint_loads_neither_torchs_compiler_nor_othe
     code = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "from small_policies import OFFERED, batch_of, episode, fresh_queries\n"
-        "from proctor.policies.lerobot.checkpoint import load_policy\n"
+        "from proctor.policies.lerobot.checkpoint.checkpoint import load_policy\n"
         f"policy = load_policy({str(folder)!r}, None, {{'device': 'cpu'}}, OFFERED)\n"
         "policy.act(batch_of(policy, fresh_queries(policy, [episode(0)])))\n"
         f"loaded = set({NOT_NEEDED.split()!r}) & sys.modules.keys()\n"

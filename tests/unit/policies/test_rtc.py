@@ -25,8 +25,8 @@ from proctor.policies.blocks.rtc import (
     rtc_notes,
     strength,
 )
-from proctor.policies.lerobot.config_mixins import RtcConfig, read_rtc
-from proctor.policies.lerobot.saving import write_checkpoint
+from proctor.policies.lerobot.checkpoint.saving import write_checkpoint
+from proctor.policies.lerobot.config.mixins import RtcConfig, read_rtc
 from proctor.policies.remote.config import RemoteConfig
 from proctor.policies.remote.policy import _check_rhythm
 from proctor.policies.smolvla.config import PLUGIN, SmolVlaConfig

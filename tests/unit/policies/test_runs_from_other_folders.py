@@ -14,7 +14,7 @@ from tests.refusals import refuses
 from proctor.cli import main
 from proctor.errors import UsageError
 from proctor.features import ACTION, ENVIRONMENT_STATE, Feature, FeatureKind
-from proctor.policies.lerobot import location
+from proctor.policies.lerobot.checkpoint import location
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import read_journal
 from proctor.runs.paths import settings_with_paths

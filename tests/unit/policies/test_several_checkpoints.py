@@ -13,8 +13,8 @@ from tests.refusals import refuses
 from tests.run_folders import episode
 
 from proctor.cli import main
-from proctor.commands import eval as eval_command
-from proctor.commands.eval_several import (
+from proctor.commands.evaluation import eval as eval_command
+from proctor.commands.evaluation.eval_several import (
     Variant,
     checkpoints_of,
     shared_starts_note,
@@ -22,8 +22,8 @@ from proctor.commands.eval_several import (
 )
 from proctor.errors import EXIT_INTERRUPTED, PolicyError, UsageError
 from proctor.features import ACTION, ENVIRONMENT_STATE, Feature, FeatureKind
-from proctor.report import run as run_module
-from proctor.report.multi_run import POOLED_ROW
+from proctor.report.run import run as run_module
+from proctor.report.run.multi_run import POOLED_ROW
 from proctor.runs.journal import read_journal
 from proctor.types import Outcome
 

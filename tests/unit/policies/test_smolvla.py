@@ -17,9 +17,9 @@ from tests.refusals import refuses
 from proctor.errors import UsageError
 from proctor.features import LANGUAGE_MASK, LANGUAGE_TOKENS, STATE, Feature, FeatureKind
 from proctor.fingerprint import ConfigUse
-from proctor.policies.lerobot.checkpoint import build_network
-from proctor.policies.lerobot.pipelines import default_pipelines
-from proctor.policies.lerobot.weights import load_weights
+from proctor.policies.lerobot.checkpoint.checkpoint import build_network
+from proctor.policies.lerobot.checkpoint.weights import load_weights
+from proctor.policies.lerobot.processors.pipelines import default_pipelines
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint
 from proctor.policies.smolvla.config import PLUGIN, SmolVlaConfig
 from proctor.policies.smolvla.vlm import SMOLVLM2, read_vlm_sizes

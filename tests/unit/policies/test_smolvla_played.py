@@ -15,8 +15,8 @@ from proctor import plugins
 from proctor.benchmarks.base import interface_of
 from proctor.evaluation.run import Evaluation
 from proctor.features import IMAGES
-from proctor.policies.lerobot.checkpoint import checkpoint_interface
-from proctor.policies.lerobot.saving import write_checkpoint
+from proctor.policies.lerobot.checkpoint.checkpoint import checkpoint_interface
+from proctor.policies.lerobot.checkpoint.saving import write_checkpoint
 
 pytestmark = pytest.mark.vla
 VLM = Path(__file__).parents[2] / "golden" / "data" / "smolvla_run" / "vlm"

@@ -11,13 +11,13 @@ from tests.refusals import refuses
 from tests.unit.policies.tiny_tokenizer import rules, split
 
 from proctor.errors import UsageError, strip_control_codes
-from proctor.policies.lerobot.tokenizer import TextTokenizer
-from proctor.policies.lerobot.tokenizer_rules import (
+from proctor.policies.lerobot.tokenizer.rules import (
     KNOWN_PATTERNS,
     MATCHED_LETTERS,
     check_rules,
     patterns_in,
 )
+from proctor.policies.lerobot.tokenizer.tokenizer import TextTokenizer
 
 PUBLISHED = {
     "CLIP": r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]"

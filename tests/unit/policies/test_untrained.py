@@ -12,9 +12,9 @@ import small_policies as small
 from proctor.cli import main
 from proctor.errors import ProctorWarning
 from proctor.features import ACTION, ENVIRONMENT_STATE, Feature, FeatureKind
-from proctor.report.comparison import Criteria, compare_all
-from proctor.report.page_data import page_data
-from proctor.report.run import load_run
+from proctor.report.compare.comparison import Criteria, compare_all
+from proctor.report.run.page_data import page_data
+from proctor.report.run.run import load_run
 
 FAKE = ["--env.type=fake", "--eval.use_async_envs=false", "--eval.n_episodes=2"]
 SMALL = {"type": "act", "dim_model": 16, "n_heads": 2, "dim_feedforward": 16, "device": "cpu"}

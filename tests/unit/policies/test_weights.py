@@ -22,8 +22,8 @@ from tests.unit.policies.small_policies import (
 from torch import Tensor, nn
 
 from proctor.errors import UsageError
-from proctor.policies.lerobot.checkpoint import read_checkpoint
-from proctor.policies.lerobot.weights import SkipWeightInit, load_weights
+from proctor.policies.lerobot.checkpoint.checkpoint import read_checkpoint
+from proctor.policies.lerobot.checkpoint.weights import SkipWeightInit, load_weights
 from proctor.policies.runtime.chunk_policy import ChunkPolicy
 from proctor.policies.runtime.network import Network
 from proctor.policies.runtime.quantized import Int8Linear, quantize

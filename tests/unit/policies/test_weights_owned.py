@@ -15,11 +15,12 @@ from tests.refusals import refuses
 from tests.unit.policies.small_policies import small_act, write_small
 
 from proctor.errors import UsageError
-from proctor.policies.lerobot import checkpoint, pipelines, tensor_file
-from proctor.policies.lerobot.checkpoint import read_checkpoint
-from proctor.policies.lerobot.location import locate
-from proctor.policies.lerobot.pretrained import PLUGIN, PretrainedConfig
-from proctor.policies.lerobot.tensor_file import read_tensors
+from proctor.policies.lerobot.checkpoint import checkpoint, tensor_file
+from proctor.policies.lerobot.checkpoint.checkpoint import read_checkpoint
+from proctor.policies.lerobot.checkpoint.location import locate
+from proctor.policies.lerobot.checkpoint.pretrained import PLUGIN, PretrainedConfig
+from proctor.policies.lerobot.checkpoint.tensor_file import read_tensors
+from proctor.policies.lerobot.processors import pipelines
 
 WEIGHTS = "model.safetensors"
 NORMALIZER = "policy_preprocessor_step_3_normalizer_processor.safetensors"

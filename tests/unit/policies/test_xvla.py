@@ -22,11 +22,11 @@ from proctor.benchmarks.base import interface_of
 from proctor.errors import UsageError
 from proctor.evaluation.run import Evaluation
 from proctor.features import ACTION, IMAGES, STATE, Feature, FeatureKind
-from proctor.policies.lerobot.checkpoint import read_checkpoint
-from proctor.policies.lerobot.config import decode_config, encode_config
-from proctor.policies.lerobot.language import Tokenize
-from proctor.policies.lerobot.pipelines import default_pipelines
-from proctor.policies.lerobot.saving import write_checkpoint
+from proctor.policies.lerobot.checkpoint.checkpoint import read_checkpoint
+from proctor.policies.lerobot.checkpoint.saving import write_checkpoint
+from proctor.policies.lerobot.config.config import decode_config, encode_config
+from proctor.policies.lerobot.processors.pipelines import default_pipelines
+from proctor.policies.lerobot.tokenizer.language import Tokenize
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint
 from proctor.policies.xvla.config import PLUGIN, XVlaConfig
 from proctor.policies.xvla.network import XVla, resize_with_padding

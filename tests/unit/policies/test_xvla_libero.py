@@ -15,8 +15,8 @@ from proctor.benchmarks.base import interface_of
 from proctor.errors import SpecMismatch
 from proctor.features import STATE, Interface
 from proctor.policies.base import Batch, Query
-from proctor.policies.lerobot.checkpoint import load_policy
-from proctor.policies.lerobot.saving import write_checkpoint
+from proctor.policies.lerobot.checkpoint.checkpoint import load_policy
+from proctor.policies.lerobot.checkpoint.saving import write_checkpoint
 from proctor.policies.xvla.config import PLUGIN, XVlaConfig
 from proctor.policies.xvla.steps import axis_angles
 

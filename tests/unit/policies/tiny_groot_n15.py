@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import save_file
 
 from proctor.policies.groot.config import GrootN15Config
-from proctor.policies.groot.network import GrootN15
-from proctor.policies.lerobot.config import decode_config
+from proctor.policies.groot.network.network import GrootN15
+from proctor.policies.lerobot.config.config import decode_config
 
 FRONT, WRIST = "observation.images.front", "observation.images.wrist"
 ACTIONS, STATES, CHUNK = 3, 4, 6

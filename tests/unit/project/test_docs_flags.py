@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from proctor.commands.all_flags import CONFIGS, PLAIN, command_configs, plain_command
-from proctor.commands.data_lerobot import OPERATIONS
-from proctor.commands.verbs import VERBS, verb
-from proctor.config.command import CommandConfig
-from proctor.config.flags import flags_of
-from proctor.config.help import flags_help
+from proctor.commands.data.lerobot import OPERATIONS
+from proctor.commands.shared.all_flags import CONFIGS, PLAIN, command_configs, plain_command
+from proctor.commands.shared.verbs import VERBS, verb
+from proctor.config.flags.command import CommandConfig
+from proctor.config.flags.help import flags_help
+from proctor.config.flags.parsing import flags_of
 from tests.documents import all_pages, is_generated
 
 ROOT = Path(__file__).parents[3]

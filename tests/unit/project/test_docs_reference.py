@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from proctor.commands.names import COMMANDS
+from proctor.commands.shared.names import COMMANDS
 from proctor.config.builder import own_flags
 from proctor.config.training import TrainConfig
 

@@ -72,7 +72,7 @@ def test_every_package_that_documents_name_exists() -> None:
 def test_a_name_that_does_not_exist_would_be_found() -> None:
     assert not is_module("proctor.engine.nowhere")
     assert not is_module("proctor.nowhere")
-    assert is_module("proctor.engine.worker.Worker")
+    assert is_module("proctor.engine.worker.worker.Worker")
     assert FILE.findall("see `docs/nowhere.md`, src/proctor/cli.py.") == [
         "docs/nowhere.md",
         "src/proctor/cli.py",

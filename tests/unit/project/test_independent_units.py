@@ -13,8 +13,8 @@ STATISTICS = ("stats", "report", "callbacks", "evaluation", "commands", "api")
 IDENTITIES = {"seed", "init_state", "world", "start"}
 """What names or measures an episode's start."""
 REPORTED = {
-    "report/page_data.py": "columns of the page's table of episodes",
-    "commands/eval_several.py": "a note on units whose episodes have several seeds",
+    "report/run/page_data.py": "columns of the page's table of episodes",
+    "commands/evaluation/eval_several.py": "a note on units whose episodes have several seeds",
 }
 """Modules that show these fields of an episode, with what for."""
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from scripts.robot_demo import commands
 
-from proctor.commands.all_flags import command_configs
+from proctor.commands.shared.all_flags import command_configs
 from proctor.config.builder import build
-from proctor.config.flags import split_argv
+from proctor.config.flags.parsing import split_argv
 
 
 @pytest.mark.parametrize("number", range(4))

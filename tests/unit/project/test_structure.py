@@ -207,8 +207,8 @@ def test_phases_of_an_evaluation_receive_settings_and_not_the_whole_context() ->
         "proctor.evaluation.preparing",
         "proctor.evaluation.recording",
         "proctor.evaluation.run",
-        "proctor.commands.eval",
-        "proctor.commands.record",
+        "proctor.commands.evaluation.eval",
+        "proctor.commands.training.record",
     }
 
 
@@ -217,4 +217,4 @@ def test_untrusted_text_is_sanitised_in_one_place_for_terminals_and_one_for_page
         return {name for name, path in modules().items() if calls in path.read_text("utf-8")}
 
     assert who(".isprintable(") == {"proctor.errors"}
-    assert who("html.escape(") == {"proctor.report.document"}
+    assert who("html.escape(") == {"proctor.report.html.document"}

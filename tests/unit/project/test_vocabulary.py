@@ -114,7 +114,7 @@ OLD_NAMES_ON_PURPOSE = {
     "tests/unit/project/test_vocabulary.py",
     "tests/golden/make_written_by_a825226.py",
     "tests/golden/test_written_by_a825226.py",
-    "src/proctor/policies/lerobot/families.py",
+    "src/proctor/policies/lerobot/config/families.py",
 }
 """Files that must name what an older version wrote."""
 

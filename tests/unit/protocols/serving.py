@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import zmq
 
-from proctor.commands.serve import opened
+from proctor.commands.evaluation.serve import opened
 from proctor.config.builder import build
 from proctor.config.serving import ServeConfig
 from proctor.features import IMAGE, STATE, Array, Interface
@@ -87,7 +87,7 @@ def odd_openpi(answer: Callable[[Any, bytes], None]) -> Iterator[str]:
     """Serve openpi as another implementation would, and answer every request by ``answer``."""
     from websockets.server import ServerProtocol
 
-    from proctor.protocols.msgpack_arrays import pack
+    from proctor.protocols.formats.msgpack_arrays import pack
 
     def behave(connection: socket.socket) -> None:
         protocol = ServerProtocol(max_size=None)

@@ -28,8 +28,8 @@ from proctor.policies.remote.groot import GrootConnection
 from proctor.policies.remote.lerobot import make_connector
 from proctor.policies.remote.websocket import OpenpiConnection, VlaEvalConnection
 from proctor.protocols import groot, lerobot
+from proctor.protocols.formats.msgpack_arrays import pack
 from proctor.protocols.inference_messages import InferenceRequest, Protocol
-from proctor.protocols.msgpack_arrays import pack
 from proctor.protocols.preauth import PRE_AUTH
 from proctor.system.limits import ServerLimits
 from tests.unit.protocols.serving import asked, npy, served
@@ -39,10 +39,13 @@ SOURCES = Path(groot.__file__).parents[1]
 STATE = np.zeros(2, np.float32)
 ENVELOPE = {
     "protocols/groot.py:read_envelope",
-    *(f"protocols/msgpack_scan.py:{name}" for name in ("__init__", "head", "skip", "text", "end")),
+    *(
+        f"protocols/formats/msgpack_scan.py:{name}"
+        for name in ("__init__", "head", "skip", "text", "end")
+    ),
 }
 FRAMES = {
-    f"protocols/zmtp.py:{name}"
+    f"protocols/zmtp/frames.py:{name}"
     for name in ("check_greeting", "check_null", "check_ready", "parse_flags")
 }
 READERS: dict[Protocol, set[str]] = {
@@ -54,9 +57,9 @@ READERS: dict[Protocol, set[str]] = {
 """The functions of ``protocols/`` that read bytes of an unauthenticated client."""
 REFUSAL = {
     "protocols/groot.py:encode_reply",
-    "protocols/msgpack_arrays.py:pack",
+    "protocols/formats/msgpack_arrays.py:pack",
     *(
-        f"protocols/zmtp.py:{name}"
+        f"protocols/zmtp/frames.py:{name}"
         for name in ("ready_command", "<genexpr>", "encode_command", "encode_reply", "_frame")
     ),
 }

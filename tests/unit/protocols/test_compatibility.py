@@ -18,11 +18,11 @@ from proctor.policies.remote.address import parse_addresses
 from proctor.policies.remote.connection import ConnectionSettings
 from proctor.policies.remote.websocket import VlaEvalConnection, WebSocket
 from proctor.protocols import groot, groot_arrays, lerobot, vla_eval
+from proctor.protocols.formats.protobuf import encode_fields
 from proctor.protocols.inference_messages import InferenceRequest
-from proctor.protocols.pickle_names import Record
-from proctor.protocols.pickle_reader import load
-from proctor.protocols.pickle_writer import Tensor, dump
-from proctor.protocols.protobuf import encode_fields
+from proctor.protocols.pickle.names import Record
+from proctor.protocols.pickle.reader import load
+from proctor.protocols.pickle.writer import Tensor, dump
 from tests.refusals import refuses
 from tests.unit.protocols.serving import asked, msgpack_numpy, npy, served
 

@@ -21,10 +21,11 @@ from proctor.errors import ConnectionLost, ProtocolError
 from proctor.policies.remote.address import parse_addresses
 from proctor.policies.remote.connection import ConnectionSettings
 from proctor.policies.remote.websocket import OpenpiConnection, VlaEvalConnection
-from proctor.protocols import groot, lerobot, openpi, pickle_reader, vla_eval
+from proctor.protocols import groot, lerobot, openpi, vla_eval
+from proctor.protocols.formats.msgpack_arrays import pack, short_repr, unpack
+from proctor.protocols.formats.protobuf import encode_fields
 from proctor.protocols.groot_arrays import read_npy
-from proctor.protocols.msgpack_arrays import pack, short_repr, unpack
-from proctor.protocols.protobuf import encode_fields
+from proctor.protocols.pickle import reader as pickle_reader
 from tests.unit.protocols.serving import npy, odd_openpi, served
 
 MIB = 2**20
@@ -292,7 +293,7 @@ SCRIPT = """
 import resource, sys
 from proctor.errors import ProtocolError
 from proctor.protocols import groot, lerobot, openpi, vla_eval
-from proctor.protocols.protobuf import encode_fields
+from proctor.protocols.formats.protobuf import encode_fields
 import numpy, PIL.Image, PIL.PngImagePlugin, PIL.JpegImagePlugin
 read = {
     "openpi": openpi.decode_request,

@@ -16,7 +16,7 @@ import pytest
 from websockets.asyncio.server import serve
 
 from proctor.cli import main
-from proctor.commands.serve import opened
+from proctor.commands.evaluation.serve import opened
 from proctor.config.builder import build
 from proctor.config.serving import ServeConfig
 from proctor.errors import ConnectionLost, PolicyError, ProtocolError, UsageError
@@ -25,8 +25,8 @@ from proctor.policies.remote.address import parse_addresses
 from proctor.policies.remote.connection import ConnectionSettings
 from proctor.policies.remote.websocket import OpenpiConnection, WebSocket
 from proctor.protocols import openpi
+from proctor.protocols.formats.msgpack_arrays import pack
 from proctor.protocols.inference_messages import InferenceRequest
-from proctor.protocols.msgpack_arrays import pack
 from proctor.serving.server import serving
 from tests.conftest import digests
 from tests.refusals import refuses

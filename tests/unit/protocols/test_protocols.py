@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from proctor.commands.serve import opened
+from proctor.commands.evaluation.serve import opened
 from proctor.config.builder import build
 from proctor.config.serving import ServeConfig
 from proctor.evaluation.run import Evaluation

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from proctor.commands.serve import opened
+from proctor.commands.evaluation.serve import opened
 from proctor.config.builder import build
 from proctor.config.serving import ServeConfig
 from proctor.errors import ConnectionLost, EpisodeStateLost, ProtocolError, UsageError
@@ -25,11 +25,11 @@ from proctor.policies.remote.connection import ConnectionSettings, ServerConnect
 from proctor.policies.remote.server_pool import EpisodeConnection, ServerPool
 from proctor.policies.remote.websocket import OpenpiConnection, VlaEvalConnection, WebSocket
 from proctor.protocols import lerobot, openpi, vla_eval
+from proctor.protocols.formats.msgpack_arrays import pack
+from proctor.protocols.formats.protobuf import encode_fields
 from proctor.protocols.inference_messages import InferenceRequest, ServerInfo
-from proctor.protocols.msgpack_arrays import pack
-from proctor.protocols.pickle_names import Record
-from proctor.protocols.pickle_writer import dump
-from proctor.protocols.protobuf import encode_fields
+from proctor.protocols.pickle.names import Record
+from proctor.protocols.pickle.writer import dump
 from proctor.serving.inputs import Inputs
 from proctor.types import EpisodeSpec, Task
 from tests.conftest import digests
@@ -346,7 +346,7 @@ def test_garbage_of_every_kind_shows_its_first_bytes() -> None:
 
 
 def test_serving_a_policy_with_a_history_notes_that_clients_connect_for_each_episode() -> None:
-    from proctor.commands.serve import _notes
+    from proctor.commands.evaluation.serve import _notes
 
     told = {"policy.type": "random", "protocol": ["openpi", "lerobot"]}
     config = build(ServeConfig, told)

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from proctor.commands.serve import opened
+from proctor.commands.evaluation.serve import opened
 from proctor.config.builder import build
 from proctor.config.serving import ServeConfig
 from proctor.errors import SpecMismatch, UsageError

@@ -17,7 +17,7 @@ import pytest
 import zmq
 
 from proctor.errors import ProtocolError
-from proctor.protocols import zmtp
+from proctor.protocols.zmtp import frames as zmtp
 from tests.refusals import refuses
 from tests.unit.protocols.serving import asked, served
 

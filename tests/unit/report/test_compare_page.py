@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from proctor.report.compare_data import compare_data, link
-from proctor.report.compare_page import write_compare_page
-from proctor.report.comparison import Criteria, compare_all
-from proctor.report.latency_curve import latency_curves
-from proctor.report.run import load_run
+from proctor.report.compare.comparison import Criteria, compare_all
+from proctor.report.compare.data import compare_data, link
+from proctor.report.compare.page import write_compare_page
+from proctor.report.run.latency_curve import latency_curves
+from proctor.report.run.run import load_run
 from proctor.runs.folder import RunRecord
 from proctor.runs.journal import EpisodeRecord
 from proctor.types import Outcome

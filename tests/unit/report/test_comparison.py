@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from proctor.errors import UsageError
-from proctor.report.comparison import Comparison, Criteria, compare_all
-from proctor.report.comparison_table import comparison_lines
-from proctor.report.history import history_of
-from proctor.report.pairing import planned_partners
-from proctor.report.run import Run
+from proctor.report.compare.comparison import Comparison, Criteria, compare_all
+from proctor.report.compare.pairing import planned_partners
+from proctor.report.compare.table import comparison_lines
+from proctor.report.run.history import history_of
+from proctor.report.run.run import Run
 from proctor.runs.journal import EpisodeRecord, make_record
 from proctor.runs.records import SessionPlan
 from proctor.stats.anytime import anytime_interval

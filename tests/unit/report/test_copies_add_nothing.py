@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 
 from proctor.callbacks.wandb import success_metrics
-from proctor.report.card import CardTally
-from proctor.report.claims import Claim, check_claim
-from proctor.report.comparison import Criteria, compare_all
-from proctor.report.curve_points import curve_points
-from proctor.report.judge_agreement import judge_agreement
-from proctor.report.page_data import page_data
-from proctor.report.planning import run_numbers
-from proctor.report.robustness import make_robustness
-from proctor.report.run import Run, load_run
-from proctor.report.sensitivity import make_sensitivity
-from proctor.report.summary import eval_info, pass_rates, tally
+from proctor.report.claims.card import CardTally
+from proctor.report.claims.claims import Claim, check_claim
+from proctor.report.compare.comparison import Criteria, compare_all
+from proctor.report.compare.planning import run_numbers
+from proctor.report.robustness.drops import make_robustness
+from proctor.report.robustness.sensitivity import make_sensitivity
+from proctor.report.run.curve_points import curve_points
+from proctor.report.run.judge_agreement import judge_agreement
+from proctor.report.run.page_data import page_data
+from proctor.report.run.run import Run, load_run
+from proctor.report.run.summary import eval_info, pass_rates, tally
 from proctor.runs.journal import EpisodeRecord
 from proctor.runs.records import PlannedTask
 from proctor.stats.anytime import AnytimeInterval

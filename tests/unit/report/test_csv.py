@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from proctor.evaluation.run import Evaluation
-from proctor.report.run import load_run
+from proctor.report.run.run import load_run
 
 
 @pytest.mark.parametrize(

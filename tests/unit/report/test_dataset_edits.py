@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from proctor.cli import main
-from proctor.commands import data_view
+from proctor.commands.data import view as data_view
 from proctor.datasets.format.info_file import read_info
 from proctor.datasets.format.tasks import read_tasks
-from proctor.report import dataset_edits
-from proctor.report.dataset_edits import EditState, dataset_version, parse_edit
-from proctor.report.dataset_site import DatasetSite
-from proctor.report.serve import PageServer
+from proctor.report.dataset import edits as dataset_edits
+from proctor.report.dataset.edits import EditState, dataset_version, parse_edit
+from proctor.report.dataset.site import DatasetSite
+from proctor.report.server.serve import PageServer
 from proctor.system import files
 from tests.refusals import refuses
 from tests.served import serving

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from proctor.cli import main
-from proctor.report.dataset_data import dataset_data
-from proctor.report.dataset_page import PageLimits, write_dataset_page
-from proctor.report.dataset_site import DatasetSite
-from proctor.report.dataset_summary import read_summary
-from proctor.report.serve import PageServer
+from proctor.report.dataset.data import dataset_data
+from proctor.report.dataset.page import PageLimits, write_dataset_page
+from proctor.report.dataset.site import DatasetSite
+from proctor.report.dataset.summary import read_summary
+from proctor.report.server.serve import PageServer
 from tests.served import serving
 from tests.unit.datasets.damage import (
     CAMERA,

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from proctor.cli import main
-from proctor.commands.report import ReportCommand
+from proctor.commands.evaluation.report import ReportCommand
 from proctor.errors import UsageError
 from proctor.types import Outcome
 from tests.refusals import refuses

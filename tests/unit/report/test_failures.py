@@ -15,13 +15,13 @@ import pytest
 
 from proctor.benchmarks.base import xyz
 from proctor.benchmarks.guarded_sim import GuardedSim
-from proctor.engine.state_sampler import StateSampler
+from proctor.engine.worker.state_sampler import StateSampler
 from proctor.errors import PluginError
 from proctor.evaluation.run import Evaluation
 from proctor.features import Array
-from proctor.report.failure_analysis import analyse_failures
-from proctor.report.page_data import page_data
-from proctor.report.run import load_run
+from proctor.report.run.failure_analysis import analyse_failures
+from proctor.report.run.page_data import page_data
+from proctor.report.run.run import load_run
 from proctor.runs.journal import EpisodeRecord, read_journal
 from proctor.runs.states import STATES_FILE, make_state_record, read_states
 from proctor.runs.step_values import StepValues, read_step_values, step_values_path

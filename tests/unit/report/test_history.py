@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from proctor.evaluation.run import Evaluation
-from proctor.report.card import card_markdown, card_of
-from proctor.report.card_file import read_card
-from proctor.report.comparison_warnings import run_warnings
-from proctor.report.history import History, history_of
-from proctor.report.page_data import page_data
-from proctor.report.run import load_run
-from proctor.report.summary import ANYTIME
+from proctor.report.claims.card import card_markdown, card_of
+from proctor.report.claims.card_file import read_card
+from proctor.report.compare.warnings import run_warnings
+from proctor.report.run.history import History, history_of
+from proctor.report.run.page_data import page_data
+from proctor.report.run.run import load_run
+from proctor.report.run.summary import ANYTIME
 from proctor.runs.folder import RUN_FILE, RunFolder
 from proctor.runs.records import SessionPlan
 from proctor.stats.anytime import NOT_MONITORED, AnytimeInterval, anytime_interval

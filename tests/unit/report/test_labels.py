@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from proctor.errors import WriteFailed
-from proctor.report.page_data import page_data
-from proctor.report.run import load_run
-from proctor.report.serve import RunServer
+from proctor.report.run.page_data import page_data
+from proctor.report.run.run import load_run
+from proctor.report.server.serve import RunServer
 from proctor.runs.labels import LABELS_FILE, LabelRecord, append_label, read_labels
 from tests.run_folders import eight_episodes, write_run
 from tests.served import served

@@ -19,12 +19,12 @@ from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.errors import PolicyError, RunFolderError, UsageError
 from proctor.evaluation.run import Evaluation
-from proctor.report.page import page_html, write_page
-from proctor.report.page_data import page_data
-from proctor.report.reproduce import episode_command_prefix, run_command
-from proctor.report.run import load_run
-from proctor.report.stopped import end_reason
-from proctor.report.timeline import make_timeline, throughput_limit, time_spent
+from proctor.report.claims.reproduce import episode_command_prefix, run_command
+from proctor.report.run.page import page_html, write_page
+from proctor.report.run.page_data import page_data
+from proctor.report.run.run import load_run
+from proctor.report.run.stopped import end_reason
+from proctor.report.run.timeline import make_timeline, throughput_limit, time_spent
 from proctor.runs.journal import JOURNAL_FILE, read_journal, video_path
 from proctor.runs.records import PlannedTask
 from proctor.runs.videos import WARNINGS_FILE

@@ -11,16 +11,16 @@ from rich.console import Console
 from scipy import stats
 
 from proctor.cli import main
-from proctor.report.robustness import (
+from proctor.report.robustness.drops import (
     CLEAN_ERROR,
     NO_CLEAN,
     PERTURBED_ERROR,
     Robustness,
     make_robustness,
 )
-from proctor.report.robustness_table import robustness_json, robustness_lines, robustness_table
-from proctor.report.run import load_run
-from proctor.report.sensitivity import Sensitivity, make_sensitivity
+from proctor.report.robustness.sensitivity import Sensitivity, make_sensitivity
+from proctor.report.robustness.table import robustness_json, robustness_lines, robustness_table
+from proctor.report.run.run import load_run
 from proctor.stats.differences import Paired, difference_interval
 from proctor.stats.mean_changes import mean_change_interval
 from proctor.stats.rates import clustered_effective_n

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from proctor.cli import main
-from proctor.config.sections import VideoSettings
+from proctor.config.sections.evaluation import VideoSettings
 from proctor.evaluation.video_replay import choose_episodes
-from proctor.report.comparison import Criteria, compare_all
-from proctor.report.robustness_comparison import RobustnessComparison
-from proctor.report.run import load_run
+from proctor.report.compare.comparison import Criteria, compare_all
+from proctor.report.robustness.comparison import RobustnessComparison
+from proctor.report.run.run import load_run
 from proctor.stats.drop_difference import DropDifference
 from tests.run_folders import perturbed_run, write_run
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from proctor.report.page_data import page_data
-from proctor.report.run import Run, load_run
-from proctor.report.run_list import list_data
+from proctor.report.run.page_data import page_data
+from proctor.report.run.run import Run, load_run
+from proctor.report.server.run_list import list_data
 from proctor.runs.records import PlannedTask
 from proctor.types import Outcome
 from tests.run_folders import RECORD, eight_episodes, write_run
@@ -137,7 +137,7 @@ def test_a_run_whose_files_cannot_be_read_costs_the_list_its_own_row(
             raise PermissionError(errno.EACCES, "Permission denied", str(folder))
         return load_run(folder)
 
-    monkeypatch.setattr("proctor.report.run_list.load_run", load)
+    monkeypatch.setattr("proctor.report.server.run_list.load_run", load)
     rows = {row["place"]: row["error"] for row in list_data(tmp_path)["runs"]}
     assert rows["good"] is None
     assert "Permission denied" in rows["locked"]

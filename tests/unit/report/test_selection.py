@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proctor.report.selection import best_run_note, checkpoint_selection_note
+from proctor.report.run.selection import best_run_note, checkpoint_selection_note
 from proctor.runs.journal import EpisodeRecord
 from proctor.types import EpisodeSpec, Outcome, Task
 from tests.run_folders import episode, write_run

@@ -18,9 +18,9 @@ import pytest
 
 from proctor.errors import UsageError
 from proctor.evaluation.run import Evaluation
-from proctor.report.run import load_run
-from proctor.report.serve import RunServer
-from proctor.report.served_pages import refresh_interval_s, version_of
+from proctor.report.run.run import load_run
+from proctor.report.server.serve import RunServer
+from proctor.report.server.served_pages import refresh_interval_s, version_of
 from proctor.runs.folder import RunFolder
 from tests.conftest import evaluating_in
 from tests.refusals import refuses

@@ -16,8 +16,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from proctor.report import serve
-from proctor.report.serve import RunServer
+from proctor.report.server import serve
+from proctor.report.server.serve import RunServer
 from proctor.runs.journal import read_journal
 from tests.run_folders import eight_episodes, write_run
 from tests.served import served
@@ -141,7 +141,11 @@ def test_runs_may_be_deleted_while_they_are_looked_at(
 
 
 @pytest.mark.parametrize(
-    "gone", ["proctor.report.served_pages.load_run", "proctor.report.served_pages.version_of"]
+    "gone",
+    [
+        "proctor.report.server.served_pages.load_run",
+        "proctor.report.server.served_pages.version_of",
+    ],
 )
 def test_a_run_that_goes_while_it_is_read_is_not_there(
     server: RunServer, runs: Path, monkeypatch: pytest.MonkeyPatch, gone: str

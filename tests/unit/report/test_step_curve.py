@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from proctor.report.compare_data import compare_data
-from proctor.report.comparison import Criteria, compare_all
-from proctor.report.run import Run, load_run
-from proctor.report.step_curve import checkpoint_of, step_curves
+from proctor.report.compare.comparison import Criteria, compare_all
+from proctor.report.compare.data import compare_data
+from proctor.report.run.run import Run, load_run
+from proctor.report.run.step_curve import checkpoint_of, step_curves
 from proctor.runs.paths import RecordedPath
 from proctor.types import Outcome
 from tests.run_folders import RECORD, episode, write_run

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from proctor.report.multi_run import NamedRun, runs_table
-from proctor.report.tables import results_table, table_console
+from proctor.report.html.tables import results_table, table_console
+from proctor.report.run.multi_run import NamedRun, runs_table
 from proctor.runs.journal import EpisodeRecord
 from proctor.stats.anytime import AnytimeInterval, MonitoredRates
 from proctor.types import Outcome, Score

@@ -11,9 +11,9 @@ import pytest
 
 from proctor.cli import main
 from proctor.errors import UsageError
-from proctor.report import training_data as data
-from proctor.report.training_data import read_training_folder, training_data
-from proctor.report.training_page import write_training_page
+from proctor.report.training import data
+from proctor.report.training.data import read_training_folder, training_data
+from proctor.report.training.page import write_training_page
 from tests.refusals import refuses
 from tests.served import served
 from tests.training_folders import RECORD, a_log, reading, write_training

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from proctor.rl.links import LearnerEndpoint, ReceivedTransition
+from proctor.rl.link.links import LearnerEndpoint, ReceivedTransition
 from proctor.rl.transitions import Transition
 
 

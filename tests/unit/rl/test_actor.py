@@ -9,20 +9,20 @@ import pytest
 import torch
 
 from proctor.benchmarks.fake import Fake, FakeConfig
-from proctor.config.online_sections import InterventionSettings, InterventionSource, RewardSource
+from proctor.config.sections.online import InterventionSettings, InterventionSource, RewardSource
 from proctor.errors import ConnectionLost
 from proctor.features import STATE, Array, Observation
-from proctor.rl.actor import Actor, ActorDecision, ActorSettings, episode_seeds
-from proctor.rl.environments import EnvStep, SimOnlineEnv, StepInfo
-from proctor.rl.interventions import (
+from proctor.rl.actor.actor import Actor, ActorDecision, ActorSettings, episode_seeds
+from proctor.rl.actor.interventions import (
     ExpertIntervention,
     Intervention,
     InterventionSignal,
     NoIntervention,
 )
-from proctor.rl.learner_metrics import BufferSizes, MetricMeans
-from proctor.rl.links import ActorWeights, InProcessLink, LearnerEndpoint, ReceivedTransition
-from proctor.rl.tracking import metric_figures
+from proctor.rl.environment.environments import EnvStep, SimOnlineEnv, StepInfo
+from proctor.rl.learner.metrics import BufferSizes, MetricMeans
+from proctor.rl.learner.tracking import metric_figures
+from proctor.rl.link.links import ActorWeights, InProcessLink, LearnerEndpoint, ReceivedTransition
 from proctor.rl.transitions import Transition
 from proctor.starts import DemonstrationStart
 from tests.refusals import refuses

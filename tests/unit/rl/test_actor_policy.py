@@ -10,10 +10,10 @@ from proctor.errors import ConnectionLost
 from proctor.features import ACTION, IMAGES, STATE, Feature, FeatureKind
 from proctor.policies.gaussian_actor.config import GaussianActorConfig
 from proctor.policies.gaussian_actor.network import GaussianActorNetwork
-from proctor.policies.lerobot.pipelines import default_pipelines
+from proctor.policies.lerobot.processors.pipelines import default_pipelines
 from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
-from proctor.rl.actor_policy import ActorPolicy
-from proctor.rl.links import ActorWeights
+from proctor.rl.actor.policy import ActorPolicy
+from proctor.rl.link.links import ActorWeights
 
 _FRONT = IMAGES + "front"
 _STATS = {

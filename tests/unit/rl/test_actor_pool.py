@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from proctor.rl import actor_pool
-from proctor.rl.actor_pool import ActorPool
+from proctor.rl.actor import pool as actor_pool
+from proctor.rl.actor.pool import ActorPool
 
 
 class EndedProcess:

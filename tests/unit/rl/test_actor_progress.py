@@ -6,8 +6,8 @@ import io
 
 from rich.console import Console
 
-from proctor.rl.actor_progress import ActorProgress
-from proctor.rl.links import InteractionMessage
+from proctor.rl.actor.progress import ActorProgress
+from proctor.rl.link.links import InteractionMessage
 
 
 def episode(step: int, reward: float, intervention_rate: float = 0.0) -> InteractionMessage:

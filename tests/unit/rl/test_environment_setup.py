@@ -9,13 +9,13 @@ from proctor.config.builder import build
 from proctor.config.online_training import OnlineTrainConfig
 from proctor.errors import UsageError
 from proctor.features import IMAGE, STATE, Feature, FeatureKind
-from proctor.rl import environment_setup
-from proctor.rl.environment_setup import (
+from proctor.rl.actor.interventions import ExpertIntervention, NoIntervention, TeleopIntervention
+from proctor.rl.environment import setup as environment_setup
+from proctor.rl.environment.setup import (
     environment_interface,
     make_environment,
     make_intervention,
 )
-from proctor.rl.interventions import ExpertIntervention, NoIntervention, TeleopIntervention
 from tests.fake_robots import UNITS, FakeRobot
 
 _FAKE = {"type": "fake", "episode_length": 5}

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from proctor.benchmarks.fake import Fake, FakeConfig
-from proctor.config.online_sections import RewardSource
+from proctor.config.sections.online import RewardSource
 from proctor.errors import UsageError
 from proctor.features import ENVIRONMENT_STATE, IMAGE, STATE
-from proctor.rl.environments import SimOnlineEnv
+from proctor.rl.environment.environments import SimOnlineEnv
 
 _CONFIG = FakeConfig(episode_length=6)
 

@@ -24,12 +24,12 @@ import pytest
 
 from proctor.errors import ProctorError, ProtocolError
 from proctor.protocols import actor_learner as protocol
-from proctor.protocols.protobuf import encode_chunks, encode_fields
-from proctor.protocols.torch_archive import load_archive, save_archive
-from proctor.rl import payloads
-from proctor.rl.learner_service import LearnerService, ServiceLimits
-from proctor.rl.links import ActorWeights, InteractionMessage, LearnerEndpoint
-from proctor.rl.payloads import TransitionSpec
+from proctor.protocols.formats.protobuf import encode_chunks, encode_fields
+from proctor.protocols.formats.torch_archive import load_archive, save_archive
+from proctor.rl.learner.service import LearnerService, ServiceLimits
+from proctor.rl.link import payloads
+from proctor.rl.link.links import ActorWeights, InteractionMessage, LearnerEndpoint
+from proctor.rl.link.payloads import TransitionSpec
 from proctor.system.limits import ServerLimits
 from tests.refusals import refuses
 from tests.unit.rl.builders import transition
@@ -289,10 +289,10 @@ def test_a_page_of_another_site_is_refused() -> None:
 
 def test_without_the_key_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "proctor.rl.learner_service.ChunkAssembler.add", lambda *args: pytest.fail("it was read")
+        "proctor.rl.learner.service.ChunkAssembler.add", lambda *args: pytest.fail("it was read")
     )
     monkeypatch.setattr(
-        "proctor.rl.learner_service._actor_of", lambda context: pytest.fail("it was read")
+        "proctor.rl.learner.service._actor_of", lambda context: pytest.fail("it was read")
     )
     with served(key="right") as (endpoint, port), channel_to(port) as channel:
         endpoint.publish(ActorWeights({"policy": {"w": np.ones(1)}}))
@@ -432,10 +432,10 @@ import resource, socket, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 import grpc, numpy as np
 from pathlib import Path
-from proctor.protocols.protobuf import encode_chunks
-from proctor.rl.learner_service import LearnerService
-from proctor.rl.links import LearnerEndpoint
-from proctor.rl.payloads import TransitionSpec
+from proctor.protocols.formats.protobuf import encode_chunks
+from proctor.rl.learner.service import LearnerService
+from proctor.rl.link.links import LearnerEndpoint
+from proctor.rl.link.payloads import TransitionSpec
 from proctor.rl.replay.journal import Journal
 from proctor.system.limits import ServerLimits
 endpoint = LearnerEndpoint()

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from proctor.benchmarks.gym_hil.tasks import ACTION_NAMES
-from proctor.control.keys import KeyHub
+from proctor.control.terminal.keys import KeyHub
 from proctor.errors import UsageError
-from proctor.rl.interventions import TeleopIntervention, to_vector
+from proctor.rl.actor.interventions import TeleopIntervention, to_vector
 from proctor.robots.base import Action, Operator, RealClock, Teleoperator, Unit
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from proctor.errors import ProtocolError, RunFolderError, WriteFailed
-from proctor.rl.links import ActorPosition, ReceivedTransition
+from proctor.rl.link.links import ActorPosition, ReceivedTransition
 from proctor.rl.replay.frames import complete_frames, frame
 from proctor.rl.replay.journal import Journal
 from proctor.rl.transitions import Transition

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from proctor.errors import TrainingError
-from proctor.rl.links import InProcessLink
+from proctor.rl.link.links import InProcessLink
 from proctor.rl.transitions import Transition
 from tests.refusals import refuses
 from tests.unit.rl.toy_learner import (

@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 
 from proctor.errors import ConnectionLost, FolderInUse, ProtocolError, UsageError
-from proctor.rl.learner_channel import LearnerAddress
-from proctor.rl.learner_client import GrpcLearnerLink, LinkSettings
-from proctor.rl.learner_service import LearnerService
-from proctor.rl.links import (
+from proctor.rl.learner.channel import LearnerAddress
+from proctor.rl.learner.service import LearnerService
+from proctor.rl.link.learner_client import GrpcLearnerLink, LinkSettings
+from proctor.rl.link.links import (
     ActorPosition,
     ActorWeights,
     InteractionMessage,
     LearnerEndpoint,
     wait_for_weights,
 )
-from proctor.rl.payloads import TransitionSpec
+from proctor.rl.link.payloads import TransitionSpec
 from proctor.system.limits import ServerLimits
 from tests.certificates import write_certificate
 from tests.unit.rl.builders import StoringLearner, same_transition, transition

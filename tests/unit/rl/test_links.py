@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from proctor.errors import ConnectionLost
-from proctor.rl.links import (
+from proctor.rl.link.links import (
     ActorPosition,
     ActorWeights,
     InProcessLink,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from proctor.report.training_data import read_training_folder, training_data
+from proctor.report.training.data import read_training_folder, training_data
 from proctor.rl.replay.journal import Journal
 from tests.ports import free_port
 from tests.processes import children_of

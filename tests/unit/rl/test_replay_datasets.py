@@ -13,7 +13,7 @@ pytest.importorskip("pyarrow", reason="datasets need pyarrow: pip install 'proct
 from proctor.datasets import reader
 from proctor.datasets.writer import DatasetWriter
 from proctor.errors import DatasetError, UsageError
-from proctor.rl.links import ReceivedTransition
+from proctor.rl.link.links import ReceivedTransition
 from proctor.rl.replay.buffer import ReplayBuffer, ReplaySettings, SampleDraws
 from proctor.rl.replay.datasets import (
     dataset_transitions,

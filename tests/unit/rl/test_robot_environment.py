@@ -3,12 +3,17 @@
 import numpy as np
 import pytest
 
-from proctor.config.env_processors import KinematicsProcessing
+from proctor.config.sections.env_processors import KinematicsProcessing
+from proctor.control.loop.session import ControlSession
 from proctor.control.robot_features import robot_interface
-from proctor.control.session import ControlSession
 from proctor.errors import UsageError
 from proctor.features import STATE
-from proctor.rl.robot_environment import HandDriver, JointDriver, RobotEnvSettings, RobotOnlineEnv
+from proctor.rl.environment.robot_environment import (
+    HandDriver,
+    JointDriver,
+    RobotEnvSettings,
+    RobotOnlineEnv,
+)
 from proctor.robots.base import Action
 from proctor.robots.teleoperators.end_effector import SO101_UNITS
 from tests.fake_robots import UNITS, FakeRobot, FakeRobotConfig

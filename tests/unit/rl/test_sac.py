@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from proctor.config.online_sections import CriticNetworkSettings, SacSettings
+from proctor.config.sections.online import CriticNetworkSettings, SacSettings
 from proctor.errors import UsageError
 from proctor.rl.algorithms.sac import IS_DEMONSTRATION, PENALTY
 from tests.tiny_sac import make_batches, make_learner

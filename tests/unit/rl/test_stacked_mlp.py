@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from proctor.config.online_sections import CriticNetworkSettings
+from proctor.config.sections.online import CriticNetworkSettings
 from proctor.policies.gaussian_actor.config import MlpSizes
 from proctor.policies.gaussian_actor.network import MLP
 from proctor.rl.algorithms.critics import CriticEnsemble

@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from proctor.policies.lerobot.processors import Pipeline
+from proctor.policies.lerobot.processors.processors import Pipeline
 from proctor.rl.algorithms.base import Algorithm, TensorTree
-from proctor.rl.learner import Learner, LearnerCounters, LearnerSettings
-from proctor.rl.learner_metrics import OnlineMetrics
-from proctor.rl.learner_state import read_learner, write_learner
-from proctor.rl.links import InProcessLink, LearnerEndpoint
+from proctor.rl.learner.learner import Learner, LearnerCounters, LearnerSettings
+from proctor.rl.learner.metrics import OnlineMetrics
+from proctor.rl.learner.state import read_learner, write_learner
+from proctor.rl.link.links import InProcessLink, LearnerEndpoint
 from proctor.rl.replay.buffer import ReplayBuffer
 from proctor.rl.replay_storage import Admitted, ReplayStorage, StorageSettings
 from proctor.rl.transitions import Transition, TransitionBatch
-from proctor.training.stopping import StopRequests
+from proctor.training.metrics.stopping import StopRequests
 
 STATE = "observation.state"
 EPISODE = 7

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proctor.config.flags import decode, flags_of
+from proctor.config.flags.parsing import decode, flags_of
 from proctor.errors import BusError, RobotError, UsageError
 from proctor.plugins import find_robot, find_teleoperator
 from proctor.robots.arms.bimanual import (

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from proctor.control.keys import KeyHub
+from proctor.control.terminal.keys import KeyHub
 from proctor.errors import DeviceNotConnected, MissingExtra
 from proctor.robots.teleoperators.gamepad import GamepadConfig, GamepadTeleoperator
 from tests.refusals import refuses

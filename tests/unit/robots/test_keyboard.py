@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from proctor.control.keys import KeyHub
+from proctor.control.terminal.keys import KeyHub
 from proctor.errors import DeviceNotConnected, UsageError
 from proctor.plugins import find_teleoperator
 from proctor.robots.base import Unit

@@ -12,7 +12,7 @@ import pytest
 from proctor import plugins
 from proctor.cli import main
 from proctor.config.builder import build
-from proctor.config.devices import OneDeviceConfig
+from proctor.config.sections.devices import OneDeviceConfig
 from proctor.errors import DeviceNotConnected, PluginError, RobotError, UsageError
 from proctor.robots.base import RealClock, Robot, Unit
 from proctor.robots.cameras.configs import camera_configs, make_cameras

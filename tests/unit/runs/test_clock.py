@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from proctor.evaluation.run import Evaluation
-from proctor.report.timeline import make_timeline
+from proctor.report.run.timeline import make_timeline
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import read_journal
 from proctor.system import clock

@@ -12,11 +12,11 @@ import pytest
 
 from proctor.cli import main
 from proctor.errors import RunFolderError
-from proctor.report.served_pages import list_page, live_page
+from proctor.report.server.served_pages import list_page, live_page
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import JOURNAL_FILE, read_journal
 from proctor.runs.records import PlannedTask
-from proctor.system.platform_info import installed_versions
+from proctor.system.platform.platform_info import installed_versions
 from proctor.types import Perturbation
 from tests.refusals import refuses
 from tests.run_folders import RECORD, eight_episodes, write_run

@@ -18,9 +18,9 @@ from proctor.callbacks.early_stopping import EarlyStopping
 from proctor.engine.scheduler import Scheduler, SchedulerLimits
 from proctor.errors import UsageError
 from proctor.evaluation.run import Evaluation
-from proctor.report.page_data import page_data
-from proctor.report.run import load_run
-from proctor.report.summary import ANYTIME
+from proctor.report.run.page_data import page_data
+from proctor.report.run.run import load_run
+from proctor.report.run.summary import ANYTIME
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import JOURNAL_FILE, read_journal
 from proctor.stats.anytime import AnytimeInterval, anytime_interval, monitored_rates

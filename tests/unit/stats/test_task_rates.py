@@ -13,10 +13,10 @@ import pytest
 from proctor.callbacks.wandb import success_metrics
 from proctor.cli import main
 from proctor.errors import UsageError
-from proctor.report.card_file import read_card
-from proctor.report.page_data import page_data
-from proctor.report.run import load_run
-from proctor.report.summary import POOLED, STRATIFIED, eval_info, tally
+from proctor.report.claims.card_file import read_card
+from proctor.report.run.page_data import page_data
+from proctor.report.run.run import load_run
+from proctor.report.run.summary import POOLED, STRATIFIED, eval_info, tally
 from proctor.runs.journal import EpisodeRecord
 from proctor.stats.anytime import AnytimeInterval
 from proctor.stats.counts import Counts

@@ -26,7 +26,9 @@ from proctor.datasets.cache import folder as cache_entries
 from proctor.datasets.cache_settings import CacheKind, FrameCacheSettings
 from proctor.datasets.reading.cached import CachedSource
 from proctor.errors import ProctorError
-from proctor.system import caches, gl_probe_cache, package_files
+from proctor.system import caches
+from proctor.system.graphics import gl_probe_cache
+from proctor.system.platform import package_files
 from tests.unit.datasets.making import GOLDEN, make_numbers
 
 pytest.importorskip("av", reason="PyAV is not installed (proctor[dataset])")

@@ -14,10 +14,11 @@ from proctor import cli
 from proctor.errors import NoGraphics
 from proctor.evaluation import smoke_test
 from proctor.evaluation.smoke_test import SmokeTestResult, SmokeTestStatus
-from proctor.system import doctor, gl, gl_probe, gl_probe_cache
-from proctor.system.doctor import DoctorLevel, GpuInfo
-from proctor.system.gl_probe import GlProbe
-from proctor.system.platform_info import cgroup_memory_bytes
+from proctor.system.graphics import gl, gl_probe, gl_probe_cache
+from proctor.system.graphics.gl_probe import GlProbe
+from proctor.system.platform import doctor
+from proctor.system.platform.doctor import DoctorLevel, GpuInfo
+from proctor.system.platform.platform_info import cgroup_memory_bytes
 from tests.refusals import refuses
 
 EGL = GlProbe("egl", frame_ms=12.34, device="NVIDIA H200/PCIe/SSE2")
@@ -413,6 +414,8 @@ def test_glfw_is_tried_only_where_there_is_a_display(monkeypatch: pytest.MonkeyP
 
 
 def test_torch_and_mujoco_are_not_imported_by_the_doctor_itself() -> None:
-    script = "import sys, proctor.system.doctor; print({'torch', 'mujoco'} & set(sys.modules))"
+    script = (
+        "import sys, proctor.system.platform.doctor; print({'torch', 'mujoco'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout.strip() == "set()", done.stderr

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from proctor.errors import UsageError
-from proctor.system.downloads import RemoteFile, _Redirects, download_file
+from proctor.system.hub.downloads import RemoteFile, _Redirects, download_file
 from tests.refusals import refuses
 
 CONTENT = bytes(range(256)) * 5000

@@ -14,8 +14,9 @@ import pytest
 pytest.importorskip("huggingface_hub")
 
 from proctor.errors import HubUnreachable, UsageError
-from proctor.system import hub_client, hub_files
-from proctor.system.hub import HubLocation, download, hub_api, revisions, uploading
+from proctor.system.hub import client as hub_client
+from proctor.system.hub import files as hub_files
+from proctor.system.hub.repositories import HubLocation, download, hub_api, revisions, uploading
 from tests.loopback_hub import TOKEN, LoopbackHub, Request, entry, loopback_hub, serving
 from tests.refusals import refuses
 

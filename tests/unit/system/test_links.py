@@ -17,7 +17,7 @@ from proctor.datasets.edit.destination import in_place_destination, new_destinat
 from proctor.datasets.edit.split import split_into
 from proctor.datasets.writer import DatasetWriter
 from proctor.errors import UsageError
-from proctor.rl.pending_transitions import PendingFolder
+from proctor.rl.actor.pending_transitions import PendingFolder
 from proctor.runs.path_checks import refuse_blocked_paths
 from proctor.system.links import leaving_links, refuse_links
 from tests.refusals import refuses

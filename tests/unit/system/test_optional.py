@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from proctor.errors import FailedToLoad, MissingExtra
-from proctor.system.optional import LOAD_ERRORS, import_failure
+from proctor.system.platform.optional import LOAD_ERRORS, import_failure
 
 
 def failure_of(module: str, package: str) -> Exception:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from proctor.system import package_files
-from proctor.system.package_files import package_hashes
+from proctor.system.platform import package_files
+from proctor.system.platform.package_files import package_hashes
 
 HOURS = 7200
 

@@ -17,7 +17,7 @@ import pytest
 from proctor.cli import main
 from proctor.errors import MissingExtra, UsageError
 from proctor.evaluation.run import Evaluation
-from proctor.report.reproduce import episode_command_prefix
+from proctor.report.claims.reproduce import episode_command_prefix
 from tests.refusals import refuses
 from tests.unit.project.test_structure import modules
 

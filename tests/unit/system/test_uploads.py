@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proctor.system.uploads import exactly, other_files, without_local_paths
+from proctor.system.hub.uploads import exactly, other_files, without_local_paths
 
 
 def test_local_paths_lose_their_folders_and_hub_ids_stay(

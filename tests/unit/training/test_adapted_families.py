@@ -20,7 +20,7 @@ pytest.importorskip("tokenizers", reason="words need a tokenizer: pip install 'p
 from safetensors.torch import load_file  # noqa: E402
 
 from proctor.policies.base import Batch, Query  # noqa: E402
-from proctor.policies.lerobot.checkpoint import read_checkpoint  # noqa: E402
+from proctor.policies.lerobot.checkpoint.checkpoint import read_checkpoint  # noqa: E402
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint  # noqa: E402
 from proctor.types import EpisodeSpec, Task  # noqa: E402
 

@@ -11,9 +11,9 @@ torch = pytest.importorskip("torch", reason="training needs torch: pip install '
 
 from safetensors.torch import load_file  # noqa: E402
 
-from proctor.config.image_transforms import ImageTransformSettings, Transform  # noqa: E402
+from proctor.config.sections.image_transforms import ImageTransformSettings, Transform  # noqa: E402
 from proctor.errors import UsageError  # noqa: E402
-from proctor.training.augmentation import affine, apply, augment, plan_augmentation  # noqa: E402
+from proctor.training.data.augmentation import affine, apply, augment, plan_augmentation  # noqa: E402
 
 MADE = load_file(Path(__file__).parents[2] / "golden/data/image_transforms.safetensors")
 """Results of torchvision 0.25 for two images of 12x16."""

@@ -18,9 +18,9 @@ from proctor.config.builder import build
 from proctor.config.training import TrainConfig
 from proctor.runs.training import EvaluationLogRow
 from proctor.system.locks import acquire_lock
-from proctor.training import checkpoint_evaluation
-from proctor.training.checkpoint_evaluation import CheckpointEvaluator
-from proctor.training.checkpoints import Checkpoints
+from proctor.training.checkpoints import evaluation as checkpoint_evaluation
+from proctor.training.checkpoints.evaluation import CheckpointEvaluator
+from proctor.training.checkpoints.saving import Checkpoints
 
 PLAY = """
 import json, sys

@@ -14,17 +14,17 @@ torch = pytest.importorskip("torch", reason="training needs torch: pip install '
 
 from safetensors.torch import load_file  # noqa: E402
 
-from proctor.config.training_sections import EmaSettings  # noqa: E402
+from proctor.config.sections.training import EmaSettings  # noqa: E402
 from proctor.errors import RunFolderError, UsageError  # noqa: E402
 from proctor.policies.act.config import ActConfig  # noqa: E402
 from proctor.policies.act.network import Act  # noqa: E402
-from proctor.policies.lerobot.config import decode_config  # noqa: E402
-from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings  # noqa: E402
-from proctor.training.checkpoints import Checkpoints, checkpoint_of  # noqa: E402
-from proctor.training.ema import WeightAverage, decay_at  # noqa: E402
-from proctor.training.optim import make_optimizer, make_scheduler, param_groups, resolve  # noqa: E402
+from proctor.policies.lerobot.config.config import decode_config  # noqa: E402
+from proctor.policies.lerobot.config.presets import OptimizerSettings, ScheduleSettings  # noqa: E402
+from proctor.training.checkpoints.saving import Checkpoints, checkpoint_of  # noqa: E402
+from proctor.training.checkpoints.state import Batching, TrainerState, read_state, write_state  # noqa: E402
+from proctor.training.optim.ema import WeightAverage, decay_at  # noqa: E402
+from proctor.training.optim.optimizers import make_optimizer, make_scheduler, param_groups, resolve  # noqa: E402
 from proctor.training.rng import RngStreams  # noqa: E402
-from proctor.training.state import Batching, TrainerState, read_state, write_state  # noqa: E402
 
 LEROBOT = Path(__file__).parents[2] / "golden/data/checkpoints/act_train_run_meta"
 NOTHING = (OptimizerSettings(), ScheduleSettings())

@@ -12,11 +12,11 @@ from .builders import RUN, SMALL_ACT, files_of, words
 torch = pytest.importorskip("torch")
 
 from proctor.cli import main  # noqa: E402
-from proctor.config.lerobot_training import drop_lerobot_settings  # noqa: E402
-from proctor.config.training_sections import CompileSettings  # noqa: E402
+from proctor.config.lerobot.training import drop_lerobot_settings  # noqa: E402
+from proctor.config.sections.training import CompileSettings  # noqa: E402
 from proctor.errors import UsageError  # noqa: E402
 from proctor.training.distributed import SINGLE_PROCESS  # noqa: E402
-from proctor.training.graph import uses_cuda_graph  # noqa: E402
+from proctor.training.optim.graph import uses_cuda_graph  # noqa: E402
 
 FEW = {"steps": 2, "save_freq": 1, "log_freq": 1, "policy.dropout": 0.0, "policy.use_vae": "false"}
 FAST = {"accelerator.compile.enabled": "true", "accelerator.compile.backend": "eager"}

@@ -26,8 +26,8 @@ from proctor.datasets.writer import DatasetWriter
 from proctor.errors import UsageError
 from proctor.policies.act import network
 from proctor.policies.blocks.resnet import OUT_CHANNELS
-from proctor.training import device_samples
-from proctor.training.device_samples import place_on_device
+from proctor.training.data import device_samples
+from proctor.training.data.device_samples import place_on_device
 from proctor.training.setup import TrainingSetup, prepare
 
 CPU = torch.device("cpu")

@@ -24,8 +24,8 @@ from proctor.policies.control_check import (
     range_notes,
     refuse_disjoint,
 )
-from proctor.policies.lerobot.checkpoint import load_policy, read_checkpoint
-from proctor.policies.lerobot.trained_channels import trained_fps
+from proctor.policies.lerobot.checkpoint.checkpoint import load_policy, read_checkpoint
+from proctor.policies.lerobot.checkpoint.trained_channels import trained_fps
 
 LAST = "checkpoints/last/pretrained_model"
 SHORT = {"steps": 2, "save_freq": 2}

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 from safetensors.torch import load_file  # noqa: E402
 
 from proctor.cli import main  # noqa: E402
-from proctor.training.sampler import BatchOrder, ProcessShare  # noqa: E402
+from proctor.training.data.sampler import BatchOrder, ProcessShare  # noqa: E402
 
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
 TRAININGS = ("-m", "tests.unit.training.two_processes")

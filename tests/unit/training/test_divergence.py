@@ -13,13 +13,13 @@ torch = pytest.importorskip("torch", reason="training needs torch: pip install '
 
 from proctor.errors import UsageError  # noqa: E402
 from proctor.training.distributed import DistributedContext  # noqa: E402
-from proctor.training.divergence import (  # noqa: E402
+from proctor.training.metrics.metrics import DivergedTraining, MetricTracker, Update  # noqa: E402
+from proctor.training.optim.divergence import (  # noqa: E402
     RiseWatch,
     StepRecord,
     explain_divergence,
 )
-from proctor.training.gradient_guard import GradientGuard, update_unless  # noqa: E402
-from proctor.training.metrics import DivergedTraining, MetricTracker, Update  # noqa: E402
+from proctor.training.optim.gradient_guard import GradientGuard, update_unless  # noqa: E402
 
 CPU = torch.device("cpu")
 

@@ -19,7 +19,7 @@ from proctor.datasets.reading import staleness
 from proctor.datasets.writer import DatasetWriter
 from proctor.policies.act import network
 from proctor.policies.blocks.resnet import OUT_CHANNELS
-from proctor.policies.lerobot.checkpoint import read_checkpoint
+from proctor.policies.lerobot.checkpoint.checkpoint import read_checkpoint
 
 CAMERA = "observation.images.top"
 
@@ -129,7 +129,7 @@ def test_a_finished_training_that_is_resumed_decodes_nothing_and_starts_no_loade
 ) -> None:
     assert main(["train", *words(root, tmp_path / "run", SMALL_ACT, FEW)]) == 0
     before = files_of(tmp_path / "run/checkpoints/000002")
-    monkeypatch.setattr("proctor.training.data.DataLoader", None)
+    monkeypatch.setattr("proctor.training.data.loading.DataLoader", None)
     monkeypatch.setattr("proctor.training.setup.TrainingSetup.fill_caches", None)
     again = ["--resume", f"--output_dir={tmp_path / 'run'}", "--num_workers=2"]
     assert main(["train", *again, "--dataset.cache=ram"]) == 0

@@ -26,10 +26,11 @@ from .builders import RUN, SMALL_ACT, SMALL_DIFFUSION, files_of, words, write_se
 torch = pytest.importorskip("torch")
 
 from proctor.cli import main  # noqa: E402
-from proctor.training import loop, monitor, setup  # noqa: E402
-from proctor.training.checkpoint_evaluation import CheckpointEvaluator  # noqa: E402
-from proctor.training.checkpoints import Checkpoints  # noqa: E402
-from proctor.training.stopping import StopRequests  # noqa: E402
+from proctor.training import loop, setup  # noqa: E402
+from proctor.training.checkpoints.evaluation import CheckpointEvaluator  # noqa: E402
+from proctor.training.checkpoints.saving import Checkpoints  # noqa: E402
+from proctor.training.metrics import monitor  # noqa: E402
+from proctor.training.metrics.stopping import StopRequests  # noqa: E402
 
 LONG = RUN | {"save_freq": 100, "log_freq": 1}
 SPLIT = {"dataset.eval_split": 0.5, "eval_steps": 2}
@@ -123,7 +124,7 @@ def test_a_second_signal_leaves_at_once_and_says_what_is_lost(
     numbers, tmp_path, monkeypatch, after_step, capfd
 ):
     run = tmp_path / "run"
-    monkeypatch.setattr("proctor.training.stopping._SAME_REQUEST_S", 0.0)
+    monkeypatch.setattr("proctor.training.metrics.stopping._SAME_REQUEST_S", 0.0)
 
     def twice() -> None:
         send()
@@ -140,7 +141,7 @@ def test_a_second_signal_leaves_at_once_and_says_what_is_lost(
 
 def test_signals_at_the_same_moment_are_one_request(numbers, tmp_path, monkeypatch, after_step):
     """``timeout`` sends its signal to the process and to its process group."""
-    monkeypatch.setattr("proctor.training.stopping._SAME_REQUEST_S", 60.0)
+    monkeypatch.setattr("proctor.training.metrics.stopping._SAME_REQUEST_S", 60.0)
 
     def twice() -> None:
         send(signal.SIGTERM)

@@ -18,10 +18,10 @@ from safetensors.torch import load_file  # noqa: E402
 from proctor.cli import main  # noqa: E402
 from proctor.errors import UsageError  # noqa: E402
 from proctor.policies.act.config import ActConfig  # noqa: E402
-from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings  # noqa: E402
+from proctor.policies.lerobot.config.presets import OptimizerSettings, ScheduleSettings  # noqa: E402
 from proctor.policies.runtime.network import Network  # noqa: E402
-from proctor.training.optim import make_optimizer, multiplier, param_groups, resolve  # noqa: E402
-from proctor.training.state import Batching, TrainerState, read_state, write_state  # noqa: E402
+from proctor.training.checkpoints.state import Batching, TrainerState, read_state, write_state  # noqa: E402
+from proctor.training.optim.optimizers import make_optimizer, multiplier, param_groups, resolve  # noqa: E402
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden/data/optimizers.json").read_text())
 KINDS = ("xvla-adamw", "multi_adam")

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 import torch
 
 from proctor.training.distributed import DistributedContext
-from proctor.training.metrics import MetricTracker, Series
+from proctor.training.metrics.metrics import MetricTracker, Series
 
 
 def test_a_meter_keeps_no_more_of_a_devices_numbers_than_it_must():

@@ -17,10 +17,10 @@ torch = pytest.importorskip("torch", reason="training needs torch: pip install '
 from proctor.errors import UsageError  # noqa: E402
 from proctor.policies.act.config import ActConfig  # noqa: E402
 from proctor.policies.diffusion.config import DiffusionConfig  # noqa: E402
-from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings  # noqa: E402
+from proctor.policies.lerobot.config.presets import OptimizerSettings, ScheduleSettings  # noqa: E402
 from proctor.policies.pi0.config import Pi0Config  # noqa: E402
 from proctor.policies.runtime.network import LR_FLAG, LR_MULTIPLIER  # noqa: E402
-from proctor.training.optim import (  # noqa: E402
+from proctor.training.optim.optimizers import (  # noqa: E402
     clip_gradients,
     make_optimizer,
     make_scheduler,

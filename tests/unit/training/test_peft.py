@@ -16,8 +16,8 @@ from safetensors.torch import load_file  # noqa: E402
 
 from proctor.cli import main  # noqa: E402
 from proctor.fingerprint import ConfigUse  # noqa: E402
-from proctor.policies.lerobot.checkpoint import read_checkpoint  # noqa: E402
-from proctor.policies.lerobot.location import CheckpointFolder  # noqa: E402
+from proctor.policies.lerobot.checkpoint.checkpoint import read_checkpoint  # noqa: E402
+from proctor.policies.lerobot.checkpoint.location import CheckpointFolder  # noqa: E402
 from proctor.policies.runtime.chunk_policy import LoadedCheckpoint  # noqa: E402
 from proctor.training import loop  # noqa: E402
 from proctor.training.peft import add_adapter  # noqa: E402

@@ -23,10 +23,10 @@ from proctor.cli import main
 from proctor.config.builder import build
 from proctor.config.training import TrainConfig
 from proctor.errors import UsageError
-from proctor.training import publishing
-from proctor.training.card import PolicyCard, render_card
-from proctor.training.folder import TrainingFolder
-from proctor.training.publishing import check_publication, parse_publication, publish
+from proctor.training.checkpoints import publishing
+from proctor.training.checkpoints.card import PolicyCard, render_card
+from proctor.training.checkpoints.folder import TrainingFolder
+from proctor.training.checkpoints.publishing import check_publication, parse_publication, publish
 
 PUSH = {"policy.push_to_hub": "true", "policy.repo_id": "me/policy"}
 

@@ -12,7 +12,7 @@ from .builders import RUN, SMALL_ACT, SMALL_LANGUAGE_ACT, files_of, words
 pytest.importorskip("torch")
 
 from proctor.cli import main
-from proctor.training.checkpoints import Checkpoints
+from proctor.training.checkpoints.saving import Checkpoints
 
 PLAIN = {"dataset.balance_tasks": "false", "dataset.paraphrase_tasks": "false"}
 

@@ -17,9 +17,9 @@ from .builders import FEATURES, RUN, SMALL_ACT, files_of, words, write_numbers
 pytest.importorskip("torch")
 
 from proctor.cli import main
-from proctor.commands.train import settings_from
+from proctor.commands.training.train import settings_from
 from proctor.config.builder import build
-from proctor.config.lerobot_training import drop_lerobot_settings
+from proctor.config.lerobot.training import drop_lerobot_settings
 from proctor.config.training import TrainConfig
 from proctor.datasets.edit.build import edit
 from proctor.datasets.edit.destination import in_place_destination
@@ -31,9 +31,9 @@ from proctor.datasets.writer import DatasetWriter
 from proctor.errors import UsageError
 from proctor.number_text import number_ranges
 from proctor.runs.training import episodes_in
-from proctor.training.card import PolicyCard, render_card
+from proctor.training.checkpoints.card import PolicyCard, render_card
+from proctor.training.checkpoints.trained_episodes import TRAINED_EPISODES, read_trained_episodes
 from proctor.training.setup import prepare
-from proctor.training.trained_episodes import TRAINED_EPISODES, read_trained_episodes
 
 from .test_train import Killed, kill_at
 

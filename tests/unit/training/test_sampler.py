@@ -16,7 +16,7 @@ from tests.refusals import refuses
 pytest.importorskip("torch", reason="training needs torch: pip install 'proctor[torch]'")
 
 from proctor.errors import UsageError
-from proctor.training.sampler import BatchOrder, split_episodes, usable_frames
+from proctor.training.data.sampler import BatchOrder, split_episodes, usable_frames
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "data" / "misc.json").read_text())[
     "sampler"
@@ -104,7 +104,7 @@ def test_more_loader_processes_than_cores_are_no_warning_of_torch(order, monkeyp
     import torch
     from torch.utils.data import dataloader
 
-    from proctor.training.data import LoaderSettings, TrainingSamples, batches
+    from proctor.training.data.loading import LoaderSettings, TrainingSamples, batches
 
     monkeypatch.setattr(dataloader, "_MultiProcessingDataLoaderIter", lambda loader: iter(()))
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})

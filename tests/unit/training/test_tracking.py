@@ -22,7 +22,7 @@ from proctor.config.builder import build  # noqa: E402
 from proctor.config.training import TrainConfig  # noqa: E402
 from proctor.runs.training import EvaluationLogRow  # noqa: E402
 from proctor.training.distributed import DistributedContext  # noqa: E402
-from proctor.training.tracking import TrainingWandb, wandb_tags  # noqa: E402
+from proctor.training.metrics.tracking import TrainingWandb, wandb_tags  # noqa: E402
 
 OFFLINE = {"wandb.enable": "true", "wandb.mode": "offline"}
 HELD_OUT = {"dataset.eval_split": 0.4, "eval_steps": 4}

@@ -24,13 +24,13 @@ from .builders import (
 torch = pytest.importorskip("torch")
 
 from proctor.cli import main  # noqa: E402
-from proctor.commands.train import run as train_command  # noqa: E402
+from proctor.commands.training.train import run as train_command  # noqa: E402
 from proctor.datasets.reading.dataset import Dataset  # noqa: E402
 from proctor.errors import DatasetError, TrainingError, UsageError  # noqa: E402
-from proctor.policies.lerobot.checkpoint import read_checkpoint  # noqa: E402
+from proctor.policies.lerobot.checkpoint.checkpoint import read_checkpoint  # noqa: E402
 from proctor.runs.training import TrainingLogRow, read_training_log  # noqa: E402
 from proctor.training import loop  # noqa: E402
-from proctor.training.checkpoints import Checkpoints  # noqa: E402
+from proctor.training.checkpoints.saving import Checkpoints  # noqa: E402
 from tests.refusals import refuses  # noqa: E402
 
 FAMILIES = {"act": SMALL_ACT, "language_act": SMALL_LANGUAGE_ACT, "diffusion": SMALL_DIFFUSION}

@@ -21,7 +21,7 @@ pytest.importorskip("tokenizers", reason="words need a tokenizer: pip install 'p
 from safetensors.torch import load_file
 
 from proctor.policies.groot import config as groot_config
-from proctor.policies.lerobot.checkpoint import read_checkpoint
+from proctor.policies.lerobot.checkpoint.checkpoint import read_checkpoint
 
 pytestmark = pytest.mark.vla
 SHORT = RUN | {"steps": 2, "save_freq": 1, "num_workers": 0}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proctor.cli import main
-from proctor.policies.lerobot.checkpoint import read_checkpoint
+from proctor.policies.lerobot.checkpoint.checkpoint import read_checkpoint
 from tests.conftest import digests
 from tests.unit.policies.tiny_tokenizer import write_clip
 

@@ -18,8 +18,8 @@ pytest.importorskip("tokenizers", reason="words need a tokenizer: pip install 'p
 import torch
 from safetensors.torch import load_file
 
-from proctor.policies.lerobot.checkpoint import read_checkpoint
-from proctor.policies.lerobot.relative_actions import AbsoluteActions, RelativeActions
+from proctor.policies.lerobot.checkpoint.checkpoint import read_checkpoint
+from proctor.policies.lerobot.processors.relative_actions import AbsoluteActions, RelativeActions
 
 needs_peft()
 

@@ -12,13 +12,13 @@ from safetensors.torch import load_file, save_file
 
 from proctor.cli import main
 from proctor.config.builder import build
-from proctor.config.lerobot_training import drop_lerobot_settings
+from proctor.config.lerobot.training import drop_lerobot_settings
 from proctor.config.training import TrainConfig
 from proctor.datasets.writer import DatasetWriter
 from proctor.errors import UsageError
 from proctor.policies.blocks.encoder_sizes import ResNet10Sizes
 from proctor.policies.blocks.resnet10 import ResNet10
-from proctor.policies.lerobot.checkpoint import load_policy
+from proctor.policies.lerobot.checkpoint.checkpoint import load_policy
 from proctor.policies.reward_classifier.predictor import load_predictor
 from tests.refusals import refuses
 from tests.tiny_families import offered

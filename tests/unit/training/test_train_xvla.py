@@ -20,7 +20,7 @@ from .test_peft import LAST, Killed, as_trained, kill_at, train
 pytest.importorskip("tokenizers", reason="words need a tokenizer: pip install 'proctor[vla]'")
 from safetensors.torch import load_file, save_file
 
-from proctor.policies.lerobot.checkpoint import read_checkpoint
+from proctor.policies.lerobot.checkpoint.checkpoint import read_checkpoint
 
 pytestmark = pytest.mark.vla
 SHORT = RUN | {"steps": 4, "save_freq": 2, "num_workers": 0}

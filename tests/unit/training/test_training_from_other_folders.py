@@ -12,7 +12,7 @@ from .builders import RUN, SMALL_ACT, words, write_numbers
 pytest.importorskip("torch")
 
 from proctor.cli import main
-from proctor.system import hub
+from proctor.system.hub import repositories as hub
 
 
 @pytest.fixture

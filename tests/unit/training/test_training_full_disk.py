@@ -20,9 +20,9 @@ from torch.utils.data import dataloader  # noqa: E402
 from proctor.cli import main  # noqa: E402
 from proctor.errors import RunFolderError, TrainingError  # noqa: E402
 from proctor.system import files  # noqa: E402
-from proctor.training import data  # noqa: E402
-from proctor.training.checkpoints import Checkpoints  # noqa: E402
-from proctor.training.sampler import BatchOrder  # noqa: E402
+from proctor.training.checkpoints.saving import Checkpoints  # noqa: E402
+from proctor.training.data import loading as data  # noqa: E402
+from proctor.training.data.sampler import BatchOrder  # noqa: E402
 
 FEW = RUN | {"steps": 2, "save_freq": 1, "log_freq": 1}
 

@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 
 from proctor.cli import main
 from proctor.config.builder import build
-from proctor.config.lerobot_training import drop_lerobot_settings
+from proctor.config.lerobot.training import drop_lerobot_settings
 from proctor.config.training import TrainConfig
 from proctor.training.setup import prepare
 

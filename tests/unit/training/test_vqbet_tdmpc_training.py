@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from proctor.datasets.writer import DatasetWriter
-from proctor.policies.lerobot.checkpoint import read_checkpoint
+from proctor.policies.lerobot.checkpoint.checkpoint import read_checkpoint
 
 from .builders import FEATURES, RUN, files_of, words, write_numbers
 from .test_train import Killed, kill_at, train

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 from proctor.benchmarks.perturbations.training_wordings import training_wordings, wordings_digest
 from proctor.runs.training import read_training
-from proctor.training.wordings import TaskWordings
+from proctor.training.data.wordings import TaskWordings
 
 from .builders import RUN, SMALL_LANGUAGE_ACT, words, write_numbers
 from .test_train import train

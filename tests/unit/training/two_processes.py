@@ -23,10 +23,10 @@ import torch
 
 from proctor.cli import main
 from proctor.errors import EXIT_INTERRUPTED
-from proctor.training.data import Batch
+from proctor.training.data.loading import Batch
 from proctor.training.distributed import process_group
 from proctor.training.loop import Trainer
-from proctor.training.metrics import MetricTracker
+from proctor.training.metrics.metrics import MetricTracker
 from tests.ports import free_port
 
 IMPORTED_LATER = (

@@ -16,8 +16,8 @@ from typing import Any
 import psutil
 import pytest
 
-from proctor.benchmarks.foreign import benchmark
-from proctor.benchmarks.foreign.launch import command_words
+from proctor.benchmarks.isolated import benchmark
+from proctor.benchmarks.isolated.launch import command_words
 from proctor.cli import main
 from proctor.errors import UsageError
 from proctor.evaluation.run import Evaluation
@@ -73,8 +73,8 @@ def test_a_benchmark_of_ours_needs_only_its_simulators_packages_there() -> None:
     program = (
         "import sys\n"
         "for name in ('msgspec', 'av', 'torch', 'rich', 'psutil'): sys.modules[name] = None\n"
-        "import proctor.benchmarks.foreign.builtin_world, proctor.benchmarks.metaworld.benchmark\n"
-        "import proctor.benchmarks.gym.elsewhere, proctor.engine.worker\n"
+        "import proctor.benchmarks.isolated.builtin_world, proctor.benchmarks.metaworld.benchmark\n"
+        "import proctor.benchmarks.gym.elsewhere, proctor.engine.worker.worker\n"
         "import proctor.policies.scripted.expert\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
@@ -162,8 +162,8 @@ def test_a_python_that_is_too_old_for_proctor_runs_the_worker_too(
 def test_the_process_does_not_outlive_its_worker(tmp_path: Path) -> None:
     program = (
         "import sys, time\n"
-        "from proctor.benchmarks.foreign.launch import Launch\n"
-        "from proctor.benchmarks.foreign.world_process import WorldProcess\n"
+        "from proctor.benchmarks.isolated.launch import Launch\n"
+        "from proctor.benchmarks.isolated.world_process import WorldProcess\n"
         "launch = Launch('proctor_worker.worlds.point:make', {}, sys.executable)\n"
         "world = WorldProcess(launch, {})\n"
         "print(world._started.process.pid, flush=True)\n"

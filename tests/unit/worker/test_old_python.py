@@ -30,7 +30,7 @@ try:
 except ImportError:
     sys.modules["numpy"] = types.SimpleNamespace(ndarray=object)
 sys.path.insert(0, {str(ROOT / "src")!r})
-import proctor.engine.worker
+import proctor.engine.worker.worker
 print(*(m.__file__ for name, m in sys.modules.items() if name.startswith("proctor")), sep="\\n")
 """
 

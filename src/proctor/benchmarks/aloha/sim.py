@@ -15,7 +15,7 @@ from proctor.benchmarks.mujoco.renderers import ImageRenderer, make_renderer
 from proctor.benchmarks.mujoco.rendering import SceneEdit
 from proctor.benchmarks.mujoco.world import world_state
 from proctor.features import IMAGES, STATE, Array, Observation
-from proctor.system.environment import temporary_environment
+from proctor.system.platform.environment import temporary_environment
 from proctor.types import EpisodeSpec, StepResult
 from proctor_worker.worlds.mujoco_tools import JointReader
 

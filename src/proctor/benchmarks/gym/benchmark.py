@@ -20,7 +20,7 @@ from proctor.benchmarks.selection import ids_in_group, require_positive, split_n
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import ActionSpec, Expert, Feature
 from proctor.settings import setting
-from proctor.system.gl import choose_backend_on_import
+from proctor.system.graphics.gl import choose_backend_on_import
 from proctor.types import Task
 from proctor_worker.gym_env.carryover import Carryover
 from proctor_worker.gym_env.inspection import TaskRecord

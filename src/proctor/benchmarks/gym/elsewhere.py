@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from proctor.benchmarks.base import Sim
-from proctor.benchmarks.foreign.benchmark import ForeignWorlds, worker_interpreter
-from proctor.benchmarks.foreign.launch import Launch
-from proctor.benchmarks.foreign.world_process import one_shot
 from proctor.benchmarks.gym.benchmark import GymAdapter, GymAdapterConfig
 from proctor.benchmarks.gym.probe import EnvFacts, env_facts
+from proctor.benchmarks.isolated.benchmark import ForeignWorlds, worker_interpreter
+from proctor.benchmarks.isolated.launch import Launch
+from proctor.benchmarks.isolated.world_process import one_shot
 from proctor.types import Task
 from proctor_worker.gym_env.carryover import Carryover
 from proctor_worker.gym_env.inspection import EnvRecord, TaskRecord

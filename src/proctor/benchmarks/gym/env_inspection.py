@@ -10,7 +10,7 @@ from pathlib import Path
 from proctor.benchmarks.gym.probe import EnvFacts, ProbeRefusal, ProbeRequest, env_facts
 from proctor.benchmarks.gym.sim import choose_backend
 from proctor.errors import UsageError
-from proctor.system.gl import choose_backend_on_import
+from proctor.system.graphics.gl import choose_backend_on_import
 from proctor.system.user_code import error_location, exception_line
 from proctor_worker.gym_env.inspection import Inspection
 from proctor_worker.records import Refused

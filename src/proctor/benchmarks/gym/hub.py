@@ -14,8 +14,8 @@ from proctor.benchmarks.gym.probe import EnvFacts
 from proctor.errors import MissingExtra, UsageError
 from proctor.fingerprint import LOCAL_PATH, PRESENTATION
 from proctor.settings import setting
-from proctor.system.hub import HUB_ID, download
-from proctor.system.source_files import source_hashes
+from proctor.system.hub.repositories import HUB_ID, download
+from proctor.system.platform.source_files import source_hashes
 
 _DEFAULT_FILE = "env.py"
 _COMMIT = re.compile(r"[0-9a-f]{40}")

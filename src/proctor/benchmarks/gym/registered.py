@@ -13,7 +13,7 @@ from proctor.benchmarks.gym.elsewhere import ForeignEnv, ForeignGym, probe_elsew
 from proctor.benchmarks.gym.probe import EnvFacts
 from proctor.errors import MissingExtra, UsageError
 from proctor.settings import setting
-from proctor.system.source_files import module_hashes
+from proctor.system.platform.source_files import module_hashes
 from proctor.system.user_code import add_current_folder_to_path
 from proctor_worker.gym_env.opener import GymOpener
 

@@ -10,7 +10,7 @@ from typing import Any
 from proctor.benchmarks.guarded_sim import proctor_code
 from proctor.errors import PluginError, WorkerError
 from proctor.features import Array, Observation
-from proctor.system.gl import gl_variables
+from proctor.system.graphics.gl import gl_variables
 from proctor.types import EpisodeSpec, StepResult
 from proctor_worker.gym_env.sim import EnvSim
 from proctor_worker.gym_env.success import SuccessRule

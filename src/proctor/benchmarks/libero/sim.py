@@ -23,7 +23,7 @@ from proctor.benchmarks.mujoco.renderers import ImageRenderer, make_renderer
 from proctor.benchmarks.mujoco.rendering import SceneEdit, release_pages
 from proctor.benchmarks.mujoco.world import world_state
 from proctor.features import ENVIRONMENT_STATE, STATE, Array, Observation
-from proctor.system.gl import can_render
+from proctor.system.graphics.gl import can_render
 from proctor.types import CLOSEST, SUBGOALS, EpisodeSpec, StepResult
 from proctor_worker.worlds.mujoco_tools import JointReader
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from proctor.benchmarks.libero.camera_pose import CameraPose, MoveCamera
 from proctor.benchmarks.mujoco.log import log_mujoco_warnings
-from proctor.system.environment import temporary_environment
+from proctor.system.platform.environment import temporary_environment
 
 _CONTROL_HZ = 20
 

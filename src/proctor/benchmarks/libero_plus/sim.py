@@ -16,7 +16,7 @@ from proctor.benchmarks.libero_plus.package import make_plus_world
 from proctor.benchmarks.libero_plus.robot_pose import init_pose
 from proctor.benchmarks.libero_plus.tasks import PlusTask
 from proctor.features import Array
-from proctor.system.gl import can_render
+from proctor.system.graphics.gl import can_render
 from proctor.types import EpisodeSpec, StepResult
 
 CAMERA = "agentview"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from proctor.benchmarks.base import BenchmarkConfig
-from proctor.benchmarks.foreign.plugin import foreign_plugin
+from proctor.benchmarks.isolated.plugin import foreign_plugin
 from proctor.settings import setting
 
 

@@ -7,7 +7,7 @@ import os
 import socket
 from typing import Any
 
-from proctor.benchmarks.foreign.launch import shared_memory
+from proctor.benchmarks.isolated.launch import shared_memory
 from proctor.errors import PluginError
 from proctor.features import Array
 from proctor_worker.channel import Channel

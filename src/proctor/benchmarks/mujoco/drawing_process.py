@@ -13,7 +13,7 @@ import weakref
 from pathlib import Path
 from typing import IO, Any
 
-from proctor.benchmarks.foreign.launch import (
+from proctor.benchmarks.isolated.launch import (
     WORKER_FOLDER,
     foreign_environment,
     interpreter_path,
@@ -21,8 +21,8 @@ from proctor.benchmarks.foreign.launch import (
 from proctor.benchmarks.mujoco.drawing_client import DrawingClient
 from proctor.benchmarks.mujoco.render_config import RendererDevice, RenderSettings
 from proctor.errors import PluginError, UsageError, summarize_traceback
-from proctor.system.environment import DRAWER_VARIABLE, RENDERER_VARIABLE
-from proctor.system.gl import gl_variables
+from proctor.system.graphics.gl import gl_variables
+from proctor.system.platform.environment import DRAWER_VARIABLE, RENDERER_VARIABLE
 
 RECIPE = "warp"
 """Name of the recipe that installs the drawing process's packages."""

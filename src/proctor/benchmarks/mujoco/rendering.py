@@ -13,7 +13,7 @@ import numpy as np
 from proctor.benchmarks.base import PendingImage
 from proctor.benchmarks.mujoco.render_config import RenderSettings
 from proctor.features import Array
-from proctor.system.gl import process_backend
+from proctor.system.graphics.gl import process_backend
 
 SceneEdit: TypeAlias = Callable[[Any, Any, str], None]
 """Changes an MjvScene that is about to be rendered, given the model and the camera's name."""

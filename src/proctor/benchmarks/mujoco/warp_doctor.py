@@ -8,7 +8,7 @@ from proctor.benchmarks.mujoco.drawing_process import RECIPE, DrawingProcess
 from proctor.benchmarks.mujoco.render_config import RendererDevice
 from proctor.benchmarks.recipes.installation import find_interpreter
 from proctor.errors import UsageError
-from proctor.system.doctor import DoctorFinding, DoctorLevel
+from proctor.system.platform.doctor import DoctorFinding, DoctorLevel
 
 _SUBJECT = "warp"
 

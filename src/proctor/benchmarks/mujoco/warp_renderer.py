@@ -14,7 +14,7 @@ from proctor.benchmarks.mujoco.drawing_process import drawing_process
 from proctor.benchmarks.mujoco.render_config import RenderSettings
 from proctor.benchmarks.mujoco.rendering import SceneEdit
 from proctor.features import Array
-from proctor.system.environment import DRAWER_VARIABLE
+from proctor.system.platform.environment import DRAWER_VARIABLE
 from proctor_worker.drawing.scene import DrawRequest, Quality, SceneLayout, layout_frame
 
 

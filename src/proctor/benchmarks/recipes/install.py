@@ -43,8 +43,8 @@ from proctor.benchmarks.recipes.installation import (
 from proctor.benchmarks.recipes.python_search import find_python
 from proctor.benchmarks.recipes.recipe import Asset, BenchmarkRecipe, Source, Step
 from proctor.errors import UsageError, strip_control_codes
-from proctor.system.downloads import RemoteFile, download_file
 from proctor.system.files import UNFINISHED, atomic_write, sha256_of, swap
+from proctor.system.hub.downloads import RemoteFile, download_file
 
 DOWNLOADS = ".downloads"
 _SIZE = re.compile(r"\(([\d.]+)\s*([kKMG])i?B\)")

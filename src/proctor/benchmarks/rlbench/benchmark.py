@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from proctor.benchmarks.base import BenchmarkConfig
-from proctor.benchmarks.foreign.plugin import foreign_plugin
+from proctor.benchmarks.isolated.plugin import foreign_plugin
 from proctor.settings import setting
 
 

@@ -33,7 +33,7 @@ from proctor.features import (
 )
 from proctor.lerobot_flags import LerobotFlag
 from proctor.settings import setting
-from proctor.system.gl import gl_variables
+from proctor.system.graphics.gl import gl_variables
 from proctor.types import CLOSEST, SUBGOALS, Score, Task
 
 LEROBOT = {"fps": LerobotFlag((FPS,), f"so101 is controlled {FPS} times a second")}

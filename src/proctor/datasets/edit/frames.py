@@ -27,7 +27,7 @@ from proctor.datasets.numbers.statistics import features_with_stats
 from proctor.datasets.writing.file_allocation import FileNumber, file_number
 from proctor.errors import DatasetError, strip_control_codes
 from proctor.features import Array
-from proctor.system.platform_info import usable_cores
+from proctor.system.platform.platform_info import usable_cores
 
 RENUMBERED = ("episode_index", "index", "task_index")
 """Columns whose values depend on a frame's position in its dataset."""

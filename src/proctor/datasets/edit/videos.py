@@ -29,7 +29,7 @@ from proctor.datasets.frames.packets import (
 )
 from proctor.datasets.writing.file_allocation import FileNumber, file_number
 from proctor.features import Array
-from proctor.system.platform_info import usable_cores
+from proctor.system.platform.platform_info import usable_cores
 
 _PIECES = ".pieces"
 """Temporary folder inside the result, with one video per episode."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proctor.system.optional import LOAD_ERRORS, import_failure
+from proctor.system.platform.optional import LOAD_ERRORS, import_failure
 
 try:
     import pyarrow as pa

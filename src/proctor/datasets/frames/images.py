@@ -13,7 +13,7 @@ from proctor.datasets.frames.decoder import Pixels, converted, scaler
 from proctor.datasets.frames.encoder import require_av
 from proctor.errors import DatasetError, strip_control_codes
 from proctor.features import Array
-from proctor.system.platform_info import usable_cores
+from proctor.system.platform.platform_info import usable_cores
 
 _CODECS = {b"\x89PNG": "png", b"\xff\xd8\xff": "mjpeg"}
 _FORMATS = {1: "gray", 3: "rgb24", 4: "rgba"}

@@ -16,7 +16,7 @@ import numpy as np
 from proctor.datasets.frames.decoder import Pixels, VideoDecoder, open_video
 from proctor.errors import DatasetError
 from proctor.features import Array
-from proctor.system.platform_info import usable_cores
+from proctor.system.platform.platform_info import usable_cores
 
 TOLERANCE_S = 1e-4
 """Largest difference between a requested and a decoded timestamp, as in LeRobot."""

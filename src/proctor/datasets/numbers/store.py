@@ -45,7 +45,7 @@ from proctor.datasets.numbers.columns import (
 )
 from proctor.errors import DatasetError
 from proctor.features import Array
-from proctor.system.platform_info import usable_cores
+from proctor.system.platform.platform_info import usable_cores
 
 _Given: TypeAlias = tuple[Info, Sequence[TableFile], ColumnCache | None, Callable[[], None] | None]
 _NOT_NUMBERS = ("string", "language", "image")

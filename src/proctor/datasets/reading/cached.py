@@ -36,7 +36,7 @@ from proctor.datasets.reading.cache_filler import running_fillers
 from proctor.datasets.reading.frame_source import FrameSource, TableSource
 from proctor.errors import DatasetError
 from proctor.features import Array
-from proctor.system.platform_info import usable_cores, usable_memory_bytes
+from proctor.system.platform.platform_info import usable_cores, usable_memory_bytes
 
 _SHARD_BYTES = 32 * 2**20
 """Images decoded before the work of other processes is checked again."""

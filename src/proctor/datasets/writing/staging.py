@@ -30,7 +30,7 @@ from proctor.system.locks import CLAIM_FILE, LOCK_FILE, Lock, acquire_lock
 
 STAGING_FOLDER = ".proctor"
 RECORDING_LOG = f"{STAGING_FOLDER}/recording.jsonl"
-"""Log of the sessions with a robot that recorded the dataset (control/recording_log.py)."""
+"""Log of the sessions with a robot that recorded the dataset (control/recording/log.py)."""
 _MOST = 2**40
 
 

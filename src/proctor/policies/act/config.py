@@ -12,14 +12,16 @@ from typing import ClassVar
 
 from proctor.errors import UsageError
 from proctor.features import NormMode
-from proctor.policies.lerobot.config import (
+from proctor.policies.lerobot.config.config import (
     CheckpointConfig,
     CheckpointPlugin,
     setting,
     training_setting,
 )
-from proctor.policies.lerobot.config_mixins import ChunkMixin
-from proctor.policies.lerobot.limits import (
+from proctor.policies.lerobot.config.mixins import ChunkMixin
+from proctor.policies.lerobot.config.presets import TrainingPreset, constant_preset
+from proctor.policies.lerobot.config.shared_fields import backbone_file, normalization, shared
+from proctor.policies.lerobot.processors.limits import (
     LAYERS,
     MOST_WIDTH,
     WIDTH,
@@ -28,8 +30,6 @@ from proctor.policies.lerobot.limits import (
     check_one_observation,
     up_to,
 )
-from proctor.policies.lerobot.presets import TrainingPreset, constant_preset
-from proctor.policies.lerobot.shared_fields import backbone_file, normalization, shared
 
 
 @dataclass

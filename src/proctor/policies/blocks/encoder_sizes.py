@@ -14,8 +14,8 @@ from typing import Annotated, Any, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from proctor.errors import UsageError
-from proctor.policies.lerobot.limits import MOST_LAYERS, MOST_PIXELS, MOST_WIDTH
-from proctor.policies.lerobot.location import read_config_json
+from proctor.policies.lerobot.checkpoint.location import read_config_json
+from proctor.policies.lerobot.processors.limits import MOST_LAYERS, MOST_PIXELS, MOST_WIDTH
 
 Width: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MOST_WIDTH)]
 Layers: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MOST_LAYERS)]

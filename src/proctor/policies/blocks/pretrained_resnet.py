@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from proctor.errors import UsageError
 from proctor.policies.blocks.resnet import ResNet
-from proctor.policies.lerobot.tensor_file import read_tensors
-from proctor.system.downloads import RemoteFile, download_file
+from proctor.policies.lerobot.checkpoint.tensor_file import read_tensors
 from proctor.system.files import sha256_of
+from proctor.system.hub.downloads import RemoteFile, download_file
 
 HOST = "https://download.pytorch.org/models"
 FILES = {"resnet18": "resnet18-f37072fd.pth", "resnet34": "resnet34-b627a593.pth"}

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from proctor.errors import UsageError
 from proctor.policies.blocks.encoder_sizes import GROUPS, PUBLISHED, ResNet10Sizes
-from proctor.policies.lerobot.location import local_folder
-from proctor.policies.lerobot.tensor_file import read_tensors
-from proctor.policies.lerobot.weights import WEIGHTS_FILE, load_submodule
-from proctor.system.hub import download
+from proctor.policies.lerobot.checkpoint.location import local_folder
+from proctor.policies.lerobot.checkpoint.tensor_file import read_tensors
+from proctor.policies.lerobot.checkpoint.weights import WEIGHTS_FILE, load_submodule
+from proctor.system.hub.repositories import download
 
 _STRIDES = (1, 2, 2, 2)
 

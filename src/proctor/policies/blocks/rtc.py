@@ -24,8 +24,8 @@ import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor
 
 from proctor.features import Array
-from proctor.policies.lerobot.config import CheckpointConfig
-from proctor.policies.lerobot.config_mixins import RtcConfig
+from proctor.policies.lerobot.config.config import CheckpointConfig
+from proctor.policies.lerobot.config.mixins import RtcConfig
 from proctor.policies.runtime.network import Network
 
 LEFT_OVER, HAS_LEFT = "rtc: left over", "rtc: has left"

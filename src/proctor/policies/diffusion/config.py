@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from proctor.errors import UsageError
 from proctor.features import NormMode
-from proctor.policies.lerobot.config import (
+from proctor.policies.lerobot.config.config import (
     NEW_IN_0_6,
     NOT_A_FLAG,
     CheckpointConfig,
@@ -20,8 +20,14 @@ from proctor.policies.lerobot.config import (
     setting,
     unused,
 )
-from proctor.policies.lerobot.config_mixins import DenoisingMixin
-from proctor.policies.lerobot.limits import (
+from proctor.policies.lerobot.config.mixins import DenoisingMixin
+from proctor.policies.lerobot.config.shared_fields import (
+    backbone_file,
+    normalization,
+    optimizer_betas,
+    shared,
+)
+from proctor.policies.lerobot.processors.limits import (
     WIDTH,
     Limits,
     check_crop,
@@ -29,12 +35,6 @@ from proctor.policies.lerobot.limits import (
     check_same_shape,
     require_inputs,
     up_to,
-)
-from proctor.policies.lerobot.shared_fields import (
-    backbone_file,
-    normalization,
-    optimizer_betas,
-    shared,
 )
 
 

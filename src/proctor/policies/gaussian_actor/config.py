@@ -17,7 +17,7 @@ from proctor.errors import UsageError, did_you_mean
 from proctor.features import ACTION, IMAGE, STATE, Feature, NormMode
 from proctor.fingerprint import EVALUATION_ONLY, LOCAL_PATH, PRESENTATION, TRAINING_ONLY
 from proctor.policies.blocks.encoder_sizes import ResNet10Sizes, Width, resnet10_sizes
-from proctor.policies.lerobot.config import (
+from proctor.policies.lerobot.config.config import (
     NOT_A_FLAG,
     CheckpointConfig,
     CheckpointPlugin,
@@ -27,7 +27,9 @@ from proctor.policies.lerobot.config import (
     training_setting,
     unused,
 )
-from proctor.policies.lerobot.limits import (
+from proctor.policies.lerobot.config.presets import SampleWindows, TrainingPreset, constant_preset
+from proctor.policies.lerobot.config.shared_fields import normalization, shared
+from proctor.policies.lerobot.processors.limits import (
     MOST_LAYERS,
     WIDTH,
     Choices,
@@ -35,8 +37,6 @@ from proctor.policies.lerobot.limits import (
     check_same_shape,
     up_to,
 )
-from proctor.policies.lerobot.presets import SampleWindows, TrainingPreset, constant_preset
-from proctor.policies.lerobot.shared_fields import normalization, shared
 
 SMALLEST_IMAGE = 39
 """Pixels of a side: four unpadded convolutions reduce it to one."""

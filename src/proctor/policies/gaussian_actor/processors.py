@@ -9,8 +9,8 @@ import torch
 
 from proctor.features import Feature, FeatureKind
 from proctor.policies.gaussian_actor.config import GaussianActorConfig
-from proctor.policies.lerobot.pipelines import default_pipelines
-from proctor.policies.lerobot.processors import Pipeline, Stats
+from proctor.policies.lerobot.processors.pipelines import default_pipelines
+from proctor.policies.lerobot.processors.processors import Pipeline, Stats
 
 
 def config_stats(config: GaussianActorConfig) -> Stats:

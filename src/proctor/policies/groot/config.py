@@ -17,6 +17,7 @@ from proctor.features import Interface, NormMode
 from proctor.fingerprint import LOCAL_PATH
 from proctor.policies.base import Policy
 from proctor.policies.groot.embodiments import EXECUTED, LIBERO, NEW
+from proctor.policies.groot.network.sizes import BASE_MODEL, HORIZON, N15_BASE_MODEL, N15_HORIZON
 from proctor.policies.groot.nvidia import (
     NvidiaFolder,
     from_n15_layouts,
@@ -24,8 +25,7 @@ from proctor.policies.groot.nvidia import (
     read_folder,
     statistics_of,
 )
-from proctor.policies.groot.sizes import BASE_MODEL, HORIZON, N15_BASE_MODEL, N15_HORIZON
-from proctor.policies.lerobot.config import (
+from proctor.policies.lerobot.config.config import (
     CheckpointConfig,
     CheckpointPlugin,
     make_fresh,
@@ -34,7 +34,7 @@ from proctor.policies.lerobot.config import (
     training_setting,
     unused,
 )
-from proctor.policies.lerobot.config_mixins import (
+from proctor.policies.lerobot.config.mixins import (
     RTC_HELP,
     ChunkMixin,
     ImageSizeFreeMixin,
@@ -42,7 +42,16 @@ from proctor.policies.lerobot.config_mixins import (
     RtcMixin,
     read_rtc,
 )
-from proctor.policies.lerobot.limits import (
+from proctor.policies.lerobot.config.presets import (
+    POSE_SIZE,
+    RelativeChunks,
+    SampleWindows,
+    ScheduleSettings,
+    TrainingPreset,
+    adam_settings,
+)
+from proctor.policies.lerobot.config.shared_fields import normalization, optimizer_betas, shared
+from proctor.policies.lerobot.processors.limits import (
     ALLOWED,
     MOST_PROMPT,
     MOST_STEPS,
@@ -54,18 +63,9 @@ from proctor.policies.lerobot.limits import (
     require_inputs,
     up_to,
 )
-from proctor.policies.lerobot.presets import (
-    POSE_SIZE,
-    RelativeChunks,
-    SampleWindows,
-    ScheduleSettings,
-    TrainingPreset,
-    adam_settings,
-)
-from proctor.policies.lerobot.shared_fields import normalization, optimizer_betas, shared
 
 if TYPE_CHECKING:
-    from proctor.policies.lerobot.processors import StepLists, UsualSteps
+    from proctor.policies.lerobot.processors.processors import StepLists, UsualSteps
 
 TRANSFORMS = ("auto", "none", "libero")
 _STEPS, _ENCODE, _DECODE = (
@@ -272,7 +272,7 @@ class GrootN17Config(RtcMixin, GrootConfig):
 
     def processing(self, usual: UsualSteps) -> StepLists:
         """Return GR00T's own steps, with the base model's statistics or the dataset's."""
-        from proctor.policies.groot.pipelines import make_steps
+        from proctor.policies.groot.steps.pipelines import make_steps
 
         pack, encode, decode = make_steps(self, usual)
         before = usual.rename, usual.to_batch, pack, encode, usual.to_device
@@ -393,7 +393,7 @@ class GrootN15Config(GrootConfig):
 
     def processing(self, usual: UsualSteps) -> StepLists:
         """Return N1.5's own steps, with the base model's statistics or the dataset's."""
-        from proctor.policies.groot.pipelines import make_n15_steps
+        from proctor.policies.groot.steps.pipelines import make_n15_steps
 
         pack, encode, collate, unpack = make_n15_steps(self, usual)
         before = usual.rename, usual.to_batch, pack, encode, collate, usual.to_device
@@ -432,7 +432,7 @@ def make(config: CheckpointConfig, interface: Interface) -> Policy:
     path = given.pop("base_model_path", None)
     if path is None or config.input_features:
         return make_fresh(config, interface)
-    from proctor.policies.lerobot.checkpoint import load_policy
+    from proctor.policies.lerobot.checkpoint.checkpoint import load_policy
 
     return load_policy(path, None, given, interface)
 
@@ -441,7 +441,7 @@ PLUGIN = CheckpointPlugin(
     config=GrootN17Config,
     make=make,
     summary="GR00T N1.7, untrained or with --policy.base_model_path (trained: --policy.path)",
-    network="proctor.policies.groot.network:GrootN17",
+    network="proctor.policies.groot.network.network:GrootN17",
     prefix="_groot_model.",
     steps={
         "groot_n1_7_pack_inputs_v1": f"{_STEPS}:PackInputs",
@@ -456,7 +456,7 @@ N15_PLUGIN = CheckpointPlugin(
     config=GrootN15Config,
     make=make,
     summary="GR00T N1.5, untrained or with --policy.base_model_path (trained: --policy.path)",
-    network="proctor.policies.groot.network:GrootN15",
+    network="proctor.policies.groot.network.network:GrootN15",
     prefix="_groot_model.",
     steps={
         "groot_pack_inputs_v3": f"{_STEPS}:PackInputsV3",

@@ -26,14 +26,14 @@ import msgspec
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import ACTION, IMAGES, STATE
 from proctor.policies.groot.embodiments import EMBODIMENTS, LIBERO
-from proctor.policies.groot.sizes import (
+from proctor.policies.groot.network.sizes import (
     MODEL_TYPE,
     N15_MODEL_TYPE,
     GrootSizes,
     decode_n15_sizes,
     decode_sizes,
 )
-from proctor.policies.lerobot.location import read_json
+from proctor.policies.lerobot.checkpoint.location import read_json
 
 _PROCESSOR, _STATISTICS, _NUMBERS = (
     "processor_config.json",
@@ -90,7 +90,7 @@ class NvidiaFolder:
 
     def horizon(self, embodiment: str) -> int | None:
         """Return the actions of a chunk of ``embodiment``; None: not stated."""
-        from proctor.policies.groot.statistics import horizon_of
+        from proctor.policies.groot.steps.statistics import horizon_of
 
         return horizon_of(self._modality(embodiment), "action")
 
@@ -100,7 +100,7 @@ class NvidiaFolder:
 
     def settings(self, embodiment: str) -> ProcessorSettings:
         """Return the settings of ``embodiment``; without statistics if there are none."""
-        from proctor.policies.groot.statistics import horizon_of, modality_keys
+        from proctor.policies.groot.steps.statistics import horizon_of, modality_keys
 
         where, modality = str(self.path / _PROCESSOR), self._modality(embodiment)
         known = {f.name for f in fields(ProcessorSettings)} - {"where", "modality", "raw_stats"}
@@ -158,7 +158,7 @@ def from_nvidia(
     """Return LeRobot's config for a folder in NVIDIA's layout; None: it has another layout."""
     if stated.get("model_type") != MODEL_TYPE:
         return None
-    from proctor.policies.groot.statistics import group_size, modality_keys, stats_of
+    from proctor.policies.groot.steps.statistics import group_size, modality_keys, stats_of
 
     files = read_folder(str(folder))
     assert files is not None, "its model_type is GR00T's"

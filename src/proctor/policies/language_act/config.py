@@ -19,11 +19,20 @@ from proctor.policies.language_act.text_encoding import (
     TEXT_ENCODINGS,
     piece_weights,
 )
-from proctor.policies.lerobot.config import NOT_A_FLAG, CheckpointPlugin, setting, training_setting
-from proctor.policies.lerobot.feature_json import channels_first
-from proctor.policies.lerobot.limits import SHARE, Limits
-from proctor.policies.lerobot.presets import ScheduleSettings, TrainingPreset, constant_preset
-from proctor.policies.lerobot.shared_fields import normalization, shared
+from proctor.policies.lerobot.config.config import (
+    NOT_A_FLAG,
+    CheckpointPlugin,
+    setting,
+    training_setting,
+)
+from proctor.policies.lerobot.config.feature_json import channels_first
+from proctor.policies.lerobot.config.presets import (
+    ScheduleSettings,
+    TrainingPreset,
+    constant_preset,
+)
+from proctor.policies.lerobot.config.shared_fields import normalization, shared
+from proctor.policies.lerobot.processors.limits import SHARE, Limits
 
 WORDS = "words"
 """Key of the network's input with the hashed word pieces of an instruction."""

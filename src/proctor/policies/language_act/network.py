@@ -27,7 +27,7 @@ from proctor.policies.act.network import Act
 from proctor.policies.blocks.resnet import BLOCKS, OUT_CHANNELS
 from proctor.policies.language_act.config import WORDS, LanguageActConfig
 from proctor.policies.language_act.text_encoding import BUCKETS, MOST_PIECES
-from proctor.policies.lerobot.feature_json import channels_first
+from proctor.policies.lerobot.config.feature_json import channels_first
 from proctor.policies.runtime.network import LR_MULTIPLIER, ImageRegion, NoiseSpec
 
 SENTENCE = "sentence"

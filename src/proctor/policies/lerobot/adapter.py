@@ -24,12 +24,12 @@ from torch import Tensor
 
 from proctor.errors import UsageError
 from proctor.fingerprint import ConfigUse
-from proctor.policies.lerobot.limits import MOST_WIDTH
-from proctor.policies.lerobot.location import locate, read_json
-from proctor.policies.lerobot.presets import ADAPTER_INITS, ADAPTER_METHOD
-from proctor.policies.lerobot.step import Tensors
-from proctor.policies.lerobot.tensor_file import FileHash, hash_file, read_tensor_file
-from proctor.policies.lerobot.weights import check_tensor, read_weight_files
+from proctor.policies.lerobot.checkpoint.location import locate, read_json
+from proctor.policies.lerobot.checkpoint.tensor_file import FileHash, hash_file, read_tensor_file
+from proctor.policies.lerobot.checkpoint.weights import check_tensor, read_weight_files
+from proctor.policies.lerobot.config.presets import ADAPTER_INITS, ADAPTER_METHOD
+from proctor.policies.lerobot.processors.limits import MOST_WIDTH
+from proctor.policies.lerobot.processors.step import Tensors
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 BASE = "base/"

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, ClassVar
 
 from proctor.errors import UsageError
 from proctor.features import NormMode
-from proctor.policies.lerobot.config import (
+from proctor.policies.lerobot.config.config import (
     CheckpointPlugin,
     run_flag,
     setting,
     training_field,
     training_setting,
 )
-from proctor.policies.lerobot.config_mixins import DenoisingMixin, LanguageConfig
-from proctor.policies.lerobot.limits import (
+from proctor.policies.lerobot.config.mixins import DenoisingMixin, LanguageConfig
+from proctor.policies.lerobot.config.presets import TrainingPreset
+from proctor.policies.lerobot.config.shared_fields import normalization, optimizer_betas, shared
+from proctor.policies.lerobot.processors.limits import (
     LAYERS,
     POSITIVE,
     SHARE,
@@ -33,11 +35,9 @@ from proctor.policies.lerobot.limits import (
     require_inputs,
     up_to,
 )
-from proctor.policies.lerobot.presets import TrainingPreset
-from proctor.policies.lerobot.shared_fields import normalization, optimizer_betas, shared
 
 if TYPE_CHECKING:
-    from proctor.policies.lerobot.processors import StepLists, UsualSteps
+    from proctor.policies.lerobot.processors.processors import StepLists, UsualSteps
 
 CLIP = "openai/clip-vit-base-patch16"
 
@@ -162,7 +162,7 @@ class DitConfig(DenoisingMixin, LanguageConfig):
 
     def processing(self, usual: UsualSteps) -> StepLists:
         """Return the usual steps with a tokenizer among them."""
-        from proctor.policies.lerobot.language import Tokenize
+        from proctor.policies.lerobot.tokenizer.language import Tokenize
 
         tokens = Tokenize(
             max_length=self.tokenizer_max_length,

@@ -28,10 +28,10 @@ from proctor.policies.blocks.encoder_sizes import clip_sizes
 from proctor.policies.blocks.layers import masked_mean
 from proctor.policies.blocks.rgb_encoder import encode_history, resize_and_crop
 from proctor.policies.blocks.schedule import NoiseSchedule
-from proctor.policies.lerobot.language import check_prompt_length
-from proctor.policies.lerobot.location import locate
-from proctor.policies.lerobot.step import ProcessorStep
-from proctor.policies.lerobot.weights import load_submodule, read_weight_files
+from proctor.policies.lerobot.checkpoint.location import locate
+from proctor.policies.lerobot.checkpoint.weights import load_submodule, read_weight_files
+from proctor.policies.lerobot.processors.step import ProcessorStep
+from proctor.policies.lerobot.tokenizer.language import check_prompt_length
 from proctor.policies.multi_task_dit.config import DitConfig
 from proctor.policies.multi_task_dit.transformer import NoisePredictor
 from proctor.policies.runtime.network import LR_MULTIPLIER, Network, NoiseSpec

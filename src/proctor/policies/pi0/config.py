@@ -11,30 +11,30 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from proctor.errors import UsageError
 from proctor.features import IMAGES, NormMode
-from proctor.policies.lerobot.config import (
+from proctor.policies.lerobot.config.config import (
     CheckpointPlugin,
     setting,
     training_setting,
     unused,
 )
-from proctor.policies.lerobot.config_mixins import (
+from proctor.policies.lerobot.config.mixins import (
     VlaConfig,
     read_rtc,
 )
-from proctor.policies.lerobot.limits import (
+from proctor.policies.lerobot.config.presets import SampleWindows
+from proctor.policies.lerobot.config.shared_fields import normalization, optimizer_betas, shared
+from proctor.policies.lerobot.processors.limits import (
     MOST_PIXELS,
     POSITIVE,
     STEPS,
     Choices,
     check_periods,
 )
-from proctor.policies.lerobot.presets import SampleWindows
-from proctor.policies.lerobot.shared_fields import normalization, optimizer_betas, shared
 from proctor.policies.pi0.sizes import GEMMAS, VISION
 
 if TYPE_CHECKING:
-    from proctor.policies.lerobot.processors import StepLists, UsualSteps
-    from proctor.policies.lerobot.step import ProcessorStep
+    from proctor.policies.lerobot.processors.processors import StepLists, UsualSteps
+    from proctor.policies.lerobot.processors.step import ProcessorStep
 
 PALIGEMMA = "google/paligemma-3b-pt-224"
 """Hub id of the family's tokenizer."""
@@ -122,13 +122,13 @@ class PiConfig(VlaConfig):
 
     def tokenizer_step(self) -> ProcessorStep:
         """Return the step that tokenizes the prompt."""
-        from proctor.policies.lerobot.language import Tokenize
+        from proctor.policies.lerobot.tokenizer.language import Tokenize
 
         return Tokenize(max_length=self.tokenizer_max_length, tokenizer_name=self.text_tokenizer)
 
     def relative_step(self) -> ProcessorStep:
         """Return the step that subtracts the state from actions, if that is enabled."""
-        from proctor.policies.lerobot.relative_actions import RelativeActions
+        from proctor.policies.lerobot.processors.relative_actions import RelativeActions
 
         return RelativeActions(
             self.use_relative_actions, self.relative_exclude_joints, self.action_feature_names
@@ -136,7 +136,7 @@ class PiConfig(VlaConfig):
 
     def postprocessing(self, usual: UsualSteps) -> Sequence[ProcessorStep]:
         """Return the postprocessing steps."""
-        from proctor.policies.lerobot.relative_actions import AbsoluteActions
+        from proctor.policies.lerobot.processors.relative_actions import AbsoluteActions
 
         return usual.unnormalize, AbsoluteActions(self.use_relative_actions), usual.to_cpu
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, STATE
 from proctor.policies.blocks.rtc import GuidedNetwork
-from proctor.policies.lerobot.config_mixins import read_rtc
+from proctor.policies.lerobot.config.mixins import read_rtc
 from proctor.policies.pi0 import sizes
 from proctor.policies.pi0.config import FlowConfig
 from proctor.policies.pi0.gemma import Gemma, KVCache, TokenPositions, token_positions

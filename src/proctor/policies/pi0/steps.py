@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from proctor.features import STATE, Array
-from proctor.policies.lerobot.language import TASK, NewLine, check_task_key
-from proctor.policies.lerobot.step import ProcessorStep, PromptInputs
+from proctor.policies.lerobot.processors.step import ProcessorStep, PromptInputs
+from proctor.policies.lerobot.tokenizer.language import TASK, NewLine, check_task_key
 
 _BIN_EDGES = np.linspace(-1, 1, 257)[:-1]
 """Lower edges of the 256 bins that a normalised state is discretised into."""

@@ -7,15 +7,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from proctor.errors import UsageError
-from proctor.policies.lerobot.config import CheckpointPlugin, setting, training_setting, unused
-from proctor.policies.lerobot.config_mixins import read_rtc
-from proctor.policies.lerobot.limits import MOST_PROMPT, STEPS, Limits
-from proctor.policies.lerobot.shared_fields import shared
+from proctor.policies.lerobot.config.config import (
+    CheckpointPlugin,
+    setting,
+    training_setting,
+    unused,
+)
+from proctor.policies.lerobot.config.mixins import read_rtc
+from proctor.policies.lerobot.config.shared_fields import shared
+from proctor.policies.lerobot.processors.limits import MOST_PROMPT, STEPS, Limits
 from proctor.policies.pi0 import sizes
 from proctor.policies.pi0.config import PALIGEMMA, PiConfig
 
 if TYPE_CHECKING:
-    from proctor.policies.lerobot.processors import StepLists, UsualSteps
+    from proctor.policies.lerobot.processors.processors import StepLists, UsualSteps
 
 _STEPS = "proctor.policies.pi0_fast.steps"
 

@@ -17,7 +17,7 @@ import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 from proctor.features import ACTION_MASK, ACTION_TOKENS, LANGUAGE_MASK, LANGUAGE_TOKENS
-from proctor.policies.lerobot.step import ProcessorStep
+from proctor.policies.lerobot.processors.step import ProcessorStep
 from proctor.policies.pi0 import sizes
 from proctor.policies.pi0.gemma import TokenPositions, token_positions
 from proctor.policies.pi0.paligemma import PaliGemma, PrefixEncoder, bidirectional_positions

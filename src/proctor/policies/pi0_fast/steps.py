@@ -15,9 +15,14 @@ import numpy as np
 
 from proctor.errors import UsageError
 from proctor.features import ACTION, ACTION_MASK, ACTION_TOKENS
-from proctor.policies.lerobot.step import OURS, ProcessorStep, PromptInputs
-from proctor.policies.lerobot.tokenizer import FOLDER as WORDS_FOLDER
-from proctor.policies.lerobot.tokenizer import MOST_TOKENS, PROCESSOR, TextTokenizer, Tokenizers
+from proctor.policies.lerobot.processors.step import OURS, ProcessorStep, PromptInputs
+from proctor.policies.lerobot.tokenizer.tokenizer import FOLDER as WORDS_FOLDER
+from proctor.policies.lerobot.tokenizer.tokenizer import (
+    MOST_TOKENS,
+    PROCESSOR,
+    TextTokenizer,
+    Tokenizers,
+)
 from proctor.policies.pi0.config import PALIGEMMA
 from proctor.policies.pi0.steps import StatePrompt
 from proctor.policies.pi0_fast.fast import ActionTokenizer, FastCodec

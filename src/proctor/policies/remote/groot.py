@@ -15,7 +15,7 @@ from proctor.policies.remote.address import Address
 from proctor.policies.remote.connection import ConnectionSettings, ServerConnection, server_label
 from proctor.protocols import groot, groot_dialect
 from proctor.protocols.inference_messages import InferenceRequest, ServerInfo
-from proctor.system.optional import LOAD_ERRORS, import_failure
+from proctor.system.platform.optional import LOAD_ERRORS, import_failure
 from proctor.types import EpisodeSpec
 
 try:

@@ -19,9 +19,9 @@ from proctor.features import Array
 from proctor.policies.remote.address import Address
 from proctor.policies.remote.connection import ConnectionSettings, ServerConnection
 from proctor.protocols import lerobot
+from proctor.protocols.formats.msgpack_arrays import unpack
 from proctor.protocols.inference_messages import InferenceRequest, ServerInfo, parse_server_info
-from proctor.protocols.msgpack_arrays import unpack
-from proctor.system.optional import LOAD_ERRORS, import_failure
+from proctor.system.platform.optional import LOAD_ERRORS, import_failure
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # Proctor prints one line instead
 try:

@@ -28,7 +28,7 @@ from proctor.policies.remote.names import (
 from proctor.policies.remote.server_pool import EpisodeConnection, ServerPool, served_policy_name
 from proctor.protocols import groot, lerobot, openpi, vla_eval
 from proctor.protocols.inference_messages import InferenceRequest, Protocol, ServerInfo
-from proctor.system.memory import keep_freed_memory
+from proctor.system.platform.memory import keep_freed_memory
 from proctor.system.redaction import redact_text
 from proctor.system.warn_once import WarnOnce
 from proctor.types import EpisodeSpec

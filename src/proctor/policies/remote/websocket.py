@@ -23,7 +23,7 @@ from proctor.policies.remote.connection import ConnectionSettings, ServerConnect
 from proctor.protocols import openpi, vla_eval
 from proctor.protocols.inference_messages import InferenceRequest, ServerInfo
 from proctor.protocols.vla_eval import Message, MessageType
-from proctor.system.optional import LOAD_ERRORS, import_failure
+from proctor.system.platform.optional import LOAD_ERRORS, import_failure
 from proctor.types import EpisodeSpec
 
 try:

@@ -14,7 +14,7 @@ from proctor.errors import UsageError
 from proctor.features import REWARD, Feature, FeatureKind, Interface, NormMode
 from proctor.fingerprint import LOCAL_PATH, PRESENTATION, TRAINING_ONLY
 from proctor.policies.blocks.encoder_sizes import ResNet10Sizes, resnet10_sizes
-from proctor.policies.lerobot.config import (
+from proctor.policies.lerobot.config.config import (
     NOT_A_FLAG,
     CheckpointConfig,
     CheckpointPlugin,
@@ -23,7 +23,9 @@ from proctor.policies.lerobot.config import (
     training_setting,
     unused,
 )
-from proctor.policies.lerobot.limits import (
+from proctor.policies.lerobot.config.presets import SampleWindows, TrainingPreset, constant_preset
+from proctor.policies.lerobot.config.shared_fields import normalization, shared
+from proctor.policies.lerobot.processors.limits import (
     SHARE,
     WIDTH,
     Choices,
@@ -32,11 +34,9 @@ from proctor.policies.lerobot.limits import (
     check_fields,
     up_to,
 )
-from proctor.policies.lerobot.presets import SampleWindows, TrainingPreset, constant_preset
-from proctor.policies.lerobot.shared_fields import normalization, shared
 
 if TYPE_CHECKING:
-    from proctor.policies.lerobot.processors import StepLists, UsualSteps
+    from proctor.policies.lerobot.processors.processors import StepLists, UsualSteps
 
 GRID = (4, 4)
 """Size of the feature map that LeRobot's spatial embedding assumes."""
@@ -114,7 +114,7 @@ class RewardClassifierConfig(CheckpointConfig):
 
     def processing(self, usual: UsualSteps) -> StepLists:
         """Return LeRobot's steps: one normaliser for the images, one for the reward."""
-        from proctor.policies.lerobot.processors import Identity
+        from proctor.policies.lerobot.processors.processors import Identity
 
         images = replace(usual.normalize, features=self.input_features)  # type: ignore[call-arg]
         reward = replace(usual.normalize, features=self.output_features)  # type: ignore[call-arg]

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from proctor.errors import UsageError
 from proctor.features import Array, Feature
-from proctor.policies.lerobot.checkpoint import read_checkpoint
-from proctor.policies.lerobot.location import locate
+from proctor.policies.lerobot.checkpoint.checkpoint import read_checkpoint
+from proctor.policies.lerobot.checkpoint.location import locate
 from proctor.policies.reward_classifier.network import RewardClassifier
 from proctor.policies.runtime.chunk_policy import LoadedCheckpoint, to_float_image
 from proctor.policies.runtime.runner import device_or_fallback, make_runner, numerics_record

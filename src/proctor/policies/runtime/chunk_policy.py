@@ -19,9 +19,9 @@ from proctor.policies.base import Batch, Policy, PolicySpec, Query
 from proctor.policies.compatibility import source_key
 from proctor.policies.latency import check_latency
 from proctor.policies.lerobot.adapter import Adapter
-from proctor.policies.lerobot.config import CheckpointConfig, defining_config
-from proctor.policies.lerobot.feature_json import channels_first
-from proctor.policies.lerobot.processors import Pipeline
+from proctor.policies.lerobot.config.config import CheckpointConfig, defining_config
+from proctor.policies.lerobot.config.feature_json import channels_first
+from proctor.policies.lerobot.processors.processors import Pipeline
 from proctor.policies.runtime.compiled import (
     compile_parts,
     require_compiler,

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from proctor.policies.lerobot.step import ProcessorStep
+from proctor.policies.lerobot.processors.step import ProcessorStep
 
 LR_MULTIPLIER, LR_FLAG = "share_of_rate", "flag_of_rate"
 """Keys of a parameter group: its rate as a multiple of the optimiser's; the flag of its own rate.

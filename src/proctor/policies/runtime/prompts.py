@@ -29,8 +29,8 @@ from proctor.errors import UsageError
 from proctor.features import LANGUAGE_TOKENS, Array
 from proctor.fingerprint import ConfigUse
 from proctor.policies.compatibility import source_key
-from proctor.policies.lerobot.config import CheckpointConfig
-from proctor.policies.lerobot.processors import Pipeline
+from proctor.policies.lerobot.config.config import CheckpointConfig
+from proctor.policies.lerobot.processors.processors import Pipeline
 
 
 class PromptGroup(NamedTuple):

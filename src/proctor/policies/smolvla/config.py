@@ -8,27 +8,27 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from proctor.errors import UsageError
 from proctor.features import NormMode
-from proctor.policies.lerobot.config import (
+from proctor.policies.lerobot.config.config import (
     CheckpointPlugin,
     setting,
     training_setting,
     unused,
 )
-from proctor.policies.lerobot.config_mixins import (
+from proctor.policies.lerobot.config.mixins import (
     VlaConfig,
 )
-from proctor.policies.lerobot.limits import (
+from proctor.policies.lerobot.config.shared_fields import normalization, optimizer_betas, shared
+from proctor.policies.lerobot.processors.limits import (
     Choices,
     Limits,
     Sides,
     check_periods,
     up_to,
 )
-from proctor.policies.lerobot.shared_fields import normalization, optimizer_betas, shared
 from proctor.policies.smolvla.vlm import SMOLVLM2
 
 if TYPE_CHECKING:
-    from proctor.policies.lerobot.processors import StepLists, UsualSteps
+    from proctor.policies.lerobot.processors.processors import StepLists, UsualSteps
 
 ALOHA_JOINTS = 14
 _MOST_DIM = 1024
@@ -114,7 +114,7 @@ class SmolVlaConfig(VlaConfig):
 
     def processing(self, usual: UsualSteps) -> StepLists:
         """Return the usual processor steps and a tokenizer step."""
-        from proctor.policies.lerobot.language import Tokenize
+        from proctor.policies.lerobot.tokenizer.language import Tokenize
         from proctor.policies.smolvla.network import SmolVlaNewLine
 
         tokens = Tokenize(

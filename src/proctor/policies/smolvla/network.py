@@ -25,11 +25,11 @@ from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, STATE
 from proctor.policies.blocks.layers import masked_mean, resize_with_padding
 from proctor.policies.blocks.rtc import GuidedNetwork
 from proctor.policies.blocks.siglip import ScaledPatchEmbeddings, SiglipEncoder
-from proctor.policies.lerobot.config_mixins import read_rtc
-from proctor.policies.lerobot.language import NewLine
-from proctor.policies.lerobot.location import local_folder
-from proctor.policies.lerobot.tensor_file import read_tensors
-from proctor.policies.lerobot.weights import WEIGHTS_FILE, check_tensor
+from proctor.policies.lerobot.checkpoint.location import local_folder
+from proctor.policies.lerobot.checkpoint.tensor_file import read_tensors
+from proctor.policies.lerobot.checkpoint.weights import WEIGHTS_FILE, check_tensor
+from proctor.policies.lerobot.config.mixins import read_rtc
+from proctor.policies.lerobot.tokenizer.language import NewLine
 from proctor.policies.runtime.network import NoiseSpec
 from proctor.policies.smolvla import aloha
 from proctor.policies.smolvla.config import SmolVlaConfig
@@ -43,7 +43,7 @@ from proctor.policies.smolvla.layers import (
     rotary_embedding,
 )
 from proctor.policies.smolvla.vlm import VlmSizes, read_vlm_sizes
-from proctor.system.hub import download
+from proctor.system.hub.repositories import download
 
 NOISE, TIME = "noise", "time"
 EMBEDDINGS = "model.text_model.embed_tokens"

@@ -9,7 +9,7 @@ import msgspec
 
 from proctor.errors import UsageError
 from proctor.policies.blocks.encoder_sizes import Layers, SiglipSizes, Width, decode_checked
-from proctor.policies.lerobot.location import read_config_json
+from proctor.policies.lerobot.checkpoint.location import read_config_json
 
 VocabularySize = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 

@@ -13,21 +13,21 @@ from typing import ClassVar
 
 from proctor.errors import UsageError
 from proctor.features import NormMode
-from proctor.policies.lerobot.config import (
+from proctor.policies.lerobot.config.config import (
     CheckpointConfig,
     CheckpointPlugin,
     setting,
     training_setting,
 )
-from proctor.policies.lerobot.limits import (
+from proctor.policies.lerobot.config.presets import SampleWindows, TrainingPreset, constant_preset
+from proctor.policies.lerobot.config.shared_fields import normalization, shared
+from proctor.policies.lerobot.processors.limits import (
     WIDTH,
     Limits,
     check_one_observation,
     require_inputs,
     up_to,
 )
-from proctor.policies.lerobot.presets import SampleWindows, TrainingPreset, constant_preset
-from proctor.policies.lerobot.shared_fields import normalization, shared
 
 _MOST_DRAWN = 10**8
 """Random numbers that one inference may draw: 0.4 GB."""

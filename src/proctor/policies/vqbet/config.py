@@ -13,13 +13,25 @@ from typing import ClassVar
 
 from proctor.errors import UsageError
 from proctor.features import STATE, NormMode
-from proctor.policies.lerobot.config import (
+from proctor.policies.lerobot.config.config import (
     CheckpointConfig,
     CheckpointPlugin,
     setting,
     training_setting,
 )
-from proctor.policies.lerobot.limits import (
+from proctor.policies.lerobot.config.presets import (
+    SampleWindows,
+    ScheduleSettings,
+    TrainingPreset,
+    adam_settings,
+)
+from proctor.policies.lerobot.config.shared_fields import (
+    backbone_file,
+    normalization,
+    optimizer_betas,
+    shared,
+)
+from proctor.policies.lerobot.processors.limits import (
     LAYERS,
     POSITIVE,
     STEPS,
@@ -27,18 +39,6 @@ from proctor.policies.lerobot.limits import (
     check_crop,
     check_divisible,
     up_to,
-)
-from proctor.policies.lerobot.presets import (
-    SampleWindows,
-    ScheduleSettings,
-    TrainingPreset,
-    adam_settings,
-)
-from proctor.policies.lerobot.shared_fields import (
-    backbone_file,
-    normalization,
-    optimizer_betas,
-    shared,
 )
 
 

@@ -14,9 +14,11 @@ from proctor.errors import UsageError
 from proctor.features import IMAGES, FeatureKind, Interface, NormMode
 from proctor.fingerprint import EVALUATION_ONLY, ConfigUse
 from proctor.policies.base import flag
-from proctor.policies.lerobot.config import CheckpointPlugin, setting, training_setting
-from proctor.policies.lerobot.config_mixins import ChunkMixin, LanguageConfig, with_interface_sizes
-from proctor.policies.lerobot.limits import (
+from proctor.policies.lerobot.config.config import CheckpointPlugin, setting, training_setting
+from proctor.policies.lerobot.config.mixins import ChunkMixin, LanguageConfig, with_interface_sizes
+from proctor.policies.lerobot.config.presets import XVLA_ADAMW, TrainingPreset, cosine_preset
+from proctor.policies.lerobot.config.shared_fields import normalization, optimizer_betas, shared
+from proctor.policies.lerobot.processors.limits import (
     MOST_STEPS,
     STEPS,
     WIDTH,
@@ -27,12 +29,10 @@ from proctor.policies.lerobot.limits import (
     require_inputs,
     up_to,
 )
-from proctor.policies.lerobot.presets import XVLA_ADAMW, TrainingPreset, cosine_preset
-from proctor.policies.lerobot.shared_fields import normalization, optimizer_betas, shared
 from proctor.policies.xvla.florence_config import FlorenceSizes, read_florence
 
 if TYPE_CHECKING:
-    from proctor.policies.lerobot.processors import StepLists, UsualSteps
+    from proctor.policies.lerobot.processors.processors import StepLists, UsualSteps
 
 SIZES = {
     "ee6d": (20, 20),
@@ -201,7 +201,7 @@ class XVlaConfig(ChunkMixin, LanguageConfig):
 
     def processing(self, usual: UsualSteps) -> StepLists:
         """Return the usual processor steps, a tokenizer step and X-VLA's image steps."""
-        from proctor.policies.lerobot.language import Tokenize
+        from proctor.policies.lerobot.tokenizer.language import Tokenize
         from proctor.policies.xvla.steps import AddDomain, ImageNetNormalize, ImageToFloat
 
         tokenize = Tokenize(

@@ -13,7 +13,7 @@ import msgspec
 
 from proctor.errors import UsageError
 from proctor.policies.base import declared
-from proctor.policies.lerobot.limits import (
+from proctor.policies.lerobot.processors.limits import (
     ALLOWED,
     MOST_PIXELS,
     MOST_WIDTH,

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from proctor.errors import UsageError
 from proctor.features import ACTION, LANGUAGE_TOKENS, STATE
 from proctor.policies.blocks.layers import resize_with_padding
-from proctor.policies.lerobot.language import Tokenize, check_prompt_length
-from proctor.policies.lerobot.step import ProcessorStep
+from proctor.policies.lerobot.processors.step import ProcessorStep
+from proctor.policies.lerobot.tokenizer.language import Tokenize, check_prompt_length
 from proctor.policies.runtime.network import Network, NoiseSpec
 from proctor.policies.xvla.actions import make_action_space
 from proctor.policies.xvla.bart import BartModel

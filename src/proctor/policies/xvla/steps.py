@@ -11,7 +11,7 @@ from torch import Tensor
 
 from proctor.errors import UsageError
 from proctor.features import ACTION, IMAGES, Array
-from proctor.policies.lerobot.step import ProcessorStep, Tensors
+from proctor.policies.lerobot.processors.step import ProcessorStep, Tensors
 
 DOMAIN = "domain_id"
 """Key of the network's input with the domain: the kind of robot."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from proctor.config.online_sections import CriticNetworkSettings
+from proctor.config.sections.online import CriticNetworkSettings
 from proctor.policies.gaussian_actor.config import MlpSizes
 from proctor.policies.gaussian_actor.network import MLP
 

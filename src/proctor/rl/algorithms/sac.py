@@ -23,7 +23,7 @@ from itertools import islice
 import torch
 from torch import Tensor, nn
 
-from proctor.config.online_sections import SacSettings
+from proctor.config.sections.online import SacSettings
 from proctor.policies.gaussian_actor.network import (
     GaussianActorNetwork,
     Moments,

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from proctor.errors import ProtocolError, RunFolderError, WriteFailed
-from proctor.rl.links import ActorPosition, ReceivedTransition
+from proctor.rl.link.links import ActorPosition, ReceivedTransition
 from proctor.rl.replay.frames import complete_frames, frame
 from proctor.rl.replay.records import RecordCodec
 from proctor.rl.replay.schema import TransitionSchema

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from proctor.features import Array
-from proctor.rl.links import ReceivedTransition
+from proctor.rl.link.links import ReceivedTransition
 from proctor.rl.replay.schema import PackedObservation, PackedTransition, TransitionSchema
 
 _HEAD = struct.Struct("<BqH")  # whether the observation's images follow, number, length of the name

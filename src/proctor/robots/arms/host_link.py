@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass
 
 from proctor.errors import ConnectionLost, DeviceNotConnected, ProtocolError
-from proctor.protocols.zmtp_peer import MessageLimits, Refusal, Refused, Role, ZmtpPeer
-from proctor.protocols.zmtp_socket import ZmtpSocket, connect_peer
+from proctor.protocols.zmtp.peer import MessageLimits, Refusal, Refused, Role, ZmtpPeer
+from proctor.protocols.zmtp.socket import ZmtpSocket, connect_peer
 from proctor.system.limits import CycleLimits
 
 _CYCLE = CycleLimits(messages=1024, seconds=0.02)

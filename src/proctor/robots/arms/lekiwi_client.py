@@ -23,7 +23,7 @@ from proctor.errors import (
     UsageError,
 )
 from proctor.features import Array
-from proctor.protocols.zmtp_peer import MessageLimits
+from proctor.protocols.zmtp.peer import MessageLimits
 from proctor.robots.action_limits import ActionLimiter, LimitSettings
 from proctor.robots.arms.host_link import HostAddress, HostLink
 from proctor.robots.arms.lekiwi import BASE, PREFIX, usual_cameras

@@ -8,7 +8,7 @@ import numpy as np
 
 from proctor.errors import ProtocolError
 from proctor.features import Array
-from proctor.protocols.images import image_size
+from proctor.protocols.formats.images import image_size
 
 _PNG = b"\x89PNG"
 _MOST_PIXELS = 2**24

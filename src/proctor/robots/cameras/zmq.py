@@ -17,8 +17,8 @@ import numpy as np
 
 from proctor.errors import DeviceNotConnected, ProtocolError, did_you_mean
 from proctor.features import Array
-from proctor.protocols.zmtp_peer import MessageLimits, Role, ZmtpPeer
-from proctor.protocols.zmtp_socket import ZmtpSocket, connect_peer
+from proctor.protocols.zmtp.peer import MessageLimits, Role, ZmtpPeer
+from proctor.protocols.zmtp.socket import ZmtpSocket, connect_peer
 from proctor.robots.base import Camera, CameraConfig, CameraPlugin, Clock, ImageShape
 from proctor.robots.cameras.opencv import ColorMode, import_cv2
 from proctor.robots.cameras.peer_images import decode_peer_image, most_image_bytes

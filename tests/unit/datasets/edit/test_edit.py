@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from proctor import datasets
-from proctor.commands.data_edit import merge_into
+from proctor.commands.data.edit import merge_into
 from proctor.datasets.check import check, repair
 from proctor.datasets.edit import edit_plan, operations
 from proctor.datasets.edit.build import build, edit

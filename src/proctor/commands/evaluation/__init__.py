@@ -1,0 +1,1 @@
+"""Commands that evaluate policies and show results."""

@@ -1,0 +1,1 @@
+"""What commands share: names, verbs, arguments."""

@@ -1,0 +1,1 @@
+"""Flags: parsing, help, merging with files."""

@@ -1,0 +1,1 @@
+"""LeRobot's flags, translated into Proctor's."""

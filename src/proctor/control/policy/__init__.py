@@ -1,0 +1,1 @@
+"""Policies that drive a robot: inference, chunks and real time."""

@@ -1,0 +1,1 @@
+"""Episodes of a robot, recorded into a dataset."""

@@ -1,0 +1,1 @@
+"""``proctor rollout``: a policy drives, and what is recorded of it."""

@@ -1,0 +1,1 @@
+"""``proctor eval --robot``: trials of policies on a robot."""

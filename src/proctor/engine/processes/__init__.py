@@ -1,0 +1,1 @@
+"""Starting worker processes, and keeping them warm."""

@@ -1,0 +1,1 @@
+"""Messages between engine and workers, and shared memory."""

@@ -1,0 +1,1 @@
+"""The child process: simulators, episodes and their results."""

@@ -1,0 +1,1 @@
+"""Which starts trained a policy, and evaluations of the others."""

@@ -1,0 +1,1 @@
+"""GR00T's processors."""

@@ -1,0 +1,1 @@
+"""LeRobot's config.json, its families and presets."""

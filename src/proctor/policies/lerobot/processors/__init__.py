@@ -1,0 +1,1 @@
+"""LeRobot's processor pipelines."""

@@ -1,0 +1,1 @@
+"""LeRobot's pickles, read and written without executing anything."""

@@ -1,0 +1,1 @@
+"""ZeroMQ's protocol, without its library."""

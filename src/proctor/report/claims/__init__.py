@@ -1,0 +1,1 @@
+"""Evaluation cards, published claims and the Hub's result files."""

@@ -1,0 +1,1 @@
+"""Success under perturbation."""

@@ -1,0 +1,1 @@
+"""One run's page: its numbers, timeline, curves and failures."""

@@ -1,0 +1,1 @@
+"""``proctor view``: the list of runs, and their pages over HTTP."""

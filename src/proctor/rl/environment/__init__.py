@@ -1,0 +1,1 @@
+"""Environments of actors, and their processors."""

@@ -1,0 +1,1 @@
+"""OpenGL, and what can be probed of it."""

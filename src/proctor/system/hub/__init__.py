@@ -1,0 +1,1 @@
+"""The Hub: repositories, downloads and uploads."""

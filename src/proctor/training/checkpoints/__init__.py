@@ -1,0 +1,1 @@
+"""Checkpoints: writing, state, evaluation and publishing."""

@@ -1,0 +1,1 @@
+"""What a training logs, and when it stops."""
